@@ -1,0 +1,43 @@
+# Two commands: `make demo` shows the service at work, `make test` proves it.
+# Everything they need beyond Debian's git, make, python3 and python3-venv is set up here.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+FABRIC ?=
+JSON ?=
+
+.PHONY: demo test lint bench docs packages clean
+
+demo: $(VENV)/installed packages
+	$(BIN)/python -m tests.demo $(if $(FABRIC),--fabric "$(FABRIC)") $(if $(JSON),--json "$(JSON)")
+
+test: $(VENV)/tools packages
+	$(BIN)/tox run -e py3,functional,nova
+
+lint: $(VENV)/tools
+	$(BIN)/tox run -e lint
+
+bench docs: $(VENV)/tools
+	$(BIN)/tox run -e $@
+
+# The simulator, the subnet manager and their tools, where we may install them.
+packages: $(VENV)/tools
+	@missing=$$($(BIN)/bindep -b test || true); \
+	if [ -z "$$missing" ]; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
+	else echo "not installed (no root): $$missing"; fi
+
+$(VENV)/tools:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt tox bindep
+	touch $@
+
+$(VENV)/installed: $(VENV)/tools requirements.txt constraints.txt setup.cfg
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+clean:
+	rm -rf $(VENV) .tox build dist *.egg-info demo
