@@ -1,0 +1,124 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""The one exception tree: callers' mistakes, lost races, and broken invariants.
+
+"No room" is not here: a refusal is an answer (``allocation.NoFit``), not an
+exception. Each class has a stable ``code`` that the API publishes; one table
+in ``laas_service.api.errors`` gives each class its HTTP status.
+"""
+
+from __future__ import annotations
+
+
+class LaasError(Exception):
+    """Root of every error this project raises on purpose."""
+
+    code = "error"
+
+
+class InvalidInput(LaasError):
+    """A value from outside is wrong; says which field, the value and the fix."""
+
+    code = "invalid_input"
+
+    def __init__(self, field: str, value: object, fix: str) -> None:
+        self.field = field
+        self.value = value
+        self.fix = fix
+        super().__init__(f"{field}: {value!r} is not valid; {fix}")
+
+
+class InvalidFile(LaasError):
+    """A file is not what it should be; says which line and why."""
+
+    code = "invalid_file"
+
+    def __init__(self, source: str, line: int, why: str) -> None:
+        self.source = source
+        self.line = line
+        self.why = why
+        super().__init__(f"{source}, line {line}: {why}")
+
+
+class NotFound(LaasError):
+    """What was named does not exist, or is not the caller's to see."""
+
+    code = "not_found"
+
+    def __init__(self, kind: str, name: object, fix: str = "") -> None:
+        self.kind = kind
+        self.name = name
+        super().__init__(f"there is no {kind} {name!r}{'; ' * bool(fix)}{fix}")
+
+
+class Forbidden(LaasError):
+    """The caller may not do this."""
+
+    code = "forbidden"
+
+
+class Unauthenticated(LaasError):
+    """The caller did not prove who it is."""
+
+    code = "unauthenticated"
+
+
+class Conflict(LaasError):
+    """The request does not go with the present state."""
+
+    code = "conflict"
+
+
+class ConcurrentUpdate(Conflict):
+    """Somebody else changed the same thing first; reading again and retrying is safe."""
+
+    code = "concurrent_update"
+
+
+class DoubleClaim(Conflict):
+    """A host or link that has an owner (or is down) was about to be claimed."""
+
+    code = "double_claim"
+
+
+class HostsBusy(Conflict):
+    """Servers still run on the hosts that were to change hands."""
+
+    code = "hosts_busy"
+
+
+class IdempotencyMismatch(LaasError):
+    """The idempotency key was used before, for a different request."""
+
+    code = "idempotency_mismatch"
+
+
+class PreconditionFailed(LaasError):
+    """``If-Match`` names another version than the present one."""
+
+    code = "precondition_failed"
+
+
+class NotSupported(LaasError):
+    """A documented request that this release does not carry out."""
+
+    code = "not_supported"
+
+
+class LimitExceeded(LaasError):
+    """A limit of an external system or of the configuration would be exceeded."""
+
+    code = "limit_exceeded"
+
+
+class Unavailable(LaasError):
+    """Something this step needs (database, Nova, subnet manager) did not answer."""
+
+    code = "unavailable"

@@ -1,0 +1,48 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Baseline: any free hosts, no links; what a scheduler does that ignores the network."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from laas_service.domain.allocation import Allocation, GroupShare, NoFit, Refusal, Request
+from laas_service.domain.fabric import FabricView
+from laas_service.domain.topology import bits
+
+
+class Baseline:
+    """First free hosts in order. Promises one owner a host, and nothing about links."""
+
+    name: ClassVar[str] = "baseline"
+    isolating: ClassVar[bool] = False
+    monotone: ClassVar[bool] = True
+
+    def propose(self, fabric: FabricView, request: Request) -> Allocation | NoFit:
+        wanted = request.hosts
+        shares = []
+        for group, free in enumerate(fabric.free_hosts):
+            if not free:
+                continue
+            taken = free if free.bit_count() <= wanted else _lowest(free, wanted)
+            shares.append(GroupShare(group, taken, 0))
+            wanted -= taken.bit_count()
+            if not wanted:
+                return Allocation(request.id, request.hosts, self.name, tuple(shares))
+        free_hosts = request.hosts - wanted
+        return NoFit(Refusal.TOO_FEW_HOSTS, f"{free_hosts} hosts free, {request.hosts} asked")
+
+
+def _lowest(mask: int, count: int) -> int:
+    """The ``count`` lowest bits of ``mask``."""
+    taken = 0
+    for position, _ in zip(bits(mask), range(count), strict=False):
+        taken |= 1 << position
+    return taken

@@ -1,0 +1,47 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Least constrained: exactly N hosts, in any shape that meets the formal conditions."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from laas_service.domain.allocation import Allocation, NoFit, Request
+from laas_service.domain.fabric import FabricView
+from laas_service.domain.policies.search import WORK, Search
+
+
+class Lc:
+    """Smith and Lowenthal (HPDC'21), section 3.2, conditions (1) to (6) and no more.
+
+    Across pods leaves hold any equal number of hosts, which Jigsaw (section 4)
+    forbids: it finds places where Jigsaw finds none and, as the paper warns, leaves
+    the fabric more fragmented, and its search is larger. Within a leaf or a pod both
+    are the same. Few levels come first, then full leaves, then ever thinner ones.
+    """
+
+    name: ClassVar[str] = "lc"
+    isolating: ClassVar[bool] = True
+    monotone: ClassVar[bool] = True
+
+    def __init__(self, work: int = WORK) -> None:
+        self._work = work
+
+    def propose(self, fabric: FabricView, request: Request) -> Allocation | NoFit:
+        search = Search(fabric, self.name, request, self._work)
+        if refusal := search.hopeless():
+            return refusal
+        hosts = request.hosts
+        return search.answer(
+            search.in_one_group(hosts)
+            or search.in_one_pod(hosts)
+            or search.across_pods(*divmod(hosts, search.slots))
+            or search.across_pods_on_thin_leaves(hosts)
+        )

@@ -1,0 +1,46 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Simple: complete subtrees only; the heuristic LaaS is compared with."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from laas_service.domain.allocation import Allocation, NoFit, Request
+from laas_service.domain.fabric import FabricView
+from laas_service.domain.policies.search import WORK, Search
+
+
+class Simple:
+    """LaaS (ANCS'16), section 3, "Simple heuristic", on three levels.
+
+    As many empty subtrees of one level as hold N hosts: up to m1 hosts inside a
+    leaf; up to m1 * m2 on whole leaves of one pod; more on whole pods. The paper
+    defines R_0 = 0 where a subtree of level 0 is one host, so 1 is meant. Where a
+    fabric has more uplinks than hosts, only as many as hosts are taken.
+    """
+
+    name: ClassVar[str] = "simple"
+    isolating: ClassVar[bool] = True
+    monotone: ClassVar[bool] = True
+
+    def __init__(self, work: int = WORK) -> None:
+        self._work = work
+
+    def propose(self, fabric: FabricView, request: Request) -> Allocation | NoFit:
+        search = Search(fabric, self.name, request, self._work)
+        if refusal := search.hopeless():
+            return refusal
+        hosts, leaf, pod = request.hosts, search.slots, search.slots * search.groups
+        if hosts <= leaf:
+            return search.answer(search.in_one_group(hosts))
+        if hosts <= pod:
+            return search.answer(search.whole_groups(-(-hosts // leaf)))
+        return search.answer(search.whole_pods(-(-hosts // pod)))

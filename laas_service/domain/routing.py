@@ -1,0 +1,569 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Forwarding tables: each tenant on its own links, everything else by default D-mod-k.
+
+A switch has one entry per destination, whoever sends, so isolation is a matter
+of which link each switch uses towards each destination:
+
+* towards a port of a tenant, the switches of the tenant's partition use the
+  tenant's links: D-mod-k on the compacted partition, the digit taken modulo what
+  is really there on remainder leaves and pods (Jigsaw, HPDC'21, section 4);
+* everything else (idle hosts, subnet manager, storage, every switch's own LID,
+  and the switches outside the partition on the way to a tenant) follows D-mod-k
+  on the physical tree (Zahavi, CCIT report 776).
+
+Every path of a tenant, and nearly every other, goes up, then down, so there is
+neither a loop nor a credit loop. Where no such path exists (between two spines, or
+past a missing cable), the way leads over one chosen leaf, the *pivot*, or a switch
+above it, where alone paths may turn up again. From below the pivot's own switches
+no path comes back to it, so no cycle of dependencies closes. Where spines stand
+above several L2 switches of every leaf (directors) that would not hold, and such
+pairs, which only management traffic between switches needs, have no route.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Generic, NamedTuple, TypeVar
+
+from laas_service.domain.allocation import Allocation
+from laas_service.domain.errors import NotFound
+from laas_service.domain.inventory import Inventory
+from laas_service.domain.policies import POLICIES
+from laas_service.domain.topology import LeafLink, Link, Topology, bits, link_name
+
+NO_ROUTE = 255
+"""Stands for "no entry" in a row; never written to a switch."""
+
+N = TypeVar("N")
+"""How switches and ports are named: by GUID and number, or by index as text."""
+
+
+class _Patch(NamedTuple):
+    """Entries of one switch towards a tenant's ports on one leaf."""
+
+    places: Sequence[int]
+    ports: Sequence[int]
+
+
+@dataclass(frozen=True)
+class ForwardingTables:
+    """The out port of every switch towards every destination.
+
+    ``destinations`` are port GUIDs of channel adapters and node GUIDs of switches,
+    in a fixed order: switch by switch, what hangs on it and then the switch.
+    ``rows[guid][i]`` is the port (0: the switch itself) of switch ``guid`` towards
+    ``destinations[i]``, or ``NO_ROUTE``. ``parts`` is what they were put together from.
+    """
+
+    destinations: tuple[int, ...]
+    rows: dict[int, bytes]
+    parts: _Parts | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def index(self) -> dict[int, int]:
+        """GUID -> its place in ``destinations``."""
+        return {guid: i for i, guid in enumerate(self.destinations)}
+
+    def port(self, switch: int, destination: int) -> int | None:
+        """The out port of a switch towards a GUID; None where there is no route."""
+        port = self.rows[switch][self.index[destination]]
+        return None if port == NO_ROUTE else port
+
+
+def forwarding_tables(
+    topology: Topology,
+    inventory: Inventory,
+    allocations: Iterable[Allocation],
+    failed_links: Collection[Link] = (),
+    before: ForwardingTables | None = None,
+) -> ForwardingTables:
+    """Tables for the whole fabric; the same input gives the same tables.
+
+    Failed links are used only where nothing else leads on: the default step then
+    prefers any other cable, and a tenant any other link of its own (never anybody
+    else's: a tenant cut off by a fault stays cut off until it is placed anew).
+    The entries towards one tenant's ports depend on that tenant and the faults,
+    not on the other tenants. Rails that the links of an isolated tenant do not join
+    (planes that meet above its partition) have no route to each other from its
+    leaves, as that would lead over links of others; a leaf with a subnet manager is
+    the exception, and a tenant of one host, which has nobody to talk to.
+
+    ``before`` only saves time: tables of an earlier state of the fabric. While hardware
+    and faults are the same, entries are worked out for new tenants only, and a row that
+    stays is the very same object.
+
+    Raises:
+        NotFound: an allocation holds a link or a host that the inventory lacks.
+    """
+    failed = frozenset(failed_links)
+    parts = before.parts if before is not None else None
+    if before is None or parts is None or not parts.ground.is_of(topology, inventory, failed):
+        ground = _Ground(topology, inventory, failed)
+        parts, rows = _Parts(ground, {}, {}), {}
+    else:
+        ground, rows = parts.ground, before.rows
+    overlays = {a: parts.overlays.get(a) or ground.overlay(a) for a in allocations}
+    patches: dict[int, list[_Patch]] = {guid: [] for guid in ground.rows}
+    for overlay in overlays.values():
+        for switch, patch in overlay:
+            patches[switch].append(patch)
+    rows = {
+        guid: rows[guid] if some == parts.patches.get(guid) else _patched(ground.rows[guid], some)
+        for guid, some in patches.items()
+    }
+    return ForwardingTables(ground.destinations, rows, _Parts(ground, overlays, patches))
+
+
+def _patched(row: bytes, patches: Iterable[_Patch]) -> bytes:
+    patched = bytearray(row)
+    for patch in patches:
+        for place, port in zip(patch.places, patch.ports, strict=True):
+            patched[place] = port
+    return bytes(patched)
+
+
+class _Ground:
+    """Hardware and faults, and all that follows from them alone: the default entries."""
+
+    def __init__(self, topology: Topology, inventory: Inventory, failed: frozenset[Link]) -> None:
+        self._topology = topology
+        self._inventory = inventory
+        self._failed = failed
+        fabric = _Physical(inventory, failed, topology.tree.cables[0])
+        self.destinations = fabric.destinations
+        self.rows = fabric.default_rows()
+        self._index = {guid: i for i, guid in enumerate(fabric.destinations)}
+        self._open_leaves = _open_leaves(inventory)
+
+    def is_of(self, topology: Topology, inventory: Inventory, failed: frozenset[Link]) -> bool:
+        return (topology, inventory, failed) == (self._topology, self._inventory, self._failed)
+
+    def overlay(self, allocation: Allocation) -> list[tuple[int, _Patch]]:
+        """What differs from the default for the ports of a tenant: by switch."""
+        partition = _Partition(self._topology, allocation, self._hop, self._failed)
+        on_leaves = list(_tenant_ports(self._topology, allocation))
+        apart = _keeps_rails_apart(allocation)
+        found = []
+        for leaf, rail, hosts in on_leaves:
+            places = [self._index[_endpoint(self._inventory, host, rail)] for host in hosts]
+            here = self._inventory.leaf_guids[leaf]
+            joined = {here}
+            for switch, out in partition.entries(here, len(hosts)):
+                found.append((switch, _Patch(places, out)))
+                joined.add(switch)
+            for other, other_rail, _ in on_leaves if apart else ():
+                switch = self._inventory.leaf_guids[other]
+                if other_rail != rail and switch not in joined | self._open_leaves:
+                    found.append((switch, _Patch(places, [NO_ROUTE] * len(places))))
+        return found
+
+    def _hop(self, link: Link) -> _Hop[int]:
+        cable = self._inventory.cable_of_link.get(link)
+        if cable is None:
+            raise NotFound("cable", link_name(link))
+        return _Hop(link, cable.lower.guid, cable.upper.guid, cable.lower.port, cable.upper.port)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What tables were put together from: the ground, then tenant by tenant, switch by switch."""
+
+    ground: _Ground
+    overlays: Mapping[Allocation, list[tuple[int, _Patch]]]
+    patches: Mapping[int, list[_Patch]]
+
+
+def tenant_tables(
+    topology: Topology, allocation: Allocation, failed_links: Collection[Link] = ()
+) -> dict[str, dict[str, str]]:
+    """The entries for a tenant's destinations on its own partition, by index.
+
+    The form is the snapshot's (``tables``): switches are ``leaf:POD:LEAF``,
+    ``l2:POD:L2`` and ``spine:L2:SPINE``; destinations are ``HOST``, on more than one
+    rail ``HOST/RAIL``; an entry is ``host``, ``up:UPLINK`` (the ``up`` of the link
+    taken, which counts cables) or ``down:LEAF`` (on a spine ``down:POD``), with
+    ``/CABLE`` behind it where that level has parallel cables. Switches whose
+    traffic the tenant's links do not carry have no entry; a tenant without links
+    has only its ``host`` entries.
+    """
+    tree = topology.tree
+    tables: dict[str, dict[str, str]] = defaultdict(dict)
+
+    def down(child: int, up: int, cables: int) -> str:
+        return f"down:{child}/{up % cables}" if cables > 1 else f"down:{child}"
+
+    def hop(link: Link) -> _Hop[str]:
+        pod, lower, up = link
+        if isinstance(link, LeafLink):
+            l2, cables = f"l2:{pod}:{up // tree.cables[0]}", tree.cables[0]
+            return _Hop(link, f"leaf:{pod}:{lower}", l2, f"up:{up}", down(lower, up, cables))
+        spine, cables = f"spine:{lower}:{up // tree.cables[1]}", tree.cables[1]
+        return _Hop(link, f"l2:{pod}:{lower}", spine, f"up:{up}", down(pod, up, cables))
+
+    partition = _Partition(topology, allocation, hop, frozenset(failed_links))
+    for leaf, rail, hosts in _tenant_ports(topology, allocation):
+        pod, local = divmod(leaf, tree.m[1])
+        name = f"leaf:{pod}:{local}"
+        names = [f"{host}/{rail}" if topology.rails > 1 else f"{host}" for host in hosts]
+        tables[name].update(dict.fromkeys(names, "host"))
+        for switch, out in partition.entries(name, len(hosts)):
+            tables[switch].update(zip(names, out, strict=True))
+    return dict(sorted(tables.items()))
+
+
+def _tenant_ports(
+    topology: Topology, allocation: Allocation
+) -> Iterator[tuple[int, int, list[int]]]:
+    """Leaf id, rail, and the tenant's hosts there in order of slots."""
+    for group, slots, _ in allocation.groups:
+        found = (topology.host_at(group, slot) for slot in bits(slots))
+        hosts = [host for host in found if host is not None]
+        for rail, leaf in enumerate(topology.leaves_of_group(group)):
+            yield leaf, rail, hosts
+
+
+def _keeps_rails_apart(allocation: Allocation) -> bool:
+    """Whether its hosts must not use links of others from one rail to another."""
+    policy = POLICIES.get(allocation.policy)
+    return allocation.size > 1 and (policy is None or policy.isolating)
+
+
+def _open_leaves(inventory: Inventory) -> set[int]:
+    """Leaves whose entries others than tenants rely on, because a subnet manager is there.
+
+    Subnet managers have the LIDs above all switches'; where none is known it may be any
+    adapter that is not for tenants, except the aggregation nodes inside switches.
+    """
+    lids = inventory.lids
+    services = inventory.service_endpoints
+    above = max((lids.get(switch.guid, 0) for switch in inventory.switches), default=0)
+    managers = [e for e in services if lids.get(e.guid, 0) > above]
+    return {endpoint.at.guid for endpoint in managers or services}
+
+
+def _endpoint(inventory: Inventory, host: int, rail: int) -> int:
+    endpoint = inventory.endpoint_of_port.get((host, rail))
+    if endpoint is None:
+        raise NotFound("port of host", f"{host}/{rail}")
+    return endpoint.guid
+
+
+@lru_cache(maxsize=1 << 16)
+def _digits(choices: int, start: int, period: int, count: int) -> tuple[int, ...]:
+    """Which of ``choices`` each of ``count`` destinations takes: (start + k % period), wrapped."""
+    return tuple((start + k % period) % choices for k in range(count))
+
+
+def _spread(choices: Sequence[N], start: int, period: int, count: int) -> Sequence[N]:
+    """``_digits`` of a sequence; ``start`` may be any number of at least 0."""
+    if len(choices) == 1:
+        return [choices[0]] * count
+    digits = _digits(len(choices), start % len(choices), period, count)
+    return [choices[digit] for digit in digits]
+
+
+@lru_cache(maxsize=1 << 16)
+def _pattern(ports: tuple[int, ...], start: int, period: int, count: int) -> bytes:
+    return bytes(_spread(ports, start, period, count))
+
+
+class _Hop(NamedTuple, Generic[N]):
+    """A link, its two switches, and the entry that takes it up and down."""
+
+    link: Link
+    lower: N
+    upper: N
+    up: N
+    down: N
+
+
+class _Partition(Generic[N]):
+    """The switches and links of one allocation: its compacted tree.
+
+    D-mod-k digits of destination k on the leaf of rank r in its pod: up at a leaf
+    k; up at an L2 switch r (with parallel cables r * width + k % width); down it
+    comes the same way. The digit counts only the links that lead on, which is the
+    wraparound on remainder leaves and pods.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        allocation: Allocation,
+        hop: Callable[[Link], _Hop[N]],
+        failed: frozenset[Link],
+    ) -> None:
+        leaf_hops = [hop(link) for link in sorted(allocation.leaf_links(topology))]
+        hops = leaf_hops + [hop(link) for link in sorted(allocation.spine_links(topology))]
+        self._pod_of_leaf: dict[N, int] = {h.lower: h.link.pod for h in leaf_hops}
+        self._pod_of_l2: dict[N, int] = {h.upper: h.link.pod for h in leaf_hops}
+        self._rank: dict[N, int] = {}
+        ranks: dict[int, int] = defaultdict(int)
+        for leaf, pod in self._pod_of_leaf.items():
+            self._rank[leaf] = ranks[pod]
+            ranks[pod] += 1
+        self._tiers: list[dict[N, list[_Hop[N]]]] = [
+            _by_lower(h for h in hops if h.link not in failed)
+        ]
+        if any(h.link in failed for h in hops):
+            self._tiers.append(_by_lower(hops))
+        bundles = Counter((h.lower, h.upper) for h in leaf_hops)
+        self._width: int = max(bundles.values(), default=1)
+
+    def entries(self, leaf: N, count: int) -> Iterator[tuple[N, Sequence[N]]]:
+        """Switches of the partition and their entries for ``count`` ports on a leaf.
+
+        Later tiers (failed links) only fill in for switches that earlier ones left out.
+        """
+        if leaf not in self._pod_of_leaf:
+            return
+        down: dict[N, list[_Hop[N]]] = {}
+        up: dict[N, list[_Hop[N]]] = {}
+        for tier in self._tiers:
+            if len(self._pod_of_leaf.keys() - up.keys()) > 1:  # the leaf itself never goes up
+                self._climb(leaf, tier, down, up)
+        own = [hop for hops in down.values() for hop in hops if hop.lower == leaf]
+        own.sort(key=lambda hop: hop.link)
+        start = self._rank[leaf] * self._width
+        for switch, hops in up.items():
+            outs = [hop.up for hop in hops]
+            if switch in self._pod_of_leaf:
+                yield switch, _spread(outs, 0, count, count)
+            else:
+                yield switch, _spread(outs, start, self._width, count)
+        for switch, hops in down.items():
+            if switch in self._pod_of_l2:
+                yield switch, _spread([hop.down for hop in hops], 0, len(own), count)
+            else:
+                yield switch, self._down_from_spine(hops, own, start, count)
+
+    def _climb(
+        self,
+        leaf: N,
+        tier: dict[N, list[_Hop[N]]],
+        down: dict[N, list[_Hop[N]]],
+        up: dict[N, list[_Hop[N]]],
+    ) -> None:
+        """Add ways to ``leaf`` over the links of a tier: what stands above it, then the rest.
+
+        An L2 switch of the leaf's own pod never goes up: whatever comes down to it
+        from outside the partition would turn round there.
+        """
+        pod = self._pod_of_leaf[leaf]
+        known = down.keys() | up.keys()
+
+        def lift(lower: N) -> None:
+            for hop in tier.get(lower, ()):
+                if hop.upper not in known:
+                    down.setdefault(hop.upper, []).append(hop)
+
+        lift(leaf)
+        for l2 in self._pod_of_l2:
+            if l2 in down:
+                lift(l2)
+        outside: list[N] = [l2 for l2, of in self._pod_of_l2.items() if of != pod]
+        for switch in [*outside, *self._pod_of_leaf]:
+            if switch != leaf and switch not in known:
+                hops = [h for h in tier.get(switch, ()) if h.upper in down or h.upper in up]
+                if hops:
+                    up[switch] = hops
+
+    def _down_from_spine(
+        self, hops: list[_Hop[N]], own: list[_Hop[N]], start: int, count: int
+    ) -> list[N]:
+        """Down from a spine with several links: to the L2 switch a destination prefers.
+
+        Parallel cables make several links, and so does a physical switch that is the
+        spine of several L2 indices.
+        """
+        if len(hops) == 1:
+            return [hops[0].down] * count
+        found = []
+        for k in range(count):
+            preferred = own[k % len(own)].upper
+            choices = [hop for hop in hops if hop.lower == preferred] or hops
+            found.append(choices[(start + k % self._width) % len(choices)].down)
+        return found
+
+
+def _by_lower(hops: Iterable[_Hop[N]]) -> dict[N, list[_Hop[N]]]:
+    found: dict[N, list[_Hop[N]]] = defaultdict(list)
+    for hop in hops:
+        found[hop.lower].append(hop)
+    return found
+
+
+class _Way(NamedTuple):
+    """One end of a cable: the number of the switch at the other end, and the own port."""
+
+    to: int
+    port: int
+
+
+class _Ways:
+    """The cables of all switches in one direction; sets of switches are masks."""
+
+    def __init__(self, ways: Sequence[Sequence[_Way]]) -> None:
+        self._ways = ways
+        self.to = [sum({1 << way.to for way in some}) for some in ways]
+        self._ports: list[dict[int, tuple[int, ...]]] = [{} for _ in ways]
+
+    def ports(self, number: int, among: int) -> tuple[int, ...]:
+        """The ports of a switch that lead to some of ``among``, a subset of ``to``."""
+        known = self._ports[number]
+        ports = known.get(among)
+        if ports is None:
+            ports = tuple(way.port for way in self._ways[number] if among >> way.to & 1)
+            known[among] = ports
+        return ports
+
+
+class _Tier(NamedTuple):
+    """Cables that may be used together."""
+
+    down: _Ways
+    up: _Ways
+
+
+class _Physical:
+    """All switches and cables, for the default step.
+
+    Switches are numbered by level, within it first those that have no place in the
+    regular tree, then by GUID; every cable leads up from the lower number, so that
+    ascending and descending order are orders of height even where cables join
+    switches of one level.
+    """
+
+    def __init__(self, inventory: Inventory, failed: frozenset[Link], parallel: int) -> None:
+        regular = {*inventory.leaf_guids, *inventory.l2_guids, *inventory.spine_guids}
+        self._switches = sorted(
+            inventory.switches, key=lambda s: (s.level, s.guid in regular, s.guid)
+        )
+        self._number = {switch.guid: n for n, switch in enumerate(self._switches)}
+        self._parallel = parallel
+        self._tiers = self._make_tiers(inventory, failed)
+        broken = any(cable.link in failed for cable in inventory.cables)
+        self._sound = self._tiers[:-1] if broken else self._tiers
+        hanging: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for endpoint in inventory.endpoints:
+            hanging[endpoint.at.guid].append((endpoint.at.port, endpoint.guid))
+        self._blocks = []
+        found: list[int] = []
+        for switch in self._switches:
+            hung = sorted(hanging[switch.guid])
+            own_row = bytes([*(port for port, _ in hung), 0])
+            self._blocks.append((len(found), own_row))
+            found += [guid for _, guid in hung]
+            found.append(switch.guid)
+        self.destinations = tuple(found)
+
+    def _make_tiers(self, inventory: Inventory, failed: frozenset[Link]) -> list[_Tier]:
+        """Regular cables that work; then irregular ones too; then failed ones too."""
+        ranked: list[list[tuple[tuple[int, ...], _Way, _Way]]] = [[], [], []]
+        for cable in inventory.cables:
+            lower, upper = cable.lower, cable.upper
+            if self._number[lower.guid] > self._number[upper.guid]:
+                lower, upper = upper, lower
+            order = (cable.link[2] if cable.link else 1 << 16, lower.port)
+            up, down = (
+                _Way(self._number[upper.guid], lower.port),
+                _Way(self._number[lower.guid], upper.port),
+            )
+            ranked[1 if cable.link is None else 2 if cable.link in failed else 0].append(
+                (order, up, down)
+            )
+        tiers: list[_Tier] = []
+        usable: list[tuple[tuple[int, ...], _Way, _Way]] = []
+        for more in ranked:
+            if tiers and not more:
+                continue
+            usable = sorted(usable + more)
+            downs: list[list[_Way]] = [[] for _ in self._switches]
+            ups: list[list[_Way]] = [[] for _ in self._switches]
+            for _, up, down in usable:
+                ups[down.to].append(up)
+                downs[up.to].append(down)
+            tiers.append(_Tier(_Ways(downs), _Ways(ups)))
+        return tiers
+
+    def default_rows(self) -> dict[int, bytes]:
+        """D-mod-k on the physical tree, for all destinations; switches by GUID."""
+        rows = [bytearray([NO_ROUTE]) * len(self.destinations) for _ in self._switches]
+        pivot = self._pivot()
+        to_pivot = {} if pivot is None else dict(self._ways_to(pivot, 0, 1, self._sound))
+        rank_in_level: dict[int, int] = defaultdict(int)
+        for target, switch in enumerate(self._switches):
+            rank = rank_in_level[switch.level]
+            rank_in_level[switch.level] += 1
+            place, own_row = self._blocks[target]
+            size = len(own_row)
+            ways = {target: own_row, **dict(self._ways_to(target, rank, size, self._sound))}
+            if pivot in ways and len(ways) < len(rows):
+                ways = {at: port * size for at, port in to_pivot.items()} | ways
+            if len(ways) < len(rows):
+                ways = dict(self._ways_to(target, rank, size, self._tiers)) | ways
+            for at, ports in ways.items():
+                rows[at][place : place + size] = ports
+        by_guid = {s.guid: bytes(row) for s, row in zip(self._switches, rows, strict=True)}
+        return dict(sorted(by_guid.items()))
+
+    def _pivot(self) -> int | None:
+        """The leaf that reaches most of those above which no paths meet; None without such."""
+        best, most = None, 0
+        for leaf, switch in enumerate(self._switches):
+            if switch.level > 1 or most == len(self._switches):
+                break
+            if self._is_tree_above(leaf):
+                reached = 1 + sum(1 for _ in self._ways_to(leaf, 0, 1, self._sound))
+                if reached > most:
+                    best, most = leaf, reached
+        return best
+
+    def _is_tree_above(self, leaf: int) -> bool:
+        """Whether there is one way up from a leaf to each switch above it."""
+        above, tier = 1 << leaf, self._tiers[-1]
+        for number in range(leaf + 1, len(self._switches)):
+            ways = tier.down.to[number] & above
+            if ways:
+                above |= 1 << number
+            if ways.bit_count() > 1:
+                return False
+        return True
+
+    def _ways_to(
+        self, target: int, rank: int, count: int, tiers: Sequence[_Tier]
+    ) -> Iterator[tuple[int, bytes]]:
+        """Switches and their ports towards the ``count`` destinations on a switch.
+
+        Digits: up at level 1 k, higher up the rank of the target in its level (with
+        parallel cables rank * cables + k % cables), down where there is a choice both.
+        """
+        down = reached = 1 << target
+        for tier in tiers:
+            for number in range(target + 1, len(self._switches)):
+                ways = tier.down.to[number] & down
+                if ways and not reached >> number & 1:
+                    down |= 1 << number
+                    reached |= 1 << number
+                    yield number, _pattern(tier.down.ports(number, ways), rank, count, count)
+            for number in range(len(self._switches) - 1, -1, -1):
+                ways = tier.up.to[number] & reached
+                if ways and not reached >> number & 1:
+                    ports = tier.up.ports(number, ways)
+                    reached |= 1 << number
+                    if self._switches[number].level == 1:
+                        yield number, _pattern(ports, 0, count, count)
+                    else:
+                        first = rank * self._parallel
+                        yield number, _pattern(ports, first, self._parallel, count)

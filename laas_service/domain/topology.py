@@ -1,0 +1,421 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""The fat-tree: sizes, addresses, cables and rails; immutable, built once, shared.
+
+Notation follows the papers, after Öhring: XGFT(3; m1,m2,m3; 1,w2,w3). Indices
+are 0-based and match the snapshot format:
+
+* a *port* is ``(pod, leaf, k)``; ``leaf`` is local to its pod, ``k`` to its leaf;
+* a leaf link is ``(pod, leaf, up)`` with ``up = l2 * p + cable``;
+* a spine link is ``(pod, l2, up)`` with ``up = spine * p + cable``.
+
+Two views of one thing live here. The *physical* view (``Xgft``) counts leaves,
+L2 switches and cables. The *grouped* view (``Topology``) is what a policy sees:
+hosts with R ports hang on a *leaf group* of R leaves, and for R = 1 the group
+is the leaf, so nothing is paid for rails where there are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from laas_service.domain.errors import InvalidInput
+
+
+class LeafLink(NamedTuple):
+    """Cable between a leaf and an L2 switch; ``up`` in 0..w2-1 counts cables."""
+
+    pod: int
+    leaf: int
+    up: int
+
+    # A tuple equals any tuple of the same numbers; a leaf link equals no spine link.
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LeafLink) and tuple.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((1, *self))
+
+
+class SpineLink(NamedTuple):
+    """Cable between an L2 switch and a spine; ``up`` in 0..w3-1 counts cables."""
+
+    pod: int
+    l2: int
+    up: int
+
+    # A tuple equals any tuple of the same numbers; a leaf link equals no spine link.
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SpineLink) and tuple.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((2, *self))
+
+
+class Port(NamedTuple):
+    """Where one HCA port of a host is plugged in; ``k`` in 0..m1-1."""
+
+    pod: int
+    leaf: int
+    k: int
+
+
+Link = LeafLink | SpineLink
+
+
+class Column(NamedTuple):
+    """The L2 switches at one column of all grouped pods.
+
+    ``bundle`` is the mask of the uplinks of a leaf group that lead to it; each
+    stands for one cable from every leaf of the group that is on one of ``rails``.
+    """
+
+    number: int
+    plane: int
+    bundle: int
+    rails: int
+
+
+def bits(mask: int) -> Iterator[int]:
+    """Positions of the set bits of ``mask``, lowest first."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+@dataclass(frozen=True, slots=True)
+class Xgft:
+    """XGFT(3; m1,m2,m3; 1,w2,w3) with parallel cables; two levels are m3 = 1, w3 = 0.
+
+    ``w`` counts cables, so ``w[1] = L2 switches in a pod * cables[0]`` and
+    ``w[2] = spines of a group * cables[1]``.
+
+    Raises:
+        InvalidInput: a size is out of range or the cables do not divide ``w``.
+    """
+
+    m: tuple[int, int, int]
+    w: tuple[int, int, int]
+    cables: tuple[int, int] = (1, 1)
+
+    def __post_init__(self) -> None:
+        if len(self.m) != 3 or any(size < 1 for size in self.m):
+            raise InvalidInput("m", self.m, "give three sizes of at least 1: [m1, m2, m3]")
+        if len(self.w) != 3 or self.w[0] != 1 or self.w[1] < 0 or self.w[2] < 0:
+            raise InvalidInput("w", self.w, "give [1, w2, w3] with w2, w3 of at least 0")
+        if self.m[2] > 1 and self.w[2] < 1:
+            raise InvalidInput("w", self.w, "a tree of several pods needs w3 of at least 1")
+        if self.m[1] > 1 and self.w[1] < 1:
+            raise InvalidInput("w", self.w, "a pod of several leaves needs w2 of at least 1")
+        if any(p < 1 or w % p for p, w in zip(self.cables, self.w[1:], strict=True)):
+            raise InvalidInput("cables", self.cables, "parallel cables must divide w2 and w3")
+
+    @property
+    def leaves(self) -> int:
+        return self.m[1] * self.m[2]
+
+    @property
+    def l2_per_pod(self) -> int:
+        return self.w[1] // self.cables[0]
+
+    @property
+    def spines_per_group(self) -> int:
+        return self.w[2] // self.cables[1]
+
+    @property
+    def taper(self) -> tuple[int, int]:
+        """Flows an uplink may have to carry, ceil(down / up), at leaves and at L2 switches.
+
+        1 is a full tree. Source: LaaS (ANCS'16) section 3, over-subscription.
+        """
+        (m1, m2, _), (_, w2, w3) = self.m, self.w
+        return (-(-m1 // w2) if w2 else 1, -(-(m2 * self.cables[0]) // w3) if w3 else 1)
+
+    @property
+    def leaf_links(self) -> int:
+        return self.leaves * self.w[1]
+
+    @property
+    def spine_links(self) -> int:
+        return self.m[2] * self.l2_per_pod * self.w[2]
+
+    def leaf_id(self, pod: int, leaf: int) -> int:
+        """Number of a leaf among all leaves, 0..leaves-1."""
+        return pod * self.m[1] + leaf
+
+    def l2_id(self, pod: int, l2: int) -> int:
+        """Number of an L2 switch among all of them, 0..m3*l2_per_pod-1."""
+        return pod * self.l2_per_pod + l2
+
+    def link_id(self, link: Link) -> int:
+        """Dense number of a link: leaf links first, then spine links."""
+        if isinstance(link, LeafLink):
+            return self.leaf_id(link.pod, link.leaf) * self.w[1] + link.up
+        return self.leaf_links + self.l2_id(link.pod, link.l2) * self.w[2] + link.up
+
+    def link_at(self, number: int) -> Link:
+        """Inverse of ``link_id``."""
+        if number < self.leaf_links:
+            leaf, up = divmod(number, self.w[1])
+            return LeafLink(*divmod(leaf, self.m[1]), up)
+        l2, up = divmod(number - self.leaf_links, self.w[2])
+        return SpineLink(*divmod(l2, self.l2_per_pod), up)
+
+    def has_link(self, link: Link) -> bool:
+        lower = self.m[1] if isinstance(link, LeafLink) else self.l2_per_pod
+        width = self.w[1] if isinstance(link, LeafLink) else self.w[2]
+        return 0 <= link[0] < self.m[2] and 0 <= link[1] < lower and 0 <= link[2] < width
+
+
+def link_name(link: Link) -> str:
+    """The link's name over REST: ``leaf-POD-LEAF-UP`` or ``spine-POD-L2-UP``."""
+    return f"{'leaf' if isinstance(link, LeafLink) else 'spine'}-{link[0]}-{link[1]}-{link[2]}"
+
+
+def parse_link(name: str) -> Link:
+    """The link of a name such as ``leaf-0-3-5`` or ``spine-1-2-0``.
+
+    Raises:
+        InvalidInput: the name has another form.
+    """
+    kind, _, rest = name.partition("-")
+    parts = rest.split("-")
+    if kind in ("leaf", "spine") and len(parts) == 3 and all(p.isdecimal() for p in parts):
+        numbers = (int(parts[0]), int(parts[1]), int(parts[2]))
+        return LeafLink(*numbers) if kind == "leaf" else SpineLink(*numbers)
+    raise InvalidInput("link", name, "use leaf-POD-LEAF-UP or spine-POD-L2-UP")
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A tree, the rails its hosts have, and what the ideal tree has but this one lacks.
+
+    For one rail hosts are numbered by position, ``(pod*m2 + leaf)*m1 + k``. For
+    more, ``host_ports[h]`` lists the R ports of host h in rail order, every one
+    on a different leaf; hosts that share one leaf share all (a leaf group), and
+    the groups' leaves of one rail lie in one pod per grouped pod. A *plane* is a
+    pod of the grouped pod: rails that share a pod share a plane.
+
+    What a policy sees is regular: ``pods`` pods of ``groups_per_pod`` groups of
+    ``slots`` hosts; group ``g`` is in pod ``g // groups_per_pod``; short pods are
+    padded with empty groups. The uplinks of a group are one mask with a field of
+    ``tree.w[1]`` bits for each plane; the rails of a plane always take the same
+    uplinks, which is what joins them. ``columns_per_pod = planes * l2_per_pod``
+    L2 switches stand above a pod; column ``c`` is L2 switch ``c % l2_per_pod`` of
+    plane ``c // l2_per_pod``.
+
+    Raises:
+        InvalidInput: rails do not form leaf groups, or an address is outside.
+    """
+
+    tree: Xgft
+    rails: int = 1
+    host_ports: tuple[tuple[Port, ...], ...] = ()
+    absent_hosts: frozenset[int] = frozenset()
+    absent_links: frozenset[Link] = frozenset()
+    slots: int = field(init=False, compare=False)
+    groups_per_pod: int = field(init=False, compare=False)
+    pods: int = field(init=False, compare=False)
+    plane_of_rail: tuple[int, ...] = field(init=False, compare=False)
+    _group_leaves: tuple[tuple[int, ...], ...] = field(init=False, compare=False, repr=False)
+    _group_hosts: tuple[tuple[int, ...], ...] = field(init=False, compare=False, repr=False)
+    _host_place: tuple[tuple[int, int], ...] = field(init=False, compare=False, repr=False)
+    _pod_planes: tuple[tuple[int, ...], ...] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        tree = self.tree
+        for link in self.absent_links:
+            if not tree.has_link(link):
+                raise InvalidInput("failed link", list(link), f"links lie within w={tree.w}")
+        if self.rails == 1 and not self.host_ports:
+            self._set(
+                slots=tree.m[0],
+                groups_per_pod=tree.m[1],
+                pods=tree.m[2],
+                plane_of_rail=(0,),
+                _group_leaves=(),
+                _group_hosts=(),
+                _host_place=(),
+                _pod_planes=(),
+            )
+        else:
+            self._group()
+        for host in self.absent_hosts:
+            if not 0 <= host < self.hosts:
+                raise InvalidInput("failed host", host, f"hosts are 0..{self.hosts - 1}")
+
+    def _set(self, **values: object) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _group(self) -> None:
+        """Find the leaf groups and their pods; see the class for what must hold."""
+        tree = self.tree
+        members: dict[tuple[int, ...], list[int]] = {}
+        leaf_owner: dict[int, tuple[int, ...]] = {}
+        taken: set[Port] = set()
+        for host, ports in enumerate(self.host_ports):
+            if len(ports) != self.rails:
+                raise InvalidInput(f"host_ports[{host}]", len(ports), f"give {self.rails} ports")
+            for port in ports:
+                inside = all(0 <= x < size for x, size in zip(port, reversed(tree.m), strict=True))
+                if not inside or port in taken:
+                    raise InvalidInput(
+                        f"host_ports[{host}]", list(port), "ports lie within m and have one host"
+                    )
+                taken.add(port)
+            leaves = tuple(tree.leaf_id(p.pod, p.leaf) for p in ports)
+            members.setdefault(leaves, []).append(host)
+            for leaf in leaves:
+                if leaf_owner.setdefault(leaf, leaves) != leaves or leaves.count(leaf) > 1:
+                    raise InvalidInput(
+                        f"host_ports[{host}]",
+                        [list(p) for p in ports],
+                        "hosts that share one leaf must share all, one port on each",
+                    )
+        by_pods: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+        for leaves in sorted(members):
+            by_pods.setdefault(tuple(leaf // tree.m[1] for leaf in leaves), []).append(leaves)
+        patterns = {tuple(pods.index(pod) for pod in pods) for pods in by_pods}
+        physical = [pod for pods in by_pods for pod in set(pods)]
+        if len(patterns) > 1 or len(physical) != len(set(physical)):
+            raise InvalidInput(
+                "host_ports",
+                sorted(by_pods),
+                "the pods of the rails must pair up the same way everywhere",
+            )
+        pattern = patterns.pop() if patterns else (0,) * self.rails
+        distinct = sorted(set(pattern))
+        groups_per_pod = max((len(groups) for groups in by_pods.values()), default=1)
+        group_leaves: list[tuple[int, ...]] = []
+        group_hosts: list[tuple[int, ...]] = []
+        place = [(-1, -1)] * len(self.host_ports)
+        for pods in sorted(by_pods):
+            groups = by_pods[pods] + [()] * (groups_per_pod - len(by_pods[pods]))
+            for leaves in groups:
+                hosts = tuple(members.get(leaves, ()))
+                for slot, host in enumerate(hosts):
+                    place[host] = (len(group_leaves), slot)
+                group_leaves.append(leaves)
+                group_hosts.append(hosts)
+        self._set(
+            slots=max((len(hosts) for hosts in group_hosts), default=1),
+            groups_per_pod=groups_per_pod,
+            pods=max(len(by_pods), 1),
+            plane_of_rail=tuple(distinct.index(rail) for rail in pattern),
+            _group_leaves=tuple(group_leaves) or ((),),
+            _group_hosts=tuple(group_hosts) or ((),),
+            _host_place=tuple(place),
+            _pod_planes=tuple(tuple(pods[r] for r in distinct) for pods in sorted(by_pods))
+            or ((0,),),
+        )
+
+    @property
+    def hosts(self) -> int:
+        """How many host numbers there are, absent hosts included."""
+        tree = self.tree
+        return len(self.host_ports) if self.host_ports else tree.m[0] * tree.leaves
+
+    @property
+    def groups(self) -> int:
+        return self.pods * self.groups_per_pod
+
+    @property
+    def planes(self) -> int:
+        return max(self.plane_of_rail) + 1
+
+    @property
+    def columns_per_pod(self) -> int:
+        return self.planes * self.tree.l2_per_pod
+
+    def rails_in_plane(self, plane: int) -> int:
+        return self.plane_of_rail.count(plane)
+
+    @cached_property
+    def plane_fields(self) -> tuple[int, ...]:
+        """For each plane the mask of its uplinks among those of a leaf group."""
+        field = (1 << self.tree.w[1]) - 1
+        return tuple(field << plane * self.tree.w[1] for plane in range(self.planes))
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of a pod, by number."""
+        cables, width = self.tree.cables[0], self.tree.l2_per_pod
+        bundle = (1 << cables) - 1
+        return tuple(
+            Column(number, plane, bundle << number * cables, self.rails_in_plane(plane))
+            for plane in range(self.planes)
+            for number in range(plane * width, (plane + 1) * width)
+        )
+
+    @cached_property
+    def _pod_sizes(self) -> tuple[tuple[int, ...], ...]:
+        """Hosts present on each leaf group, by pod."""
+        width = self.groups_per_pod
+        return tuple(
+            tuple(self.present_slots(group).bit_count() for group in range(first, first + width))
+            for first in range(0, self.groups, width)
+        )
+
+    @cached_property
+    def largest_leaf(self) -> int:
+        """Hosts of the leaf group that has the most."""
+        return max(map(max, self._pod_sizes))
+
+    @cached_property
+    def largest_pod(self) -> int:
+        """Hosts of the pod that has the most."""
+        return max(map(sum, self._pod_sizes))
+
+    def leaves_of_group(self, group: int) -> tuple[int, ...]:
+        """Leaf ids of a group, one for each rail; empty for padding."""
+        return self._group_leaves[group] if self._group_leaves else (group,)
+
+    def host_at(self, group: int, slot: int) -> int | None:
+        """The host number at a slot of a group; None for a slot nobody has."""
+        if not self._group_hosts:
+            return group * self.slots + slot
+        hosts = self._group_hosts[group]
+        return hosts[slot] if slot < len(hosts) else None
+
+    def place_of(self, host: int) -> tuple[int, int]:
+        """The (group, slot) of a host."""
+        return self._host_place[host] if self._host_place else divmod(host, self.slots)
+
+    def ports_of(self, host: int) -> tuple[Port, ...]:
+        """The ports of a host in rail order."""
+        if self.host_ports:
+            return self.host_ports[host]
+        leaf, k = divmod(host, self.tree.m[0])
+        return (Port(*divmod(leaf, self.tree.m[1]), k),)
+
+    def l2_of_column(self, pod: int, column: int) -> tuple[int, int]:
+        """Physical (pod, l2) of a column of a grouped pod."""
+        plane, l2 = divmod(column, self.tree.l2_per_pod)
+        return (self._pod_planes[pod][plane] if self._pod_planes else pod, l2)
+
+    def present_slots(self, group: int) -> int:
+        """Mask of the slots of a group that have a host which is not absent."""
+        mask = 0
+        for slot in range(self.slots):
+            host = self.host_at(group, slot)
+            if host is not None and host not in self.absent_hosts:
+                mask |= 1 << slot
+        return mask

@@ -1,0 +1,255 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""Promise 2, the form: the formal conditions that a full-bandwidth partition meets.
+
+Numbers in parentheses are the conditions of Jigsaw (HPDC'21) section 3.2.2. On a
+tapered tree D flows from below take ceil(D / O) uplinks (LaaS, ANCS'16, section 3,
+over-subscription); on R rails each condition holds on every rail, and the rails
+of a plane share the spine uplinks of their L2 switches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from random import Random
+
+from laas_service.domain.allocation import Allocation, Shape
+from laas_service.domain.topology import Topology, link_name
+from laas_service.domain.verification.bandwidth import (
+    adversarial_permutations,
+    permutation_violations,
+    random_permutation,
+)
+from laas_service.domain.verification.isolation import addressable
+from laas_service.domain.verification.partition import WHOLE_LINKS, L2Place, Partition, Rail
+
+
+def shape_violations(topology: Topology, allocation: Allocation) -> list[str]:
+    """Every formal condition of its policy that an allocation does not meet.
+
+    Policies that own no links promise no shape.
+    """
+    if allocation.policy not in WHOLE_LINKS:
+        return []
+    allocation = addressable(topology, allocation)
+    if not allocation.size:
+        return [f"shape: {allocation.id}: it holds no host"]
+    partition = Partition(topology, allocation)
+    found = [*_size(topology, allocation, partition), *_hosts(topology, allocation, partition)]
+    found += [
+        f"link {link_name(link)} is in a place without a host of its own"
+        for link in partition.strangers
+    ]
+    for rails in partition.planes(topology):
+        found += _links(topology, partition, rails)
+    return [f"shape: {allocation.id}: {text}" for text in found]
+
+
+def _up(flows: int, taper: int) -> int:
+    """Uplinks that ``flows`` from below take where each may carry ``taper``."""
+    return -(-flows // taper)
+
+
+def _size(topology: Topology, allocation: Allocation, partition: Partition) -> Iterator[str]:
+    """As many hosts as asked; rounded up only as the policy says."""
+    held, asked = allocation.size, allocation.requested
+    rail = partition.rails[0]
+    pods = len(rail.leaves_by_pod())
+    unit = 1
+    if allocation.policy == "laas" and pods > 1:
+        unit = topology.slots
+    elif allocation.policy == "simple" and len(rail.hosts) > 1:
+        unit = topology.slots * (topology.groups_per_pod if pods > 1 else 1)
+    if held != _up(asked, unit) * unit:
+        yield f"{asked} hosts were asked and {held} are held, in units of {unit}"
+    if unit > 1:
+        for place, hosts in sorted(rail.hosts.items()):
+            if len(hosts) != topology.slots:
+                yield f"{_leaf(0, place)} has {len(hosts)} of {topology.slots} hosts, not all"
+
+
+def _hosts(topology: Topology, allocation: Allocation, partition: Partition) -> Iterator[str]:
+    """Conditions (1) to (3), and the shape that the allocation says it has.
+
+    Rails share the hosts and their leaf groups, so one rail speaks for all.
+    """
+    rail = partition.rails[0]
+    pods = rail.leaves_by_pod()
+    counts = {pod: [len(rail.hosts[leaf]) for leaf in leaves] for pod, leaves in pods.items()}
+    full = max((count for pod in counts.values() for count in pod), default=0)
+    small = [count for pod in counts.values() for count in pod if count < full]
+    shape = _shape(counts, full)
+    if allocation.shape is not None and allocation.shape != shape:
+        yield f"it says {allocation.shape}, but its hosts form {shape}"
+    if _extended(counts, full) and allocation.policy == "jigsaw":
+        yield from _blocked(topology, allocation)
+        return
+    if len(small) > 1:
+        yield f"(2) leaves of {full} hosts, and {len(small)} smaller ones; at most one may be"
+    sizes = sorted((sum(pod) for pod in counts.values()), reverse=True)
+    if len(set(sizes)) > 2 or (len(set(sizes)) == 2 and sizes[-2] != sizes[0]):
+        yield f"(1) pods of {sizes} hosts; all but one must be equal and that one smaller"
+    if len(sizes) > 1 and any(small) and min(counts[_smallest(counts)]) == full:
+        yield "(3) the smaller leaf is not in the smaller pod"
+    if len(sizes) > 1 and sizes[-1] == sizes[0] and small:
+        yield "(3) there is a smaller leaf but no smaller pod"
+
+
+def _extended(counts: dict[int, list[int]], full: int) -> bool:
+    """Whether there are two pods, and a single smaller leaf in one that is no smaller.
+
+    (1) and (3) are not necessary then; ``_blocked`` says if the bandwidth is there.
+    """
+    if len(counts) != 2:
+        return False
+    plain, other = sorted(counts.values(), key=lambda pod: sum(x < full for x in pod))
+    few = sum(count < full for count in other)
+    return few == 1 and min(plain) == full and len(plain) < len(other)
+
+
+def _blocked(topology: Topology, allocation: Allocation) -> Iterator[str]:
+    """Permutations for which a shape beyond the conditions has no links."""
+    tried = adversarial_permutations(topology, allocation)
+    random, hosts = Random(0), allocation.hosts(topology)  # noqa: S311 - no secret
+    tried.update((f"random {n}", random_permutation(hosts, random)) for n in range(5))
+    for text in permutation_violations(topology, allocation, tried):
+        yield f"(1, 3) the remainder pod is not smaller, and {text}"
+
+
+def _smallest(counts: dict[int, list[int]]) -> int:
+    return min(counts, key=lambda pod: sum(counts[pod]))
+
+
+def _shape(counts: dict[int, list[int]], full: int) -> Shape:
+    """What the hosts form, if they form anything; see ``Shape``."""
+    leaves = {pod: pod_counts.count(full) for pod, pod_counts in counts.items()}
+    most = max(leaves.values(), default=0)
+    rest = sum(count for pod in counts.values() for count in pod if count < full)
+    if len(counts) == 1:
+        return Shape(1, most, full, 0, rest)
+    if _extended(counts, full):
+        few, many = sorted(leaves.values())
+        return Shape(1, few, full, many, rest)
+    last = _smallest(counts)
+    whole = [pod for pod in counts if leaves[pod] == most and sum(counts[pod]) == most * full]
+    partial = leaves[last] if last not in whole else 0
+    return Shape(len(whole), most, full, partial, rest)
+
+
+def _links(topology: Topology, partition: Partition, rails: list[int]) -> Iterator[str]:
+    """Conditions (4) to (6) in one plane."""
+    first = partition.rails[rails[0]]
+    if len(first.hosts) == 1:
+        yield from _joined(partition, rails)
+        yield from _spineless(partition, set(first.leaves_by_pod()), "in one leaf group")
+        return
+    full = max(len(hosts) for hosts in first.hosts.values())
+    common = next(
+        first.uplinks[leaf]
+        for leaves in first.leaves_by_pod().values()
+        for leaf in leaves
+        if len(first.hosts[leaf]) == full
+    )
+    for number in rails:
+        yield from _uplinks(topology, number, partition.rails[number], full, common)
+    if len(first.leaves_by_pod()) == 1:
+        yield from _spineless(partition, set(first.leaves_by_pod()), "in one pod")
+    else:
+        yield from _spines(topology, partition, rails)
+
+
+def _leaf(rail: int, place: tuple[int, int]) -> str:
+    return f"leaf {place[0]}/{place[1]} on rail {rail}"
+
+
+def _joined(partition: Partition, rails: list[int]) -> Iterator[str]:
+    """Inside one leaf group no links, but one uplink common to rails that need joining."""
+    held = [
+        (number, place, partition.rails[number].uplinks[place])
+        for number in rails
+        for place in partition.rails[number].hosts
+    ]
+    hosts = max(len(x) for x in partition.rails[rails[0]].hosts.values())
+    wanted = 1 if len(rails) > 1 and hosts > 1 else 0
+    for number, place, uplinks in held:
+        if len(uplinks) != wanted:
+            yield f"{_leaf(number, place)} has {len(uplinks)} uplinks, needs {wanted}"
+        if uplinks != held[0][2]:
+            yield f"{_leaf(number, place)} does not share the uplink of rail {held[0][0]}"
+
+
+def _uplinks(
+    topology: Topology,
+    number: int,
+    rail: Rail,
+    full: int,
+    common: set[int],
+) -> Iterator[str]:
+    """Conditions (4) and (5): one set of L2 switches, the remainder leaf a subset."""
+    taper = topology.tree.taper[0]
+    for place, hosts in sorted(rail.hosts.items()):
+        uplinks = rail.uplinks[place]
+        needed = _up(len(hosts), taper)
+        if len(uplinks) != needed:
+            yield (
+                f"(4) {_leaf(number, place)} has {len(uplinks)} uplinks for {len(hosts)} hosts, "
+                f"needs {needed}"
+            )
+        if len(hosts) == full and uplinks != common:
+            yield f"(4, 5) {_leaf(number, place)} has uplinks {_set(uplinks)}, not {_set(common)}"
+        elif not uplinks <= common:
+            yield f"(4, 5) {_leaf(number, place)} has uplinks {_set(uplinks - common)} alone"
+
+
+def _spineless(partition: Partition, pods: Collection[int], where: str) -> Iterator[str]:
+    for place, spines in sorted(partition.spines.items()):
+        if place.pod in pods and spines:
+            yield f"{_l2(place)} holds uplinks {_set(spines)}, but the job is {where}"
+
+
+def _l2(place: L2Place) -> str:
+    return f"L2 switch {place.pod}/{place.l2}"
+
+
+def _set(uplinks: Collection[int]) -> str:
+    return "{" + ", ".join(map(str, sorted(uplinks))) + "}"
+
+
+def _spines(topology: Topology, partition: Partition, rails: list[int]) -> Iterator[str]:
+    """Condition (6): above each L2 index one set of spines, the remainder pod a subset."""
+    tree = topology.tree
+    pods = partition.rails[rails[0]].leaves_by_pod()
+    sizes = {
+        pod: sum(len(partition.rails[rails[0]].hosts[leaf]) for leaf in leaves)
+        for pod, leaves in pods.items()
+    }
+    largest = max(sizes, key=lambda pod: (sizes[pod], -pod))
+    for l2 in range(tree.l2_per_pod):
+        common = partition.spines.get(L2Place(largest, l2), set())
+        for pod in sorted(pods):
+            place = L2Place(pod, l2)
+            spines = partition.spines.get(place, set())
+            flows = sum(
+                sum(up // tree.cables[0] == l2 for up in partition.rails[rail].uplinks[leaf])
+                for rail in rails
+                for leaf in partition.rails[rail].hosts
+                if leaf.pod == pod
+            )
+            needed = _up(flows, tree.taper[1])
+            if len(spines) != needed:
+                yield (
+                    f"(6) {_l2(place)} has {len(spines)} uplinks for {flows} from below, "
+                    f"needs {needed}"
+                )
+            if sizes[pod] == sizes[largest] and spines != common:
+                yield f"(6) {_l2(place)} has uplinks {_set(spines)}, not {_set(common)}"
+            elif not spines <= common:
+                yield f"(6) {_l2(place)} has uplinks {_set(spines - common)} alone"

@@ -1,0 +1,59 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What all tests share: a database for each, and in CI a skipped test is a failed one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+from hypothesis import settings
+
+from laas_service.adapters.db import schema
+from laas_service.adapters.db.engine import connect
+from laas_service.adapters.db.store import SqlStore
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("laas", deadline=None)
+settings.load_profile("laas")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    outcome = yield
+    report = outcome.get_result()
+    if report.skipped and os.environ.get("CI") and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped in CI: {call.excinfo.value}"
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory):
+    path = tmp_path_factory.mktemp("database") / "empty.sqlite"
+    engine = connect(f"sqlite:///{path}")
+    schema.upgrade(engine)
+    engine.dispose()
+    return path
+
+
+@pytest.fixture
+def database(empty_database, tmp_path):
+    """The URL of a database at the newest revision, with nothing in it."""
+    path = tmp_path / "laas.sqlite"
+    shutil.copy(empty_database, path)
+    return f"sqlite:///{path}"
+
+
+@pytest.fixture
+def store(database):
+    engine = connect(database)
+    yield SqlStore(engine)
+    engine.dispose()
