@@ -1,0 +1,143 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""The subnet-manager port on this machine: a directory of files, and an OpenSM beside it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from laas_service.domain.errors import InvalidFile, InvalidInput, Unavailable
+from laas_service.messages import Applied, FabricState
+from opensm_writer import files, reader, writer
+from opensm_writer.opensm import OpenSm
+from opensm_writer.plan import Plan, plan
+
+
+class LocalSubnetManager:
+    """Publishes files into a directory; with an OpenSM given, also has them read.
+
+    Without ``opensm`` a generation counts as applied when its files are current,
+    complete and undamaged: for a site that loads them by hand, and for planning. With
+    one it counts only when the tables read back from OpenSM or the switches equal the
+    file, switch by switch; right after publishing, ``applied`` waits up to ``patience``
+    seconds for that.
+
+    ``directory`` holds one directory a fabric. ``enforcement``, ``multicast``, ``services``
+    and ``one_rule_per_group`` are described at ``files.Settings``. ``keep`` is how many old
+    sets stay.
+
+    Raises:
+        InvalidInput: a setting is wrong. Tables that the vendor's OpenSM makes from
+            chains cannot be compared with a file, so ``chains`` goes without ``opensm``.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        opensm: OpenSm | None = None,
+        *,
+        enforcement: str = "file",
+        multicast: bool = False,
+        services: Collection[int] = (),
+        one_rule_per_group: bool = False,
+        keep: int = 3,
+        patience: float = 10,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if opensm is not None and enforcement != "file":
+            raise InvalidInput("enforcement", enforcement, "reading back needs 'file'")
+        self._directory = directory.absolute()
+        self._opensm = opensm
+        self._enforcement = enforcement
+        self._multicast = multicast
+        self._services = tuple(sorted(services))
+        self._one_rule_per_group = one_rule_per_group
+        self._keep = keep
+        self._patience = patience
+        self._sleep = sleep
+        self._clock = clock
+        self._told: dict[str, float] = {}
+        self._last: dict[str, writer.Published] = {}
+        self._settings("any")  # so that a wrong setting shows at the start
+
+    def publish(self, state: FabricState) -> None:
+        """See ``laas_service.app.ports.SubnetManager``.
+
+        Raises:
+            Conflict, LimitExceeded: see ``writer.publish``.
+            Unavailable: the directory cannot be written, or OpenSM cannot be told; in the
+                second case the new files are current and OpenSM reads them at its start.
+        """
+        last = self._last.get(state.fabric)
+        planned = plan(state, last.plan if last is not None else None)
+        try:
+            self._last[state.fabric] = writer.publish(
+                planned, self._settings(state.fabric), self._directory, self._keep, last
+            )
+            if self._opensm is not None:
+                self._prepare(self._opensm, planned)
+        except OSError as error:
+            raise Unavailable(f"{self._directory}: {error}") from error
+        if self._opensm is not None:
+            self._opensm.reload()
+            self._told[state.fabric] = self._clock()
+
+    def _prepare(self, opensm: OpenSm, planned: Plan) -> None:
+        """Before OpenSM is told: note where its log ends, and put the LIDs where it looks."""
+        writer.replace_file(self._mark(planned.state.fabric), opensm.mark())
+        if opensm.cache_directory is not None:
+            pinned = "".join(files.guid2lid(planned.lids))
+            writer.replace_file(opensm.cache_directory / "guid2lid", pinned)
+
+    def applied(self, fabric: str) -> Applied:
+        """See ``laas_service.app.ports.SubnetManager``."""
+        try:
+            return self._applied(fabric)
+        except InvalidFile as error:
+            return Applied(None, str(error))
+        except OSError as error:
+            return Applied(None, f"{self._directory}: {error}")
+
+    def _applied(self, fabric: str) -> Applied:
+        manifest = writer.current(self._directory, fabric)
+        if manifest is None:
+            return Applied(None, "nothing has been published yet")
+        home = self._directory / fabric / "current"
+        if damaged := writer.damaged(home, manifest):
+            return Applied(None, f"files differ from the manifest: {', '.join(damaged)}")
+        if self._opensm is None:
+            return Applied(manifest.generation)
+        pieces = reader.file_pieces(home / "lfts")
+        meant = {t.guid: t.row for t in reader.switch_tables(pieces, "lfts", self._known(fabric))}
+        mark = self._mark(fabric).read_text() if self._mark(fabric).exists() else ""
+        patient_until = self._told.pop(fabric, self._clock() - self._patience) + self._patience
+        pause = 0.1
+        while (problem := self._opensm.problem(meant, mark)) is not None:
+            if self._clock() + pause > patient_until:
+                return Applied(None, problem)
+            self._sleep(pause)
+            pause = min(2 * pause, 2.0)
+        return Applied(manifest.generation)
+
+    def _known(self, fabric: str) -> dict[bytes, reader.SwitchTable]:
+        last = self._last.get(fabric)
+        return {table.digest: table for table in last.tables} if last is not None else {}
+
+    def _mark(self, fabric: str) -> Path:
+        return self._directory / fabric / ".told"
+
+    def _settings(self, fabric: str) -> files.Settings:
+        where = self._directory / fabric / "current"
+        return files.Settings(
+            str(where), self._enforcement, self._multicast, self._services, self._one_rule_per_group
+        )

@@ -1,0 +1,187 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""OpenSM as a process: tell it to read new files, and see what it made of them.
+
+OpenSM reports success in cases where isolation is gone, so nothing is believed but
+the tables themselves, read back after it was told.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from laas_service.domain.errors import Unavailable
+from laas_service.domain.routing import NO_ROUTE
+from opensm_writer import reader
+
+LOG_TAIL = 1 << 24
+"""Bytes at the end of OpenSM's log that are looked at."""
+
+_ENGINE = re.compile(r"(\S+) tables configured on all switches")
+_ALIVE = re.compile(r"Name:\s+opensm.*\n(?:.*\n)*?State:\s+[^ZX]")
+_NO_ENGINE = "No routing engine able to successfully configure"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSm:
+    """How to reach one OpenSM. All are optional, but one way to read back is wanted.
+
+    ``pid_file`` or ``reload_command`` tell it to sweep. ``dump_command`` prints the
+    tables that are in the switches (``dump_lfts -n``); ``dump_file`` is the
+    ``opensm-lfts.dump`` that OpenSM writes with log flag 0x40 after a sweep, which is
+    what it meant to write. ``log_file`` shows whether it fell back to another engine,
+    and that it swept at all, which a change of partitions alone does not show in tables.
+    ``cache_directory`` is where it keeps ``guid2lid``. ``timeout`` is in seconds and
+    holds for each command.
+    """
+
+    pid_file: Path | None = None
+    reload_command: tuple[str, ...] = ()
+    dump_command: tuple[str, ...] = ()
+    dump_file: Path | None = None
+    log_file: Path | None = None
+    cache_directory: Path | None = None
+    timeout: float = 60
+
+    def reload(self) -> None:
+        """Start a heavy sweep, which reads the partitions and the tables again.
+
+        Raises:
+            Unavailable: there is no OpenSM to tell, or the command failed.
+        """
+        if self.reload_command:
+            self._run(self.reload_command)
+        elif self.pid_file is not None:
+            os.kill(self._pid(self.pid_file), signal.SIGHUP)
+
+    def mark(self) -> str:
+        """Where the log ends now, to be given to ``problem`` later; empty without a log."""
+        if self.log_file is None or not self.log_file.exists():
+            return ""
+        stat = self.log_file.stat()
+        return f"{stat.st_ino} {stat.st_size}"
+
+    def problem(self, meant: Mapping[int, bytes], mark: str = "") -> str | None:
+        """Why OpenSM does not run these tables; None if every switch is seen to have them.
+
+        ``meant`` is switch GUID -> ports by LID. ``mark`` is from before the reload.
+        """
+        try:
+            if self.pid_file is not None:
+                self._pid(self.pid_file)
+            return self._log_problem(mark) or difference(meant, self._tables())
+        except (Unavailable, OSError) as error:
+            return str(error)
+
+    def _pid(self, path: Path) -> int:
+        """The process id in the file, of a process that is there and is an OpenSM."""
+        try:
+            pid = int(path.read_text())
+            os.kill(pid, 0)
+            status = Path(f"/proc/{pid}/status")
+            if status.exists() and not _ALIVE.match(status.read_text()):
+                raise ProcessLookupError(f"process {pid} is another one, or has ended")
+        except (OSError, ValueError) as error:
+            raise Unavailable(f"OpenSM does not run ({path}: {error})") from error
+        return pid
+
+    def _tables(self) -> dict[int, bytes]:
+        if self.dump_command:
+            return reader.dumped_tables(self._run(self.dump_command).splitlines())
+        if self.dump_file is not None:
+            with self.dump_file.open() as lines:
+                return reader.dumped_tables(lines)
+        raise Unavailable("no way to read tables back: set dump_command or dump_file")
+
+    def _log_problem(self, mark: str) -> str | None:
+        """Whether there was no sweep since the mark, or the newest did not use our tables."""
+        if self.log_file is None:
+            return None
+        with self.log_file.open("rb") as log:
+            stat = os.fstat(log.fileno())
+            inode, _, size = mark.partition(" ")
+            since = int(size) if inode == str(stat.st_ino) and int(size) <= stat.st_size else 0
+            start = max(since, stat.st_size - LOG_TAIL)
+            log.seek(start)
+            lines = log.read().decode(errors="replace").splitlines()
+        if start == since and not any("SUBNET UP" in line or _NO_ENGINE in line for line in lines):
+            return "OpenSM has not swept since the files changed"
+        return engine_problem(lines)
+
+    def _run(self, command: tuple[str, ...]) -> str:
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=self.timeout,
+                check=True,
+            )
+        except subprocess.CalledProcessError as error:
+            raise Unavailable(
+                f"{command[0]} failed with {error.returncode}: {error.stderr.strip()[-300:]}"
+            ) from error
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise Unavailable(f"{command[0]}: {error}") from error
+        return done.stdout
+
+
+def engine_problem(log: Iterable[str]) -> str | None:
+    """What the newest sweep in a log says of the routing engine, if it is bad."""
+    problem = None
+    swept = True
+    for line in log:
+        if found := _ENGINE.search(line):
+            problem = None if found[1] == "file" else f"OpenSM routed with {found[1]}, not file"
+            swept = False
+        elif _NO_ENGINE in line:
+            problem = "OpenSM could not use the tables and kept the old ones; see its log"
+        elif "SUBNET UP" in line:
+            swept = True
+    return problem or (None if swept else "OpenSM's sweep is not finished")
+
+
+def difference(meant: Mapping[int, bytes], seen: Mapping[int, bytes]) -> str | None:
+    """The first switch and LID that differ, and how many switches do; None if none does.
+
+    Switches that are seen and were not meant count too.
+    """
+    wrong = [
+        guid for guid in sorted(meant.keys() | seen.keys()) if meant.get(guid) != seen.get(guid)
+    ]
+    if not wrong:
+        return None
+    first = wrong[0]
+    if first not in seen:
+        detail = "was not seen"
+    elif first not in meant:
+        detail = "is not in the fabric's description"
+    else:
+        length = max(len(meant[first]), len(seen[first]))
+        pairs = zip(_padded(meant[first], length), _padded(seen[first], length), strict=True)
+        lid, (want, have) = next((n, pair) for n, pair in enumerate(pairs) if pair[0] != pair[1])
+        detail = f"sends LID {lid:#06x} to {_port(have)}, not to {_port(want)}"
+    return f"{len(wrong)} of {len(meant)} switches differ: {first:#018x} {detail}"
+
+
+def _padded(row: bytes, length: int) -> bytes:
+    return row.ljust(length, bytes([NO_ROUTE]))
+
+
+def _port(port: int) -> str:
+    return "no port" if port == NO_ROUTE else f"port {port}"

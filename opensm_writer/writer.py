@@ -1,0 +1,410 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Owns the file system: one directory a generation, switched atomically by a link.
+
+    <root>/<fabric>/gen-41/...   as published before
+    <root>/<fabric>/gen-42/...   complete, synced, parsed back
+    <root>/<fabric>/current      -> gen-42
+
+OpenSM's configuration names the files through ``current``, so a sweep reads one
+generation or the next and never a mixture of halves of a file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from laas_service.domain.errors import Conflict, InvalidFile
+from opensm_writer import files, reader
+from opensm_writer.plan import Partition, Plan, picker
+
+LOG = logging.getLogger(__name__)
+
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What ``manifest.json`` says: a set of files and its generation."""
+
+    fabric: str
+    generation: int
+    files: Mapping[str, str]
+    chains: str
+    tenants: Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class Published:
+    """A set as it was written and read back; the next one takes from it what stays."""
+
+    manifest: Manifest
+    directory: Path
+    plan: Plan
+    tables: tuple[reader.SwitchTable, ...]
+    entries: Mapping[int, str]
+
+
+def publish(
+    plan: Plan,
+    settings: files.Settings,
+    root: Path,
+    keep: int = 3,
+    last: Published | None = None,
+) -> Published:
+    """Make the files of a plan current; safe to repeat, does nothing if they are.
+
+    The old set stays current unless the new one was written, synced and parsed back
+    to the same values. ``keep`` older sets are kept. ``last`` only saves time: tables of
+    switches that are as they were are copied from that set, and not parsed again while
+    their bytes (sha256) are those parsed before; where that fails all is rendered anew.
+
+    Raises:
+        Conflict: a newer generation is current, or entries of a tenant that did not
+            change would change.
+        InvalidFile: what was written does not read back to what was meant.
+        LimitExceeded: see ``files.render``.
+    """
+    home = root / plan.state.fabric
+    home.mkdir(parents=True, exist_ok=True)
+    with _locked(home / ".lock"):
+        before = _readable(root, plan.state.fabric)
+        if before is not None and before.generation > plan.state.generation:
+            raise Conflict(
+                f"generation {before.generation} of {plan.state.fabric} is published, "
+                f"{plan.state.generation} is older; remove {home / 'current'} to go back"
+            )
+        entries = _entries(plan, last)
+        tenants = _fingerprints(plan, entries)
+        if before is not None:
+            _check_undisturbed(before.tenants, tenants)
+        draft = home / ".draft"
+        try:
+            digests, tables = _write_checked(draft, plan, settings, last)
+        except (InvalidFile, OSError) as error:
+            if last is None:
+                raise
+            LOG.warning("fabric %s: rendering all anew: %s", plan.state.fabric, error)
+            digests, tables = _write_checked(draft, plan, settings, None)
+        text = files.manifest(plan, digests, tenants)
+        _write(draft / MANIFEST, [text])
+        if before is not None and _is_current(home / "current", before, text):
+            shutil.rmtree(draft)
+            return Published(before, (home / "current").resolve(), plan, tables, entries)
+        final = _free_name(home, plan.state.generation)
+        for directory in (draft, *(path for path in draft.rglob("*") if path.is_dir())):
+            _sync(directory)
+        draft.rename(final)
+        replace_link(home / "current", final.name)
+        _prune(home, keep)
+    return Published(read_manifest(final), final, plan, tables, entries)
+
+
+def _write_checked(
+    draft: Path, plan: Plan, settings: files.Settings, last: Published | None
+) -> tuple[dict[str, str], tuple[reader.SwitchTable, ...]]:
+    """Write a set and read it back: the sha256 of each file, and the tables as read."""
+    shutil.rmtree(draft, ignore_errors=True)
+    with _kept_tables(plan, last) as kept:
+        digests = _write_set(draft, files.render(plan, settings, kept))
+    known = last.tables if last is not None else ()
+    return digests, check(plan, settings, draft, {table.digest: table for table in known})
+
+
+@contextmanager
+def _kept_tables(plan: Plan, last: Published | None) -> Iterator[Callable[[int], str | None]]:
+    """Looks up the text of switches that are as they were in the last set."""
+    if last is None or last.plan.state.inventory != plan.state.inventory:
+        yield lambda guid: None
+        return
+    spans: dict[int, tuple[int, int]] = {}
+    start = 0
+    for table in last.tables:
+        if last.plan.tables.rows[table.guid] == plan.tables.rows[table.guid]:
+            spans[table.guid] = (table.size, start)
+        start += table.size
+    with (last.directory / "lfts").open("rb") as file:
+
+        def kept(guid: int) -> str | None:
+            span = spans.get(guid)
+            return os.pread(file.fileno(), *span).decode("ascii") if span else None
+
+        yield kept
+
+
+def _is_current(link: Path, manifest: Manifest, text: str) -> bool:
+    return (link / MANIFEST).read_text() == text and not damaged(link, manifest)
+
+
+def _readable(root: Path, fabric: str) -> Manifest | None:
+    try:
+        return current(root, fabric)
+    except InvalidFile as error:
+        LOG.warning("fabric %s: publishing anew: %s", fabric, error)
+        return None
+
+
+def current(root: Path, fabric: str) -> Manifest | None:
+    """The published set's manifest; None if there is none yet.
+
+    Raises:
+        InvalidFile: there is one that cannot be read.
+    """
+    link = root / fabric / "current"
+    return read_manifest(link) if link.exists() else None
+
+
+def read_manifest(directory: Path) -> Manifest:
+    path = directory / MANIFEST
+    try:
+        document: dict[str, Any] = json.loads(path.read_text())
+        return Manifest(
+            str(document["fabric"]),
+            int(document["generation"]),
+            dict(document["files"]),
+            str(document["chains"]),
+            dict(document["tenants"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidFile(str(path), 1, f"this is no manifest: {error}") from error
+
+
+def damaged(directory: Path, manifest: Manifest) -> list[str]:
+    """Files of a set that are missing or not what the manifest says."""
+    return [
+        name
+        for name, digest in manifest.files.items()
+        if not (directory / name).is_file() or _digest(directory / name) != digest
+    ]
+
+
+def check(
+    plan: Plan,
+    settings: files.Settings,
+    directory: Path,
+    known: Mapping[bytes, reader.SwitchTable] | None = None,
+) -> tuple[reader.SwitchTable, ...]:
+    """Read a set back and compare it with what was meant; the tables in order of the file.
+
+    ``known`` is described at ``reader.switch_tables``.
+
+    Raises:
+        InvalidFile: names the file and, where a line is to blame, the line.
+    """
+
+    def text(name: str) -> str:
+        return (directory / name).read_text()
+
+    tables = _check_tables(plan, directory / "lfts", known)
+    expected: dict[str, tuple[object, object]] = {
+        "guid2lid": (reader.guid2lid(text("guid2lid"), "guid2lid"), plan.lids),
+        "partitions.conf": (
+            reader.partitions(text("partitions.conf"), "partitions.conf"),
+            reader.PartitionFile(
+                tuple(sorted(settings.services)),
+                settings.multicast and bool(plan.partitions),
+                plan.partitions,
+            ),
+        ),
+    }
+    if plan.chains is not None:
+        name = "port_groups.conf"
+        expected[name] = (reader.port_groups(text(name), name), plan.chains.groups)
+        name = "topologies.conf"
+        expected[name] = (reader.topologies(text(name), name), plan.chains.topologies)
+        name = "chains.conf"
+        expected[name] = (reader.chain(text(name), name, settings.directory), plan.chains.steps)
+        for name, guids in plan.chains.lists.items():
+            expected[name] = (reader.guid_list(text(name), name), guids)
+    for name, (found, meant) in expected.items():
+        if found != meant:
+            raise InvalidFile(name, 1, "it does not read back to what was meant")
+    return tables
+
+
+def _check_tables(
+    plan: Plan, path: Path, known: Mapping[bytes, reader.SwitchTable] | None
+) -> tuple[reader.SwitchTable, ...]:
+    names = {lid: guid for guid, lid in plan.lids.items()}
+    found: dict[int, reader.SwitchTable] = {}
+    checked: Mapping[int, int] = {}
+    for table in reader.switch_tables(reader.file_pieces(path), path.name, known):
+        meant = plan.row_by_lid(table.guid) if table.guid in plan.tables.rows else None
+        if table.guids is not checked and table.guids.items() <= names.items():
+            checked = table.guids
+        if table.row != meant or table.guids is not checked or table.guid in found:
+            raise InvalidFile(
+                path.name, 1, f"switch {table.guid:#018x} does not read back as it was meant"
+            )
+        found[table.guid] = table
+    if found.keys() != plan.tables.rows.keys():
+        raise InvalidFile(path.name, 1, "a switch is missing")
+    return tuple(found.values())
+
+
+# -- tenants that did not change ----------------------------------------------
+
+
+def _fingerprints(plan: Plan, entries: Mapping[int, str]) -> dict[str, dict[str, str]]:
+    """For each tenant: what its entries depend on, and the entries themselves, as sha256."""
+    state = plan.state
+    inventory = state.inventory
+    ground = _sha(
+        (
+            state.topology.tree,
+            state.topology.host_ports,
+            inventory.switches,
+            inventory.cables,
+            inventory.endpoints,
+            state.failed_links,
+        )
+    )
+    members = {partition.pkey: partition.members for partition in plan.partitions}
+    found = {}
+    for tenant in state.tenants:
+        allocation = tenant.allocation
+        guids = members[tenant.pkey]
+        lids = [plan.lids[guid] for guid in guids]
+        found[allocation.id] = {
+            "depends": _sha(
+                (ground, allocation.groups, allocation.columns, tenant.pkey, guids, lids)
+            ),
+            "entries": entries[tenant.pkey],
+        }
+    return found
+
+
+def _entries(plan: Plan, last: Published | None) -> dict[int, str]:
+    """Partition key -> sha256 of all entries towards its members, switch by switch.
+
+    What ``last`` says of a partition is taken over if no row that changed has another
+    entry towards it.
+    """
+    rows = dict(sorted(plan.tables.rows.items()))
+    known: dict[Partition, str] = {}
+    changed: list[tuple[bytes, bytes]] = []
+    if last is not None and last.plan.tables.destinations == plan.tables.destinations:
+        old = last.plan.tables.rows
+        known = {partition: last.entries[partition.pkey] for partition in last.plan.partitions}
+        changed = [(old[guid], row) for guid, row in rows.items() if old[guid] != row]
+    found = {}
+    for partition in plan.partitions:
+        pick = picker([plan.tables.index[guid] for guid in partition.members])
+        if partition in known and all(pick(was) == pick(now) for was, now in changed):
+            found[partition.pkey] = known[partition]
+        else:
+            digest = hashlib.sha256()
+            for row in rows.values():
+                digest.update(pick(row))
+            found[partition.pkey] = digest.hexdigest()
+    return found
+
+
+def _sha(value: object) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()
+
+
+def _check_undisturbed(
+    before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping[str, str]]
+) -> None:
+    """While OpenSM writes tables, old and new entries mix: only idle destinations may change."""
+    for name in before.keys() & after.keys():
+        old, new = before[name], after[name]
+        if old["depends"] == new["depends"] and old["entries"] != new["entries"]:
+            raise Conflict(
+                f"the entries of tenant {name} would change although nothing it depends on did; "
+                "after an upgrade that changes routing, remove the 'current' link to publish anew"
+            )
+
+
+# -- files and directories ----------------------------------------------------
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One publisher at a time, also among processes; the lock goes with its holder."""
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _write_set(directory: Path, rendered: Mapping[str, Iterable[str]]) -> dict[str, str]:
+    """Write all files of a set; name -> sha256."""
+    return {name: _write(directory / name, pieces) for name, pieces in rendered.items()}
+
+
+def _write(path: Path, pieces: Iterable[str]) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256()
+    with path.open("wb") as file:
+        for piece in pieces:
+            data = piece.encode()
+            digest.update(data)
+            file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    return digest.hexdigest()
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(directory: Path) -> None:
+    """Make the names in a directory durable."""
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _free_name(home: Path, generation: int) -> Path:
+    """``gen-N``; where that exists (other settings, or damage) ``gen-N.1`` and so on."""
+    names = [f"gen-{generation}", *(f"gen-{generation}.{n}" for n in range(1, 1000))]
+    return next(home / name for name in names if not (home / name).exists())
+
+
+def replace_link(link: Path, target: str) -> None:
+    """Point a symbolic link elsewhere in one step, durably."""
+    draft = link.with_name(f".{link.name}.new")
+    draft.unlink(missing_ok=True)
+    draft.symlink_to(target)
+    draft.replace(link)
+    _sync(link.parent)
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Give a file another content in one step, durably; does nothing if it has it."""
+    if path.is_file() and path.read_text() == text:
+        return
+    draft = path.with_name(f".{path.name}.new")
+    _write(draft, [text])
+    draft.replace(path)
+    _sync(path.parent)
+
+
+def _prune(home: Path, keep: int) -> None:
+    """Remove all but the current set and the ``keep`` youngest others."""
+    now = (home / "current").resolve()
+    others = [path for path in home.glob("gen-*") if path.resolve() != now]
+    for path in sorted(others, key=lambda p: p.stat().st_mtime_ns, reverse=True)[keep:]:
+        shutil.rmtree(path)

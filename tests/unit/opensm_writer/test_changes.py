@@ -1,0 +1,132 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Files made from what changed are, byte for byte, those made from nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laas_service.adapters import generator
+from laas_service.adapters.generator import Description
+from laas_service.domain.allocation import Request
+from laas_service.domain.allocator import admit
+from laas_service.domain.fabric import Fabric
+from laas_service.domain.policies import POLICIES
+from laas_service.domain.topology import Topology
+from laas_service.messages import FabricState, TenantRoute
+from opensm_writer import files, reader, writer
+from opensm_writer.files import Settings
+from opensm_writer.plan import plan
+from tests.unit.opensm_writer.states import ONE, POD, SETTINGS, WIDE, state
+
+FABRICS = [
+    generator.generate(described)
+    for described in (
+        Description(xgft="3;3,3,3;1,3,3", missing_cables=2, extra_cables=1, subnet_managers=1),
+        Description(xgft="3;2,4,2;1,2,4", rails=2, wiring="plane", subnet_managers=1),
+        Description(xgft="3;4,2,3;1,2,2", cables=(2, 1), storage_hosts=1, shuffled=True),
+    )
+]
+
+
+def change(fabric: Fabric, rng: Random, name: str) -> None:
+    """A tenant comes or goes, several do, or a link fails or is repaired."""
+    tree = fabric.topology.tree
+    for part in range(rng.choice((1, 1, 1, 3))):
+        if rng.random() < 0.25:
+            number = rng.randrange(tree.leaf_links + tree.spine_links)
+            link = tree.link_at(number)
+            if link in fabric.failed_links:
+                fabric.repair_link(link)
+            elif link not in fabric.topology.absent_links:
+                fabric.fail_link(link)
+        elif fabric.allocations and rng.random() < 0.4:
+            fabric.release(rng.choice(sorted(fabric.allocations)))
+        else:
+            size = rng.randint(1, fabric.topology.hosts // 2)
+            admit(POLICIES["jigsaw"](), fabric, Request(f"{name}-{part}", size))
+
+
+def states(topology: Topology, inventory, seed: int, count: int) -> Iterator[FabricState]:
+    """Generations of a fabric; a tenant keeps its key, a key that is free is used again."""
+    rng, fabric = Random(seed), Fabric(topology)
+    keys: dict[str, int] = {}
+    for generation in range(1, count + 1):
+        change(fabric, rng, f"t{generation}")
+        keys = {name: key for name, key in keys.items() if name in fabric.allocations}
+        for name in fabric.allocations.keys() - keys.keys():
+            keys[name] = next(key for key in range(1, 1000) if key not in keys.values())
+        routes = tuple(TenantRoute(fabric.allocations[n], keys[n]) for n in sorted(keys))
+        failed = tuple(sorted(fabric.failed_links, key=topology.tree.link_id))
+        yield FabricState("f", generation, topology, inventory, routes, failed)
+
+
+@settings(max_examples=30)
+@given(st.sampled_from(FABRICS), st.integers(0, 1 << 30), st.integers(1, 6))
+def test_what_changed_gives_the_same_bytes_as_all(made, seed, count):
+    with TemporaryDirectory() as name, mock.patch("os.fsync"):  # which is slow, and not at stake
+        root = Path(name)
+        chosen = Settings(f"{root}/f/current")
+        last = None
+        for each in states(made.topology, made.inventory, seed, count):
+            planned = plan(each, last.plan if last else None)
+            last = writer.publish(planned, chosen, root, last=last)
+            alone = plan(each)
+            assert planned.tables == alone.tables
+            for file, pieces in files.render(alone, chosen).items():
+                assert (root / "f/current" / file).read_text() == "".join(pieces)
+            assert last.manifest == writer.publish(alone, chosen, root / "alone").manifest
+
+
+def test_only_what_changed_is_rendered_and_parsed_again(tmp_path, monkeypatch):
+    last = writer.publish(plan(state([POD, WIDE], 1)), SETTINGS, tmp_path)
+    rendered, parsed = mock.Mock(wraps=files._entries), mock.Mock(wraps=reader._ports)
+    monkeypatch.setattr(files, "_entries", rendered)
+    monkeypatch.setattr(reader, "_ports", parsed)
+    planned = plan(state([POD, ONE, WIDE], 2), last.plan)
+    same = sum(row is last.plan.tables.rows[guid] for guid, row in planned.tables.rows.items())
+    assert same == len(planned.tables.rows)  # a tenant under one leaf needs no link
+    last = writer.publish(planned, SETTINGS, tmp_path, last=last)
+    assert rendered.call_count == parsed.call_count == 0
+    planned = plan(state([POD, ONE], 3), last.plan)
+    changed = {g for g, row in planned.tables.rows.items() if row != last.plan.tables.rows[g]}
+    assert 0 < len(changed) < len(planned.tables.rows)
+    writer.publish(planned, SETTINGS, tmp_path, last=last)
+    assert rendered.call_count == parsed.call_count == len(changed)
+
+
+@pytest.mark.parametrize("damage", ["byte", "gone"])
+def test_a_damaged_set_is_not_copied_from(tmp_path, damage):
+    last = writer.publish(plan(state([POD], 1)), SETTINGS, tmp_path)
+    lfts = tmp_path / "tiny" / "current" / "lfts"
+    if damage == "byte":
+        lfts.write_text(lfts.read_text().replace(" 002 #", " 003 #", 1))
+    else:
+        lfts.unlink()
+    planned = plan(state([POD, WIDE], 2), last.plan)
+    published = writer.publish(planned, SETTINGS, tmp_path, last=last)
+    assert lfts.read_text() == "".join(files.lfts(plan(state([POD, WIDE], 2))))
+    assert writer.damaged(published.directory, published.manifest) == []
+
+
+@given(st.integers(1, 3000))
+def test_tables_are_read_in_pieces_of_any_size(size):
+    planned = plan(state())
+    data = "".join(files.lfts(planned)).encode()
+    pieces = [data[at : at + size] for at in range(0, len(data), size)]
+    assert [t.guid for t in reader.switch_tables(pieces, "lfts")] == sorted(planned.tables.rows)

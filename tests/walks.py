@@ -1,0 +1,99 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Walks forwarding tables, wherever they come from, and asserts what they promise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise, permutations
+
+import networkx as nx
+
+from laas_service.domain.allocation import Allocation
+from laas_service.domain.inventory import Cable, Inventory, PortRef
+from laas_service.domain.routing import NO_ROUTE, ForwardingTables
+from laas_service.domain.topology import Topology
+
+LONGEST = 10
+
+Hop = tuple[Cable, bool]
+"""A cable, and whether it is taken downwards."""
+
+
+class Walks:
+    """``port(switch, destination)`` gives the out port by GUIDs, None where there is none."""
+
+    def __init__(self, inventory: Inventory, port: Callable[[int, int], int | None]) -> None:
+        self.inventory = inventory
+        self.port = port
+        self.ends = {
+            here: (cable, there)
+            for cable in inventory.cables
+            for here, there in ((cable.lower, cable.upper), (cable.upper, cable.lower))
+        }
+        self.hung = {endpoint.at: endpoint.guid for endpoint in inventory.endpoints}
+
+    @classmethod
+    def over(cls, inventory: Inventory, tables: ForwardingTables) -> Walks:
+        return cls(inventory, tables.port)
+
+    @classmethod
+    def over_rows(cls, inventory: Inventory, rows: Mapping[int, bytes]) -> Walks:
+        """Over ports by LID, as read back."""
+
+        def port(switch: int, destination: int) -> int | None:
+            row, lid = rows[switch], inventory.lids[destination]
+            return row[lid] if lid < len(row) and row[lid] != NO_ROUTE else None
+
+        return cls(inventory, port)
+
+    def path(self, switch: int, destination: int) -> list[Hop]:
+        hops: list[Hop] = []
+        while len(hops) < LONGEST:
+            port = self.port(switch, destination)
+            assert port is not None, f"dead end at {switch:#x} towards {destination:#x}"
+            here = PortRef(switch, port)
+            if port == 0 or here in self.hung:
+                assert destination == (switch if port == 0 else self.hung[here])
+                return hops
+            cable, there = self.ends[here]
+            hops.append((cable, cable.upper == here))
+            switch = there.guid
+        raise AssertionError(f"a loop towards {destination:#x}")
+
+    def assert_isolated(self, topology: Topology, tenant: Allocation) -> int:
+        """Every pair of the tenant's ports, rail to rail included, keeps to its links.
+
+        Returns how many pairs were walked.
+        """
+        own = set(tenant.links(topology))
+        ports = [
+            self.inventory.endpoint_of_port[host, rail]
+            for host in tenant.hosts(topology)
+            for rail in range(topology.rails)
+        ]
+        for source, target in permutations(ports, 2):
+            path = self.path(source.at.guid, target.guid)
+            foreign = {cable.link for cable, _ in path} - own
+            assert not foreign, f"{tenant.id}: {source.name} to {target.name} over {foreign}"
+            downs = [down for _, down in path]
+            assert downs == sorted(downs), "a path went up after it had gone down"
+        return len(ports) * (len(ports) - 1)
+
+    def assert_reaches(self, switches: Iterable[int]) -> None:
+        """From these switches everything is reached, and nothing can wait for itself."""
+        inventory = self.inventory
+        everything = [*(e.guid for e in inventory.endpoints), *(s.guid for s in inventory.switches)]
+        needs: nx.DiGraph[tuple[PortRef, bool]] = nx.DiGraph()
+        for switch in switches:
+            for destination in everything:
+                hops = self.path(switch, destination)
+                needs.add_edges_from(pairwise((cable.lower, down) for cable, down in hops))
+        assert nx.is_directed_acyclic_graph(needs), "a credit loop"
