@@ -1,0 +1,266 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Compute without Nova: the ``openstack`` commands of each step, for a person to run.
+
+In the directory:
+
+``commands/000007-hand-over-ID.sh``
+    one shell script a step, to be run in the order of their numbers. They may be
+    moved away or deleted once they were run.
+``state.json``
+    what has been handed over, the number of the next script, and the scripts that
+    belong to the newest change. It is replaced in one piece, which is the moment a
+    step counts as done; scripts that a crash kept from being written are written
+    by the next call.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from laas_service.app.ports import Handover, Occupant
+from laas_service.domain.errors import InvalidFile, InvalidInput, Unavailable
+
+_SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Tenant:
+    project_id: str
+    hosts: tuple[str, ...]
+    fenced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """Everything this adapter remembers. ``scripts`` are names and texts still to be written."""
+
+    next: int = 1
+    pool: tuple[str, ...] = ()
+    tenants: Mapping[str, _Tenant] = field(default_factory=dict)
+    scripts: Mapping[str, str] = field(default_factory=dict)
+
+
+class DirectoryCompute:
+    """The ``Compute`` port on a directory; what was written counts as done.
+
+    It cannot see servers: ``occupants`` is empty, ``HostsBusy`` is never raised, and
+    the scripts say what to check before they are run.
+
+    Errors of all methods: ``Unavailable`` when the directory cannot be read or
+    written, ``InvalidFile`` when ``state.json`` was damaged, ``InvalidInput`` for
+    names that are not safe in a file name or a command.
+    """
+
+    def __init__(
+        self, path: Path, *, pool: str = "laas-pool", sentinel: str = "laas-nobody"
+    ) -> None:
+        self._path = path
+        self._pool = pool
+        self._sentinel = sentinel
+
+    def pool(self, hosts: Collection[str]) -> None:
+        """Write the commands for the hosts that are not in the pool yet."""
+        _check_arguments("hosts", hosts)
+        with self._state() as state:
+            new = tuple(sorted(set(hosts) - set(state.pool)))
+            if not new:
+                return
+            lines = [f"# Each of these hosts must be empty: {_LIST_SERVERS}"]
+            if not state.pool:
+                lines += self._create(self._pool, {"filter_tenant_id": self._sentinel})
+            lines += _each("add", self._pool, new)
+            pooled = replace(state, pool=tuple(sorted({*state.pool, *new})))
+            self._commit(pooled, "pool", lines)
+
+    def occupants(self, hosts: Collection[str]) -> Sequence[Occupant]:
+        """Nothing: without Nova nobody can tell."""
+        return ()
+
+    def hand_over(self, handover: Handover) -> None:
+        """Write the commands that make the aggregate hold exactly these hosts."""
+        id, project = _checked_id(handover.allocation_id), handover.project_id
+        _check_arguments("project_id", [project])
+        _check_arguments("hosts", handover.hosts)
+        wanted = _Tenant(project, tuple(sorted(handover.hosts)))
+        with self._state() as state:
+            present = state.tenants.get(id)
+            if present == wanted:
+                return
+            aggregate = f"laas-{id}"
+            properties = {"filter_tenant_id": project, "laas:allocation": id}
+            lines = [f"# Each of these hosts must be empty: {_LIST_SERVERS}"]
+            if present is None:
+                lines += self._create(aggregate, properties)
+            else:
+                lines += _each("remove", aggregate, sorted({*present.hosts} - {*wanted.hosts}))
+                lines += [_set(aggregate, properties)]
+            lines += _each(
+                "add", aggregate, sorted({*wanted.hosts} - {*(present.hosts if present else ())})
+            )
+            lines += ["# Again, so that every scheduler sees the last state:"]
+            lines += [_set(aggregate, properties)]
+            tenants = {**state.tenants, id: wanted}
+            self._commit(replace(state, tenants=tenants), f"hand-over-{id}", lines)
+
+    def fence(self, allocation_id: str) -> None:
+        """Write the command that closes the hosts, if they are handed over."""
+        id = _checked_id(allocation_id)
+        with self._state() as state:
+            present = state.tenants.get(id)
+            if present is None or present.fenced:
+                return
+            tenants = {**state.tenants, id: replace(present, fenced=True)}
+            lines = [_set(f"laas-{id}", {"filter_tenant_id": self._sentinel})]
+            self._commit(replace(state, tenants=tenants), f"fence-{id}", lines)
+
+    def take_back(self, handover: Handover) -> None:
+        """Write the commands that dissolve the aggregate, if there is one."""
+        id = _checked_id(handover.allocation_id)
+        self.fence(id)
+        with self._state() as state:
+            tenants = dict(state.tenants)
+            present = tenants.pop(id, None)
+            if present is None:
+                return
+            lines = [f"# Only when the hosts are empty: {_LIST_SERVERS}"]
+            lines += _each("remove", f"laas-{id}", present.hosts)
+            lines += [_command("delete", f"laas-{id}")]
+            self._commit(replace(state, tenants=tenants), f"take-back-{id}", lines)
+
+    def handed_over(self) -> Mapping[str, Handover]:
+        """What the scripts have handed over; a fenced allocation belongs to the sentinel."""
+        with self._state() as state:
+            return {
+                id: Handover(
+                    id, self._sentinel if tenant.fenced else tenant.project_id, tenant.hosts
+                )
+                for id, tenant in state.tenants.items()
+            }
+
+    def _create(self, aggregate: str, properties: Mapping[str, str]) -> list[str]:
+        """The metadata come before the first host, or it would be an ordinary one for a while."""
+        return [_command("create", aggregate), _set(aggregate, properties)]
+
+    # -- files ------------------------------------------------------------------
+
+    @contextmanager
+    def _state(self) -> Iterator[_State]:
+        """The state, for one caller at a time, with nothing left to be written."""
+        try:
+            (self._path / "commands").mkdir(parents=True, exist_ok=True)
+            with open(self._path / ".lock", "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                yield self._write_scripts(self._read())
+        except OSError as error:
+            raise Unavailable(f"compute directory {self._path}: {error}") from error
+
+    def _read(self) -> _State:
+        file = self._path / "state.json"
+        try:
+            return _parsed(json.loads(file.read_text("utf-8")))
+        except FileNotFoundError:
+            return _State()
+        except json.JSONDecodeError as error:
+            raise InvalidFile(str(file), error.lineno, error.msg) from error
+        except (TypeError, KeyError, AttributeError, ValueError) as error:
+            why = f"not the state of a compute directory: {error!r}"
+            raise InvalidFile(str(file), 1, why) from error
+
+    def _commit(self, state: _State, step: str, lines: Sequence[str]) -> None:
+        """Record the new state together with its script, then write the script."""
+        script = "\n".join(["#!/bin/sh", "set -e", *lines, ""])
+        name = f"{state.next:06d}-{step}.sh"
+        state = replace(state, next=state.next + 1, scripts={name: script})
+        self._save(state)
+        self._write_scripts(state)
+
+    def _write_scripts(self, state: _State) -> _State:
+        if not state.scripts:
+            return state
+        for name, text in state.scripts.items():
+            _replace_file(self._path / "commands" / name, text)
+        state = replace(state, scripts={})
+        self._save(state)
+        return state
+
+    def _save(self, state: _State) -> None:
+        _replace_file(self._path / "state.json", json.dumps(asdict(state), indent=1) + "\n")
+
+
+_LIST_SERVERS = "openstack server list --all-projects --host HOST"
+
+
+def _parsed(document: dict[str, Any]) -> _State:
+    return _State(
+        int(document["next"]),
+        tuple(document["pool"]),
+        {
+            id: _Tenant(tenant["project_id"], tuple(tenant["hosts"]), tenant["fenced"])
+            for id, tenant in document["tenants"].items()
+        },
+        dict(document["scripts"]),
+    )
+
+
+def _replace_file(path: Path, text: str) -> None:
+    """Old or new, never half: temporary file, fsync, rename, fsync of the directory."""
+    temporary = path.with_name(f".{path.name}.new")
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _checked_id(id: str) -> str:
+    if not _SAFE_ID.fullmatch(id):
+        raise InvalidInput(
+            "allocation_id", id, "use up to 128 of A-Z a-z 0-9 . _ -, not . or - in front"
+        )
+    return id
+
+
+def _check_arguments(field: str, values: Collection[str]) -> None:
+    """They stand alone on a command line, where a dash in front would make an option."""
+    for value in values:
+        if not value or value.startswith("-") or not value.isprintable():
+            raise InvalidInput(
+                field, value, "it must not be empty, begin with '-' or hold unprintable characters"
+            )
+
+
+def _command(*words: str) -> str:
+    return shlex.join(["openstack", "aggregate", *words])
+
+
+def _set(aggregate: str, properties: Mapping[str, str]) -> str:
+    options = [
+        word for key, value in properties.items() for word in ("--property", f"{key}={value}")
+    ]
+    return _command("set", *options, aggregate)
+
+
+def _each(verb: str, aggregate: str, hosts: Sequence[str]) -> list[str]:
+    return [_command(verb, "host", aggregate, host) for host in hosts]

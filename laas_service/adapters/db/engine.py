@@ -1,0 +1,104 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""Connections, and the translation of what can go wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy.exc
+from oslo_db import exception as db_exc
+from oslo_db.sqlalchemy import engines, exc_filters
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+
+from laas_service.domain.errors import ConcurrentUpdate, Unavailable
+
+WRITES = "laas_writes"
+"""Execution option of connections whose transaction is going to write."""
+
+_FAILURES = (db_exc.DBError, sqlalchemy.exc.OperationalError, sqlalchemy.exc.TimeoutError)
+"""oslo.db hands operational errors that are no disconnection (a full disk) through as they are."""
+
+BUSY_TIMEOUT_MS = 30_000
+"""How long a SQLite transaction waits for another one to end."""
+
+
+def connect(url: str, **options: Any) -> Engine:
+    """An engine for the database; ``options`` as for oslo.db's ``create_engine``.
+
+    SQLite needs none of them; the directory of its file is made if it is not there.
+
+    Raises:
+        Unavailable: the database does not answer.
+    """
+    database = make_url(url)
+    with translated():
+        if database.get_backend_name() == "sqlite":
+            return _sqlite(database)
+        engine: Engine = engines.create_engine(url, **options)
+        return engine
+
+
+def _sqlite(url: URL) -> Engine:
+    """Not oslo.db's engine, whose transactions all begin as readers."""
+    if url.database:
+        _make_directory(Path(url.database).parent)
+    engine = create_engine(url)
+    exc_filters.register_engine(engine)
+    event.listen(engine, "connect", _sqlite_connected)
+    event.listen(engine, "begin", _sqlite_begin)
+    return engine
+
+
+def _make_directory(path: Path) -> None:
+    try:
+        path.mkdir(mode=0o750, parents=True, exist_ok=True)
+    except OSError as error:
+        raise Unavailable(f"the directory of the database cannot be made: {error}") from error
+
+
+def _sqlite_connected(connection: Any, record: object) -> None:
+    """Readers never wait for a writer, and what was committed survives a power cut."""
+    connection.isolation_level = None  # the driver leaves BEGIN to us
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+
+
+def _sqlite_begin(connection: Connection) -> None:
+    """Take the write lock at the start: a reader that becomes a writer cannot wait for it."""
+    writes = connection.get_execution_options().get(WRITES)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn the database's errors into ours; a duplicate entry stays what it is.
+
+    Raises:
+        ConcurrentUpdate: the database chose this transaction to give way.
+        Unavailable: it did not carry the transaction out, or did not say so.
+    """
+    try:
+        yield
+    except db_exc.DBDuplicateEntry:
+        raise
+    except db_exc.DBDeadlock as error:
+        raise ConcurrentUpdate("another transaction was faster; try again") from error
+    except db_exc.DBNonExistentTable as error:
+        raise Unavailable("the database has no tables; run laas-manage db upgrade") from error
+    except _FAILURES as error:
+        first, *_ = str(error).splitlines() or [type(error).__name__]
+        raise Unavailable(f"the database failed: {first}") from error

@@ -1,0 +1,177 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""What a process remembers of its fabrics, and how it catches up with the database.
+
+The last ledger seen of each fabric is kept and never changed: catching up works
+on a copy that takes its place, so readers in other threads are not disturbed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from laas_service.adapters.db import models
+from laas_service.adapters.documents import allocation_from, inventory_from, topology_from
+from laas_service.app.records import FabricRecord, HostState, LinkState
+from laas_service.domain.errors import NotFound
+from laas_service.domain.fabric import Fabric
+from laas_service.domain.topology import Link, parse_link
+
+T = TypeVar("T")
+
+
+class Ledger(NamedTuple):
+    fabric: Fabric
+    generation: int
+
+
+class Ledgers:
+    """Fabrics and their ledgers as last seen; safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._fabrics: dict[str, FabricRecord] = {}
+        self._ledgers: dict[str, Ledger] = {}
+        self._lock = threading.Lock()
+
+    def record(self, session: Session, id: str) -> FabricRecord:
+        """The fabric; only its generations are read again once it is known. ``NotFound``."""
+        table = models.Fabric
+        row = session.execute(
+            select(table.generation, table.routes_generation, table.created_at).where(
+                table.id == id
+            )
+        ).one_or_none()
+        if row is None:
+            raise NotFound("fabric", id)
+        known = self._fabrics.get(id)
+        if known is None or known.created_at != row.created_at:
+            topology, inventory = session.execute(
+                select(table.topology, table.inventory).where(table.id == id)
+            ).one()
+            known = FabricRecord(
+                id, topology_from(topology), inventory_from(inventory), 0, row.created_at
+            )
+            self._fabrics[id] = known
+        return FabricRecord(
+            id,
+            known.topology,
+            known.inventory,
+            row.generation,
+            row.created_at,
+            row.routes_generation,
+        )
+
+    def caught_up(self, session: Session, fabric_id: str) -> Ledger:
+        """The ledger at the present generation. ``NotFound``."""
+        record = self.record(session, fabric_id)
+        known = self._ledgers.get(fabric_id)
+        if known and known.fabric.topology is not record.topology:
+            known = None
+        if known and known.generation == record.generation:
+            return known
+        fresh = known and self._replayed(session, fabric_id, known)
+        return self.keep(fabric_id, fresh or self._rebuilt(session, record))
+
+    def _replayed(self, session: Session, fabric_id: str, known: Ledger) -> Ledger | None:
+        """The known ledger with the deltas it lacks, None if they are not all there."""
+        table = models.Delta
+        rows = session.execute(
+            select(table.generation, table.change)
+            .where(table.fabric == fabric_id, table.generation > known.generation)
+            .order_by(table.generation)
+        ).all()
+        if not rows or rows[-1].generation - known.generation != len(rows):
+            return None
+        fabric = known.fabric.copy()
+        for row in rows:
+            _apply(fabric, row.change)
+        return Ledger(fabric, rows[-1].generation)
+
+    def _rebuilt(self, session: Session, record: FabricRecord) -> Ledger:
+        return Ledger(*self.steady(session, record.id, lambda: _rebuild(session, record)))
+
+    def steady(self, session: Session, fabric_id: str, read: Callable[[], T]) -> tuple[T, int]:
+        """What ``read`` finds and the generation it is of, no change having come between.
+
+        Needed where a database shows each statement what was committed before it.
+        """
+        generation = self.record(session, fabric_id).generation
+        while True:
+            value = read()
+            before, generation = generation, self.record(session, fabric_id).generation
+            if before == generation:
+                return value, generation
+
+    def keep(self, fabric_id: str, ledger: Ledger) -> Ledger:
+        """Remember the ledger unless a later one is known."""
+        with self._lock:
+            known = self._ledgers.get(fabric_id)
+            if (
+                known is None
+                or known.generation < ledger.generation
+                or known.fabric.topology is not ledger.fabric.topology
+            ):
+                self._ledgers[fabric_id] = ledger
+        return ledger
+
+    def forget(self, fabric_id: str) -> None:
+        """The next one to ask reads the fabric anew."""
+        with self._lock:
+            self._ledgers.pop(fabric_id, None)
+
+
+def _rebuild(session: Session, record: FabricRecord) -> Fabric:
+    """The ledger from the tables: owners first, because they keep what fails later."""
+    fabric = Fabric(record.topology)
+    allocation, host, link = models.Allocation, models.HostState, models.LinkState
+    placed = select(allocation.placed).where(
+        allocation.fabric == record.id, allocation.placed.is_not(None)
+    )
+    for document in session.scalars(placed):
+        fabric.claim(allocation_from(document))
+    for row in session.execute(select(host.host, host.state).where(host.fabric == record.id)):
+        _set_host(fabric, row.host, HostState(row.state))
+    for row in session.execute(select(link.link, link.state).where(link.fabric == record.id)):
+        _set_link(fabric, record.topology.tree.link_at(row.link), LinkState(row.state))
+    return fabric
+
+
+def _apply(fabric: Fabric, change: dict[str, Any]) -> None:
+    """Do to a ledger what a delta says; an empty one changed nothing that it holds."""
+    match change:
+        case {"claim": document}:
+            fabric.claim(allocation_from(document))
+        case {"release": id}:
+            fabric.release(id)
+        case {"host": host, "state": state}:
+            _set_host(fabric, host, HostState(state))
+        case {"link": name, "state": state}:
+            _set_link(fabric, parse_link(name), LinkState(state))
+
+
+def _set_host(fabric: Fabric, host: int, state: HostState) -> None:
+    fabric.repair_host(host)
+    if state is HostState.DRAINED:
+        fabric.drain_host(host)
+    elif state is HostState.FAILED:
+        fabric.fail_host(host)
+
+
+def _set_link(fabric: Fabric, link: Link, state: LinkState) -> None:
+    if state is LinkState.FAILED:
+        fabric.fail_link(link)
+    else:
+        fabric.repair_link(link)

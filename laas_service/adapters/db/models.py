@@ -1,0 +1,161 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""The tables. Promise 1 stands here: two owners of a host or link cannot be written."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import JSON, Double, ForeignKey, Index, MetaData, Text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from laas_service.adapters.db.types import Moment, Packed, Serial, exact
+
+
+class Base(DeclarativeBase):
+    metadata = MetaData(
+        naming_convention={
+            "pk": "pk_%(table_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        }
+    )
+
+
+class Fabric(Base):
+    """``generation`` counts committed changes; ``routes_generation`` those of routes."""
+
+    __tablename__ = "fabric"
+
+    id: Mapped[str] = mapped_column(exact(64), primary_key=True)
+    generation: Mapped[int]
+    routes_generation: Mapped[int]
+    topology: Mapped[Any] = mapped_column(Packed())
+    inventory: Mapped[Any] = mapped_column(Packed())
+    created_at: Mapped[datetime] = mapped_column(Moment())
+
+
+class Allocation(Base):
+    """``sequence`` is the order of creation, and of the queue.
+
+    ``placed`` is NULL while it is queued and once the claims are freed; ``pkey`` is 0
+    until there are claims.
+    """
+
+    __tablename__ = "allocation"
+    __table_args__ = (Index("ix_allocation_due", "state", "due_at"),)
+
+    sequence: Mapped[int] = mapped_column(Serial, primary_key=True)
+    id: Mapped[str] = mapped_column(exact(64), unique=True)
+    fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), index=True)
+    name: Mapped[str] = mapped_column(exact(255))
+    project_id: Mapped[str] = mapped_column(exact(255), index=True)
+    policy: Mapped[str] = mapped_column(exact(64))
+    hosts: Mapped[int]
+    state: Mapped[str] = mapped_column(exact(16))
+    version: Mapped[int]
+    pkey: Mapped[int]
+    placed: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    generation: Mapped[int]
+    handed_back: Mapped[bool]
+    force: Mapped[bool]
+    error: Mapped[str | None] = mapped_column(Text())
+    failures: Mapped[int]
+    duration: Mapped[float | None] = mapped_column(Double())
+    ends_at: Mapped[datetime | None] = mapped_column(Moment())
+    due_at: Mapped[datetime | None] = mapped_column(Moment())
+    created_at: Mapped[datetime] = mapped_column(Moment())
+    updated_at: Mapped[datetime] = mapped_column(Moment())
+
+
+class Event(Base):
+    """The story of an allocation, a line a row."""
+
+    __tablename__ = "event"
+
+    id: Mapped[int] = mapped_column(Serial, primary_key=True)
+    allocation: Mapped[str] = mapped_column(exact(64), ForeignKey("allocation.id"), index=True)
+    at: Mapped[datetime] = mapped_column(Moment())
+    state: Mapped[str] = mapped_column(exact(16))
+    reason: Mapped[str] = mapped_column(Text())
+
+
+class HostClaim(Base):
+    """A host and its one owner."""
+
+    __tablename__ = "host_claim"
+
+    fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
+    host: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    allocation: Mapped[str] = mapped_column(exact(64), ForeignKey("allocation.id"), index=True)
+
+
+class LinkClaim(Base):
+    """A cable (``Xgft.link_id``) and its one owner."""
+
+    __tablename__ = "link_claim"
+
+    fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
+    link: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    allocation: Mapped[str] = mapped_column(exact(64), ForeignKey("allocation.id"), index=True)
+
+
+class PkeyClaim(Base):
+    """A partition key and its one owner."""
+
+    __tablename__ = "pkey_claim"
+
+    fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
+    pkey: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    allocation: Mapped[str] = mapped_column(exact(64), ForeignKey("allocation.id"), index=True)
+
+
+class HostState(Base):
+    """A host that is not up."""
+
+    __tablename__ = "host_state"
+
+    fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
+    host: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    state: Mapped[str] = mapped_column(exact(16))
+
+
+class LinkState(Base):
+    """A cable that is not up."""
+
+    __tablename__ = "link_state"
+
+    fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
+    link: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    state: Mapped[str] = mapped_column(exact(16))
+
+
+class Delta(Base):
+    """What changed in the ledger from ``generation`` - 1 to ``generation``."""
+
+    __tablename__ = "delta"
+
+    fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
+    generation: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    change: Mapped[Any] = mapped_column(JSON())
+
+
+class Idempotency(Base):
+    """A key that a project has used, what it asked with it, and what came of it."""
+
+    __tablename__ = "idempotency"
+
+    project_id: Mapped[str] = mapped_column(exact(255), primary_key=True)
+    key: Mapped[str] = mapped_column(exact(255), primary_key=True)
+    request: Mapped[Any] = mapped_column(JSON())
+    allocation: Mapped[str] = mapped_column(exact(64), ForeignKey("allocation.id"))

@@ -1,0 +1,702 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""The store in a relational database: every decision is one transaction.
+
+An admission works on a copy of the ledger that takes its place only when the
+database has committed, so a failed one leaves nothing behind in memory either.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+import tenacity
+from oslo_db.exception import DBDuplicateEntry
+from sqlalchemy import CursorResult, Engine, Select, Update, delete, insert, or_, select, update
+from sqlalchemy.orm import Session
+
+from laas_service.adapters.db import models, schema
+from laas_service.adapters.db.engine import WRITES, translated
+from laas_service.adapters.db.ledgers import Ledger, Ledgers
+from laas_service.adapters.documents import (
+    allocation_document,
+    allocation_from,
+    inventory_document,
+    topology_document,
+)
+from laas_service.app.records import (
+    SUCCESSORS,
+    AllocationRecord,
+    Event,
+    FabricRecord,
+    HostState,
+    LinkState,
+    NewAllocation,
+    State,
+    Wait,
+)
+from laas_service.domain.allocation import Allocation, NoFit
+from laas_service.domain.errors import (
+    ConcurrentUpdate,
+    Conflict,
+    DoubleClaim,
+    IdempotencyMismatch,
+    InvalidInput,
+    LimitExceeded,
+    NotFound,
+    Unavailable,
+)
+from laas_service.domain.fabric import Fabric
+from laas_service.domain.inventory import Inventory
+from laas_service.domain.topology import Link, Topology, link_name
+from laas_service.messages import FabricState, TenantRoute
+
+PKEYS = range(0x0001, 0x7FFF)
+"""Partition keys for tenants; 0x7FFF is the default partition."""
+
+KEEP_DELTAS = 10_000
+"""Generations a process may lag behind before it has to read the fabric anew."""
+
+ATTEMPTS = 5
+"""Tries of an admission that the database makes give way to another transaction."""
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def nowhere(step: str) -> None:
+    """The hook that does nothing."""
+
+
+class SqlStore:
+    """``app.ports.Store`` on SQLite, PostgreSQL or MariaDB; safe to share between threads.
+
+    ``at`` is called with a step's name around every commit (for fault injection).
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        now: Callable[[], datetime] = utc_now,
+        at: Callable[[str], None] = nowhere,
+        keep_deltas: int = KEEP_DELTAS,
+    ) -> None:
+        self._engine = engine
+        self._now = now
+        self._at = at
+        self._keep_deltas = keep_deltas
+        self._ledgers = Ledgers()
+        self._admitting = threading.Lock()
+
+    # -- transactions ---------------------------------------------------------
+
+    @contextmanager
+    def _reading(self) -> Iterator[Session]:
+        with translated(), Session(self._engine) as session:
+            yield session
+
+    @contextmanager
+    def _writing(self, step: str) -> Iterator[Session]:
+        """A transaction that is committed at the end, or leaves nothing behind."""
+        with translated(), Session(self._engine) as session:
+            session.connection(execution_options={WRITES: True})
+            yield session
+            session.flush()
+            self._at(f"before commit: {step}")
+            session.commit()
+        self._at(f"after commit: {step}")
+
+    def check(self) -> None:
+        with self._reading() as session:
+            revision, wanted = schema.current(session.connection()), schema.head()
+        if revision != wanted:
+            raise Unavailable(
+                f"the database is at revision {revision}, this release needs {wanted}; "
+                "run laas-manage db upgrade"
+            )
+
+    # -- fabrics --------------------------------------------------------------
+
+    def add_fabric(self, id: str, topology: Topology, inventory: Inventory) -> FabricRecord:
+        if not 1 <= len(id) <= 64:
+            raise InvalidInput("fabric", id, "give an id of 1 to 64 characters")
+        try:
+            with self._writing("add fabric") as session:
+                session.add(
+                    models.Fabric(
+                        id=id,
+                        generation=1,
+                        routes_generation=1,
+                        topology=topology_document(topology),
+                        inventory=inventory_document(inventory),
+                        created_at=self._now(),
+                    )
+                )
+        except DBDuplicateEntry as error:
+            raise Conflict(f"there is a fabric {id!r} already") from error
+        return self.fabric(id)
+
+    def fabrics(self) -> list[FabricRecord]:
+        with self._reading() as session:
+            ids = session.scalars(select(models.Fabric.id)).all()
+            return [self._ledgers.record(session, id) for id in sorted(ids)]
+
+    def fabric(self, id: str) -> FabricRecord:
+        with self._reading() as session:
+            return self._ledgers.record(session, id)
+
+    # -- the ledger -----------------------------------------------------------
+
+    def ledger(self, fabric_id: str) -> tuple[Fabric, int]:
+        with self._reading() as session:
+            return self._ledgers.caught_up(session, fabric_id)
+
+    def _advance(
+        self, session: Session, fabric_id: str, change: dict[str, Any], *, routes: bool = False
+    ) -> int:
+        """The fabric's next generation, recorded with its delta."""
+        table = models.Fabric
+        session.execute(
+            update(table).where(table.id == fabric_id).values(generation=table.generation + 1)
+        )
+        generation = session.scalars(select(table.generation).where(table.id == fabric_id)).one()
+        if routes:
+            session.execute(
+                update(table).where(table.id == fabric_id).values(routes_generation=generation)
+            )
+        delta = models.Delta
+        session.execute(
+            insert(delta).values(fabric=fabric_id, generation=generation, change=change)
+        )
+        session.execute(
+            delete(delta).where(
+                delta.fabric == fabric_id, delta.generation <= generation - self._keep_deltas
+            )
+        )
+        return generation
+
+    # -- admission ------------------------------------------------------------
+
+    def admit(
+        self, new: NewAllocation, propose: Callable[[Fabric], Allocation | NoFit | Wait]
+    ) -> AllocationRecord | NoFit:
+        return _retrying()(self._admit, new, propose)
+
+    def _admit(
+        self, new: NewAllocation, propose: Callable[[Fabric], Allocation | NoFit | Wait]
+    ) -> AllocationRecord | NoFit:
+        """Search without a lock, so that no other writer waits; if the race is lost, with it.
+
+        Nobody starves: the second search cannot lose.
+        """
+        with self._admitting:
+            with self._reading() as session:
+                if previous := self._answered(session, new):
+                    return previous
+                ledger = self._ledgers.caught_up(session, new.fabric)
+            draft, answer = _proposed(ledger, propose)
+            if isinstance(answer, NoFit):
+                return answer
+            try:
+                with self._writing("admit") as session:
+                    if _locked_generation(session, new.fabric) != ledger.generation:
+                        if previous := self._answered(session, new):
+                            return previous
+                        ledger = self._ledgers.caught_up(session, new.fabric)
+                        draft, answer = _proposed(ledger, propose)
+                        if isinstance(answer, NoFit):
+                            return answer
+                    if isinstance(answer, Wait):
+                        return self._enqueue(session, new, answer.refusal)
+                    self._insert(session, new, ledger.generation + 1)
+                    record = self._claim(session, new.id, answer, draft.topology)
+            except DBDuplicateEntry as error:
+                self._ledgers.forget(new.fabric)
+                raise DoubleClaim(f"the database refused the claims of {new.id!r}") from error
+            self._ledgers.keep(new.fabric, Ledger(draft, record.generation))
+            return record
+
+    def admit_waiting(
+        self, fabric_id: str, choose: Callable[[Fabric], Sequence[Allocation]]
+    ) -> list[AllocationRecord]:
+        return _retrying()(self._admit_waiting, fabric_id, choose)
+
+    def _admit_waiting(
+        self, fabric_id: str, choose: Callable[[Fabric], Sequence[Allocation]]
+    ) -> list[AllocationRecord]:
+        """As ``_admit``, for requests that are recorded already."""
+        with self._admitting:
+            with self._reading() as session:
+                ledger = self._ledgers.caught_up(session, fabric_id)
+            draft, chosen = _chosen(ledger, choose)
+            if not chosen:
+                return []
+            try:
+                with self._writing("admit") as session:
+                    if _locked_generation(session, fabric_id) != ledger.generation:
+                        ledger = self._ledgers.caught_up(session, fabric_id)
+                        draft, chosen = _chosen(ledger, choose)
+                    records = [self._claim(session, one.id, one, draft.topology) for one in chosen]
+            except DBDuplicateEntry as error:
+                self._ledgers.forget(fabric_id)
+                raise DoubleClaim("the database refused the claims of who waited") from error
+            if records:
+                self._ledgers.keep(fabric_id, Ledger(draft, records[-1].generation))
+            return records
+
+    def _answered(self, session: Session, new: NewAllocation) -> AllocationRecord | None:
+        """What an earlier request with the same key got."""
+        if new.idempotency_key is None:
+            return None
+        table = models.Idempotency
+        row = session.execute(
+            select(table.request, table.allocation).where(
+                table.project_id == new.project_id, table.key == new.idempotency_key
+            )
+        ).one_or_none()
+        if row is None:
+            return None
+        if row.request != _asked(new):
+            raise IdempotencyMismatch(
+                f"Idempotency-Key {new.idempotency_key!r} was used for another request; "
+                "use a new key"
+            )
+        return self._record(session, row.allocation)
+
+    def _insert(self, session: Session, new: NewAllocation, generation: int) -> None:
+        """The row of a request without claims, and its key."""
+        now = self._now()
+        session.execute(
+            insert(models.Allocation).values(
+                id=new.id,
+                fabric=new.fabric,
+                name=new.name,
+                project_id=new.project_id,
+                policy=new.policy,
+                hosts=new.hosts,
+                state=State.QUEUED.value,
+                version=0,
+                pkey=0,
+                generation=generation,
+                handed_back=False,
+                force=False,
+                failures=0,
+                duration=new.duration,
+                created_at=now,
+                updated_at=now,
+            )
+        )
+        if new.idempotency_key is not None:
+            self._remember(session, new)
+
+    def _enqueue(self, session: Session, new: NewAllocation, refusal: NoFit) -> AllocationRecord:
+        """Record a request that waits; who decides by the queue has to look again."""
+        self._insert(session, new, self._advance(session, new.fabric, {}))
+        self._change(session, self._record(session, new.id))
+        self._tell(session, new.id, State.QUEUED, f"waits: {refusal.detail}")
+        return self._record(session, new.id)
+
+    def _claim(
+        self, session: Session, id: str, answer: Allocation, topology: Topology
+    ) -> AllocationRecord:
+        """Write everything that an admission is, for a request whose row is there."""
+        record = self._record(session, id)
+        if record.state is not State.QUEUED:
+            raise ConcurrentUpdate(f"allocation {id!r} is {record.state.value}, not queued")
+        document = allocation_document(answer)
+        generation = self._advance(session, record.fabric, {"claim": document}, routes=True)
+        pkey, seconds = _free_pkey(session, record.fabric), record.duration
+        self._change(
+            session,
+            record,
+            state=State.ALLOCATING.value,
+            pkey=pkey,
+            placed=document,
+            generation=generation,
+            ends_at=None if seconds is None else self._now() + timedelta(seconds=seconds),
+        )
+        hosts = answer.hosts(topology)
+        links = [topology.tree.link_id(link) for link in answer.links(topology)]
+        owner = {"fabric": record.fabric, "allocation": id}
+        session.execute(insert(models.PkeyClaim), [{**owner, "pkey": pkey}])
+        session.execute(insert(models.HostClaim), [{**owner, "host": host} for host in hosts])
+        if links:
+            session.execute(insert(models.LinkClaim), [{**owner, "link": link} for link in links])
+        self._tell(session, id, State.ALLOCATING, f"claimed {len(hosts)} hosts")
+        return self._record(session, id)
+
+    def _remember(self, session: Session, new: NewAllocation) -> None:
+        try:
+            session.execute(
+                insert(models.Idempotency).values(
+                    project_id=new.project_id,
+                    key=new.idempotency_key,
+                    request=_asked(new),
+                    allocation=new.id,
+                )
+            )
+        except DBDuplicateEntry as error:
+            raise ConcurrentUpdate("a request with the same key was faster") from error
+
+    # -- allocations ----------------------------------------------------------
+
+    def allocation(self, id: str) -> AllocationRecord:
+        with self._reading() as session:
+            return self._record(session, id)
+
+    def allocations(
+        self,
+        *,
+        fabric: str | None = None,
+        project_id: str | None = None,
+        states: Collection[State] = (),
+        limit: int = 1000,
+        marker: str | None = None,
+    ) -> list[AllocationRecord]:
+        table = models.Allocation
+        query = select(table).order_by(table.sequence).limit(limit)
+        if fabric is not None:
+            query = query.where(table.fabric == fabric)
+        if project_id is not None:
+            query = query.where(table.project_id == project_id)
+        if states:
+            query = query.where(table.state.in_([state.value for state in states]))
+        with self._reading() as session:
+            if marker is not None:
+                query = query.where(table.sequence > self._sequence(session, marker))
+            return [_as_record(row) for row in session.scalars(query)]
+
+    def _sequence(self, session: Session, id: str) -> int:
+        table = models.Allocation
+        found = session.scalar(select(table.sequence).where(table.id == id))
+        if found is None:
+            raise NotFound("allocation", id)
+        return found
+
+    def _record(self, session: Session, id: str) -> AllocationRecord:
+        table, event = models.Allocation, models.Event
+        row = session.scalar(select(table).where(table.id == id))
+        if row is None:
+            raise NotFound("allocation", id)
+        events = session.scalars(select(event).where(event.allocation == id).order_by(event.id))
+        return _as_record(row, tuple(Event(e.at, State(e.state), e.reason) for e in events))
+
+    def _tell(self, session: Session, id: str, state: State, reason: str) -> None:
+        session.execute(
+            insert(models.Event).values(
+                allocation=id, at=self._now(), state=state.value, reason=reason
+            )
+        )
+
+    def _change(self, session: Session, record: AllocationRecord, **values: Any) -> None:
+        """Change the row of a record that has not moved on."""
+        table = models.Allocation
+        step = (
+            update(table)
+            .where(table.id == record.id, table.version == record.version)
+            .values(version=record.version + 1, updated_at=self._now(), **values)
+        )
+        if _rows(session, step) == 0:
+            self._sequence(session, record.id)
+            raise ConcurrentUpdate(f"allocation {record.id!r} is past version {record.version}")
+
+    def transition(
+        self,
+        record: AllocationRecord,
+        to: State,
+        reason: str,
+        *,
+        force: bool = False,
+        error: str | None = None,
+    ) -> AllocationRecord:
+        if to not in SUCCESSORS[record.state] or to is State.RELEASED:
+            raise Conflict(f"allocation {record.id!r} is {record.state.value}, not {to.value}")
+        with self._writing(f"{to.value}") as session:
+            self._change(
+                session,
+                record,
+                state=to.value,
+                force=record.force or force,
+                error=error,
+                failures=0,
+                due_at=None,
+            )
+            self._tell(session, record.id, to, reason)
+            return self._record(session, record.id)
+
+    def rename(self, record: AllocationRecord, name: str) -> AllocationRecord:
+        with self._writing("rename") as session:
+            self._change(session, record, name=name)
+            return self._record(session, record.id)
+
+    def cancel(self, record: AllocationRecord, reason: str) -> AllocationRecord:
+        if record.state is not State.QUEUED:
+            raise Conflict(f"allocation {record.id!r} is {record.state.value}, not queued")
+        with self._writing("cancel") as session:
+            self._advance(session, record.fabric, {})
+            self._change(session, record, state=State.RELEASED.value)
+            self._tell(session, record.id, State.RELEASED, reason)
+            return self._record(session, record.id)
+
+    def hand_back(self, record: AllocationRecord) -> AllocationRecord:
+        _must_release(record)
+        with self._writing("hand back") as session:
+            generation = self._advance(session, record.fabric, {}, routes=True)
+            self._change(
+                session,
+                record,
+                handed_back=True,
+                generation=generation,
+                error=None,
+                failures=0,
+                due_at=None,
+            )
+            self._tell(session, record.id, record.state, "the routes have to go")
+            return self._record(session, record.id)
+
+    def free(self, record: AllocationRecord, reason: str) -> AllocationRecord:
+        _must_release(record)
+        if not record.handed_back:
+            raise Conflict(f"allocation {record.id!r} is not handed back")
+        with self._writing("free") as session:
+            self._advance(session, record.fabric, {"release": record.id})
+            self._change(
+                session,
+                record,
+                state=State.RELEASED.value,
+                placed=None,
+                error=None,
+                failures=0,
+                due_at=None,
+            )
+            for claim in (models.HostClaim, models.LinkClaim, models.PkeyClaim):
+                session.execute(delete(claim).where(claim.allocation == record.id))
+            self._tell(session, record.id, State.RELEASED, reason)
+            return self._record(session, record.id)
+
+    # -- work to do -----------------------------------------------------------
+
+    def due(self, now: datetime, limit: int = 100) -> list[str]:
+        table = models.Allocation
+        query = (
+            select(table.id)
+            .where(
+                table.state.in_([State.ALLOCATING.value, State.RELEASING.value]),
+                or_(table.due_at.is_(None), table.due_at <= now),
+            )
+            .order_by(table.sequence)
+            .limit(limit)
+        )
+        with self._reading() as session:
+            return list(session.scalars(query))
+
+    def postpone(self, id: str, until: datetime, error: str) -> None:
+        table = models.Allocation
+        with self._writing("postpone") as session:
+            row = session.scalar(select(table).where(table.id == id).with_for_update())
+            if row is None:
+                raise NotFound("allocation", id)
+            row.failures += 1
+            row.due_at = until
+            if row.error != error:
+                row.error = error
+                row.version += 1
+                row.updated_at = self._now()
+                self._tell(session, id, State(row.state), error)
+
+    # -- states of hosts and links --------------------------------------------
+
+    def set_host_state(self, fabric_id: str, host: int, state: HostState) -> int:
+        topology = self.fabric(fabric_id).topology
+        if not 0 <= host < topology.hosts or host in topology.absent_hosts:
+            raise NotFound("host", host)
+        table = models.HostState
+        return self._set_state(
+            fabric_id,
+            {"host": host, "state": state.value},
+            state.value,
+            select(table).where(table.fabric == fabric_id, table.host == host),
+            table(fabric=fabric_id, host=host, state=state.value),
+        )
+
+    def set_link_state(self, fabric_id: str, link: Link, state: LinkState) -> int:
+        topology = self.fabric(fabric_id).topology
+        if not topology.tree.has_link(link) or link in topology.absent_links:
+            raise NotFound("link", link_name(link))
+        table, number = models.LinkState, topology.tree.link_id(link)
+        return self._set_state(
+            fabric_id,
+            {"link": link_name(link), "state": state.value},
+            state.value,
+            select(table).where(table.fabric == fabric_id, table.link == number),
+            table(fabric=fabric_id, link=number, state=state.value),
+            routes=True,
+        )
+
+    def _set_state(
+        self,
+        fabric_id: str,
+        change: dict[str, Any],
+        state: str,
+        query: Select[Any],
+        row: models.HostState | models.LinkState,
+        *,
+        routes: bool = False,
+    ) -> int:
+        """Keep a row for what is not up; the same state again is no change."""
+        with self._writing("set state") as session:
+            present = session.scalar(query.with_for_update())
+            if state == (present.state if present else "up"):
+                return self._ledgers.record(session, fabric_id).generation
+            if present is None:
+                session.add(row)
+            elif state == "up":
+                session.delete(present)
+            else:
+                present.state = state
+            return self._advance(session, fabric_id, change, routes=routes)
+
+    # -- for the subnet manager -----------------------------------------------
+
+    def routed(self, fabric_id: str) -> FabricState:
+        with self._reading() as session:
+            state, _ = self._ledgers.steady(
+                session, fabric_id, lambda: self._routed(session, fabric_id)
+            )
+        return state
+
+    def _routed(self, session: Session, fabric_id: str) -> FabricState:
+        record = self._ledgers.record(session, fabric_id)
+        table, down = models.Allocation, models.LinkState
+        tenants = [
+            TenantRoute(allocation_from(row.placed), row.pkey)
+            for row in session.execute(
+                select(table.placed, table.pkey).where(
+                    table.fabric == fabric_id,
+                    table.placed.is_not(None),
+                    table.handed_back.is_(False),
+                )
+            )
+        ]
+        links = session.scalars(select(down.link).where(down.fabric == fabric_id))
+        return FabricState(
+            record.id,
+            record.routes_generation,
+            record.topology,
+            record.inventory,
+            tuple(sorted(tenants, key=lambda tenant: tenant.allocation.id)),
+            tuple(record.topology.tree.link_at(link) for link in sorted(links)),
+        )
+
+
+def _retrying() -> tenacity.Retrying:
+    return tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(ConcurrentUpdate),
+        stop=tenacity.stop_after_attempt(ATTEMPTS),
+        wait=tenacity.wait_random(0, 0.05),
+        reraise=True,
+    )
+
+
+def _asked(new: NewAllocation) -> dict[str, Any]:
+    """What a repeated key must repeat; what was not asked for is left out."""
+    asked: dict[str, Any] = {
+        "fabric": new.fabric,
+        "name": new.name,
+        "policy": new.policy,
+        "hosts": new.hosts,
+    }
+    if new.duration is not None:
+        asked["duration"] = new.duration
+    if new.waits:
+        asked["wait"] = True
+    return asked
+
+
+def _proposed(
+    ledger: Ledger, propose: Callable[[Fabric], Allocation | NoFit | Wait]
+) -> tuple[Fabric, Allocation | NoFit | Wait]:
+    """The answer, and a copy of the ledger on which it is claimed."""
+    draft = ledger.fabric.copy()
+    answer = propose(draft)
+    if isinstance(answer, Allocation) and answer.id not in draft.allocations:
+        draft.claim(answer)
+    return draft, answer
+
+
+def _chosen(
+    ledger: Ledger, choose: Callable[[Fabric], Sequence[Allocation]]
+) -> tuple[Fabric, Sequence[Allocation]]:
+    """What is chosen, and a copy of the ledger on which it is claimed."""
+    draft = ledger.fabric.copy()
+    chosen = choose(draft)
+    for allocation in chosen:
+        if allocation.id not in draft.allocations:
+            draft.claim(allocation)
+    return draft, chosen
+
+
+def _locked_generation(session: Session, fabric_id: str) -> int:
+    """The fabric's generation; it cannot move on before this transaction ends."""
+    table = models.Fabric
+    query = select(table.generation).where(table.id == fabric_id).with_for_update()
+    return session.scalars(query).one()
+
+
+def _must_release(record: AllocationRecord) -> None:
+    if record.state is not State.RELEASING:
+        raise Conflict(f"allocation {record.id!r} is {record.state.value}, not releasing")
+
+
+def _rows(session: Session, step: Update) -> int:
+    """How many rows an update matched."""
+    return cast("CursorResult[Any]", session.execute(step)).rowcount
+
+
+def _free_pkey(session: Session, fabric_id: str) -> int:
+    """The lowest partition key nobody has."""
+    table = models.PkeyClaim
+    taken = set(session.scalars(select(table.pkey).where(table.fabric == fabric_id)))
+    for pkey in PKEYS:
+        if pkey not in taken:
+            return pkey
+    raise LimitExceeded(f"all {len(PKEYS)} partition keys of fabric {fabric_id!r} are in use")
+
+
+def _as_record(row: models.Allocation, history: tuple[Event, ...] = ()) -> AllocationRecord:
+    return AllocationRecord(
+        id=row.id,
+        fabric=row.fabric,
+        name=row.name,
+        project_id=row.project_id,
+        policy=row.policy,
+        hosts=row.hosts,
+        state=State(row.state),
+        version=row.version,
+        pkey=row.pkey,
+        placed=row.placed and allocation_from(row.placed),
+        handed_back=row.handed_back,
+        force=row.force,
+        error=row.error,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        history=history,
+        generation=row.generation,
+        failures=row.failures,
+        duration=row.duration,
+        ends_at=row.ends_at,
+    )

@@ -1,0 +1,293 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Output of ``ibnetdiscover``: a strict reader, and a writer of the same form.
+
+The reader yields plain cabling: nodes and the wires between their ports. What
+dumps from the field are known to hold is accepted: a byte-order mark, shell
+prompts and warnings between the lines (passed over and reported), sections of
+``-g``, ``[port](lane)`` and ``[ext N]`` columns, any description. The node's GUID is
+the one in the quoted id, an adapter port's GUID the one in parentheses. A file
+whose two ends of a wire disagree is torn or edited, and is refused.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from laas_service.domain.errors import InvalidFile
+from laas_service.domain.inventory import Inventory, PortRef
+
+MAX_PORTS = 254
+
+
+class Kind(enum.Enum):
+    SWITCH = "S"
+    ADAPTER = "H"
+    ROUTER = "R"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A switch, adapter or router, and the line that describes it."""
+
+    guid: int
+    kind: Kind
+    name: str
+    ports: int
+    line: int
+
+
+class End(NamedTuple):
+    """One end of a wire; ``port_guid`` is set for adapters and routers, else 0."""
+
+    guid: int
+    port: int
+    port_guid: int = 0
+
+
+class Wire(NamedTuple):
+    """A cable; ``speed`` is width and generation such as ``4xNDR``, "" if not told."""
+
+    a: End
+    b: End
+    speed: str
+
+
+@dataclass(frozen=True)
+class Cabling:
+    """What a dump says: nodes by GUID, each wire once, and the lines that say nothing."""
+
+    source: str
+    nodes: dict[int, Node]
+    wires: tuple[Wire, ...]
+    skipped: tuple[tuple[int, str], ...] = ()
+
+
+_GUID_LINE = re.compile(r"(?:vendid|devid|sysimgguid|switchguid|caguid|rtguid)=", re.I)
+_NODE = re.compile(
+    r'(?P<kind>Switch|Ca|Hca|Rt)\s+(?P<ports>[0-9]{1,5})\s+"(?P<id>[^"]*)"(?:\s*#\s*"(?P<name>.*)")?'
+)
+_NODE_START = re.compile(r"(?:Switch|Ca|Hca|Rt)\s")
+_SECTION = re.compile(r"Chassis\s|Non-Chassis Nodes|Hostname:|Spine\s|Line\s|#|$", re.I)
+_PORT_START = re.compile(r"\[\d+\]")
+_PORT = re.compile(
+    r"\[(?P<port>[0-9]{1,5})\](?:\[ext\s*\d+\])?(?:\((?P<own>[0-9a-fA-Fx]*)\))?\s*"
+    r'"(?P<id>[^"]*)"\s*\[(?P<far>[0-9]{1,5})\](?:\[ext\s*\d+\])?(?:\((?P<far_guid>[0-9a-fA-Fx]*)\))?'
+    r"(?P<rest>.*)"
+)
+_ID = re.compile(r"([SHR])-([0-9a-fA-F]{1,16})")
+_SPEED = re.compile(r'\blid\s+\d+\s+(\d+x[A-Z0-9]+)[^"]*$')
+_KINDS = {"Switch": "S", "Ca": "H", "Hca": "H", "Rt": "R"}
+
+
+@dataclass
+class _Line:
+    """One port line: what a node says about its own port and what is at the far end."""
+
+    line: int
+    near: End
+    far: End
+    far_kind: Kind
+    speed: str
+
+
+@dataclass
+class _Reader:
+    source: str
+    nodes: dict[int, Node] = field(default_factory=dict)
+    ports: dict[tuple[int, int], _Line] = field(default_factory=dict)
+    skipped: list[tuple[int, str]] = field(default_factory=list)
+    current: Node | None = None
+
+    def refuse(self, line: int, why: str) -> InvalidFile:
+        return InvalidFile(self.source, line, why)
+
+    def read(self, number: int, text: str) -> None:
+        if _NODE_START.match(text):
+            self.node(number, text)
+        elif _PORT_START.match(text):
+            self.port(number, text)
+        elif _GUID_LINE.match(text):
+            self.current = None
+        elif not _SECTION.match(text):
+            self.skipped.append((number, text))
+
+    def node(self, number: int, text: str) -> None:
+        found = _NODE.match(text)
+        named = found and _ID.fullmatch(found["id"])
+        if not found or not named or named[1] != _KINDS[found["kind"]]:
+            raise self.refuse(number, "the description of a node is cut or malformed")
+        guid, ports = int(named[2], 16), int(found["ports"])
+        if guid in self.nodes:
+            first = self.nodes[guid].line
+            raise self.refuse(number, f"{found['id']} was described before, at line {first}")
+        if not 1 <= ports <= MAX_PORTS:
+            raise self.refuse(number, f"{ports} ports; a node has 1 to {MAX_PORTS}")
+        name = (found["name"] or "").strip()
+        self.current = self.nodes[guid] = Node(guid, Kind(named[1]), name, ports, number)
+
+    def port(self, number: int, text: str) -> None:
+        node, found = self.current, _PORT.match(text)
+        far = found and _ID.fullmatch(found["id"])
+        if not found or not far:
+            raise self.refuse(number, "the description of a cable is cut or malformed")
+        if node is None:
+            raise self.refuse(number, "a cable without a node above it")
+        port = int(found["port"])
+        if not 1 <= port <= node.ports:
+            raise self.refuse(number, f"port {port} of a node with {node.ports} ports")
+        if (node.guid, port) in self.ports:
+            first = self.ports[node.guid, port].line
+            raise self.refuse(number, f"port {port} was described before, at line {first}")
+        kind = Kind(far[1])
+        own = 0 if node.kind is Kind.SWITCH else self.guid(number, found["own"])
+        other = 0 if kind is Kind.SWITCH else self.guid(number, found["far_guid"])
+        speed = _SPEED.search(found["rest"])
+        self.ports[node.guid, port] = _Line(
+            number,
+            End(node.guid, port, own),
+            End(int(far[2], 16), int(found["far"]), other),
+            kind,
+            speed[1] if speed else "",
+        )
+
+    def guid(self, number: int, text: str | None) -> int:
+        """A port GUID in parentheses; 0 where the line leaves it out."""
+        try:
+            guid = int(text or "0", 16)
+        except ValueError:
+            guid = 1 << 64
+        if guid >= 1 << 64:
+            raise self.refuse(number, f"({text}) is no port GUID")
+        return guid
+
+    def wires(self) -> Iterator[Wire]:
+        """Each wire once, its two descriptions compared."""
+        for (guid, port), here in self.ports.items():
+            there = self.ports.get((here.far.guid, here.far.port))
+            self.compare(here, there)
+            assert there is not None
+            if (guid, port) <= (here.far.guid, here.far.port):
+                a = self.end(here, there)
+                yield Wire(a, self.end(there, here), here.speed or there.speed)
+
+    def compare(self, here: _Line, there: _Line | None) -> None:
+        far = self.nodes.get(here.far.guid)
+        name = f"{here.far_kind.value}-{here.far.guid:016x}"
+        if far is None or far.kind is not here.far_kind:
+            raise self.refuse(
+                here.line, f"the cable leads to {name}, which the file does not describe"
+            )
+        if there is None:
+            raise self.refuse(
+                here.line,
+                f"the cable leads to port {here.far.port} of {name} (line {far.line}), "
+                "where the file shows no cable",
+            )
+        if there.far[:2] != here.near[:2]:
+            raise self.refuse(
+                here.line,
+                f"the two ends of the cable disagree: port {here.far.port} of {name} "
+                f"leads elsewhere (line {there.line})",
+            )
+
+    def end(self, near: _Line, far: _Line) -> End:
+        """The near end; its port GUID as either end tells it."""
+        own, told = near.near.port_guid, far.far.port_guid
+        if self.nodes[near.near.guid].kind is Kind.SWITCH:
+            return near.near
+        if own and told and own != told:
+            raise self.refuse(near.line, f"port GUID {own:x} is {told:x} in line {far.line}")
+        if not (own or told):
+            raise self.refuse(near.line, "the port GUID in parentheses is missing")
+        return near.near._replace(port_guid=own or told)
+
+
+def parse(text: str, source: str = "fabric") -> Cabling:
+    """The cabling that a dump describes.
+
+    Raises:
+        InvalidFile: this is no dump, or a torn one; names the line and the reason.
+    """
+    reader = _Reader(source)
+    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
+        reader.read(number, line.strip())
+    if not reader.nodes:
+        raise reader.refuse(1, "no switch is described here; give what ibnetdiscover prints")
+    wires = tuple(reader.wires())
+    seen: dict[int, End] = {}
+    for wire in wires:
+        for end in (wire.a, wire.b):
+            if end.port_guid and seen.setdefault(end.port_guid, end) != end:
+                twice = reader.ports[end.guid, end.port].line
+                raise reader.refuse(twice, f"port GUID {end.port_guid:x} occurs twice")
+    return Cabling(source, reader.nodes, wires, tuple(reader.skipped))
+
+
+# -- writing ------------------------------------------------------------------
+
+
+def render(inventory: Inventory, speed: str = "4xHDR") -> str:
+    """The inventory as ``ibnetdiscover`` would print it; every adapter has one port."""
+    names = {switch.guid: switch.name for switch in inventory.switches}
+    lids = inventory.lids
+    ports: dict[int, dict[int, str]] = defaultdict(dict)
+    for cable in inventory.cables:
+        for near, far in ((cable.lower, cable.upper), (cable.upper, cable.lower)):
+            ports[near.guid][near.port] = (
+                f'"S-{far.guid:016x}"[{far.port}]\t\t# "{names[far.guid]}" '
+                f"lid {lids.get(far.guid, 0)} {speed}"
+            )
+    for end in inventory.endpoints:
+        ports[end.at.guid][end.at.port] = (
+            f'"H-{end.guid:016x}"[1]({end.guid:x}) \t\t# "{end.name}" '
+            f"lid {lids.get(end.guid, 0)} {speed}"
+        )
+    blocks = ["#\n# Topology file: generated\n#"]
+    for switch in inventory.switches:
+        blocks.append(
+            _block(
+                "switch",
+                switch.guid,
+                f'Switch\t{switch.ports} "S-{switch.guid:016x}"\t\t# "{switch.name}" '
+                f"enhanced port 0 lid {lids.get(switch.guid, 0)} lmc 0",
+                (f"[{port}]\t{text}" for port, text in sorted(ports[switch.guid].items())),
+            )
+        )
+    for end in inventory.endpoints:
+        blocks.append(
+            _block(
+                "ca",
+                end.guid,
+                f'Ca\t1 "H-{end.guid:016x}"\t\t# "{end.name}"',
+                [
+                    f'[1]({end.guid:x}) \t"S-{end.at.guid:016x}"[{end.at.port}]\t\t'
+                    f'# lid {lids.get(end.guid, 0)} lmc 0 "{names[end.at.guid]}" '
+                    f"lid {lids.get(end.at.guid, 0)} {speed}"
+                ],
+            )
+        )
+    return "\n\n".join(blocks) + "\n"
+
+
+def _block(kind: str, guid: int, header: str, lines: Iterable[str]) -> str:
+    shown = f"0x{guid:x}({guid:x})" if kind == "switch" else f"0x{guid:x}"
+    head = f"vendid=0x0\ndevid=0x0\nsysimgguid=0x{guid:x}\n{kind}guid={shown}\n{header}"
+    return "\n".join([head, *lines])
+
+
+def end_name(name: str, end: PortRef | End) -> str:
+    """One end of a cable for people: ``name[guid] port N``."""
+    return f"{name}[{end.guid:#018x}] port {end.port}"

@@ -1,0 +1,104 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What an import recognised and what it found odd; nothing is left out silently."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Irregularity:
+    """One odd thing: its kind, a sentence, and each cable concerned by its two ends.
+
+    An end is ``name[guid] port N``; a cable that ought to be there and is not has no
+    ports.
+    """
+
+    kind: str
+    detail: str
+    cables: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        cables = "; ".join(f"{a} - {b}" for a, b in self.cables)
+        return f"{self.kind}: {self.detail}" + (f" ({cables})" if cables else "")
+
+
+@dataclass(frozen=True)
+class ImportReport:
+    """Counts of what was recognised, and everything irregular.
+
+    ``switches`` counts by level from the leaves up. ``pods`` has (leaves, L2 switches)
+    of each pod. ``leaf_groups`` has the hosts of each group of ``rails`` leaves,
+    ``other_groups`` (leaves, hosts) of groups with another number of leaves, whose
+    hosts are kept out. ``hosts`` are those for tenants, ``named_hosts`` the
+    different first words of adapters' descriptions, ``host_ports`` all adapter ports but
+    those of aggregation nodes.
+    """
+
+    source: str
+    switches: tuple[int, ...]
+    pods: tuple[tuple[int, int], ...]
+    m: tuple[int, int, int]
+    w: tuple[int, int, int]
+    bundles: tuple[int, int]
+    taper: tuple[int, int]
+    rails: int
+    planes: int
+    leaf_groups: tuple[int, ...]
+    other_groups: tuple[tuple[int, int], ...]
+    hosts: int
+    named_hosts: int
+    host_ports: int
+    aggregation_nodes: int
+    excluded_ports: int
+    cables: int
+    irregular_cables: int
+    absent_cables: int
+    irregularities: tuple[Irregularity, ...] = ()
+    skipped: tuple[tuple[int, str], ...] = field(default=(), repr=False)
+
+    def lines(self) -> Iterator[str]:
+        """The report for people, one finding a line."""
+        levels = " / ".join(map(str, self.switches))
+        yield f"{self.source}: {sum(self.switches)} switches on levels of {levels}"
+        yield (
+            f"tree XGFT(3; {','.join(map(str, self.m))}; {','.join(map(str, self.w))}), "
+            f"{self.bundles[0]} and {self.bundles[1]} parallel cables, "
+            f"taper {self.taper[0]}:1 at leaves and {self.taper[1]}:1 at L2 switches"
+        )
+        pods = Counter(self.pods)
+        shapes = ", ".join(f"{n} of {a} leaves and {b} L2" for (a, b), n in pods.items())
+        yield f"{len(self.pods)} pods: {shapes}"
+        yield (
+            f"{self.hosts} hosts for tenants of {self.named_hosts} named, "
+            f"{self.rails} rail(s) in {self.planes} plane(s), {self.host_ports} host ports, "
+            f"{self.aggregation_nodes} aggregation nodes, {self.excluded_ports} ports excluded"
+        )
+        yield (
+            f"{len(self.leaf_groups)} leaf groups of {self.rails} leaves: "
+            + _sizes(self.leaf_groups)
+        )
+        for leaves, hosts in self.other_groups:
+            yield f"a leaf group of {leaves} leaves with {hosts} hosts, kept out"
+        yield (
+            f"{self.cables} switch-to-switch cables, {self.irregular_cables} of them outside the "
+            f"regular tree; {self.absent_cables} places of cables between present switches empty"
+        )
+        yield f"{len(self.irregularities)} irregularities"
+        yield from (f"  {odd}" for odd in self.irregularities)
+        yield from (f"  line {n} passed over: {text}" for n, text in self.skipped)
+
+
+def _sizes(groups: tuple[int, ...]) -> str:
+    sizes = sorted(Counter(groups).items(), reverse=True)
+    return ", ".join(f"{count} with {size} hosts" for size, count in sizes)

@@ -1,0 +1,208 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""Snapshots with their allocations: from a ledger, and back to the ledger they were taken of.
+
+A snapshot lists hosts and links; a ledger holds masks of leaf groups, in which one
+bit stands for the same uplink on all rails of a plane. Reading puts the masks
+together again and refuses lists that no masks could have given.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, StrictInt, StrictStr
+
+from laas_service.adapters import documents
+from laas_service.adapters.documents import Natural, Triple, validated
+from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, Shape
+from laas_service.domain.errors import DoubleClaim, InvalidInput
+from laas_service.domain.fabric import Fabric, FabricView
+from laas_service.domain.routing import tenant_tables
+from laas_service.domain.topology import LeafLink, SpineLink, Topology
+
+
+class _Shape(BaseModel):
+    pods: Natural
+    leaves: Natural
+    hosts: Natural
+    remainder_leaves: Natural = 0
+    remainder_hosts: Natural = 0
+
+
+class _Allocation(BaseModel):
+    id: StrictStr = Field(min_length=1)
+    n: Annotated[StrictInt, Field(ge=1)]
+    policy: StrictStr
+    hosts: list[Natural] = Field(min_length=1)
+    leaf_links: list[Triple] = []
+    spine_links: list[Triple] = []
+    shape: _Shape | None = None
+
+
+class _Snapshot(BaseModel):
+    """Keys that a later release adds are passed over: the contract grows by adding."""
+
+    topology: dict[StrictStr, Any]
+    allocations: list[_Allocation] = []
+
+
+def snapshot(fabric: FabricView, tables: bool = False) -> dict[str, Any]:
+    """The snapshot of a ledger, with each allocation's shape and, if asked, its tables."""
+    document = documents.snapshot(fabric)
+    for entry in document["allocations"]:
+        allocation = fabric.allocations[entry["id"]]
+        entry["shape"] = shape_document(allocation.shape)
+        if tables:
+            failed = fabric.failed_links
+            entry["tables"] = tenant_tables(fabric.topology, allocation, failed)
+    return document
+
+
+def shape_document(shape: Shape | None) -> dict[str, Any] | None:
+    """A shape by its numbers, and ``text`` for people."""
+    if shape is None:
+        return None
+    return {
+        "pods": shape.pods,
+        "leaves": shape.leaves,
+        "hosts": shape.hosts,
+        "remainder_leaves": shape.remainder_leaves,
+        "remainder_hosts": shape.remainder_hosts,
+        "text": str(shape),
+    }
+
+
+def fabric_from_snapshot(document: object, topology: Topology | None = None) -> Fabric:
+    """The ledger of a snapshot; what has failed in it has failed, whoever owns it.
+
+    ``topology`` is the fabric it must be of; it may know better than the snapshot
+    which of the failed hosts and links are not there at all.
+
+    Raises:
+        InvalidInput: it is no snapshot, contradicts itself or is of another fabric;
+            names the field.
+    """
+    read = validated(_Snapshot, "snapshot", document)
+    found = documents.topology_from_snapshot(read.topology)
+    if topology is None:
+        topology = found.topology
+    elif (topology.tree, topology.host_ports) != (found.topology.tree, found.topology.host_ports):
+        raise InvalidInput(
+            "snapshot.topology", str(found.topology.tree), f"the fabric is {topology.tree}"
+        )
+    fabric = Fabric(topology)
+    builder = _Builder(topology)
+    for number, entry in enumerate(read.allocations):
+        place = f"snapshot.allocations[{number}]"
+        try:
+            fabric.claim(builder.allocation(entry, place))
+        except DoubleClaim as error:
+            fix = f"a host, a link and an id have one owner, and must exist ({error})"
+            raise InvalidInput(place, entry.id, fix) from error
+    down_hosts = found.failed_hosts | found.topology.absent_hosts
+    for host in sorted(down_hosts - topology.absent_hosts):
+        fabric.fail_host(host)
+    down_links = found.failed_links | found.topology.absent_links
+    for link in sorted(down_links - topology.absent_links, key=topology.tree.link_id):
+        fabric.fail_link(link)
+    return fabric
+
+
+class _Builder:
+    """Puts masks together from lists of hosts and links."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._place_of_leaf = {
+            divmod(leaf, topology.tree.m[1]): (group, rail)
+            for group in range(topology.groups)
+            for rail, leaf in enumerate(topology.leaves_of_group(group))
+        }
+        self._column_of_l2 = {
+            topology.l2_of_column(pod, column): (pod, column)
+            for pod in range(topology.pods)
+            for column in range(topology.columns_per_pod)
+        }
+
+    def allocation(self, entry: _Allocation, place: str) -> Allocation:
+        hosts = self._hosts(entry.hosts, f"{place}.hosts")
+        uplinks = self._uplinks(entry.leaf_links, f"{place}.leaf_links")
+        columns = self._columns(entry.spine_links, f"{place}.spine_links")
+        return Allocation(
+            id=entry.id,
+            requested=entry.n,
+            policy=entry.policy,
+            groups=tuple(
+                GroupShare(group, hosts[group], uplinks[group])
+                for group in sorted(hosts.keys() | uplinks.keys())
+            ),
+            columns=tuple(ColumnShare(*at, mask) for at, mask in sorted(columns.items())),
+            shape=Shape(**entry.shape.model_dump()) if entry.shape else None,
+        )
+
+    def _hosts(self, hosts: Iterable[int], place: str) -> dict[int, int]:
+        found: dict[int, int] = defaultdict(int)
+        for number, host in enumerate(hosts):
+            if host >= self._topology.hosts:
+                fix = f"hosts are 0..{self._topology.hosts - 1}"
+                raise InvalidInput(f"{place}[{number}]", host, fix)
+            group, slot = self._topology.place_of(host)
+            if found[group] >> slot & 1:
+                raise InvalidInput(f"{place}[{number}]", host, "name each host once")
+            found[group] |= 1 << slot
+        return found
+
+    def _uplinks(self, links: Sequence[Triple], place: str) -> dict[int, int]:
+        """Masks of leaf groups; the leaves of a plane's rails must have the same uplinks."""
+        topology = self._topology
+        width = topology.tree.w[1]
+        rails: dict[tuple[int, int], set[int]] = defaultdict(set)
+        for number, link in enumerate(map(LeafLink._make, links)):
+            at = self._place_of_leaf.get((link.pod, link.leaf))
+            if at is None or not topology.tree.has_link(link):
+                raise InvalidInput(
+                    f"{place}[{number}]",
+                    list(link),
+                    "give [pod, leaf, uplink] of a leaf with hosts",
+                )
+            group, rail = at
+            bit = topology.plane_of_rail[rail] * width + link.up
+            if rail in rails[group, bit]:
+                raise InvalidInput(f"{place}[{number}]", list(link), "name each link once")
+            rails[group, bit].add(rail)
+        found: dict[int, int] = defaultdict(int)
+        for (group, bit), held in rails.items():
+            if len(held) != topology.rails_in_plane(bit // width):
+                leaves = [divmod(x, topology.tree.m[1]) for x in topology.leaves_of_group(group)]
+                raise InvalidInput(
+                    place,
+                    bit % width,
+                    f"rails that share a pod share their uplinks: the leaves {leaves} must all "
+                    f"hold uplink {bit % width}, or none",
+                )
+            found[group] |= 1 << bit
+        return found
+
+    def _columns(self, links: Sequence[Triple], place: str) -> dict[tuple[int, int], int]:
+        found: dict[tuple[int, int], int] = defaultdict(int)
+        for number, link in enumerate(map(SpineLink._make, links)):
+            at = self._column_of_l2.get((link.pod, link.l2))
+            if at is None or not self._topology.tree.has_link(link):
+                raise InvalidInput(
+                    f"{place}[{number}]", list(link), "give [pod, l2, uplink] of a pod with hosts"
+                )
+            if found[at] >> link.up & 1:
+                raise InvalidInput(f"{place}[{number}]", list(link), "name each link once")
+            found[at] |= 1 << link.up
+        return found

@@ -1,0 +1,104 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Scheduler filter for Nova: a project runs on its own hosts, and only there.
+
+``[filter_scheduler] available_filters = nova_filters.laas.LaasTenantFilter``
+
+It reads the aggregates from Nova's database, once for each request, so that a
+message lost between nova-api and nova-scheduler cannot open a host. Nova skips all
+filters where an administrator forces a host.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from nova import objects
+from nova.scheduler import filters, utils
+
+LOG = logging.getLogger(__name__)
+
+OWNER = "filter_tenant_id"
+"""Begin of the keys whose values list the projects that an aggregate is for."""
+
+ALLOCATION = "laas:allocation"
+"""The allocation an aggregate stands for; also the scheduler hint that asks for one."""
+
+DRAINED = "laas:drained"
+"""With the value ``true``: the hosts of this aggregate accept nobody."""
+
+
+class LaasTenantFilter(filters.BaseHostFilter):
+    """Passes the hosts that the request's project may use.
+
+    A project that is listed by an aggregate gets hosts of such aggregates only; with
+    the hint ``laas:allocation`` only those of that allocation. Any other project gets
+    hosts that no aggregate keeps for somebody; a value that is no project keeps them
+    from everybody. Hosts that are drained, or in the aggregates of two allocations,
+    accept nobody. Where the aggregates cannot be read or understood, no host passes.
+    """
+
+    run_filter_once_per_request = True
+    RUN_ON_REBUILD = False
+
+    def filter_all(self, filter_obj_list: Iterable[Any], spec_obj: Any) -> Iterator[Any]:
+        """Yields the hosts that pass."""
+        if utils.request_is_rebuild(spec_obj):
+            yield from filter_obj_list  # the server is there already
+            return
+        try:
+            aggregates = objects.AggregateList.get_all(spec_obj._context)
+            hint = spec_obj.get_scheduler_hint(ALLOCATION)
+            judge = _Judge(aggregates, spec_obj.project_id, hint)
+        except Exception:
+            LOG.exception("no host passes: the aggregates cannot be read or understood")
+            return
+        for host_state in filter_obj_list:
+            if judge.passes(host_state.host):
+                yield host_state
+            else:
+                LOG.debug("%s is not for project %s", host_state, spec_obj.project_id)
+
+
+class _Judge:
+    """Which hosts a project may use, going by all aggregates of the cloud."""
+
+    def __init__(self, aggregates: Iterable[Any], project: str, allocation: str | None) -> None:
+        every = list(aggregates)
+        kept = [a for a in every if any(key.startswith(OWNER) for key in a.metadata)]
+        owned = [a for a in kept if project in _projects(a)]
+        asked = [a for a in owned if allocation in (None, a.metadata.get(ALLOCATION))]
+        self._confined = bool(owned) or allocation is not None
+        self._own = set(_hosts(asked))
+        self._kept = set(_hosts(kept))
+        claims = Counter(_hosts(a for a in every if ALLOCATION in a.metadata))
+        self._closed = {host for host, count in claims.items() if count > 1}
+        self._closed.update(_hosts(a for a in every if _is_drained(a)))
+
+    def passes(self, host: str) -> bool:
+        if host in self._closed:
+            return False
+        return host in self._own if self._confined else host not in self._kept
+
+
+def _projects(aggregate: Any) -> set[str]:
+    lists = [value for key, value in aggregate.metadata.items() if key.startswith(OWNER)]
+    return {project.strip() for text in lists for project in text.split(",")}
+
+
+def _is_drained(aggregate: Any) -> bool:
+    return bool(aggregate.metadata.get(DRAINED, "").strip().lower() == "true")
+
+
+def _hosts(aggregates: Iterable[Any]) -> Iterator[str]:
+    return (host for aggregate in aggregates for host in aggregate.hosts)

@@ -1,0 +1,423 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Nova's aggregate and hypervisor calls and placement's reads over HTTP, able to fail.
+
+It keeps the rules that were measured on Nova 34 and placement 16
+(``tests/nova/test_contract.py`` holds it to them), refuses what Nova refuses, and
+notes what a scheduler would do: which projects each watched host has let in.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import threading
+import time
+import uuid
+from collections import defaultdict
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+TOKEN = "token-that-no-log-may-show"
+EVERYBODY = "everybody"
+KEY = re.compile(r"[a-zA-Z0-9-_:. ]{1,255}")
+
+
+@dataclass
+class Aggregate:
+    id: int
+    name: str
+    availability_zone: str | None = None
+    uuid: str = field(default_factory=lambda: str(uuid.uuid4()))
+    hosts: list[str] = field(default_factory=list)
+    metadata: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Fault:
+    """What goes wrong, and at which requests: ``times`` of them after ``skip`` others.
+
+    ``kind`` is a status, or: ``refused`` (connection closed, nothing done), ``hang``
+    (no answer, nothing done), ``lost`` (done, connection closed), ``late`` (done, no
+    answer), ``garbage`` (done, the answer is no JSON), ``odd`` (done, JSON of another
+    shape), ``unmirrored`` (done, but placement was not told).
+    """
+
+    kind: int | str
+    call: str | None = None
+    times: int = 1
+    skip: int = 0
+
+
+class Refusal(Exception):
+    def __init__(self, status: int, message: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Cloud:
+    """The state behind the API; ``call`` is one request."""
+
+    def __init__(self, hosts):
+        self.lock = threading.RLock()
+        self.providers = {host: str(uuid.uuid4()) for host in hosts}
+        self.aggregates: dict[int, Aggregate] = {}
+        self.mirror: dict[str, set[str]] = defaultdict(set)  # provider -> aggregate uuids
+        self.servers: dict[str, tuple[str, str]] = {}  # consumer -> host, project
+        self.calls: list[tuple[str, str]] = []
+        self.faults: list[Fault] = []
+        self.let_in: dict[str, set[str]] = defaultdict(set)
+        self.watched: set[str] = set()
+        self.busy: set[int] = set()
+        self.overlaps: list[str] = []
+        self.after = lambda call, about: None
+        self.hanging = threading.Event()
+        self.next_id = 1
+        self.page = 1000  # hypervisors on one
+
+    # -- for tests --------------------------------------------------------------
+
+    def copy(self):
+        """The same state with a fresh history."""
+        other = Cloud(())
+        for name in ("providers", "aggregates", "mirror", "servers", "next_id", "page"):
+            setattr(other, name, copy.deepcopy(getattr(self, name)))
+        return other
+
+    def boot(self, host, project):
+        consumer = str(uuid.uuid4())
+        self.servers[consumer] = (host, project)
+        return consumer
+
+    def accepts(self, host):
+        """What Nova's stock filter says: the union of all lists, or everybody if there is none."""
+        lists = [
+            value
+            for aggregate in self.aggregates.values()
+            if host in aggregate.hosts
+            for key, value in aggregate.metadata.items()
+            if key.startswith("filter_tenant_id")
+        ]
+        return {part.strip() for text in lists for part in text.split(",")} or {EVERYBODY}
+
+    def watch(self, hosts):
+        """From now on ``let_in`` collects who could start a server there, if only for a moment."""
+        self.watched = set(hosts)
+        self.let_in.clear()
+        self._look()
+
+    def _look(self):
+        for host in self.watched:
+            self.let_in[host] |= self.accepts(host)
+
+    def snapshot(self):
+        """Everything that lasts, without the numbers that a repetition would change."""
+        names = {aggregate.uuid: aggregate.name for aggregate in self.aggregates.values()}
+        return (
+            {a.name: (dict(a.metadata), set(a.hosts)) for a in self.aggregates.values()},
+            {
+                host: {names[uuid] for uuid in self.mirror[provider] if uuid in names}
+                for host, provider in self.providers.items()
+            },
+        )
+
+    def named(self, name):
+        (found,) = [a for a in self.aggregates.values() if a.name == name]
+        return found
+
+    # -- requests ---------------------------------------------------------------
+
+    def fault(self, call):
+        with self.lock:
+            for fault in self.faults:
+                if fault.call in (None, call) and fault.times:
+                    if fault.skip:
+                        fault.skip -= 1
+                        continue
+                    fault.times -= 1
+                    return fault.kind
+        return None
+
+    def call(self, name, about, act, kind):
+        with self.lock:
+            self.calls.append((name, about))
+        if isinstance(kind, int):
+            raise Refusal(kind, "injected")
+        with self.lock:
+            found = act()
+            self._look()
+            self.after(name, about)
+        return found
+
+    @contextmanager
+    def alone(self, aggregate_id):
+        """Notes calls for one aggregate that overlap in time."""
+        with self.lock:
+            if aggregate_id in self.busy:
+                self.overlaps.append(self.aggregates[aggregate_id].name)
+            self.busy.add(aggregate_id)
+        time.sleep(0.002)
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.busy.discard(aggregate_id)
+
+    # -- compute ------------------------------------------------------------------
+
+    def _aggregate(self, id):
+        if id not in self.aggregates:
+            raise Refusal(404, f"Aggregate {id} could not be found.")
+        return self.aggregates[id]
+
+    def create(self, name, availability_zone):
+        name = name.strip()
+        if not 0 < len(name) <= 255:
+            raise Refusal(400, "Invalid input for field/attribute name.")
+        if any(a.name == name for a in self.aggregates.values()):
+            raise Refusal(409, f"Aggregate {name} already exists.")
+        aggregate = Aggregate(self.next_id, name, availability_zone)
+        self.next_id += 1
+        self.aggregates[aggregate.id] = aggregate
+        shown = {k: v for k, v in shape(aggregate).items() if k not in ("hosts", "metadata")}
+        return {"aggregate": shown}
+
+    def set_metadata(self, id, metadata):
+        for key, value in metadata.items():
+            if not KEY.fullmatch(key) or (value is not None and len(value) > 255):
+                raise Refusal(400, "Invalid input for field/attribute metadata.")
+        aggregate = self._aggregate(id)
+        for key, value in metadata.items():
+            if value is None:
+                aggregate.metadata.pop(key, None)
+            else:
+                aggregate.metadata[key] = value
+        return {"aggregate": shape(aggregate)}
+
+    def add_host(self, id, host, mirrored=True):
+        aggregate = self._aggregate(id)
+        if host not in self.providers:
+            raise Refusal(404, f"Compute host {host} could not be found.")
+        if host in aggregate.hosts:
+            raise Refusal(409, f"Aggregate {id} already has host {host}.")
+        if aggregate.availability_zone and any(h == host for h, _ in self.servers.values()):
+            raise Refusal(409, f"Cannot add host {host}: it runs servers in another zone.")
+        aggregate.hosts.append(host)
+        if mirrored:
+            self.mirror[self.providers[host]].add(aggregate.uuid)
+        return {"aggregate": shape(aggregate)}
+
+    def remove_host(self, id, host):
+        aggregate = self._aggregate(id)
+        if host not in aggregate.hosts or host not in self.providers:
+            raise Refusal(404, f"Cannot remove host {host} in aggregate {id}")
+        self.mirror[self.providers[host]].discard(aggregate.uuid)
+        aggregate.hosts.remove(host)
+        return {"aggregate": shape(aggregate)}
+
+    def delete(self, id):
+        if self._aggregate(id).hosts:
+            raise Refusal(400, "Host aggregate is not empty")
+        del self.aggregates[id]
+        return None
+
+    def hypervisors(self, marker):
+        ids = list(self.providers.values())
+        if marker is not None and marker not in ids:
+            raise Refusal(400, f"marker [{marker}] not found")
+        start = ids.index(marker) + 1 if marker else 0
+        shown = list(self.providers.items())[start : start + self.page]
+        return {
+            "hypervisors": [
+                {
+                    "id": provider,
+                    "hypervisor_hostname": f"{host}.example.org",
+                    "state": "up",
+                    "service": {"host": host, "id": provider, "disabled_reason": None},
+                }
+                for host, provider in shown
+            ]
+        }
+
+    # -- placement ------------------------------------------------------------------
+
+    def _host(self, provider):
+        for host, found in self.providers.items():
+            if found == provider:
+                return host
+        raise Refusal(404, f"No resource provider with uuid {provider} found")
+
+    def memberships(self, provider):
+        self._host(provider)
+        return {"aggregates": sorted(self.mirror[provider]), "resource_provider_generation": 1}
+
+    def consumers(self, provider):
+        host = self._host(provider)
+        held = {"resources": {"VCPU": 1}}
+        found = {consumer: held for consumer, (on, _) in self.servers.items() if on == host}
+        return {"allocations": found, "resource_provider_generation": 1}
+
+    def consumer(self, consumer):
+        if consumer not in self.servers:
+            return {"allocations": {}}
+        host, project = self.servers[consumer]
+        held = {self.providers[host]: {"generation": 1, "resources": {"VCPU": 1}}}
+        return {
+            "allocations": held,
+            "project_id": project,
+            "user_id": "user",
+            "consumer_generation": 1,
+        }
+
+
+def shape(aggregate):
+    zone = {"availability_zone": aggregate.availability_zone} if aggregate.availability_zone else {}
+    return {
+        "id": aggregate.id,
+        "uuid": aggregate.uuid,
+        "name": aggregate.name,
+        "availability_zone": aggregate.availability_zone,
+        "hosts": list(aggregate.hosts),
+        "metadata": aggregate.metadata | zone,
+        "created_at": "2026-01-01T00:00:00.000000",
+        "updated_at": None,
+        "deleted_at": None,
+        "deleted": False,
+    }
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or small answers wait 40 ms for an acknowledgement
+    server: Server
+
+    def do_GET(self):
+        self._serve()
+
+    def do_POST(self):
+        self._serve()
+
+    def do_DELETE(self):
+        self._serve()
+
+    def log_message(self, *args):
+        pass
+
+    def _serve(self):
+        cloud = self.server.cloud
+        length = int(self.headers.get("Content-Length") or 0)
+        body = json.loads(self.rfile.read(length)) if length else {}
+        try:
+            self._check_headers()
+            call, about, act, writes = self._route(cloud, body)
+        except Refusal as refusal:
+            return self._answer(refusal.status, {"forbidden": {"message": str(refusal)}})
+        kind = cloud.fault(call)
+        if kind == "hang":
+            return self._hang(cloud)
+        if kind == "refused":
+            return self._close()
+        if kind == "unmirrored":
+            unmirrored, act = act, lambda: unmirrored(mirrored=False)
+        try:
+            with cloud.alone(writes) if writes else _nothing():
+                found = cloud.call(call, about, act, kind)
+        except Refusal as refusal:
+            reply = {"error": {"code": refusal.status, "message": str(refusal)}}
+            return self._answer(refusal.status, reply)
+        if kind == "lost":
+            return self._close()
+        if kind == "late":
+            return self._hang(cloud)
+        if kind == "garbage":
+            return self._answer(200, "<html>Welcome to the proxy</html>")
+        if kind == "odd":
+            return self._answer(200, {"aggregates": [7], "hypervisors": {"a": 1}, "allocations": 3})
+        return self._answer(200, found)
+
+    def _check_headers(self):
+        if self.headers.get("X-Auth-Token") != TOKEN:
+            raise Refusal(401, "The request you have made requires authentication.")
+        service = "placement 1.28" if self.path.startswith("/placement") else "compute 2.87"
+        if self.headers.get("OpenStack-API-Version") != service:
+            raise Refusal(406, f"expected {service}")
+
+    def _route(self, cloud, body):
+        """Name of the call, what it is about, what it does, the aggregate it writes."""
+        url = urlsplit(self.path)
+        match self.command, url.path.strip("/").split("/"):
+            case "GET", ["compute", "os-aggregates"]:
+                found = lambda: {"aggregates": [shape(a) for a in cloud.aggregates.values()]}  # noqa: E731
+                return "list", "", found, None
+            case "POST", ["compute", "os-aggregates"]:
+                wanted = body["aggregate"]
+                return "create", wanted["name"], lambda: cloud.create(**wanted), None
+            case "POST", ["compute", "os-aggregates", number, "action"]:
+                ((verb, arguments),) = body.items()
+                assert verb in ("add_host", "remove_host", "set_metadata")
+                about = next(iter(arguments.values())) if "host" in arguments else number
+                act = getattr(cloud, verb)
+                return verb, about, lambda **how: act(int(number), **arguments, **how), int(number)
+            case "DELETE", ["compute", "os-aggregates", number]:
+                return "delete", number, lambda: cloud.delete(int(number)), int(number)
+            case "GET", ["compute", "os-hypervisors", "detail"]:
+                marker = parse_qs(url.query).get("marker", [None])[0]
+                return "hypervisors", marker or "", lambda: cloud.hypervisors(marker), None
+            case "GET", ["placement", "resource_providers", provider, "aggregates"]:
+                return "memberships", provider, lambda: cloud.memberships(provider), None
+            case "GET", ["placement", "resource_providers", provider, "allocations"]:
+                return "consumers", provider, lambda: cloud.consumers(provider), None
+            case "GET", ["placement", "allocations", consumer]:
+                return "consumer", consumer, lambda: cloud.consumer(consumer), None
+        raise Refusal(404, f"no such call: {self.command} {self.path}")
+
+    def _answer(self, status, found):
+        text = found if isinstance(found, str) else json.dumps(found) if found is not None else ""
+        data = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _close(self):
+        self.close_connection = True
+
+    def _hang(self, cloud):
+        cloud.hanging.wait(20)
+        self._close()
+
+
+@contextmanager
+def _nothing():
+    yield
+
+
+class Server(ThreadingHTTPServer):
+    """``with Server() as server``: serves ``server.cloud`` at ``server.url``."""
+
+    daemon_threads = True
+    block_on_close = False
+    cloud: Cloud
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+    def __enter__(self):
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(self, *exc):
+        self.shutdown()
+        self.server_close()

@@ -1,0 +1,597 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""What the store promises, on a real SQLite file."""
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+from laas_service.adapters.db import models, schema
+from laas_service.adapters.db.engine import connect
+from laas_service.adapters.db.store import SqlStore
+from laas_service.app.records import HostState, LinkState, NewAllocation, State, Wait
+from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, NoFit, Refusal
+from laas_service.domain.errors import (
+    ConcurrentUpdate,
+    Conflict,
+    DoubleClaim,
+    IdempotencyMismatch,
+    LimitExceeded,
+    NotFound,
+    Unavailable,
+)
+from laas_service.domain.fabric import Fabric
+from laas_service.domain.inventory import Inventory
+from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, Xgft
+
+SMALL = Topology(Xgft((4, 2, 2), (1, 4, 4)))  # 16 hosts, 4 leaves of 4, 2 pods
+HOSTS = Inventory(tuple(f"node-{h}" for h in range(16)), (), (), (), (), (), ())
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def across_pods(id: str, slot: int = 0) -> Allocation:
+    """Host ``slot`` of the first leaf of both pods, and a path between them."""
+    mask = 1 << slot
+    return Allocation(
+        id,
+        2,
+        "test",
+        (GroupShare(0, mask, mask), GroupShare(2, mask, mask)),
+        (ColumnShare(0, slot, 1), ColumnShare(1, slot, 1)),
+    )
+
+
+def new(id: str, key: str | None = None, **changes) -> NewAllocation:
+    values = {"fabric": "f", "name": id, "project_id": "blue", "policy": "test", "hosts": 2}
+    return NewAllocation(id, **{**values, "idempotency_key": key, **changes})
+
+
+def admit(store: SqlStore, id: str, slot: int = 0, key: str | None = None):
+    return store.admit(new(id, key), lambda fabric: across_pods(id, slot))
+
+
+def release(store: SqlStore, id: str):
+    record = store.transition(store.allocation(id), State.RELEASING, "asked")
+    return store.free(store.hand_back(record), "gone")
+
+
+@pytest.fixture
+def managed(store):
+    store.add_fabric("f", SMALL, HOSTS)
+    return store
+
+
+def claims(store: SqlStore) -> dict[str, set[tuple[str, int]]]:
+    with store._engine.connect() as connection:
+        return {
+            table: set(connection.execute(sa.text(f"select fabric, {what} from {table}")).all())
+            for table, what in (
+                ("host_claim", "host"),
+                ("link_claim", "link"),
+                ("pkey_claim", "pkey"),
+            )
+        }
+
+
+def rebuilt(store: SqlStore) -> Fabric:
+    return SqlStore(store._engine).ledger("f")[0]
+
+
+# -- schema -------------------------------------------------------------------
+
+
+def test_migrations_make_what_the_models_say(store):
+    with store._engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, models.Base.metadata) == []
+
+
+def test_upgrade_keeps_what_is_recorded(managed):
+    admit(managed, "a")
+    engine = managed._engine
+    with engine.begin() as connection:
+        for column in ("duration", "ends_at"):
+            connection.execute(sa.text(f"alter table allocation drop column {column}"))
+        connection.execute(sa.text("update alembic_version set version_num = 'a001'"))
+    with pytest.raises(Unavailable, match="laas-manage db upgrade"):
+        managed.check()
+    schema.upgrade(engine)
+    managed.check()
+    assert managed.allocation("a").placed == across_pods("a")
+    assert managed.allocation("a").duration is None
+
+
+def test_a_database_without_tables_is_not_ready(tmp_path):
+    store = SqlStore(connect(f"sqlite:///{tmp_path}/new/laas.sqlite"))
+    with pytest.raises(Unavailable, match="laas-manage db upgrade"):
+        store.check()
+    with pytest.raises(Unavailable, match="laas-manage db upgrade"):
+        store.fabrics()
+    schema.upgrade(store._engine)
+    store.check()
+    assert store.fabrics() == []
+
+
+def test_a_database_that_cannot_be_written_is_unavailable(managed, database, tmp_path):
+    (tmp_path / "laas.sqlite").write_bytes(b"this is no database" * 1000)
+    with pytest.raises(Unavailable):
+        SqlStore(connect(database)).fabrics()
+
+
+# -- promise 1: the database itself refuses a second owner ----------------------
+
+
+@pytest.mark.parametrize(
+    ("table", "what"), [("host_claim", "host"), ("link_claim", "link"), ("pkey_claim", "pkey")]
+)
+def test_second_owner_is_refused_by_the_database(managed, table, what):
+    admit(managed, "a")
+    admit(managed, "b", slot=1)
+    query = f"select {what} from {table} where allocation = 'a' limit 1"
+    steal = f"insert into {table} (fabric, {what}, allocation) values ('f', :taken, 'b')"
+    with managed._engine.connect() as connection:
+        taken = connection.scalar(sa.text(query))
+        with pytest.raises(Exception, match="UNIQUE"):
+            connection.execute(sa.text(steal), {"taken": taken})
+
+
+def test_wrong_ledger_cannot_give_a_host_to_two(managed):
+    admit(managed, "a")
+    managed.ledger("f")[0].release("a")  # a bug in memory
+    before = claims(managed)
+    with pytest.raises(DoubleClaim):
+        admit(managed, "b")
+    assert claims(managed) == before
+    assert set(managed.ledger("f")[0].allocations) == {"a"}  # read anew
+
+
+def test_database_locked_for_too_long_is_unavailable(managed, monkeypatch):
+    monkeypatch.setattr("laas_service.adapters.db.engine.BUSY_TIMEOUT_MS", 10)
+    managed._engine.dispose()
+    with managed._engine.connect().execution_options(laas_writes=True) as other, other.begin():
+        assert managed.ledger("f")[1] == 1  # readers do not wait
+        with pytest.raises(Unavailable, match="locked"):
+            admit(managed, "a")
+    assert admit(managed, "a").state is State.ALLOCATING
+
+
+# -- admission ----------------------------------------------------------------
+
+
+def test_admission_records_everything_at_once(managed):
+    record = admit(managed, "a")
+    assert (record.state, record.version, record.pkey) == (State.ALLOCATING, 1, 1)
+    assert record.placed == across_pods("a")
+    assert [event.state for event in record.history] == [State.ALLOCATING]
+    tree = SMALL.tree
+    links: list[Link] = [
+        LeafLink(0, 0, 0),
+        LeafLink(1, 0, 0),
+        SpineLink(0, 0, 0),
+        SpineLink(1, 0, 0),
+    ]
+    assert claims(managed) == {
+        "host_claim": {("f", 0), ("f", 8)},
+        "link_claim": {("f", tree.link_id(link)) for link in links},
+        "pkey_claim": {("f", 1)},
+    }
+    assert record == managed.allocation("a")
+    assert managed.fabric("f").generation == record.generation == 2
+
+
+def test_refusal_leaves_nothing_behind(managed):
+    refusal = NoFit(Refusal.TOO_FEW_HOSTS, "none left")
+
+    def grab_and_refuse(fabric):
+        fabric.claim(across_pods("a"))
+        return refusal
+
+    assert managed.admit(new("a", "key"), grab_and_refuse) is refusal
+    assert managed.fabric("f").generation == 1
+    assert managed.ledger("f")[0].state() == Fabric(SMALL).state()
+    assert admit(managed, "a", key="key").id == "a"
+
+
+def test_failed_commit_changes_neither_database_nor_ledger(managed):
+    def crash(step):
+        if step == "before commit: admit":
+            raise Unavailable("disk full")
+
+    managed._at = crash
+    with pytest.raises(Unavailable):
+        admit(managed, "a", key="key")
+    managed._at = lambda step: None
+    assert managed.ledger("f")[0].state() == rebuilt(managed).state() == Fabric(SMALL).state()
+    with pytest.raises(NotFound):
+        managed.allocation("a")
+    assert admit(managed, "a", key="key").generation == 2
+
+
+def test_full_disk_leaves_nothing_behind(managed):
+    with managed._engine.connect() as connection:
+        (pages,) = connection.execute(sa.text("PRAGMA page_count")).one()
+
+    def full(connection, record):
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+
+    sa.event.listen(managed._engine, "connect", full)
+    managed._engine.dispose()
+    admitted = []
+
+    def fill():
+        for number in range(1000):
+            admitted.append(admit(managed, f"a{number}", 0).id)
+            release(managed, f"a{number}")
+
+    with pytest.raises(Unavailable, match="full"):
+        fill()
+    sa.event.remove(managed._engine, "connect", full)
+    managed._engine.dispose()
+    held = {record.id for record in managed.allocations() if record.placed}
+    assert managed.ledger("f")[0].state() == rebuilt(managed).state()
+    assert set(managed.ledger("f")[0].allocations) == held
+    assert {record.id for record in managed.allocations()} == set(admitted)
+
+
+def test_same_key_never_allocates_twice(managed):
+    first = admit(managed, "a", key="key")
+    assert managed.admit(new("b", "key", name="a"), pytest.fail) == first
+    other_project = new("c", "key", project_id="red")
+    assert managed.admit(other_project, lambda fabric: across_pods("c", 1)).id == "c"
+    with pytest.raises(IdempotencyMismatch):
+        managed.admit(new("b", "key", name="a", hosts=3), pytest.fail)
+
+
+def test_key_outlives_renaming_and_release(managed):
+    managed.rename(admit(managed, "a", key="key"), "other")
+    release(managed, "a")
+    assert managed.admit(new("b", "key", name="a"), pytest.fail).state is State.RELEASED
+
+
+def test_key_race_gives_the_winner(managed):
+    """Another process answers the same request between our look and our commit."""
+    other = SqlStore(managed._engine)
+
+    def lose(fabric):
+        if "winner" not in fabric.allocations:
+            other.admit(new("winner", "key", name="x"), lambda _: across_pods("winner"))
+        return across_pods("late", 1)
+
+    assert managed.admit(new("late", "key", name="x"), lose).id == "winner"
+    assert set(managed.ledger("f")[0].allocations) == {"winner"}
+
+
+def test_lost_race_is_retried_on_the_new_state(managed):
+    other, seen = SqlStore(managed._engine), []
+
+    def propose(fabric):
+        seen.append(set(fabric.allocations))
+        if len(seen) == 1:  # the second time nobody else can write
+            admit(other, "b", slot=1)
+        return across_pods("a")
+
+    assert managed.admit(new("a"), propose).generation == 3
+    assert seen == [set(), {"b"}]
+
+
+def test_lost_race_can_end_in_a_refusal(managed):
+    other = SqlStore(managed._engine)
+
+    def propose(fabric):
+        if fabric.allocations:
+            return NoFit(Refusal.TOO_FEW_HOSTS, "too late")
+        admit(other, "b")
+        return across_pods("a")
+
+    assert managed.admit(new("a"), propose) == NoFit(Refusal.TOO_FEW_HOSTS, "too late")
+    assert set(managed.ledger("f")[0].allocations) == {"b"}
+    assert managed.fabric("f").generation == 2
+
+
+NO_ROOM = Wait(NoFit(Refusal.TOO_FEW_HOSTS, "nothing is free"))
+
+
+def enqueue(store: SqlStore, id: str, key: str | None = None, **changes):
+    return store.admit(new(id, key, waits=True, **changes), lambda fabric: NO_ROOM)
+
+
+def test_who_waits_has_no_claims_and_everybody_has_to_look_again(managed):
+    before = managed.fabric("f")
+    record = enqueue(managed, "a", duration=60.0)
+    after = managed.fabric("f")
+    assert (record.state, record.version, record.placed) == (State.QUEUED, 1, None)
+    assert (record.pkey, record.duration, record.ends_at) == (0, 60.0, None)
+    assert [(e.state, e.reason) for e in record.history] == [
+        (State.QUEUED, "waits: nothing is free")
+    ]
+    assert after.generation == before.generation + 1
+    assert after.routes_generation == before.routes_generation
+    assert not any(claims(managed).values())
+    assert managed.due(EPOCH + timedelta(days=36500)) == []
+    assert managed.routed("f").tenants == ()
+
+
+def test_who_waits_is_admitted_as_anybody_is(managed):
+    first, second = enqueue(managed, "a", key="k", duration=60.0), enqueue(managed, "b")
+    records = managed.admit_waiting("f", lambda fabric: [across_pods("b", 1), across_pods("a", 0)])
+    assert [(r.id, r.state, r.pkey) for r in records] == [
+        ("b", State.ALLOCATING, 1),
+        ("a", State.ALLOCATING, 2),
+    ]
+    a = managed.allocation("a")
+    assert a.version == first.version + 1
+    assert a.placed == across_pods("a", 0)
+    assert a.ends_at is not None
+    assert abs(a.ends_at - a.updated_at - timedelta(seconds=60)) < timedelta(seconds=5)
+    assert managed.allocation("b").created_at == second.created_at
+    assert enqueue(managed, "c", key="k", name="a", duration=60.0).id == "a"
+    assert set(managed.ledger("f")[0].allocations) == {"a", "b"}
+    assert managed.ledger("f")[0].state() == rebuilt(managed).state()
+    assert managed.ledger("f")[1] == managed.fabric("f").generation
+
+
+def test_nobody_is_admitted_twice_or_after_leaving(managed):
+    stale = enqueue(managed, "a")
+    enqueue(managed, "b")
+    managed.admit_waiting("f", lambda fabric: [across_pods("a", 0)])
+    managed.cancel(managed.allocation("b"), "changed my mind")
+    before = claims(managed)
+    for id in ("a", "b"):
+        with pytest.raises((ConcurrentUpdate, DoubleClaim)):
+            managed.admit_waiting("f", lambda fabric, id=id: [across_pods(id, 2)])
+    with pytest.raises(ConcurrentUpdate):
+        managed.cancel(stale, "too late")
+    with pytest.raises(Conflict):
+        managed.cancel(managed.allocation("a"), "it runs")
+    assert claims(managed) == before
+    assert managed.allocation("b").state is State.RELEASED
+
+
+def test_choice_is_made_anew_when_somebody_left_meanwhile(managed):
+    enqueue(managed, "a")
+    other = SqlStore(managed._engine)
+    calls = []
+
+    def choose(fabric):
+        calls.append(fabric)
+        if len(calls) == 1:
+            other.cancel(other.allocation("a"), "changed my mind")
+        waiting = managed.allocations(states=[State.QUEUED])
+        return [across_pods("a")] if len(calls) == 1 or waiting else []
+
+    assert managed.admit_waiting("f", choose) == []
+    assert len(calls) == 2
+    assert not any(claims(managed).values())
+
+
+def test_partition_keys_run_out_with_a_clear_error(managed, monkeypatch):
+    monkeypatch.setattr("laas_service.adapters.db.store.PKEYS", range(1, 3))
+    assert [admit(managed, "a", 0).pkey, admit(managed, "b", 1).pkey] == [1, 2]
+    with pytest.raises(LimitExceeded, match="partition keys"):
+        admit(managed, "c", 2)
+    release(managed, "a")
+    assert admit(managed, "c", 2).pkey == 1
+
+
+def test_unknown_names(managed):
+    for call in (
+        lambda: managed.fabric("x"),
+        lambda: managed.ledger("x"),
+        lambda: managed.routed("x"),
+        lambda: managed.allocation("x"),
+        lambda: managed.allocations(marker="x"),
+        lambda: managed.postpone("x", EPOCH, "why"),
+        lambda: managed.set_host_state("f", 16, HostState.FAILED),
+        lambda: managed.set_link_state("f", LeafLink(2, 0, 0), LinkState.FAILED),
+        lambda: managed.admit(new("a", fabric="x"), pytest.fail),
+    ):
+        with pytest.raises(NotFound):
+            call()
+
+
+def test_fabric_is_kept_exactly_and_once(managed):
+    record = SqlStore(managed._engine).fabric("f")
+    assert (record.topology, record.inventory, record.generation) == (SMALL, HOSTS, 1)
+    with pytest.raises(Conflict):
+        managed.add_fabric("f", SMALL, HOSTS)
+
+
+# -- life -----------------------------------------------------------------------
+
+
+def test_release_frees_everything_and_tells_the_story(managed):
+    admit(managed, "a")
+    record = release(managed, "a")
+    assert (record.state, record.placed) == (State.RELEASED, None)
+    assert [event.state.value for event in record.history] == [
+        "allocating",
+        "releasing",
+        "releasing",
+        "released",
+    ]
+    assert claims(managed) == {"host_claim": set(), "link_claim": set(), "pkey_claim": set()}
+    assert managed.ledger("f")[0].state() == Fabric(SMALL).state()
+
+
+def test_record_that_moved_on_is_not_overwritten(managed):
+    stale = admit(managed, "a")
+    managed.transition(stale, State.ACTIVE, "ready")
+    for act in (
+        lambda: managed.transition(stale, State.RELEASING, "asked"),
+        lambda: managed.rename(stale, "other"),
+    ):
+        with pytest.raises(ConcurrentUpdate):
+            act()
+    releasing = managed.transition(managed.allocation("a"), State.RELEASING, "asked")
+    managed.hand_back(releasing)
+    with pytest.raises(ConcurrentUpdate):
+        managed.hand_back(releasing)
+    assert managed.fabric("f").generation == 3  # the lost one raised nothing
+
+
+def test_states_follow_their_order(managed):
+    record = admit(managed, "a")
+    for act in (
+        lambda: managed.free(record, "early"),
+        lambda: managed.hand_back(record),
+        lambda: managed.transition(record, State.RELEASED, "early"),
+        lambda: managed.transition(record, State.QUEUED, "back"),
+    ):
+        with pytest.raises(Conflict):
+            act()
+    record = managed.transition(record, State.RELEASING, "asked")
+    with pytest.raises(Conflict, match="not handed back"):
+        managed.free(record, "early")
+
+
+def test_force_stays(managed):
+    record = managed.transition(admit(managed, "a"), State.RELEASING, "asked")
+    record = managed.transition(record, State.RELEASING, "forced", force=True)
+    assert managed.hand_back(record).force
+
+
+def test_due_work_and_postponing(managed):
+    admit(managed, "a", 0)
+    managed.transition(admit(managed, "b", 1), State.ACTIVE, "ready")
+    admit(managed, "c", 2)
+    assert managed.due(EPOCH) == ["a", "c"]
+    assert managed.due(EPOCH, limit=1) == ["a"]
+    managed.postpone("a", EPOCH + timedelta(seconds=5), "Nova is away")
+    assert managed.due(EPOCH) == ["c"]
+    assert managed.due(EPOCH + timedelta(seconds=5)) == ["a", "c"]
+    record = managed.allocation("a")
+    assert (record.error, record.failures, record.version) == ("Nova is away", 1, 2)
+    managed.postpone("a", EPOCH, "Nova is away")
+    record = managed.allocation("a")
+    assert (record.failures, record.version) == (2, 2)  # nothing new to a reader
+    assert [event.reason for event in record.history][1:] == ["Nova is away"]
+    record = managed.transition(record, State.ACTIVE, "ready")
+    assert (record.error, record.failures) == (None, 0)
+
+
+def test_lists_page_in_order_of_creation(managed):
+    for slot, id in enumerate("dbca"):
+        admit(managed, id, slot)
+    release(managed, "b")
+    assert [r.id for r in managed.allocations()] == ["d", "b", "c", "a"]
+    assert [r.id for r in managed.allocations(marker="b", limit=1)] == ["c"]
+    assert [r.id for r in managed.allocations(states=[State.ALLOCATING])] == ["d", "c", "a"]
+    assert managed.allocations(project_id="red") == managed.allocations(fabric="g") == []
+
+
+# -- ledger -----------------------------------------------------------------------
+
+
+def test_processes_catch_up_by_deltas(managed):
+    other = SqlStore(managed._engine)
+    other.ledger("f")
+    admit(managed, "a", 0)
+    admit(managed, "b", 1)
+    managed.set_host_state("f", 3, HostState.DRAINED)
+    managed.set_host_state("f", 0, HostState.FAILED)  # owned by a
+    managed.set_link_state("f", SpineLink(0, 3, 3), LinkState.FAILED)
+    release(managed, "a")
+    statements: list[str] = []
+    sa.event.listen(
+        managed._engine, "before_cursor_execute", lambda *args: statements.append(args[2])
+    )
+    other.ledger("f")
+    assert not any("FROM allocation" in statement for statement in statements)
+    assert other.ledger("f")[0].state() == rebuilt(managed).state()
+    assert other.ledger("f")[1] == managed.fabric("f").generation
+    assert not other.ledger("f")[0].free_hosts[0] & 0b1001
+
+
+def test_missing_deltas_mean_reading_anew(managed):
+    other = SqlStore(managed._engine)
+    other.ledger("f")
+    forgetful = SqlStore(managed._engine, keep_deltas=1)
+    admit(forgetful, "a", 0)
+    admit(forgetful, "b", 1)
+    assert other.ledger("f")[0].state() == forgetful.ledger("f")[0].state()
+
+
+def test_what_a_reader_holds_does_not_change(managed):
+    fabric, _ = managed.ledger("f")
+    admit(managed, "a")
+    assert fabric.state() == Fabric(SMALL).state()
+    assert managed.ledger("f")[0] is not fabric
+
+
+def test_same_state_again_is_no_change(managed):
+    assert managed.set_host_state("f", 3, HostState.UP) == 1
+    assert managed.set_host_state("f", 3, HostState.FAILED) == 2
+    assert managed.set_host_state("f", 3, HostState.FAILED) == 2
+    assert managed.set_host_state("f", 3, HostState.DRAINED) == 3
+    assert managed.set_link_state("f", LeafLink(0, 0, 0), LinkState.UP) == 3
+    assert managed.set_host_state("f", 3, HostState.UP) == 4
+    assert managed.ledger("f")[0].state() == rebuilt(managed).state() == Fabric(SMALL).state()
+
+
+def test_routes_follow_claims_until_handed_back(managed):
+    admit(managed, "b", 1)
+    admit(managed, "a", 0)
+    state = managed.routed("f")
+    assert [t.allocation.id for t in state.tenants] == ["a", "b"]
+    assert [t.pkey for t in state.tenants] == [2, 1]
+    assert state.generation == managed.allocation("a").generation == 3
+    managed.set_host_state("f", 3, HostState.FAILED)
+    assert managed.routed("f") == state  # no route depends on it
+    record = managed.transition(managed.allocation("a"), State.RELEASING, "asked")
+    record = managed.hand_back(record)
+    state = managed.routed("f")
+    assert [t.allocation.id for t in state.tenants] == ["b"]
+    assert state.generation == record.generation == 5
+    managed.free(record, "gone")
+    assert managed.routed("f") == state
+    assert managed.fabric("f").routes_generation == 5
+
+
+def test_failed_links_are_for_the_subnet_manager_too(managed):
+    links: list[Link] = [SpineLink(0, 1, 2), LeafLink(0, 0, 3)]
+    for link in links:
+        managed.set_link_state("f", link, LinkState.FAILED)
+    state = managed.routed("f")
+    assert state.failed_links == (links[1], links[0])
+    assert state.generation == 3
+
+
+# -- many at once ---------------------------------------------------------------
+
+
+def test_threads_share_a_store(managed):
+    """Each takes the lowest free slot of the first leaf; four fit, the others are told so."""
+
+    def propose(fabric):
+        free = fabric.free_hosts[0]
+        if not free:
+            return NoFit(Refusal.TOO_FEW_HOSTS, "none left")
+        slot = (free & -free).bit_length() - 1
+        return across_pods(threading.current_thread().name, slot)
+
+    answers = []
+
+    def ask():
+        id = threading.current_thread().name
+        answers.append(managed.admit(new(id), propose))
+
+    threads = [threading.Thread(target=ask, name=f"t{n}") for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(isinstance(answer, NoFit) for answer in answers) == 4
+    assert len(claims(managed)["host_claim"]) == 8
+    assert managed.ledger("f")[0].state() == rebuilt(managed).state()

@@ -1,0 +1,157 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""Random histories: three processes' stores on one database always equal the ledger in memory."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import sqlalchemy as sa
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from laas_service.adapters.db import schema
+from laas_service.adapters.db.engine import connect
+from laas_service.adapters.db.store import SqlStore
+from laas_service.app.records import HostState, LinkState, NewAllocation, State
+from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, NoFit, Refusal
+from laas_service.domain.fabric import Fabric
+from laas_service.domain.inventory import Inventory
+from laas_service.domain.topology import LeafLink, Port, SpineLink, Topology, Xgft
+
+TREE = Xgft((3, 2, 2), (1, 4, 2), cables=(2, 1))
+ONE_RAIL = Topology(TREE, absent_hosts=frozenset({4}), absent_links=frozenset({LeafLink(0, 1, 2)}))
+TWO_RAILS = Topology(  # both leaves of a pod form one leaf group: a host has a port on each
+    TREE,
+    rails=2,
+    host_ports=tuple((Port(pod, 0, k), Port(pod, 1, k)) for pod in (0, 1) for k in range(3)),
+)
+
+processes = st.integers(0, 2)
+masks = st.integers(0, 0b1111)
+
+
+class Histories(RuleBasedStateMachine):
+    allocations: Bundle[str] = Bundle("allocations")
+    topology = ONE_RAIL
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = Path(tempfile.mkdtemp())
+        engine = connect(f"sqlite:///{self.directory}/laas.sqlite")
+        schema.upgrade(engine)
+        self.engine = engine
+        self.stores = [SqlStore(engine), SqlStore(engine), SqlStore(engine, keep_deltas=2)]
+        self.stores[0].add_fabric("f", self.topology, Inventory((), (), (), (), (), (), ()))
+        self.model = Fabric(self.topology)
+        self.count = 0
+
+    def teardown(self) -> None:
+        self.engine.dispose()
+        shutil.rmtree(self.directory)
+
+    def draw(self, id: str, fabric: Fabric, hosts: int, uplinks: int, spines: int) -> Allocation:
+        """Whatever is free under the masks, in every group and column."""
+        groups = tuple(
+            GroupShare(g, free & hosts, fabric.free_uplinks[g] & uplinks)
+            for g, free in enumerate(fabric.free_hosts)
+            if free & hosts
+        )
+        width = self.topology.columns_per_pod
+        columns = tuple(
+            ColumnShare(*divmod(column, width), free & spines)
+            for column, free in enumerate(fabric.free_spines)
+            if free & spines
+        )
+        return Allocation(id, 1, "test", groups, columns)
+
+    @rule(target=allocations, process=processes, hosts=masks, uplinks=masks, spines=masks)
+    def admit(self, process, hosts, uplinks, spines):
+        self.count += 1
+        id = f"a{self.count}"
+        wanted = self.draw(id, self.model, hosts, uplinks, spines)
+
+        def propose(fabric):
+            answer = self.draw(id, fabric, hosts, uplinks, spines)
+            return answer if answer.groups else NoFit(Refusal.TOO_FEW_HOSTS, "none free")
+
+        answer = self.stores[process].admit(NewAllocation(id, "f", id, "p", "test", 1), propose)
+        if isinstance(answer, NoFit):
+            assert not wanted.groups
+            return ""
+        assert answer.placed == wanted
+        self.model.claim(wanted)
+        return id
+
+    @rule(process=processes, id=consumes(allocations))
+    def release(self, process, id):
+        if id:
+            store = self.stores[process]
+            record = store.transition(store.allocation(id), State.RELEASING, "asked")
+            store.free(store.hand_back(record), "gone")
+            self.model.release(id)
+
+    @rule(process=processes, data=st.data(), state=st.sampled_from(HostState))
+    def change_host(self, process, data, state):
+        present = set(range(self.topology.hosts)) - self.topology.absent_hosts
+        host = data.draw(st.sampled_from(sorted(present)))
+        self.stores[process].set_host_state("f", host, state)
+        self.model.repair_host(host)
+        if state is HostState.DRAINED:
+            self.model.drain_host(host)
+        elif state is HostState.FAILED:
+            self.model.fail_host(host)
+
+    @rule(process=processes, data=st.data(), state=st.sampled_from(LinkState))
+    def change_link(self, process, data, state):
+        links = [
+            *(LeafLink(pod, leaf, up) for pod in (0, 1) for leaf in (0, 1) for up in range(4)),
+            *(SpineLink(pod, l2, up) for pod in (0, 1) for l2 in (0, 1) for up in (0, 1)),
+        ]
+        link = data.draw(st.sampled_from([x for x in links if x not in self.topology.absent_links]))
+        self.stores[process].set_link_state("f", link, state)
+        act = self.model.fail_link if state is LinkState.FAILED else self.model.repair_link
+        act(link)
+
+    @rule(process=processes)
+    def restart(self, process):
+        self.stores[process] = SqlStore(self.engine)
+
+    @rule(process=processes)
+    def look(self, process):
+        assert self.stores[process].ledger("f")[0].state() == self.model.state()
+
+    @invariant()
+    def claims_are_the_owners(self):
+        tree = self.topology.tree
+        with self.engine.connect() as connection:
+            hosts = connection.execute(sa.text("select host, allocation from host_claim")).all()
+            links = connection.execute(sa.text("select link, allocation from link_claim")).all()
+        assert dict(map(tuple, hosts)) == self.model.owners_of_hosts()
+        owners = self.model.owners_of_links()
+        assert dict(map(tuple, links)) == {tree.link_id(x): owner for x, owner in owners.items()}
+
+
+class HistoriesOnTwoRails(Histories):
+    topology = TWO_RAILS
+
+
+SETTINGS = settings(
+    max_examples=12,
+    stateful_step_count=20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+Histories.TestCase.settings = SETTINGS
+HistoriesOnTwoRails.TestCase.settings = SETTINGS
+TestHistories = Histories.TestCase
+TestHistoriesOnTwoRails = HistoriesOnTwoRails.TestCase
