@@ -1,0 +1,265 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""The WSGI application: every route on one screen, and what is done around each."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from flask import Flask, Response, g, request
+from oslo_config import cfg
+from oslo_context.context import RequestContext
+from oslo_log import log as logging
+from oslo_middleware import HTTPProxyToWSGI, RequestId
+from pydantic import BaseModel, ValidationError
+from werkzeug.exceptions import BadRequest, HTTPException, UnsupportedMediaType
+
+from laas_service.api import errors, fabric, openapi, schemas, system, tenants
+from laas_service.api.auth import REQUEST_ID, Gate
+from laas_service.api.errors import InvalidRequest
+from laas_service.api.metrics import Metrics
+from laas_service.api.resource import Answer, Call, Route
+from laas_service.app.records import Caller
+from laas_service.app.service import Service
+from laas_service.domain.errors import InvalidInput, LaasError, NotSupported, Unavailable
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+LOG = logging.getLogger(__name__)
+
+FABRIC = "/v1/fabrics/<fabric_id>"
+ALLOCATION = "/v1/allocations/<allocation_id>"
+
+
+def _get(path: str, view: Callable[..., Answer], rule: str | None, shape: type[BaseModel]) -> Route:
+    return Route("GET", path, view, rule, {200: shape})
+
+
+def _patch(path: str, view: Callable[..., Answer], rule: str, shape: type[BaseModel]) -> Route:
+    return Route("PATCH", path, view, rule, {200: shape})
+
+
+def _document(call: Call) -> Answer:
+    """Describe the interface in OpenAPI 3.1."""
+    return Answer(200, schemas.Document(openapi.document(ROUTES, call.root)))
+
+
+ROUTES = (
+    _get("/", system.versions, None, schemas.Versions),
+    _get("/healthcheck", system.health, None, schemas.Health),
+    _get("/metrics", system.metrics, None, schemas.Text),
+    _get("/v1/openapi.json", _document, None, schemas.Document),
+    _get("/v1/fabrics", fabric.index, "laas:fabric:get", schemas.FabricList),
+    _get(FABRIC, fabric.show, "laas:fabric:get", schemas.Fabric),
+    _get(f"{FABRIC}/utilization", fabric.utilization, "laas:fabric:get", schemas.Utilization),
+    _get(f"{FABRIC}/fit", fabric.fit, "laas:fabric:get", schemas.Fit),
+    _get(f"{FABRIC}/routing", fabric.routing, "laas:fabric:inventory", schemas.Routing),
+    _get(f"{FABRIC}/switches", fabric.switches, "laas:fabric:inventory", schemas.SwitchList),
+    _get(f"{FABRIC}/hosts", fabric.hosts, "laas:fabric:inventory", schemas.HostList),
+    _get(f"{FABRIC}/links", fabric.links, "laas:fabric:inventory", schemas.LinkList),
+    _get(f"{FABRIC}/idle", fabric.idle, "laas:fabric:inventory", schemas.Idle),
+    _patch(f"{FABRIC}/hosts/<path:name>", fabric.set_host, "laas:fabric:update", schemas.Host),
+    _patch(f"{FABRIC}/links/<link_id>", fabric.set_link, "laas:fabric:update", schemas.Link),
+    Route(
+        "POST",
+        "/v1/allocations",
+        tenants.create,
+        "laas:allocation:create",
+        {202: schemas.Allocation, 200: schemas.DryRun, 409: schemas.Problem},
+    ),
+    _get("/v1/allocations", tenants.index, "laas:allocation:get", schemas.AllocationList),
+    _get(ALLOCATION, tenants.show, "laas:allocation:get", schemas.Allocation),
+    _patch(ALLOCATION, tenants.change, "laas:allocation:update", schemas.Allocation),
+    Route(
+        "DELETE",
+        ALLOCATION,
+        tenants.release,
+        "laas:allocation:release",
+        {202: schemas.Allocation},
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the interface behaves; ``max_body`` in bytes, ``max_wait`` in seconds."""
+
+    max_body: int = 64 * 1024
+    max_wait: float = 60.0
+
+
+def create_app(
+    service: Service,
+    conf: cfg.ConfigOpts,
+    authenticate: Callable[[WSGIApplication], WSGIApplication],
+    settings: Settings,
+) -> Flask:
+    """The application behind ``authenticate``, a middleware as ``auth.middleware`` gives.
+
+    ``conf`` is for oslo.policy and oslo.middleware.
+    """
+    app = Flask("laas")
+    app.config["MAX_CONTENT_LENGTH"] = settings.max_body
+    app.url_map.strict_slashes = False
+    app.url_map.merge_slashes = False
+    door = _Door(service, Gate(conf), Metrics(service), settings)
+    for route in ROUTES:
+        app.add_url_rule(
+            route.path,
+            endpoint=f"{route.method} {route.path}",
+            view_func=functools.partial(door.answer, route),
+            methods=[route.method],
+        )
+    app.before_request(door.opened)
+    app.after_request(door.closed)
+    app.register_error_handler(LaasError, _our_error)
+    app.register_error_handler(HTTPException, _http_error)
+    app.register_error_handler(Exception, _unexpected)
+    guarded = HTTPProxyToWSGI(authenticate(app.wsgi_app), conf)
+    app.wsgi_app = RequestId(guarded)  # type: ignore[method-assign]
+    return app
+
+
+class _Door:
+    """What is done around every view: who, what, how long."""
+
+    def __init__(self, service: Service, gate: Gate, metrics: Metrics, settings: Settings) -> None:
+        self._service = service
+        self._gate = gate
+        self._metrics = metrics
+        self._settings = settings
+
+    def opened(self) -> None:
+        """Start the clock, and give the log the request's context.
+
+        Raises:
+            BadRequest: a NUL in the address; databases disagree about those.
+        """
+        g.started = time.perf_counter()
+        RequestContext.from_environ(request.environ)
+        if "\0" in request.path or any("\0" in value for value in request.args.values()):
+            raise BadRequest("leave out the NUL")
+
+    def answer(self, route: Route, **variables: str) -> Response:
+        caller = self._gate.caller(request.environ, route.rule) if route.rule else NOBODY
+        call = Call(
+            service=self._service,
+            caller=caller,
+            root=request.root_url.rstrip("/"),
+            url=request.base_url,
+            arguments=request.args.to_dict(),
+            max_wait=self._settings.max_wait,
+            require=functools.partial(self._gate.require, request.environ),
+            scrape=self._metrics.text,
+        )
+        answer = route.view(call, **variables, **_parts(route))
+        if isinstance(answer.body, schemas.Problem) and answer.body.reason:
+            self._metrics.refused(answer.body.reason.value)
+        return _response(answer)
+
+    def closed(self, response: Response) -> Response:
+        """Count and log the request; never its headers, which carry tokens."""
+        seconds = time.perf_counter() - g.started
+        route = request.url_rule.rule if request.url_rule else "unknown"
+        self._metrics.answered(request.method, route, response.status_code, seconds)
+        LOG.info(
+            "%(method)s %(path)s answered %(status)d in %(ms).1f ms",
+            {
+                "method": request.method,
+                "path": request.full_path.rstrip("?"),
+                "status": response.status_code,
+                "ms": seconds * 1000,
+            },
+        )
+        return response
+
+
+NOBODY = Caller(project_id="", user_id="", admin=False, request_id="")
+"""The caller of a route that needs no token."""
+
+
+def _parts(route: Route) -> dict[str, BaseModel]:
+    """The query, headers and body that a route takes, checked.
+
+    Raises:
+        InvalidRequest: they break their schema.
+        UnsupportedMediaType: the body is not JSON.
+    """
+    try:
+        return {part: _PARSERS[part](schema) for part, schema in route.takes.items()}
+    except ValidationError as error:
+        raise InvalidRequest.of(error) from None
+
+
+def _query(schema: type[BaseModel]) -> BaseModel:
+    for name, values in request.args.lists():
+        if len(values) > 1:
+            raise InvalidInput(name, values, "give it once")
+    return schema.model_validate(request.args.to_dict())
+
+
+def _headers(schema: type[BaseModel]) -> BaseModel:
+    names = [field.alias for field in schema.model_fields.values() if field.alias]
+    return schema.model_validate({n: request.headers[n] for n in names if n in request.headers})
+
+
+def _body(schema: type[BaseModel]) -> BaseModel:
+    if not request.is_json:
+        raise UnsupportedMediaType("send the body as application/json")
+    return schema.model_validate_json(request.get_data())
+
+
+_PARSERS = {"query": _query, "headers": _headers, "body": _body}
+
+
+def _response(answer: Answer) -> Response:
+    body = answer.body
+    if isinstance(body, schemas.Problem):
+        request_id = request.environ.get(REQUEST_ID)
+        body = body.model_copy(update={"request_id": request_id})
+    if isinstance(body, schemas.Text):
+        text = body.root
+    else:
+        text = body.model_dump_json(exclude_none=isinstance(body, schemas.Problem))
+    response = Response(text, answer.status, content_type=schemas.media(type(body)))
+    response.headers.update(answer.headers)
+    return response
+
+
+def _problem(document: schemas.Problem, headers: Mapping[str, str]) -> Response:
+    return _response(Answer(document.status, document, headers))
+
+
+def _our_error(error: LaasError) -> Response:
+    document = errors.of_error(error)
+    if document.status >= 500 and not isinstance(error, NotSupported):
+        LOG.warning("%s", error)
+    retry = {"Retry-After": "5"} if isinstance(error, Unavailable) else {}
+    return _problem(document, retry)
+
+
+def _http_error(error: HTTPException) -> Response | HTTPException:
+    if error.code is None or error.code < 400:
+        return error
+    headers = {name: value for name, value in error.get_headers() if name != "Content-Type"}
+    return _problem(errors.of_http(error), headers)
+
+
+def _unexpected(error: Exception) -> Response:
+    LOG.error("Unexpected error", exc_info=error)
+    return _problem(
+        errors.problem(500, "internal_error", "unexpected error; see the log for this request"),
+        {},
+    )

@@ -1,0 +1,232 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Who is calling: Keystone says so, or, on loopback alone, nobody needs to.
+
+Both leave the caller's identity in the WSGI environment the way keystonemiddleware
+does, and everything behind reads it from there.
+"""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import webob
+from keystoneauth1.exceptions import (
+    ClientException,
+    ConnectFailure,
+    DiscoveryFailure,
+    MissingRequiredOptions,
+    RequestTimeout,
+)
+from keystonemiddleware.auth_token import AuthProtocol
+from keystonemiddleware.auth_token._exceptions import InvalidToken, ServiceError
+from oslo_config import cfg
+from oslo_context.context import RequestContext
+from oslo_log import log as logging
+from oslo_policy import policy
+from webob.exc import HTTPServiceUnavailable
+
+from laas_service.api import policies
+from laas_service.api.errors import problem
+from laas_service.api.schemas import Problem
+from laas_service.app.records import Caller
+from laas_service.domain.errors import Forbidden, InvalidInput, Unauthenticated
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+LOG = logging.getLogger(__name__)
+
+REQUEST_ID = "openstack.request_id"
+"""Where oslo.middleware leaves the request's id in the environment."""
+
+LOCAL_PROJECT = "local"
+"""The project of a local caller who names none in ``X-Project-Id``."""
+
+
+class Keystone(AuthProtocol):  # type: ignore[misc]
+    """Checks ``X-Auth-Token``; answers a problem document while Keystone is away.
+
+    A request without a valid token passes as unauthenticated: the routes decide,
+    so that versions, health and metrics need none.
+
+    Raises:
+        InvalidInput: [keystone_authtoken] lacks what cannot be done without.
+    """
+
+    def __init__(self, app: WSGIApplication, conf: cfg.ConfigOpts) -> None:
+        try:
+            super().__init__(app, {"oslo_config_config": conf, "delay_auth_decision": True})
+        except MissingRequiredOptions as error:
+            names = ", ".join(option.name for option in error.options)
+            raise InvalidInput("[keystone_authtoken]", None, f"say {names}") from error
+        for option, use in (
+            ("auth_type", "how the service itself logs in, such as password"),
+            ("www_authenticate_uri", "where callers get their tokens"),
+        ):
+            if not self._conf.get(option):
+                raise InvalidInput(f"[keystone_authtoken] {option}", None, f"say {use}")
+
+    def fetch_token(self, token: str, allow_expired: bool = False) -> Any:
+        """As the middleware does, but no answer from Keystone is not a bad token."""
+        try:
+            return super().fetch_token(token, allow_expired=allow_expired)
+        except InvalidToken as error:
+            if isinstance(error.__context__, _KEYSTONE_IS_AWAY):
+                raise HTTPServiceUnavailable from error
+            raise
+
+    def process_request(self, request: Any) -> Any:
+        try:
+            return super().process_request(request)
+        except (HTTPServiceUnavailable, ClientException) as error:
+            LOG.error("Keystone cannot be asked: %s", error)
+            document = problem(
+                503,
+                "unavailable",
+                "Keystone did not answer; try again later",
+                request_id=request.environ.get(REQUEST_ID),
+            )
+            response = _response(document)
+            response.headers["Retry-After"] = "5"
+            return response
+
+
+def _response(document: Problem) -> webob.Response:
+    return webob.Response(
+        document.model_dump_json(exclude_none=True).encode(),
+        status=document.status,
+        content_type="application/problem+json",
+    )
+
+
+_KEYSTONE_IS_AWAY = (ConnectFailure, DiscoveryFailure, RequestTimeout, ServiceError)
+
+
+class Loopback:
+    """Takes every caller for an administrator; ``X-Project-Id`` may name a project.
+
+    Only for a service that listens on loopback: see ``check_loopback``. A request for
+    another host name is refused: a browser sends such when a page it shows has had its
+    own name resolve to this machine.
+    """
+
+    def __init__(self, app: WSGIApplication) -> None:
+        self._app = app
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Any:
+        if not is_loopback(urlsplit(f"//{environ.get('HTTP_HOST', '')}").hostname or ""):
+            text = "without authentication this service answers to localhost only"
+            refusal = problem(403, "forbidden", text, request_id=environ.get(REQUEST_ID))
+            return _response(refusal)(environ, start_response)
+        project = environ.get("HTTP_X_PROJECT_ID") or LOCAL_PROJECT
+        for name in [name for name in environ if name.startswith(_IDENTITY)]:
+            del environ[name]
+        environ.update(
+            HTTP_X_IDENTITY_STATUS="Confirmed",
+            HTTP_X_ROLES="admin,member,reader",
+            HTTP_X_PROJECT_ID=project,
+            HTTP_X_USER_ID="local",
+        )
+        return self._app(environ, start_response)
+
+
+_IDENTITY = (
+    "HTTP_X_IDENTITY",
+    "HTTP_X_AUTH",
+    "HTTP_X_USER",
+    "HTTP_X_PROJECT",
+    "HTTP_X_ROLE",
+    "HTTP_X_DOMAIN",
+    "HTTP_X_SERVICE",
+    "HTTP_X_IS_ADMIN",
+    "HTTP_X_TENANT",
+    "HTTP_X_SYSTEM",
+    "HTTP_OPENSTACK_SYSTEM_SCOPE",
+)
+"""What a client could forge when no token is checked."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or address means this machine alone."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def check_loopback(host: str) -> None:
+    """Return if ``host`` can be reached from this machine only.
+
+    Raises:
+        InvalidInput: others could reach it, and nobody would ask who they are.
+    """
+    if not is_loopback(host):
+        raise InvalidInput(
+            "bind_host",
+            host,
+            "without authentication use 127.0.0.1; for others set [api] auth_strategy = keystone",
+        )
+
+
+def middleware(
+    strategy: str, bind_host: str, conf: cfg.ConfigOpts
+) -> Callable[[WSGIApplication], WSGIApplication]:
+    """The authentication to put around the application.
+
+    Raises:
+        InvalidInput: an unknown strategy, or none where others could reach the service.
+    """
+    if strategy == "keystone":
+        return functools.partial(Keystone, conf=conf)
+    if strategy == "none":
+        check_loopback(bind_host)
+        return Loopback
+    raise InvalidInput("auth_strategy", strategy, "use keystone or none")
+
+
+class Gate:
+    """Lets a request through if a rule allows it, and says who is calling."""
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        self._enforcer = policy.Enforcer(conf)
+        self._enforcer.register_defaults(policies.list_rules())
+
+    def caller(self, environ: WSGIEnvironment, rule: str) -> Caller:
+        """The caller, if the rule lets them.
+
+        Raises:
+            Unauthenticated: there is no valid token.
+            Forbidden: the rule says no.
+        """
+        if environ.get("HTTP_X_IDENTITY_STATUS") != "Confirmed":
+            raise Unauthenticated("give a valid token in X-Auth-Token")
+        context = RequestContext.from_environ(environ)
+        if not self._allows(rule, context):
+            raise Forbidden(f"policy {rule} does not let you do this")
+        return Caller(
+            project_id=context.project_id or "",
+            user_id=context.user_id or "",
+            admin=self._allows(policies.ANY_PROJECT, context),
+            request_id=context.request_id or "",
+        )
+
+    def require(self, environ: WSGIEnvironment, rule: str) -> None:
+        """Raises: Forbidden."""
+        if not self._allows(rule, RequestContext.from_environ(environ)):
+            raise Forbidden(f"policy {rule} does not let you do this")
+
+    def _allows(self, rule: str, context: RequestContext) -> bool:
+        target = {"project_id": context.project_id} if context.project_id else {}
+        return bool(self._enforcer.enforce(rule, target, context))

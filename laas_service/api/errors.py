@@ -1,0 +1,129 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""The one table from exceptions to HTTP, and the problem documents they become."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import Any
+
+from pydantic import ValidationError
+from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
+
+from laas_service.api.schemas import FieldError, Problem, Room
+from laas_service.domain import errors
+from laas_service.domain.allocation import NoFit
+
+ECHO = 200
+"""Characters of a wrong value that are repeated to the caller."""
+
+
+class InvalidRequest(errors.LaasError):
+    """A query, header or body breaks its schema; lists every bad field."""
+
+    code = "invalid_input"
+
+    def __init__(self, fields: list[FieldError]) -> None:
+        self.fields = fields
+        super().__init__("; ".join(f"{field.field}: {field.detail}" for field in fields))
+
+    @classmethod
+    def of(cls, error: ValidationError) -> InvalidRequest:
+        return cls([_field(item) for item in error.errors(include_url=False)])
+
+
+STATUS: dict[type[errors.LaasError], int] = {
+    errors.LaasError: 500,
+    errors.InvalidInput: 400,
+    errors.InvalidFile: 400,
+    InvalidRequest: 400,
+    errors.Unauthenticated: 401,
+    errors.Forbidden: 403,
+    errors.NotFound: 404,
+    errors.Conflict: 409,
+    errors.ConcurrentUpdate: 409,
+    errors.DoubleClaim: 409,
+    errors.HostsBusy: 409,
+    errors.LimitExceeded: 409,
+    errors.PreconditionFailed: 412,
+    errors.IdempotencyMismatch: 422,
+    errors.NotSupported: 501,
+    errors.Unavailable: 503,
+}
+"""Every class of the tree; the statuses are those of RFC 9110, and of the
+Idempotency-Key draft for a key that was used for another request."""
+
+
+def status_of(error: errors.LaasError) -> int:
+    """The status of the nearest class that has one."""
+    return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+
+
+def of_error(error: errors.LaasError) -> Problem:
+    """The problem document of one of our exceptions."""
+    fields = None
+    if isinstance(error, InvalidRequest):
+        fields = error.fields
+    elif isinstance(error, errors.InvalidInput):
+        fields = [FieldError(field=error.field, value=_echo(error.value), detail=error.fix)]
+    return problem(status_of(error), error.code, str(error), errors=fields)
+
+
+def of_refusal(refusal: NoFit) -> Problem:
+    """The problem document of a refusal: its code is the limit that was hit."""
+    return problem(
+        409,
+        refusal.reason.value,
+        refusal.detail,
+        reason=refusal.reason,
+        largest_fit=refusal.largest_fit,
+        fits_when_empty=refusal.fits_when_empty,
+        room=Room.of(refusal.room) if refusal.room else None,
+    )
+
+
+def of_http(error: HTTPException) -> Problem:
+    """The problem document of what the HTTP layer found wrong."""
+    status = error.code or 500
+    too_large = isinstance(error, RequestEntityTooLarge)
+    code = "too_large" if too_large else error.name.lower().replace(" ", "_")
+    return problem(status, code, error.description or error.name)
+
+
+def problem(status: int, code: str, detail: str, **more: Any) -> Problem:
+    return Problem(
+        type="about:blank",
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=detail,
+        code=code,
+        **more,
+    )
+
+
+def _field(item: Any) -> FieldError:
+    """One finding of the validator as a field, its value and what is wrong."""
+    known = item["type"] not in ("missing", "json_invalid", "model_type")
+    return FieldError(
+        field=".".join(str(part) for part in item["loc"]) or "body",
+        value=_echo(item["input"]) if known else None,
+        detail=item["msg"],
+    )
+
+
+def _echo(value: object) -> Any:
+    """The value if JSON can say it and it is short, else its beginning."""
+    try:
+        text = json.dumps(value)
+    except (TypeError, ValueError):
+        text = repr(value)
+        value = text
+    return value if len(text) <= ECHO else text[:ECHO]

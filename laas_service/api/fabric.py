@@ -1,0 +1,120 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Fabrics: their numbers, their inventory, and the operator's word on what is down."""
+
+from __future__ import annotations
+
+from laas_service.api import schemas
+from laas_service.api.resource import Answer, Call, page
+from laas_service.app import listing
+from laas_service.app.records import HostState, LinkState
+from laas_service.domain.errors import NotFound
+from laas_service.domain.topology import link_name, parse_link
+
+
+def index(call: Call, query: schemas.Paging) -> Answer:
+    """List the managed fabrics."""
+    found, following = page(call, query, call.service.fabrics(), lambda fabric: fabric.id)
+    summaries = [schemas.FabricSummary.summary(fabric) for fabric in found]
+    return Answer(200, schemas.FabricList(fabrics=summaries, next=following))
+
+
+def show(call: Call, fabric_id: str) -> Answer:
+    """Show a fabric's shape and how its hosts and links stand."""
+    fabric = call.service.fabric(fabric_id)
+    return Answer(200, schemas.Fabric.of(fabric, call.service.utilization(fabric_id)))
+
+
+def utilization(call: Call, fabric_id: str) -> Answer:
+    """Show how much of a fabric is in use."""
+    use = call.service.utilization(fabric_id)
+    return Answer(200, schemas.Utilization.of(fabric_id, use))
+
+
+def fit(call: Call, fabric_id: str, query: schemas.FitQuery) -> Answer:
+    """Ask whether so many hosts would fit now."""
+    found = call.service.fit(call.caller, fabric_id, query.hosts, query.policy)
+    return Answer(200, schemas.Fit.of(fabric_id, query.hosts, found))
+
+
+def routing(call: Call, fabric_id: str) -> Answer:
+    """Show the generation wanted and the generation each subnet manager runs."""
+    return Answer(200, schemas.Routing.of(fabric_id, call.service.routing(fabric_id)))
+
+
+def hosts(call: Call, fabric_id: str, query: schemas.HostQuery) -> Answer:
+    """List hosts with state and owner."""
+
+    def wanted(host: listing.HostEntry) -> bool:
+        free = host.state is HostState.UP and host.owner is None
+        return (
+            query.state in (None, host.state)
+            and query.owner in (None, host.owner)
+            and query.free in (None, free)
+        )
+
+    entries = call.service.hosts(fabric_id)
+    found, following = page(call, query, entries, lambda host: host.name, wanted)
+    return Answer(
+        200, schemas.HostList(hosts=[schemas.Host.of(host) for host in found], next=following)
+    )
+
+
+def links(call: Call, fabric_id: str, query: schemas.LinkQuery) -> Answer:
+    """List leaf links, then spine links, with state and owner."""
+
+    def wanted(entry: listing.LinkEntry) -> bool:
+        free = entry.state is LinkState.UP and entry.owner is None
+        return (
+            query.state in (None, entry.state)
+            and query.owner in (None, entry.owner)
+            and query.free in (None, free)
+            and query.kind in (None, link_name(entry.link).partition("-")[0])
+            and query.pod in (None, entry.link.pod)
+        )
+
+    entries = call.service.links(fabric_id)
+    found, following = page(call, query, entries, lambda entry: link_name(entry.link), wanted)
+    return Answer(
+        200, schemas.LinkList(links=[schemas.Link.of(entry) for entry in found], next=following)
+    )
+
+
+def switches(call: Call, fabric_id: str, query: schemas.SwitchQuery) -> Answer:
+    """List switches and their positions in the tree."""
+    found, following = page(
+        call,
+        query,
+        call.service.switches(fabric_id),
+        lambda entry: schemas.guid(entry.switch.guid),
+        lambda entry: query.level in (None, entry.switch.level),
+    )
+    return Answer(
+        200,
+        schemas.SwitchList(switches=[schemas.Switch.of(entry) for entry in found], next=following),
+    )
+
+
+def idle(call: Call, fabric_id: str) -> Answer:
+    """List links and switches that nobody needs now and that may be turned down."""
+    return Answer(200, schemas.Idle.of(*call.service.idle(fabric_id)))
+
+
+def set_host(call: Call, fabric_id: str, name: str, body: schemas.HostChange) -> Answer:
+    """Drain, fail or repair a host; its owner, if any, keeps it."""
+    return Answer(200, schemas.Host.of(call.service.set_host_state(fabric_id, name, body.state)))
+
+
+def set_link(call: Call, fabric_id: str, link_id: str, body: schemas.LinkChange) -> Answer:
+    """Fail or repair a link; its owner, if any, keeps it."""
+    link = parse_link(link_id)
+    if link_name(link) != link_id:
+        raise NotFound("link", link_id)
+    return Answer(200, schemas.Link.of(call.service.set_link_state(fabric_id, link, body.state)))

@@ -1,0 +1,111 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What Prometheus scrapes: requests as counted here, fabrics as they are recorded now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from laas_service.app.records import State
+from laas_service.app.service import Service, Usage
+from laas_service.domain.errors import Unavailable
+
+
+class Metrics:
+    """The counters of one process, and the gauges of every fabric."""
+
+    def __init__(self, service: Service) -> None:
+        self.registry = CollectorRegistry()
+        self.registry.register(Fabrics(service))
+        self._requests = Counter(
+            "laas_http_requests",
+            "Requests answered.",
+            ("method", "route", "status"),
+            registry=self.registry,
+        )
+        self._seconds = Histogram(
+            "laas_http_request_seconds",
+            "Time from a request to its answer; waiting for outcomes included.",
+            ("method", "route"),
+            registry=self.registry,
+        )
+        self._refusals = Counter(
+            "laas_refusals",
+            "Requests for hosts refused, by the limit that was hit.",
+            ("reason",),
+            registry=self.registry,
+        )
+
+    def text(self) -> str:
+        """Everything, in Prometheus' text format."""
+        return generate_latest(self.registry).decode()
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        self._requests.labels(method, route, str(status)).inc()
+        self._seconds.labels(method, route).observe(seconds)
+
+    def refused(self, reason: str) -> None:
+        self._refusals.labels(reason).inc()
+
+
+class Fabrics(Collector):
+    """Gauges read from the store at every scrape."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        up = GaugeMetricFamily("laas_store_up", "Whether the database answers.")
+        try:
+            fabrics = [
+                (fabric.id, self._service.utilization(fabric.id))
+                for fabric in self._service.fabrics()
+            ]
+        except Unavailable:
+            up.add_metric([], 0)
+            yield up
+            return
+        up.add_metric([], 1)
+        yield up
+        generation = GaugeMetricFamily(
+            "laas_fabric_generation", "Committed changes of the fabric.", labels=("fabric",)
+        )
+        allocations = GaugeMetricFamily(
+            "laas_allocations", "Allocations by state.", labels=("fabric", "state")
+        )
+        queued = GaugeMetricFamily(
+            "laas_queue_length", "Requests that wait for room.", labels=("fabric",)
+        )
+        things = {
+            "hosts": GaugeMetricFamily("laas_hosts", "Hosts.", labels=("fabric", "count")),
+            "leaf_links": GaugeMetricFamily(
+                "laas_leaf_links", "Leaf links.", labels=("fabric", "count")
+            ),
+            "spine_links": GaugeMetricFamily(
+                "laas_spine_links", "Spine links.", labels=("fabric", "count")
+            ),
+        }
+        for id, use in fabrics:
+            generation.add_metric([id], use.generation)
+            queued.add_metric([id], use.allocations.get(State.QUEUED, 0))
+            for state, number in use.allocations.items():
+                allocations.add_metric([id, state.value], number)
+            for name, family in things.items():
+                usage: Usage = getattr(use, name)
+                for count in ("total", "allocated", "free", "failed", "drained"):
+                    family.add_metric([id, count], getattr(usage, count))
+        yield from (generation, allocations, queued, *things.values())

@@ -1,0 +1,130 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""The OpenAPI document, made from the routes and the schemas that validate them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from laas_service.api.resource import Route
+from laas_service.api.schemas import Problem, media
+
+REFERENCE = "#/components/schemas/{model}"
+
+
+def document(routes: Sequence[Route], root: str) -> dict[str, Any]:
+    """OpenAPI 3.1 for these routes, served at ``root``."""
+    schemas, components = _components(routes)
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        operations = paths.setdefault(route.template, {})
+        operations[route.method.lower()] = _operation(route, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Links as a Service",
+            "version": "1",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": root}],
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {
+                "token": {"type": "apiKey", "in": "header", "name": "X-Auth-Token"}
+            },
+        },
+    }
+
+
+def _components(
+    routes: Sequence[Route],
+) -> tuple[dict[type[BaseModel], dict[str, Any]], dict[str, Any]]:
+    """A reference for each body and answer, and what the references point to."""
+    bodies = {route.takes["body"] for route in routes if "body" in route.takes}
+    answers = {schema for route in routes for schema in route.answers.values()} | {Problem}
+    inputs = [(schema, "validation") for schema in sorted(bodies, key=lambda s: s.__name__)]
+    outputs = [(schema, "serialization") for schema in sorted(answers, key=lambda s: s.__name__)]
+    references, definitions = models_json_schema(
+        [*inputs, *outputs],  # type: ignore[list-item]
+        ref_template=REFERENCE,
+    )
+    by_schema = {schema: reference for (schema, _), reference in references.items()}
+    return by_schema, definitions["$defs"]  # type: ignore[return-value]
+
+
+def _operation(route: Route, schemas: dict[type[BaseModel], dict[str, Any]]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": f"{route.view.__module__.rsplit('.', 1)[-1]}_{route.view.__name__}",
+        "summary": (route.view.__doc__ or "").strip().rstrip("."),
+        "security": [{"token": []}] if route.rule else [],
+        "parameters": _parameters(route),
+        "responses": {
+            str(status): _response(status, schema, schemas[schema])
+            for status, schema in route.answers.items()
+        },
+    }
+    operation["responses"]["default"] = {
+        "description": "A problem document.",
+        "content": {"application/problem+json": {"schema": schemas[Problem]}},
+    }
+    if "body" in route.takes:
+        operation["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": schemas[route.takes["body"]]}},
+        }
+    return operation
+
+
+def _parameters(route: Route) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in route.variables
+    ]
+    for part, place in (("query", "query"), ("headers", "header")):
+        if part not in route.takes:
+            continue
+        schema = route.takes[part].model_json_schema(ref_template=REFERENCE)
+        definitions = schema.get("$defs", {})
+        for name, value in schema["properties"].items():
+            found.append(
+                {
+                    "name": name,
+                    "in": place,
+                    "required": name in schema.get("required", ()),
+                    "schema": _inlined(value, definitions),
+                }
+            )
+    return found
+
+
+def _inlined(value: Any, definitions: dict[str, Any]) -> Any:
+    """A parameter's schema with its references written out and null left to absence."""
+    if isinstance(value, list):
+        return [_inlined(item, definitions) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "$ref" in value:
+        return _inlined(definitions[value["$ref"].rsplit("/", 1)[-1]], definitions)
+    kept = {key: _inlined(item, definitions) for key, item in value.items() if key != "default"}
+    kinds = [kind for kind in kept.get("anyOf", ()) if kind != {"type": "null"}]
+    if len(kinds) == 1:
+        kept = {**{k: v for k, v in kept.items() if k != "anyOf"}, **kinds[0]}
+    return kept
+
+
+def _response(status: int, schema: type[BaseModel], reference: dict[str, Any]) -> dict[str, Any]:
+    kind = media(schema).partition(";")[0]
+    return {"description": HTTPStatus(status).phrase, "content": {kind: {"schema": reference}}}

@@ -1,0 +1,110 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Who may do what; ``policy.yaml`` only overrides.
+
+A tenant's rules are checked against the tenant's own project: what belongs to
+another project does not exist for a caller who fails ``laas:any_project``.
+"""
+
+from __future__ import annotations
+
+from oslo_policy import policy
+
+ADMIN = "role:admin"
+READER = "role:admin or (role:reader and project_id:%(project_id)s)"
+MEMBER = "role:admin or (role:member and project_id:%(project_id)s)"
+
+ANY_PROJECT = "laas:any_project"
+FORCE = "laas:allocation:force_release"
+
+
+def _rule(
+    name: str, check: str, description: str, *operations: str
+) -> policy.DocumentedRuleDefault:
+    methods = [operation.split(" ", 1) for operation in operations]
+    return policy.DocumentedRuleDefault(
+        name=name,
+        check_str=check,
+        description=description,
+        operations=[{"method": method, "path": path} for method, path in methods],
+        scope_types=["project"],
+    )
+
+
+def list_rules() -> list[policy.DocumentedRuleDefault]:
+    """Every rule and its default, for oslo.policy and its sample generator."""
+    fabric = "/v1/fabrics/{fabric_id}"
+    one = "/v1/allocations/{allocation_id}"
+    return [
+        _rule(
+            ANY_PROJECT,
+            ADMIN,
+            "See and act for every project.",
+            "GET /v1/allocations",
+            "POST /v1/allocations",
+        ),
+        _rule(
+            "laas:fabric:get",
+            READER,
+            "See fabrics in numbers: shape, utilization, what would fit.",
+            "GET /v1/fabrics",
+            f"GET {fabric}",
+            f"GET {fabric}/utilization",
+            f"GET {fabric}/fit",
+        ),
+        _rule(
+            "laas:fabric:inventory",
+            ADMIN,
+            "See all hosts, links and switches with owner, what is idle, and the state of routing.",
+            f"GET {fabric}/hosts",
+            f"GET {fabric}/links",
+            f"GET {fabric}/switches",
+            f"GET {fabric}/routing",
+            f"GET {fabric}/idle",
+        ),
+        _rule(
+            "laas:fabric:update",
+            ADMIN,
+            "Drain, fail and repair hosts and links.",
+            f"PATCH {fabric}/hosts/{{name}}",
+            f"PATCH {fabric}/links/{{link_id}}",
+        ),
+        _rule(
+            "laas:allocation:create",
+            MEMBER,
+            "Allocate hosts for the own project, or ask what would be given.",
+            "POST /v1/allocations",
+        ),
+        _rule(
+            "laas:allocation:get",
+            READER,
+            "See the own project's allocations.",
+            "GET /v1/allocations",
+            f"GET {one}",
+        ),
+        _rule(
+            "laas:allocation:update",
+            MEMBER,
+            "Rename the own project's allocations.",
+            f"PATCH {one}",
+        ),
+        _rule(
+            "laas:allocation:release",
+            MEMBER,
+            "Release the own project's allocations.",
+            f"DELETE {one}",
+        ),
+        _rule(
+            FORCE,
+            ADMIN,
+            "Release an allocation although servers still run on its hosts.",
+            f"DELETE {one}?force=true",
+        ),
+    ]

@@ -1,0 +1,124 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What a route is made of: how it is called, who may call it, what it answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import dropwhile, islice
+from typing import TypeVar, get_type_hints
+from urllib.parse import urlencode
+
+from pydantic import BaseModel
+
+from laas_service.api.schemas import AT_ONCE, Paging
+from laas_service.app.records import AllocationRecord, Caller
+from laas_service.app.service import Service
+from laas_service.domain.errors import InvalidInput
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A status, a body and headers."""
+
+    status: int
+    body: BaseModel
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request as a view sees it, authenticated and authorised.
+
+    ``url`` is the absolute address without query; ``arguments`` are the query as sent.
+    ``require`` raises ``Forbidden`` unless a further rule lets the caller through;
+    ``scrape`` gives Prometheus' text.
+    """
+
+    service: Service
+    caller: Caller
+    root: str
+    url: str
+    arguments: Mapping[str, str]
+    max_wait: float
+    require: Callable[[str], None]
+    scrape: Callable[[], str]
+
+    def outcome(self, record: AllocationRecord, seconds: float) -> AllocationRecord:
+        """The allocation once convergence is done with it, or when the time is up."""
+        return self.service.outcome(self.caller, record.id, min(seconds, self.max_wait))
+
+    def next_page(self, marker: str) -> str:
+        """The address of the page after ``marker``, with the same filters."""
+        return f"{self.url}?{urlencode({**self.arguments, 'marker': marker})}"
+
+
+@dataclass(frozen=True)
+class Route:
+    """One operation.
+
+    ``view`` takes the ``Call``, the path's variables by name and, by the names
+    ``query``, ``headers`` and ``body``, what the schemas in its annotations
+    describe. ``rule`` is an oslo.policy rule; without one no token is needed.
+    """
+
+    method: str
+    path: str
+    view: Callable[..., Answer]
+    rule: str | None
+    answers: Mapping[int, type[BaseModel]]
+
+    @cached_property
+    def takes(self) -> dict[str, type[BaseModel]]:
+        """The schemas of the query, headers and body that the view asks for."""
+        hints = get_type_hints(self.view)
+        return {part: hints[part] for part in ("query", "headers", "body") if part in hints}
+
+    @property
+    def variables(self) -> list[str]:
+        """The names in the path, such as ``fabric_id``."""
+        return re.findall(r"<(?:\w+:)?(\w+)>", self.path)
+
+    @property
+    def template(self) -> str:
+        """The path in OpenAPI's notation."""
+        return re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", self.path)
+
+
+def page(
+    call: Call,
+    query: Paging,
+    items: Iterable[Item],
+    key: Callable[[Item], str],
+    wanted: Callable[[Item], bool] = lambda item: True,
+) -> tuple[list[Item], str | None]:
+    """The items after the marker that are wanted, and the address of the next page.
+
+    The marker is looked for before filtering: an item that stopped matching
+    between two pages still marks its place.
+
+    Raises:
+        InvalidInput: no item has the marker's key.
+    """
+    rest = iter(items)
+    if query.marker is not None:
+        rest = dropwhile(lambda item: key(item) != query.marker, rest)
+        if next(rest, None) is None:
+            raise InvalidInput("marker", query.marker, "use the last item of the page before")
+    limit = min(query.limit, AT_ONCE)
+    found = list(islice(filter(wanted, rest), limit + 1))
+    if len(found) <= limit:
+        return found, None
+    return found[:limit], call.next_page(key(found[limit - 1]))

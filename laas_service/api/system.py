@@ -1,0 +1,48 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What monitoring and clients ask before anything else; no token needed."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+from laas_service.api import schemas
+from laas_service.api.resource import Answer, Call
+
+
+def versions(call: Call) -> Answer:
+    """List the versions of the interface."""
+    current = schemas.Version(
+        id="v1",
+        status="CURRENT",
+        links=[
+            {"rel": "self", "href": f"{call.root}/v1"},
+            {"rel": "describedby", "href": f"{call.root}/v1/openapi.json"},
+        ],
+    )
+    return Answer(200, schemas.Versions(name="laas", release=_release(), versions=[current]))
+
+
+def health(call: Call) -> Answer:
+    """Say whether the process lives (it answers) and is ready (its database does too)."""
+    call.service.ready()
+    return Answer(200, schemas.Health(status="ready"))
+
+
+def metrics(call: Call) -> Answer:
+    """Give Prometheus its figures."""
+    return Answer(200, schemas.Text(call.scrape()))
+
+
+def _release() -> str:
+    try:
+        return version("laas-service")
+    except PackageNotFoundError:
+        return "uninstalled"

@@ -1,0 +1,133 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Allocations: a tenant's hosts and links, from asking to giving back."""
+
+from __future__ import annotations
+
+import re
+
+from laas_service.api import errors, policies, schemas
+from laas_service.api.resource import Answer, Call
+from laas_service.app.records import AllocationRecord
+from laas_service.app.service import LIVE, Ask
+from laas_service.domain.allocation import NoFit
+from laas_service.domain.errors import InvalidInput, NotSupported
+
+
+def index(call: Call, query: schemas.AllocationQuery) -> Answer:
+    """List allocations in order of creation, which is the order of the queue."""
+    limit = min(query.limit, schemas.AT_ONCE)
+    records = call.service.allocations(
+        call.caller,
+        fabric=query.fabric,
+        project_id=query.project_id,
+        states=LIVE if query.state is None else (query.state,),
+        limit=limit + 1,
+        marker=query.marker,
+    )
+    fabrics = {fabric.id: fabric for fabric in call.service.fabrics()}
+    places = call.service.places(records[:limit])
+    shown = [
+        schemas.AllocationSummary.of(record, fabrics[record.fabric], places.get(record.id))
+        for record in records[:limit]
+    ]
+    following = call.next_page(shown[-1].id) if len(records) > limit else None
+    return Answer(200, schemas.AllocationList(allocations=shown, next=following))
+
+
+def create(
+    call: Call,
+    headers: schemas.Idempotency,
+    query: schemas.WaitQuery,
+    body: schemas.NewAllocation,
+) -> Answer:
+    """Allocate hosts and links, wait for them, or ask what would be given."""
+    if body.constraints:
+        raise NotSupported("constraints are not supported yet; leave them out")
+    ask = Ask(
+        name=body.name,
+        hosts=body.hosts,
+        fabric=body.fabric,
+        policy=body.policy,
+        project_id=body.project_id,
+        idempotency_key=headers.idempotency_key,
+        wait=body.wait,
+        duration=body.duration,
+    )
+    if body.dry_run:
+        proposal = call.service.propose(call.caller, ask)
+        if isinstance(proposal, NoFit):
+            return _refused(proposal)
+        return Answer(200, schemas.DryRun.of(body.name, proposal))
+    answer = call.service.allocate(call.caller, ask)
+    if isinstance(answer, NoFit):
+        return _refused(answer)
+    created = _shown(call, call.outcome(answer, query.wait), 202)
+    location = f"{call.url}/{answer.id}"
+    return Answer(created.status, created.body, {**created.headers, "Location": location})
+
+
+def show(call: Call, allocation_id: str) -> Answer:
+    """Show an allocation with its hosts, links and history."""
+    return _shown(call, call.service.allocation(call.caller, allocation_id))
+
+
+def change(
+    call: Call,
+    allocation_id: str,
+    headers: schemas.Precondition,
+    body: schemas.AllocationChange,
+) -> Answer:
+    """Rename an allocation."""
+    if body.hosts is not None:
+        raise NotSupported("resizing is not supported yet; release and allocate anew")
+    if body.name is None:
+        raise InvalidInput("name", None, "say what to change")
+    versions = _versions(headers)
+    call.service.rename(call.caller, allocation_id, body.name, versions)
+    return show(call, allocation_id)
+
+
+def release(
+    call: Call,
+    allocation_id: str,
+    headers: schemas.Precondition,
+    query: schemas.ReleaseQuery,
+) -> Answer:
+    """Release an allocation; repeating it is safe."""
+    if query.force:
+        call.require(policies.FORCE)
+    record = call.service.release(
+        call.caller, allocation_id, force=query.force, versions=_versions(headers)
+    )
+    return _shown(call, call.outcome(record, query.wait), 202)
+
+
+def _shown(call: Call, record: AllocationRecord, status: int = 200) -> Answer:
+    fabric = call.service.fabric(record.fabric)
+    place = call.service.places([record]).get(record.id)
+    shown = schemas.Allocation.of(record, fabric, place)
+    return Answer(status, shown, {"ETag": f'"{record.version}"'})
+
+
+def _refused(refusal: NoFit) -> Answer:
+    return Answer(409, errors.of_refusal(refusal))
+
+
+def _versions(headers: schemas.Precondition) -> set[int] | None:
+    """The versions an ``If-Match`` header accepts; None accepts any.
+
+    Weak and foreign tags match nothing (RFC 9110, section 13.1.1).
+    """
+    given = headers.if_match
+    if given is None or given.strip() == "*":
+        return None
+    tags = re.findall(r'(?:^|,)\s*"(\d+)"\s*(?=,|$)', given)
+    return {int(tag) for tag in tags}

@@ -1,0 +1,369 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""Drives Nova and the subnet manager towards what is recorded, one safe step at a time.
+
+Level-triggered: every look starts from the record and from what is observed, so
+any step can be repeated, at any time, after any crash. The order of the steps is
+what keeps the promises:
+
+* allocate: routes confirmed in the switches, then hosts handed over, then ``active``;
+* release: hosts fenced and empty and taken back, then routes withdrawn and
+  confirmed, then the claims freed;
+* forced release: hosts fenced, then the network cut and confirmed, then hosts
+  taken back when they are empty, then the claims freed.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from random import Random
+
+from laas_service.app.ports import Applied, Compute, Handover, Store, SubnetManager
+from laas_service.app.records import AllocationRecord, FabricRecord, State
+from laas_service.domain.errors import ConcurrentUpdate, LaasError, NotFound
+
+LOG = logging.getLogger(__name__)
+
+
+class Action(enum.Enum):
+    """What is done next for one allocation."""
+
+    NOTHING = "nothing"
+    PUBLISH = "publish routes"
+    HAND_OVER = "hand over"
+    TAKE_BACK = "take back"
+    CUT_OFF = "cut off"
+    FREE = "free"
+
+
+def next_action(record: AllocationRecord, confirmed: bool) -> Action:
+    """The next safe step; ``confirmed`` says that its present routes are in the switches."""
+    if record.state is State.ALLOCATING:
+        return Action.HAND_OVER if confirmed else Action.PUBLISH
+    if record.state is not State.RELEASING:
+        return Action.NOTHING
+    if not record.handed_back:
+        return Action.CUT_OFF if record.force else Action.TAKE_BACK
+    return Action.FREE if confirmed else Action.PUBLISH
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long to wait, in seconds.
+
+    A step that failed or waits is tried again after ``first``, doubled each time
+    up to ``last``; the same routes are published again after ``apply_timeout``.
+    """
+
+    first: float = 1.0
+    last: float = 60.0
+    apply_timeout: float = 120.0
+
+    def pause(self, failures: int, chance: Random) -> timedelta:
+        """The pause after ``failures`` earlier ones, shortened at random by up to half."""
+        full = min(self.last, self.first * 2.0 ** min(failures, 30))
+        return timedelta(seconds=full * chance.uniform(0.5, 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class _Published:
+    generation: int
+    at: datetime
+
+
+class Converger:
+    """The steps, and the choice of the next one; one at a time, never two at once.
+
+    ``at`` is called with a step's name before and after each effect outside (for
+    fault injection). With ``repair`` False, drift is reported and left alone.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        compute: Compute,
+        subnet_manager: SubnetManager,
+        *,
+        now: Callable[[], datetime],
+        chance: Random,
+        pace: Pace = Pace(),
+        repair: bool = True,
+        at: Callable[[str], None] = lambda step: None,
+    ) -> None:
+        self._store = store
+        self._compute = compute
+        self._subnet_manager = subnet_manager
+        self._now = now
+        self._chance = chance
+        self._pace = pace
+        self._repair = repair
+        self._at = at
+        self._acts: dict[Action, Callable[[AllocationRecord], AllocationRecord]] = {
+            Action.HAND_OVER: self._hand_over,
+            Action.TAKE_BACK: self._take_back,
+            Action.CUT_OFF: self._cut_off,
+            Action.FREE: self._free,
+        }
+        self._tried: dict[str, int] = {}  # fabric -> generation seen or published last
+        self._published: dict[str, _Published] = {}
+        self._seen: dict[str, Applied] = {}
+
+    # -- driving --------------------------------------------------------------
+
+    def run_once(self, limit: int = 100) -> int:
+        """Take every step that is due; returns how many allocations had one.
+
+        Raises:
+            Unavailable: the store does not answer; nothing is lost.
+        """
+        for fabric in self._store.fabrics():
+            if fabric.id not in self._tried:
+                self._adopt(fabric)
+        due = self._store.due(self._now(), limit)
+        self._drive(due)
+        for fabric in self._store.fabrics():  # what no allocation waited for: a link's state
+            if self._tried.get(fabric.id) not in (None, fabric.routes_generation):
+                self._reported([problem] if (problem := self._publish(fabric.id)) else [])
+        return len(due)
+
+    def step(self, allocation_id: str) -> None:
+        """Take every step of one allocation that can be taken now. ``NotFound``."""
+        self._drive([self._store.allocation(allocation_id).id])
+
+    def _drive(self, ids: Iterable[str]) -> None:
+        """First what makes routes change, then one publication for all, then the rest."""
+        self._seen.clear()
+        held_up = [record for record in map(self._walk, ids) if record]
+        problems = {
+            fabric: self._publish(fabric) for fabric in {record.fabric for record in held_up}
+        }
+        for record in held_up:
+            problem = problems[record.fabric]
+            if problem is None:
+                if self._walk(record.id) is None:
+                    continue
+                problem = self._awaited(record)
+            self._postpone(record, problem)
+
+    def _walk(self, id: str) -> AllocationRecord | None:
+        """Step until it is done, is postponed, or its routes hold it up (then its record)."""
+        record = self._store.allocation(id)
+        try:
+            while True:
+                action = next_action(record, self._confirmed(record))
+                if action is Action.NOTHING:
+                    return None
+                if action is Action.PUBLISH:
+                    return record
+                record = self._acts[action](record)
+        except ConcurrentUpdate:
+            LOG.info("allocation %s changed meanwhile; its next step starts anew", id)
+        except LaasError as error:
+            self._postpone(record, str(error))
+        except Exception as error:
+            LOG.exception("allocation %s: unexpected error", id)
+            self._postpone(record, f"unexpected {type(error).__name__}: {error}")
+        return None
+
+    def _postpone(self, record: AllocationRecord, why: str) -> None:
+        LOG.warning("allocation %s (%s): %s", record.id, record.state.value, why)
+        pause = self._pace.pause(record.failures, self._chance)
+        self._store.postpone(record.id, self._now() + pause, why)
+
+    def _effect(self, name: str, act: Callable[[], object]) -> None:
+        self._at(f"before {name}")
+        act()
+        self._at(f"after {name}")
+
+    # -- routes ---------------------------------------------------------------
+
+    def _applied(self, fabric_id: str) -> Applied:
+        """What the switches are seen to run, asked once a round and after publishing.
+
+        A generation that was never recorded (a database from a backup) is none of ours.
+        """
+        if fabric_id not in self._seen:
+            applied = self._subnet_manager.applied(fabric_id)
+            wanted = self._store.fabric(fabric_id).routes_generation
+            if applied.generation is not None and applied.generation > wanted:
+                applied = Applied(
+                    None, f"generation {applied.generation} is applied, {wanted} is recorded"
+                )
+            self._seen[fabric_id] = applied
+        return self._seen[fabric_id]
+
+    def _confirmed(self, record: AllocationRecord) -> bool:
+        if record.state is State.RELEASING and not record.handed_back:
+            return False  # its routes are still to change, whatever is applied
+        applied = self._applied(record.fabric).generation
+        return applied is not None and applied >= record.generation
+
+    def _publish(self, fabric_id: str) -> str | None:
+        """Publish the newest routes, for everybody; says what went wrong.
+
+        What was published a short while ago is not published again: each time
+        OpenSM is told, it starts over.
+        """
+        try:
+            state = self._store.routed(fabric_id)
+            self._tried[fabric_id] = state.generation
+            last = self._published.get(fabric_id)
+            fresh = self._now() - timedelta(seconds=self._pace.apply_timeout)
+            if last is None or last.generation != state.generation or last.at <= fresh:
+                self._effect("publish", lambda: self._subnet_manager.publish(state))
+                self._published[fabric_id] = _Published(state.generation, self._now())
+            self._seen.pop(fabric_id, None)
+        except LaasError as error:
+            return str(error)
+        except Exception as error:
+            LOG.exception("fabric %s: routes could not be published", fabric_id)
+            return f"unexpected {type(error).__name__}: {error}"
+        return None
+
+    def _awaited(self, record: AllocationRecord) -> str:
+        applied = self._applied(record.fabric)
+        text = f"waiting for the subnet manager to apply generation {record.generation}"
+        return f"{text}: {applied.problem}" if applied.problem else text
+
+    # -- hosts ----------------------------------------------------------------
+
+    def _handover(self, record: AllocationRecord) -> Handover:
+        fabric = self._store.fabric(record.fabric)
+        hosts = record.placed.hosts(fabric.topology) if record.placed else ()
+        names = tuple(fabric.inventory.host_names[host] for host in hosts)
+        return Handover(record.id, record.project_id, names)
+
+    def _hand_over(self, record: AllocationRecord) -> AllocationRecord:
+        handover = self._handover(record)
+        self._effect("hand over", lambda: self._compute.hand_over(handover))
+        return self._store.transition(record, State.ACTIVE, "routes confirmed, hosts handed over")
+
+    def _take_back(self, record: AllocationRecord) -> AllocationRecord:
+        handover = self._handover(record)
+        self._effect("fence", lambda: self._compute.fence(record.id))
+        self._effect("take back", lambda: self._compute.take_back(handover))
+        return self._store.hand_back(record)
+
+    def _cut_off(self, record: AllocationRecord) -> AllocationRecord:
+        self._effect("fence", lambda: self._compute.fence(record.id))
+        return self._store.hand_back(record)
+
+    def _free(self, record: AllocationRecord) -> AllocationRecord:
+        if record.force:
+            handover = self._handover(record)
+            self._effect("take back", lambda: self._compute.take_back(handover))
+        return self._store.free(record, "hosts taken back, withdrawn routes confirmed")
+
+    # -- comparing everything ---------------------------------------------------
+
+    def reconcile(self) -> list[str]:
+        """Compare all that is recorded with all that is observed; repair, and report.
+
+        Active allocations are handed over again in any case: it changes nothing
+        where all is well, and heals schedulers that lost a message.
+        """
+        self._seen.clear()
+        findings = [text for fabric in self._store.fabrics() for text in self._adopt(fabric)]
+        try:
+            observed = self._compute.handed_over()
+        except LaasError as error:
+            return [*findings, str(error)]
+        for record in self._all(State.ACTIVE):
+            findings += self._compare(record.id, observed.get(record.id))
+        for id, handover in sorted(observed.items()):
+            findings += self._leftover(id, handover)
+        return findings
+
+    def _adopt(self, fabric: FabricRecord) -> list[str]:
+        """The fabric's free hosts accept nobody, and its newest routes are published."""
+        present = set(range(fabric.topology.hosts)) - fabric.topology.absent_hosts
+        names = [fabric.inventory.host_names[host] for host in sorted(present)]
+        findings = []
+        try:
+            self._effect("pool", lambda: self._compute.pool([name for name in names if name]))
+        except LaasError as error:
+            findings.append(f"fabric {fabric.id}: {error}")
+        self._tried[fabric.id] = fabric.routes_generation
+        try:
+            current = self._applied(fabric.id).generation == fabric.routes_generation
+            problem = None if current else self._publish(fabric.id)
+        except LaasError as error:
+            problem = str(error)
+        if problem:
+            findings.append(f"fabric {fabric.id}: {problem}")
+        return self._reported(findings)
+
+    def _all(self, state: State) -> Iterator[AllocationRecord]:
+        """Every allocation in a state, a page at a time."""
+        marker = None
+        while page := self._store.allocations(states=[state], marker=marker):
+            yield from page
+            marker = page[-1].id
+
+    def _compare(self, id: str, observed: Handover | None) -> list[str]:
+        """One active allocation against what is handed over."""
+        record = self._store.allocation(id)
+        if record.state is not State.ACTIVE:
+            return []
+        handover = self._handover(record)
+        drift = difference(handover, observed)
+        try:
+            if drift and not self._repair:
+                self._postpone(record, drift)
+                return self._reported([f"allocation {id}: {drift}"])
+            self._effect("hand over", lambda: self._compute.hand_over(handover))
+            if drift or record.error:
+                self._store.transition(record, State.ACTIVE, f"repaired: {drift or record.error}")
+        except ConcurrentUpdate:
+            return []
+        except LaasError as error:
+            self._postpone(record, str(error))
+            return self._reported([f"allocation {id}: {error}"])
+        return self._reported([f"allocation {id}: {drift}; repaired"]) if drift else []
+
+    def _leftover(self, id: str, handover: Handover) -> list[str]:
+        """An aggregate whose allocation is over goes; one we never knew is only reported."""
+        try:
+            if self._store.allocation(id).state is not State.RELEASED:
+                return []
+            found = f"allocation {id} is released, but hosts are still handed over"
+            if self._repair:
+                self._effect("take back", lambda: self._compute.take_back(handover))
+        except NotFound:
+            found = f"hosts are handed over to allocation {id}, which is not recorded"
+        except LaasError as error:
+            found = f"allocation {id} is released, but hosts are still handed over: {error}"
+        return self._reported([found])
+
+    def _reported(self, findings: list[str]) -> list[str]:
+        for finding in findings:
+            LOG.warning("%s", finding)
+        return findings
+
+
+def difference(wanted: Handover, observed: Handover | None) -> str | None:
+    """What is not as recorded, in a sentence; None if all is."""
+    if observed is None:
+        return "nothing is handed over"
+    if observed.project_id != wanted.project_id:
+        return f"hosts are handed over to project {observed.project_id!r}"
+    missing = sorted(set(wanted.hosts) - set(observed.hosts))
+    foreign = sorted(set(observed.hosts) - set(wanted.hosts))
+    parts = [
+        f"{what}: {', '.join(hosts)}"
+        for what, hosts in (("hosts not handed over", missing), ("hosts too many", foreign))
+        if hosts
+    ]
+    return "; ".join(parts) or None

@@ -1,0 +1,268 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""The queue of every fabric: who waits, for what, and who gets room when there is some.
+
+The record is the queue: its order is that in which requests were recorded, and a
+process keeps nothing that a crash could lose. Every decision is made anew by the
+discipline of ``domain.queue`` from the ledger and the record, and holds only if
+neither has moved on before it is committed.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import ClassVar, NamedTuple
+
+from laas_service.app.ports import Store
+from laas_service.app.records import AllocationRecord, NewAllocation, State
+from laas_service.domain import queue
+from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
+from laas_service.domain.allocator import largest_fit
+from laas_service.domain.errors import LaasError
+from laas_service.domain.fabric import Fabric, FabricView
+from laas_service.domain.policies.base import Policy
+
+LOG = logging.getLogger(__name__)
+
+HOLDING = frozenset({State.ALLOCATING, State.ACTIVE, State.RELEASING, State.ERROR})
+"""The states in which an allocation has claims."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a queued request stands (1 is the head) and what it waits for.
+
+    ``refusal`` is None where it fits and is about to be admitted. ``expected_start``
+    is the head's reservation, None where it has none.
+    """
+
+    position: int
+    refusal: NoFit | None
+    expected_start: datetime | None = None
+
+
+class _Looked(NamedTuple):
+    """The generation at which nobody could be admitted, and until when that holds."""
+
+    generation: int
+    until: float
+
+
+class Line:
+    """The queues, over the store; safe to share between threads.
+
+    ``policies`` are all that a request may have been recorded with.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        policies: Mapping[str, Policy],
+        rules: queue.Rules,
+        *,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._store = store
+        self._policies = policies
+        self._rules = rules
+        self._clock = clock
+        self._looked: dict[str, _Looked] = {}
+
+    # -- admitting ------------------------------------------------------------
+
+    def serve_all(self) -> int:
+        """Admit from every fabric's queue; returns how many requests got room.
+
+        What goes wrong on one fabric is logged and leaves the others alone.
+
+        Raises:
+            Unavailable: the store does not answer.
+        """
+        admitted = 0
+        for fabric in self._store.fabrics():
+            try:
+                admitted += self.serve(fabric.id)
+            except LaasError as error:
+                LOG.warning("fabric %s: its queue has to wait: %s", fabric.id, error)
+            except Exception:
+                LOG.exception("fabric %s: its queue could not be served", fabric.id)
+        return admitted
+
+    def serve(self, fabric_id: str) -> int:
+        """Admit everybody who may start now; returns how many.
+
+        Looks only if the fabric or the queue changed since it last found nobody, or
+        something runs longer than was expected. Raises: NotFound, Unavailable.
+        """
+        admitted = 0
+        while True:
+            generation, now = self._store.fabric(fabric_id).generation, self._now()
+            looked = self._looked.get(fabric_id)
+            if looked is not None and looked.generation == generation and now < looked.until:
+                return admitted
+            until = math.inf
+            if waiting := self._waiting(fabric_id):
+                choose = functools.partial(self._startable, fabric_id)
+                records = self._store.admit_waiting(fabric_id, choose)
+                admitted += len(records)
+                if records:
+                    continue
+                ends = self._ends(fabric_id).values()
+                until = min((end for end in ends if end > now), default=math.inf)
+                LOG.debug("fabric %s: %d requests wait", fabric_id, len(waiting))
+            self._looked[fabric_id] = _Looked(generation, until)
+
+    def _startable(self, fabric_id: str, fabric: Fabric) -> Sequence[Allocation]:
+        line = self._queue(fabric_id, fabric.copy(), self._waiting(fabric_id))
+        return line.step(self._now())
+
+    def propose(self, new: NewAllocation, fabric: Fabric) -> Allocation | NoFit:
+        """A place for a newcomer, unless somebody who waits would be overtaken.
+
+        It stands behind all who wait; the discipline decides whether it may pass.
+        """
+        request = Request(new.id, new.hosts)
+        waiting = self._waiting(new.fabric)
+        answer = self._policies[new.policy].propose(fabric, request)
+        if not waiting or isinstance(answer, NoFit):
+            return answer
+        line = self._queue(new.fabric, fabric.copy(), waiting, new)
+        started = line.step(self._now())
+        if [allocation.id for allocation in started] == [new.id]:
+            return started[0]
+        return NoFit(
+            Refusal.OTHERS_WAIT,
+            f"{new.hosts} hosts would fit, but {_counted(len(waiting))} here and "
+            f"{self._why_not()}; ask with wait to join the queue",
+        )
+
+    # -- explaining -----------------------------------------------------------
+
+    def hopeless(self, new: NewAllocation) -> NoFit | None:
+        """Why a request could not be served by an empty fabric without faults; None if it could."""
+        policy, topology = self._policies[new.policy], self._store.fabric(new.fabric).topology
+        empty = Fabric(topology)
+        answer = policy.propose(empty, Request(new.id, new.hosts))
+        if not isinstance(answer, NoFit):
+            return None
+        return replace(
+            answer,
+            detail=f"it would wait for ever, as it does not fit the empty fabric: {answer.detail}",
+            largest_fit=largest_fit(policy, empty, new.hosts),
+        )
+
+    def places(self, fabric_id: str) -> dict[str, Place]:
+        """The place of everybody who waits, by allocation id, as of now."""
+        fabric, _ = self._store.ledger(fabric_id)
+        waiting = self._waiting(fabric_id)
+        answer = functools.cache(functools.partial(self._answer, fabric))
+        most = functools.cache(functools.partial(self._most, fabric))
+        places = {}
+        for position, record in enumerate(waiting, start=1):
+            refusal = answer(record.policy, record.hosts)
+            start = None
+            if refusal is None and position > 1:
+                refusal = NoFit(
+                    Refusal.OTHERS_WAIT,
+                    f"{record.hosts} hosts would fit, but {_counted(position - 1)} before it "
+                    f"and {self._why_not()}",
+                )
+            elif refusal is not None and position == 1:
+                start = self._expected_start(fabric_id, fabric, waiting)
+            if refusal is not None:
+                refusal = replace(refusal, largest_fit=most(record.policy))
+            places[record.id] = Place(position, refusal, start)
+        return places
+
+    def _answer(self, fabric: FabricView, policy: str, hosts: int) -> NoFit | None:
+        answer = self._policies[policy].propose(fabric, Request("", hosts))
+        return answer if isinstance(answer, NoFit) else None
+
+    def _most(self, fabric: FabricView, policy: str) -> int:
+        return largest_fit(self._policies[policy], fabric, fabric.free_host_count + 1)
+
+    def _expected_start(
+        self, fabric_id: str, fabric: Fabric, waiting: Sequence[AllocationRecord]
+    ) -> datetime | None:
+        """When the head, which does not fit now, is expected to start."""
+        line = self._queue(fabric_id, fabric.copy(), waiting)
+        if not isinstance(line, queue.EasyQueue):
+            return None
+        time = line.reserve(self._now()).time
+        return None if time == math.inf else datetime.fromtimestamp(time, UTC)
+
+    def _why_not(self) -> str:
+        if self._rules.discipline is queue.Discipline.FIFO:
+            return "nobody overtakes (fifo)"
+        return "starting it now could delay the first of them (easy)"
+
+    # -- what is recorded -------------------------------------------------------
+
+    def _now(self) -> float:
+        return self._clock().timestamp()
+
+    def _waiting(self, fabric_id: str) -> list[AllocationRecord]:
+        return self._all(fabric_id, {State.QUEUED})
+
+    def _ends(self, fabric_id: str) -> dict[str, float]:
+        """When the present allocations are expected to end, where the discipline asks."""
+        if self._rules.discipline is queue.Discipline.FIFO:
+            return {}
+        running = self._all(fabric_id, HOLDING)
+        return {record.id: record.ends_at.timestamp() for record in running if record.ends_at}
+
+    def _all(self, fabric_id: str, states: Collection[State]) -> list[AllocationRecord]:
+        found: list[AllocationRecord] = []
+        marker = None
+        while page := self._store.allocations(fabric=fabric_id, states=states, marker=marker):
+            found += page
+            marker = page[-1].id
+        return found
+
+    def _queue(
+        self,
+        fabric_id: str,
+        fabric: Fabric,
+        waiting: Sequence[AllocationRecord],
+        *newcomers: NewAllocation,
+    ) -> queue.Queue:
+        """The queue as recorded, newcomers last, over a fabric it may change."""
+        standing: list[AllocationRecord | NewAllocation] = [*waiting, *newcomers]
+        policies = {one.id: self._policies[one.policy] for one in standing}
+        same = len({one.policy for one in standing}) == 1
+        policy: Policy = self._policies[standing[0].policy] if same else _Each(policies)
+        line = queue.make_queue(fabric, policy, self._rules, self._ends(fabric_id))
+        for one in standing:
+            duration = math.inf if one.duration is None else one.duration
+            line.submit(Request(one.id, one.hosts), duration)
+        return line
+
+
+class _Each:
+    """Answers every request by the policy that it was recorded with."""
+
+    name: ClassVar[str] = "each"
+    isolating: ClassVar[bool] = False
+    monotone: ClassVar[bool] = False
+
+    def __init__(self, policies: Mapping[str, Policy]) -> None:
+        self._policies = policies
+
+    def propose(self, fabric: FabricView, request: Request) -> Allocation | NoFit:
+        return self._policies[request.id].propose(fabric, request)
+
+
+def _counted(waiting: int) -> str:
+    return "1 request waits" if waiting == 1 else f"{waiting} requests wait"

@@ -1,0 +1,231 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What the service needs from outside: a store, compute hosts, a subnet manager.
+
+Each port promises what is written here; adapters keep the promise, and the
+in-memory twins in ``tests/fakes.py`` stand at the same place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from laas_service.app.records import (
+    AllocationRecord,
+    FabricRecord,
+    HostState,
+    LinkState,
+    NewAllocation,
+    State,
+    Wait,
+)
+from laas_service.domain.allocation import Allocation, NoFit
+from laas_service.domain.fabric import Fabric
+from laas_service.domain.inventory import Inventory
+from laas_service.domain.topology import Link, Topology
+from laas_service.messages import Applied as Applied
+from laas_service.messages import FabricState
+
+
+class Store(Protocol):
+    """The recorded decisions; every method that writes is one transaction.
+
+    Errors of all methods: ``Unavailable`` when the database does not answer (the
+    outcome is then unknown and the call may be repeated).
+    """
+
+    def check(self) -> None:
+        """Return if the database answers and its schema is current, else ``Unavailable``."""
+
+    def add_fabric(self, id: str, topology: Topology, inventory: Inventory) -> FabricRecord:
+        """Record a new fabric at generation 1. ``Conflict`` if the id is taken."""
+
+    def fabrics(self) -> list[FabricRecord]:
+        """All fabrics by id."""
+
+    def fabric(self, id: str) -> FabricRecord:
+        """One fabric, its generation fresh. ``NotFound``."""
+
+    def ledger(self, fabric_id: str) -> tuple[Fabric, int]:
+        """The fabric's ledger, caught up by the deltas it lacked, and its generation.
+
+        The object belongs to this process: read it, do not write it. ``NotFound``.
+        """
+
+    def admit(
+        self, new: NewAllocation, propose: Callable[[Fabric], Allocation | NoFit | Wait]
+    ) -> AllocationRecord | NoFit:
+        """Propose on the present state, claim and record as ``allocating``: one transaction.
+
+        ``propose`` gets a ledger of its own and may claim on it (``allocator.admit``
+        does); what it reads from this store is as fresh as that ledger, or the race
+        is lost. A lost race is retried inside, so it may be called several times.
+        ``Wait`` records the request as ``queued``, without claims (new generation).
+        With an idempotency key seen before for the same project, the first answer's
+        record comes back and ``propose`` is not called; ``IdempotencyMismatch`` if
+        what was asked differs.
+        """
+
+    def admit_waiting(
+        self, fabric_id: str, choose: Callable[[Fabric], Sequence[Allocation]]
+    ) -> list[AllocationRecord]:
+        """Claim for queued requests what ``choose`` gives them: one transaction.
+
+        An allocation has the id of the request it is for; the records come back as
+        ``allocating``. ``choose`` as ``propose`` of ``admit``.
+        """
+
+    def cancel(self, record: AllocationRecord, reason: str) -> AllocationRecord:
+        """A queued request becomes ``released`` (new generation).
+
+        ``ConcurrentUpdate`` if it moved on; ``Conflict`` unless it is queued.
+        """
+
+    def allocation(self, id: str) -> AllocationRecord:
+        """One allocation with its history. ``NotFound``."""
+
+    def allocations(
+        self,
+        *,
+        fabric: str | None = None,
+        project_id: str | None = None,
+        states: Collection[State] = (),
+        limit: int = 1000,
+        marker: str | None = None,
+    ) -> list[AllocationRecord]:
+        """Allocations in order of creation after ``marker`` (an id), without history."""
+
+    def transition(
+        self,
+        record: AllocationRecord,
+        to: State,
+        reason: str,
+        *,
+        force: bool = False,
+        error: str | None = None,
+    ) -> AllocationRecord:
+        """Record a new state (or the same again) and its reason; clears the next try.
+
+        ``ConcurrentUpdate`` if the record moved on, ``Conflict`` if the state cannot
+        follow (``records.SUCCESSORS``; ``released`` is reached by ``free`` and ``cancel``).
+        """
+
+    def rename(self, record: AllocationRecord, name: str) -> AllocationRecord:
+        """``ConcurrentUpdate`` if the record moved on."""
+
+    def hand_back(self, record: AllocationRecord) -> AllocationRecord:
+        """Record that the tenant's routes have to go now (new generation).
+
+        Compute has let the tenant go, or the release is forced. ``ConcurrentUpdate``.
+        """
+
+    def free(self, record: AllocationRecord, reason: str) -> AllocationRecord:
+        """Free the claims and become ``released`` (new generation).
+
+        ``ConcurrentUpdate``; ``Conflict`` unless it is releasing and handed back.
+        """
+
+    def set_host_state(self, fabric_id: str, host: int, state: HostState) -> int:
+        """Record a host's state; returns the fabric's generation. ``NotFound``."""
+
+    def set_link_state(self, fabric_id: str, link: Link, state: LinkState) -> int:
+        """Record a link's state; returns the fabric's generation. ``NotFound``."""
+
+    def due(self, now: datetime, limit: int = 100) -> list[str]:
+        """Ids of allocations with a step to do whose next try is not after ``now``."""
+
+    def postpone(self, id: str, until: datetime, error: str) -> None:
+        """Note why the next step failed or waits and when to try again; the state stays.
+
+        A text that differs from the one before goes into the story.
+        """
+
+    def routed(self, fabric_id: str) -> FabricState:
+        """What the subnet manager should know now.
+
+        Tenants are the allocations with claims that are not handed back. Its
+        generation is the fabric's ``routes_generation``.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """One allocation as compute sees it: a project and the Nova names of its hosts."""
+
+    allocation_id: str
+    project_id: str
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Occupant:
+    """A server (or migration) that placement shows on a host."""
+
+    host: str
+    consumer: str
+    project_id: str
+
+
+class Compute(Protocol):
+    """Makes hosts accept one project's servers only. Every verb is safe to repeat.
+
+    Errors of all methods: ``Unavailable`` when Nova or placement did not answer or
+    answered nonsense (the outcome is unknown); ``NotFound`` for a host it does not
+    know; ``LimitExceeded``; ``Forbidden`` if the service's own user lacks a right;
+    ``Conflict`` if others changed what is ours; ``HostsBusy`` where said.
+    """
+
+    def pool(self, hosts: Collection[str]) -> None:
+        """Take hosts under management: a free host in the pool accepts nobody.
+
+        ``HostsBusy`` names the hosts that run servers; no other host is left out.
+        """
+
+    def occupants(self, hosts: Collection[str]) -> Sequence[Occupant]:
+        """Everything that placement shows on these hosts."""
+
+    def hand_over(self, handover: Handover) -> None:
+        """Make the allocation's aggregate hold exactly these hosts for its project; verified.
+
+        ``HostsBusy`` if another project's servers are on one of them.
+        """
+
+    def fence(self, allocation_id: str) -> None:
+        """From now on the hosts of the allocation accept nobody new.
+
+        Nothing happens if the allocation is not handed over.
+        """
+
+    def take_back(self, handover: Handover) -> None:
+        """Dissolve the aggregate; returns when nothing of the allocation is left.
+
+        It may not have been handed over, or only in part. ``HostsBusy`` if servers
+        still run there.
+        """
+
+    def handed_over(self) -> Mapping[str, Handover]:
+        """What is handed over now, by allocation id, as observed."""
+
+
+class SubnetManager(Protocol):
+    """Makes switches route as recorded."""
+
+    def publish(self, state: FabricState) -> None:
+        """Make the files for this state current and have them read; safe to repeat.
+
+        ``LimitExceeded``, ``Unavailable``, or ``Conflict`` if it would disturb a tenant
+        that did not change; the files published before then stay.
+        """
+
+    def applied(self, fabric: str) -> Applied:
+        """The generation that is in the switches, by reading back and comparing."""

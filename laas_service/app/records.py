@@ -1,0 +1,156 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What the service remembers of fabrics and allocations, as values."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from datetime import datetime
+
+from laas_service.domain.allocation import Allocation, NoFit
+from laas_service.domain.inventory import Inventory
+from laas_service.domain.topology import Topology
+
+
+class State(enum.Enum):
+    """Life of an allocation; ``ERROR`` keeps its claims until an operator decides."""
+
+    QUEUED = "queued"
+    ALLOCATING = "allocating"
+    ACTIVE = "active"
+    RELEASING = "releasing"
+    RELEASED = "released"
+    ERROR = "error"
+
+
+SUCCESSORS = {
+    State.QUEUED: {State.QUEUED, State.ALLOCATING, State.RELEASED},
+    State.ALLOCATING: {State.ALLOCATING, State.ACTIVE, State.RELEASING, State.ERROR},
+    State.ACTIVE: {State.ACTIVE, State.RELEASING, State.ERROR},
+    State.RELEASING: {State.RELEASING, State.RELEASED, State.ERROR},
+    State.ERROR: {State.ERROR, State.RELEASING},
+    State.RELEASED: set[State](),
+}
+"""What may follow a state; the same state again is an entry in the story."""
+
+
+class HostState(enum.Enum):
+    UP = "up"
+    DRAINED = "drained"
+    FAILED = "failed"
+
+
+class LinkState(enum.Enum):
+    UP = "up"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, as authentication established it; never taken from a body.
+
+    ``admin`` callers see and act for every project.
+    """
+
+    project_id: str
+    user_id: str
+    admin: bool
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class FabricRecord:
+    """A managed fabric. ``generation`` grows by one with every committed change.
+
+    ``routes_generation`` is the generation of the last change that routes depend
+    on: what the subnet manager should have applied.
+    """
+
+    id: str
+    topology: Topology
+    inventory: Inventory
+    generation: int
+    created_at: datetime
+    routes_generation: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class NewAllocation:
+    """What is to be recorded if a policy finds room.
+
+    ``duration`` in seconds is how long it is expected to hold its hosts, None if
+    nobody knows. ``waits`` says that it was asked to queue if there is no room.
+    """
+
+    id: str
+    fabric: str
+    name: str
+    project_id: str
+    policy: str
+    hosts: int
+    idempotency_key: str | None = None
+    duration: float | None = None
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The answer to a request that is to be queued, and why it has to wait."""
+
+    refusal: NoFit
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of an allocation's story: it became ``state``, and why."""
+
+    at: datetime
+    state: State
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationRecord:
+    """One allocation as recorded.
+
+    ``version`` grows with every change a reader can see (it is the ETag).
+    ``placed`` is None once the claims are freed. ``handed_back`` says that the
+    subnet manager must no longer route this tenant: Nova has confirmed that the
+    hosts are gone from it, or the release is forced and the network is cut first.
+    ``force`` is set by a forced release. ``error`` is why the last step failed or
+    has to wait, None when all is well; ``failures`` counts such steps in a row.
+    ``generation`` is the fabric's generation at which this allocation's routes
+    last changed: they are confirmed once the subnet manager has applied it.
+    While it is queued ``pkey`` is 0 and ``placed`` None. ``duration`` as in
+    ``NewAllocation``; ``ends_at`` is when it is expected to end, counted from the
+    moment its hosts were claimed. Times are UTC and aware.
+    """
+
+    id: str
+    fabric: str
+    name: str
+    project_id: str
+    policy: str
+    hosts: int
+    state: State
+    version: int
+    pkey: int
+    placed: Allocation | None
+    handed_back: bool
+    force: bool
+    error: str | None
+    created_at: datetime
+    updated_at: datetime
+    history: tuple[Event, ...] = ()
+    generation: int = 0
+    failures: int = 0
+    duration: float | None = None
+    ends_at: datetime | None = None

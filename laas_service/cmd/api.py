@@ -1,0 +1,116 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""laas-api: serves the REST interface; with --all-in-one it is the whole service."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+
+from flask import Flask
+from oslo_config import cfg
+from oslo_log import log as logging
+from waitress.server import create_server
+
+from laas_service import conf as options
+from laas_service.api.app import Settings, create_app
+from laas_service.api.auth import middleware
+from laas_service.app.service import Service
+from laas_service.domain.errors import LaasError
+from laas_service.wiring import Parts
+
+LOG = logging.getLogger(__name__)
+
+REFUSED_UNREAD = 16 * 2**20
+"""Bytes of a body up to which the application refuses it with a problem document; for
+longer ones the server does not wait."""
+
+CLI = [
+    cfg.BoolOpt(
+        "all-in-one",
+        default=False,
+        help="Bring the database up to date and do the worker's work too.",
+    ),
+]
+
+
+def application(conf: cfg.ConfigOpts, service: Service) -> Flask:
+    """The WSGI application that a configuration asks for.
+
+    Raises:
+        InvalidInput: no authentication, and not on loopback.
+    """
+    return create_app(
+        service,
+        conf,
+        middleware(conf.api.auth_strategy, conf.api.bind_host, conf),
+        Settings(max_body=conf.api.max_body, max_wait=conf.api.max_wait),
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Serve until SIGTERM or SIGINT; requests being answered are finished first."""
+    conf = cfg.ConfigOpts()
+    options.register_opts(conf)
+    conf.register_cli_opts(CLI)
+    conf(sys.argv[1:] if argv is None else argv, project="laas", prog="laas-api")
+    logging.setup(conf, "laas-api")
+    try:
+        serve(conf, Parts(conf))
+    except (LaasError, OSError) as error:
+        print(f"laas-api: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def serve(conf: cfg.ConfigOpts, parts: Parts) -> None:
+    """Listen, and with --all-in-one converge, until a signal comes.
+
+    Raises:
+        InvalidInput: an option is wrong.
+        Unavailable: the database does not answer.
+        OSError: the address cannot be listened on.
+    """
+    if conf.all_in_one:
+        parts.upgrade_database()
+    app = application(conf, parts.service(parts.worker.wake if conf.all_in_one else _polled))
+    parts.store.check()
+    server = create_server(
+        app,
+        host=conf.api.bind_host,
+        port=conf.api.bind_port,
+        threads=conf.api.threads,
+        max_request_body_size=max(conf.api.max_body, REFUSED_UNREAD),
+        ident="laas",
+    )
+    signal.signal(signal.SIGTERM, _stop)
+    if conf.all_in_one:
+        parts.worker.start()
+    LOG.info("Listening on http://%s:%s", server.effective_host, server.effective_port)
+    try:
+        server.run()
+    finally:
+        server.close()
+        if conf.all_in_one:
+            parts.worker.stop(timeout=10)
+
+
+def _polled() -> None:
+    """A worker elsewhere finds new work at its next look."""
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

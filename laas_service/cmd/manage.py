@@ -1,0 +1,332 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""``laas-manage``: the operator's tool for the database and the fabrics.
+
+Works on the database itself, so it needs no running service. Exit status 0: done.
+1: refused, or violations found. 2: the command line was wrong, or ``fabric verify``
+could not check.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from oslo_config import cfg
+from oslo_log import log as logging
+from rich.console import Console
+from rich.table import Table
+
+from laas_service import conf as options
+from laas_service.adapters import documents, ibnetdiscover
+from laas_service.adapters.fabric_file import FabricFile, parse_fabric, read_fabric
+from laas_service.adapters.netlist import netlist
+from laas_service.adapters.recovery import Selection
+from laas_service.app.records import FabricRecord, HostState, LinkState
+from laas_service.domain import verification
+from laas_service.domain.allocation import Allocation
+from laas_service.domain.errors import InvalidInput, LaasError
+from laas_service.domain.fabric import FabricView
+from laas_service.domain.topology import Topology
+from laas_service.wiring import Parts
+from opensm_writer.reader import dumped_tables
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+DEFAULT_FABRIC = "fabric"
+"""Id of an imported fabric where none is given."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Carry out one command."""
+    args = parser().parse_args(argv)
+    try:
+        command: Callable[[argparse.Namespace], int] = args.command
+        return command(args)
+    except LaasError as error:
+        print(f"laas-manage: {error}", file=sys.stderr)
+        return 2 if args.command is verify else 1
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="laas-manage", description=__doc__)
+    top.add_argument("--config-file", action="append", metavar="PATH", help="may be repeated")
+    top.add_argument("--config-dir", action="append", metavar="PATH", help="may be repeated")
+    groups = top.add_subparsers(required=True, metavar="db|fabric")
+    _add_database(groups.add_parser("db", help="the database").add_subparsers(required=True))
+    _add_fabric(groups.add_parser("fabric", help="the fabrics").add_subparsers(required=True))
+    return top
+
+
+def _add_database(commands: Commands) -> None:
+    add = commands.add_parser("upgrade", help="bring the tables up to this release")
+    add.set_defaults(command=upgrade)
+    add = commands.add_parser("version", help="where the tables are, and should be")
+    add.set_defaults(command=version)
+
+
+def _add_fabric(commands: Commands) -> None:
+    add = commands.add_parser("import", help="take a fabric under management")
+    add.add_argument("file", help="ibnetdiscover dump, snapshot or description; - for stdin")
+    add.add_argument("--id", default=DEFAULT_FABRIC, help="name to manage it under")
+    for option, what in (
+        ("exclude", "hosts that are not for tenants"),
+        ("include", "hosts that are, though --exclude names them"),
+        ("subnet-manager", "subnet managers: not for tenants, highest LIDs"),
+    ):
+        text = f"{what}; host name pattern, may be repeated"
+        add.add_argument(f"--{option}", action="append", default=[], metavar="GLOB", help=text)
+    add.add_argument("--dry-run", action="store_true", help="only report what is recognised")
+    add.set_defaults(command=import_fabric)
+
+    add = commands.add_parser("export", help="write a managed fabric")
+    add.add_argument("id", nargs="?", help="fabric; may be left out where there is one")
+    add.add_argument("--format", choices=sorted(_FORMATS), default="snapshot")
+    add.add_argument("--output", metavar="PATH", help="file to write instead of standard output")
+    add.set_defaults(command=export)
+
+    add = commands.add_parser("list", help="the managed fabrics")
+    add.set_defaults(command=show)
+
+    add = commands.add_parser("generate", help="write a fabric of our own making")
+    add.add_argument("description", help='a JSON file, or such as "3;18,18,36;1,18,18"')
+    add.add_argument("--format", choices=sorted(_FORMATS), default="ibnetdiscover")
+    add.add_argument("--output", metavar="PATH", help="file to write instead of standard output")
+    add.set_defaults(command=generate)
+
+    add = commands.add_parser("verify", help="re-derive every promise from what is recorded")
+    add.add_argument("id", nargs="?", help="fabric; may be left out where there is one")
+    add.add_argument(
+        "--lfts",
+        metavar="FILE",
+        help="also walk these tables: output of dump_lfts, or opensm-lfts.dump; - for stdin",
+    )
+    add.add_argument(
+        "--subnet-manager",
+        action="append",
+        default=[],
+        type=_guid,
+        metavar="GUID",
+        help="port of a subnet manager, which must reach everything; may be repeated",
+    )
+    add.add_argument(
+        "--permutations",
+        type=int,
+        default=3,
+        metavar="N",
+        help="random permutations routed for each allocation, besides adversarial ones",
+    )
+    add.set_defaults(command=verify)
+
+
+def _guid(text: str) -> int:
+    return int(text, 16)
+
+
+def _parts(args: argparse.Namespace) -> Parts:
+    conf = cfg.ConfigOpts()
+    options.register_opts(conf)
+    given = [f"--config-file={path}" for path in args.config_file or ()]
+    given += [f"--config-dir={path}" for path in args.config_dir or ()]
+    try:
+        conf(given, project="laas", prog="laas-manage")
+    except cfg.Error as error:
+        raise InvalidInput("configuration", " ".join(given), str(error)) from error
+    logging.setup(conf, "laas-manage")
+    return Parts(conf)
+
+
+# -- database -----------------------------------------------------------------
+
+
+def upgrade(args: argparse.Namespace) -> int:
+    """Bring the tables up to what this release needs; safe to repeat."""
+    parts = _parts(args)
+    parts.upgrade_database()
+    print(f"the database is at revision {parts.database_revisions()[0]}")
+    return 0
+
+
+def version(args: argparse.Namespace) -> int:
+    """Print the revisions; 1 if the tables are not where this release needs them."""
+    current, head = _parts(args).database_revisions()
+    print(f"the database is at revision {current or 'none'}, this release needs {head}")
+    return 0 if current == head else 1
+
+
+# -- fabrics ------------------------------------------------------------------
+
+
+def import_fabric(args: argparse.Namespace) -> int:
+    """Read a fabric, report what was recognised, and record it."""
+    selection = Selection(tuple(args.exclude), tuple(args.include), tuple(args.subnet_manager))
+    if args.file == "-":
+        fabric = parse_fabric(sys.stdin.read(), "standard input", selection)
+    else:
+        fabric = read_fabric(Path(args.file), selection)
+    for line in fabric.report.lines() if fabric.report else [_summary(fabric.topology)]:
+        print(line)
+    if not args.dry_run:
+        _record(_parts(args), args.id, fabric)
+        print(f"recorded as {args.id}")
+    return 0
+
+
+def _record(parts: Parts, id: str, fabric: FabricFile) -> None:
+    store = parts.store
+    store.add_fabric(id, fabric.topology, fabric.inventory)
+    for host in sorted(fabric.failed_hosts):
+        store.set_host_state(id, host, HostState.FAILED)
+    for link in sorted(fabric.failed_links, key=fabric.topology.tree.link_id):
+        store.set_link_state(id, link, LinkState.FAILED)
+
+
+def _summary(topology: Topology) -> str:
+    tree = topology.tree
+    hosts = topology.hosts - len(topology.absent_hosts)
+    shape = f"XGFT(3; {','.join(map(str, tree.m))}; {','.join(map(str, tree.w))})"
+    return f"{shape}, {hosts} hosts on {topology.rails} rail(s)"
+
+
+def _snapshot(fabric: FabricFile, ledger: FabricView) -> str:
+    document = documents.snapshot(ledger)
+    document["inventory"] = documents.inventory_document(fabric.inventory)
+    return json.dumps(document) + "\n"
+
+
+_FORMATS: dict[str, Callable[[FabricFile, FabricView], str]] = {
+    "snapshot": _snapshot,
+    "netlist": lambda fabric, _: netlist(fabric.inventory),
+    "ibnetdiscover": lambda fabric, _: ibnetdiscover.render(fabric.inventory),
+}
+
+
+def export(args: argparse.Namespace) -> int:
+    """Write a managed fabric and, in a snapshot, its allocations."""
+    parts = _parts(args)
+    record = _fabric(parts, args.id)
+    ledger, _ = parts.store.ledger(record.id)
+    fabric = FabricFile(record.topology, lambda: record.inventory)
+    return _write(_FORMATS[args.format](fabric, ledger), args.output)
+
+
+def generate(args: argparse.Namespace) -> int:
+    """Write a generated fabric as the tools would print it."""
+    fabric = read_fabric(args.description)
+    return _write(_FORMATS[args.format](fabric, FabricView(fabric.topology)), args.output)
+
+
+def _write(text: str, output: str | None) -> int:
+    if output is None:
+        sys.stdout.write(text)
+        return 0
+    try:
+        Path(output).write_text(text)
+    except OSError as error:
+        why = f"give a file that can be written ({(error.strerror or str(error)).lower()})"
+        raise InvalidInput("output", output, why) from error
+    return 0
+
+
+def show(args: argparse.Namespace) -> int:
+    """List the managed fabrics."""
+    table = Table("ID", "TREE", "RAILS", "HOSTS", "SWITCHES", "GENERATION", box=None)
+    for record in _parts(args).store.fabrics():
+        tree, levels = record.topology.tree, Counter(s.level for s in record.inventory.switches)
+        table.add_row(
+            record.id,
+            f"{','.join(map(str, tree.m))} ; {','.join(map(str, tree.w))}",
+            str(record.topology.rails),
+            str(sum(map(bool, record.inventory.host_names))),
+            " / ".join(str(levels[level]) for level in sorted(levels)),
+            str(record.generation),
+        )
+    Console().print(table)
+    return 0
+
+
+def _fabric(parts: Parts, id: str | None) -> FabricRecord:
+    """The named fabric, or the only one."""
+    if id is not None:
+        return parts.store.fabric(id)
+    found = parts.store.fabrics()
+    if len(found) != 1:
+        raise InvalidInput("id", "", f"name one of {', '.join(x.id for x in found) or 'none'}")
+    return found[0]
+
+
+# -- verification ---------------------------------------------------------------
+
+
+def verify(args: argparse.Namespace) -> int:
+    """Print every broken promise; 0 none, 1 some, 2 (by ``main``) could not check."""
+    parts = _parts(args)
+    record = _fabric(parts, args.id)
+    ledger, generation = parts.store.ledger(record.id)
+    allocations = [ledger.allocations[id] for id in sorted(ledger.allocations)]
+    chance = Random(0)  # noqa: S311 - the same permutations every time
+    found = verification.violations(
+        record.topology, allocations, chance, permutations=args.permutations
+    )
+    checked = "the record"
+    if args.lfts:
+        walks = _walked(record, allocations, args.lfts, args.subnet_manager)
+        found += walks.violations
+        checked += f" and on {walks.tenant_pairs} walks inside tenants"
+        if args.subnet_manager:
+            checked += f" and {walks.manager_pairs} from and to subnet managers"
+    for violation in found:
+        print(violation)
+    print(
+        f"{record.id}, generation {generation}: {len(allocations)} allocations, "
+        f"{len(found) or 'no'} violations in {checked}"
+    )
+    return 1 if found else 0
+
+
+def _walked(
+    record: FabricRecord, allocations: list[Allocation], source: str, managers: list[int]
+) -> verification.Walks:
+    """Reachability, isolation and credit loops in the tables that the switches hold."""
+    inventory = record.inventory
+    rows = _dumped(source)
+    if not rows.keys() & inventory.switch_of_guid.keys():
+        raise InvalidInput(
+            "--lfts", source, "give what dump_lfts prints for this fabric, or opensm-lfts.dump"
+        )
+    tables = verification.physical_tables(rows, inventory.lids)
+    walks = verification.walk_violations(record.topology, inventory, tables, allocations, managers)
+    loop = verification.credit_loop(inventory, tables)
+    if loop:
+        ports = ", ".join(f"{guid:#018x} port {port}" for guid, port in loop)
+        walks.violations.append(f"deadlock: these ports may wait for each other: {ports}")
+    return walks
+
+
+def _dumped(source: str) -> dict[int, bytes]:
+    if source == "-":
+        return dumped_tables(sys.stdin)
+    try:
+        with Path(source).open(errors="replace") as lines:
+            return dumped_tables(lines)
+    except OSError as error:
+        why = f"give a file that can be read ({(error.strerror or str(error)).lower()})"
+        raise InvalidInput("--lfts", source, why) from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

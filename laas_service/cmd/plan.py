@@ -1,0 +1,427 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""``laas-plan``: what the service would answer, offline; no server, no database.
+
+Requests are JSON objects, one a line; so are the answers, in the same order, each
+written as soon as it is known:
+
+    {"op": "allocate", "id": "t1", "hosts": 267}
+    {"op": "release", "id": "t1"}
+    {"op": "probe", "hosts": 300}
+    {"op": "fail", "host": 7}      also "leaf_link": [pod, leaf, l2],
+    {"op": "repair", "host": 7}    "spine_link": [pod, l2, spine]
+
+A request may name a "policy" of its own. With --explain, or "explain": true in the
+request, a refusal says what would make "room". Exit status 0: every line was understood.
+1: the fabric, the state or an output file is of no use. 2: a line was malformed
+(it is answered "error" and the run goes on), or the command line was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from io import TextIOWrapper
+from pathlib import Path
+from time import perf_counter_ns
+from typing import IO, TYPE_CHECKING, Any, NoReturn
+
+from laas_service.adapters.snapshot import fabric_from_snapshot, shape_document, snapshot
+from laas_service.domain.allocation import Allocation, NoFit, Request
+from laas_service.domain.allocator import admit, explain
+from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, LaasError, NotFound
+from laas_service.domain.fabric import Fabric
+from laas_service.domain.policies import POLICIES
+from laas_service.domain.policies.base import Policy
+from laas_service.domain.room import make_room
+from laas_service.domain.topology import LeafLink, Link, SpineLink
+
+if TYPE_CHECKING:
+    from laas_service.adapters.fabric_file import FabricFile
+
+Answer = dict[str, Any]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = parser().parse_args(argv)
+    if args.xgft is None and args.fabric is None and args.state is None:
+        parser().error("give a fabric: --xgft, --fabric or --state")
+    if args.tables and not args.snapshot:
+        print("laas-plan: --tables adds to what --snapshot writes; give both", file=sys.stderr)
+    try:
+        return _run(args)
+    except LaasError as error:
+        print(f"laas-plan: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # whoever read the answers has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="laas-plan",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    fabric = top.add_mutually_exclusive_group()
+    fabric.add_argument("--xgft", metavar="SPEC", help='such as "3;18,18,36;1,18,18"')
+    fabric.add_argument(
+        "--fabric", metavar="FILE", help="fabric description, snapshot, or ibnetdiscover dump"
+    )
+    top.add_argument("--policy", choices=sorted(POLICIES), default="jigsaw")
+    top.add_argument("--explain", action="store_true", help="let refusals say what would make room")
+    top.add_argument("--state", metavar="SNAPSHOT", help="begin with the allocations in this file")
+    top.add_argument("--requests", metavar="FILE", default="-", help="default: standard input")
+    top.add_argument("--output", metavar="FILE", default="-", help="default: standard output")
+    top.add_argument("--snapshot", metavar="FILE", help="write the final state")
+    top.add_argument(
+        "--tables", action="store_true", help="put each tenant's forwarding entries into it"
+    )
+    top.add_argument("--opensm", metavar="DIR", help="write the subnet manager's files for it")
+    return top
+
+
+def _run(args: argparse.Namespace) -> int:
+    source, fabric = _fabric(args)
+    planner = Planner(fabric, args.policy, args.explain)
+    with ExitStack() as stack:
+        requests = _opened(stack, "requests", args.requests, "r", sys.stdin)
+        output = _opened(stack, "output", args.output, "w", sys.stdout)
+        for answer in planner.answers(requests):
+            output.write(json.dumps(answer) + "\n")
+            output.flush()
+    if args.snapshot:
+        _write_snapshot(fabric, args.snapshot, args.tables)
+    if args.opensm:
+        _write_opensm(source, fabric, Path(args.opensm))
+    return 2 if planner.malformed else 0
+
+
+def _opened(stack: ExitStack, field: str, name: str, mode: str, standard: IO[str]) -> IO[str]:
+    if name == "-":
+        if isinstance(standard, TextIOWrapper):
+            standard.reconfigure(encoding="utf-8", errors="replace")
+        return standard
+    try:
+        return stack.enter_context(open(name, mode, encoding="utf-8", errors="replace"))
+    except OSError as error:
+        _unusable(field, name, error)
+
+
+def _unusable(field: str, name: str, error: OSError) -> NoReturn:
+    why = (error.strerror or str(error)).lower()
+    raise InvalidInput(field, name, f"give a file that can be used ({why})") from error
+
+
+# -- what is given --------------------------------------------------------------
+
+
+def _fabric(args: argparse.Namespace) -> tuple[FabricFile, Fabric]:
+    """Where the fabric comes from, and its ledger at the start."""
+    from laas_service.adapters.fabric_file import parse_fabric, read_fabric
+
+    if args.xgft is not None:
+        source = parse_fabric(args.xgft, "xgft")
+    else:
+        source = read_fabric(Path(args.state if args.fabric is None else args.fabric))
+    if args.state is None:
+        fabric = Fabric(source.topology)
+    else:
+        fabric = fabric_from_snapshot(_state(args.state), source.topology)
+    for host in sorted(source.failed_hosts):
+        fabric.fail_host(host)
+    for link in sorted(source.failed_links, key=source.topology.tree.link_id):
+        fabric.fail_link(link)
+    return source, fabric
+
+
+def _state(name: str) -> object:
+    try:
+        return json.loads(Path(name).read_bytes())
+    except OSError as error:
+        _unusable("state", name, error)
+    except (ValueError, RecursionError) as error:
+        line = getattr(error, "lineno", 1)
+        raise InvalidFile(name, line, f"this is torn or no JSON: {error}") from error
+
+
+# -- what is written --------------------------------------------------------------
+
+
+def _write_snapshot(fabric: Fabric, name: str, tables: bool) -> None:
+    try:
+        Path(name).write_text(json.dumps(snapshot(fabric, tables)) + "\n")
+    except OSError as error:
+        _unusable("snapshot", name, error)
+
+
+def _write_opensm(source: FabricFile, fabric: Fabric, directory: Path) -> None:
+    """Publish the final state as the next generation of the directory."""
+    from laas_service.messages import FabricState, TenantRoute
+    from opensm_writer import files, plan, writer
+
+    directory = directory.absolute()
+    tenants = [fabric.allocations[id] for id in sorted(fabric.allocations)]
+    try:
+        before = writer.current(directory.parent, directory.name)
+        state = FabricState(
+            fabric=directory.name,
+            generation=before.generation + 1 if before else 1,
+            topology=fabric.topology,
+            inventory=source.inventory,
+            tenants=tuple(TenantRoute(tenant, key) for key, tenant in enumerate(tenants, 1)),
+            failed_links=tuple(sorted(fabric.failed_links, key=fabric.topology.tree.link_id)),
+        )
+        settings = files.Settings(str(directory / "current"))
+        writer.publish(plan.plan(state), settings, directory.parent, keep=1)
+    except OSError as error:
+        _unusable("opensm", str(directory), error)
+
+
+# -- requests and answers -----------------------------------------------------------
+
+
+class Planner:
+    """Answers requests against one ledger; counts the lines it could not understand."""
+
+    def __init__(self, fabric: Fabric, policy: str, explain: bool = False) -> None:
+        self.malformed = 0
+        self._fabric = fabric
+        self._default = policy
+        self._explain = explain
+        self._policies: dict[str, Policy] = {}
+        self._operations: dict[str, Callable[[Answer], Answer]] = {
+            "allocate": self._allocate,
+            "release": self._release,
+            "probe": self._probe,
+            "fail": self._fail,
+            "repair": self._repair,
+        }
+
+    def answers(self, lines: Iterable[str]) -> Iterator[Answer]:
+        """One answer for each line that is not blank."""
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                yield self._answer(number, line)
+
+    def _answer(self, number: int, line: str) -> Answer:
+        request: Answer = {}
+        try:
+            request = _object(line)
+            operation = _field(request, "op", str, f"use one of {', '.join(self._operations)}")
+            if operation not in self._operations:
+                fix = f"use one of {', '.join(self._operations)}"
+                raise InvalidInput("op", operation, fix)
+            return request | self._operations[operation](request)
+        except InvalidInput as error:
+            self.malformed += 1
+            return request | _error(error, f"line {number}: {error}")
+        except LaasError as error:
+            return request | _error(error, str(error))
+
+    def _allocate(self, request: Answer) -> Answer:
+        wanted = Request(_id(request), _hosts(request))
+        policy, asked = self._policy(request), self._explains(request)
+        if wanted.id in self._fabric.allocations:
+            raise Conflict(
+                f"id: {wanted.id!r} is taken; release it first, or give this one another id"
+            )
+        start = perf_counter_ns()
+        found = admit(policy, self._fabric, wanted)
+        elapsed = _microseconds(start)
+        if isinstance(found, NoFit):
+            return self._refused(policy, wanted, found, elapsed, asked)
+        return {
+            "outcome": "allocated",
+            "elapsed_us": elapsed,
+            "n": wanted.hosts,
+            "policy": policy.name,
+            **self._placed(found),
+        }
+
+    def _placed(self, allocation: Allocation) -> Answer:
+        topology = self._fabric.topology
+        return {
+            "hosts": allocation.hosts(topology),
+            "leaf_links": sorted(allocation.leaf_links(topology)),
+            "spine_links": sorted(allocation.spine_links(topology)),
+            "shape": shape_document(allocation.shape),
+        }
+
+    def _probe(self, request: Answer) -> Answer:
+        wanted = Request("", _hosts(request))
+        policy, asked = self._policy(request), self._explains(request)
+        start = perf_counter_ns()
+        found = policy.propose(self._fabric, wanted)
+        elapsed = _microseconds(start)
+        if isinstance(found, NoFit):
+            return self._refused(policy, wanted, found, elapsed, asked)
+        return {
+            "outcome": "fits",
+            "elapsed_us": elapsed,
+            "policy": policy.name,
+            "shape": shape_document(found.shape),
+        }
+
+    def _refused(
+        self, policy: Policy, wanted: Request, why: NoFit, elapsed: float, asked: bool
+    ) -> Answer:
+        explained = explain(policy, self._fabric, wanted, why)
+        room: Answer = {}
+        if asked:
+            found = make_room(policy, self._fabric, wanted)
+            room = {"room": None if found is None else asdict(found)}
+        return {
+            "outcome": "refused",
+            "reason": explained.reason.value,
+            "detail": explained.detail,
+            "largest_fit": explained.largest_fit,
+            "elapsed_us": elapsed,
+            "policy": policy.name,
+            **room,
+        }
+
+    def _explains(self, request: Answer) -> bool:
+        wanted = request.get("explain", self._explain)
+        if not isinstance(wanted, bool):
+            raise InvalidInput("explain", wanted, "use true or false")
+        return wanted
+
+    def _release(self, request: Answer) -> Answer:
+        id = _id(request)
+        start = perf_counter_ns()
+        try:
+            self._fabric.release(id)
+        except NotFound as error:
+            raise NotFound("id", id, "name an allocation that holds hosts") from error
+        return {"outcome": "released", "elapsed_us": _microseconds(start)}
+
+    def _fail(self, request: Answer) -> Answer:
+        return self._change(request, self._fabric.fail_host, self._fabric.fail_link)
+
+    def _repair(self, request: Answer) -> Answer:
+        return self._change(request, self._fabric.repair_host, self._fabric.repair_link)
+
+    def _change(
+        self, request: Answer, host: Callable[[int], None], link: Callable[[Link], None]
+    ) -> Answer:
+        name, what = _what(request)
+        start = perf_counter_ns()
+        try:
+            if isinstance(what, int):
+                host(what)
+            else:
+                link(what)
+        except NotFound as error:
+            tree = self._fabric.topology.tree
+            fix = f"the fabric has m={list(tree.m)}, w={list(tree.w)}, less what is absent"
+            raise NotFound(name, request[name], fix) from error
+        return {"outcome": "ok", "elapsed_us": _microseconds(start)}
+
+    def _policy(self, request: Mapping[str, Any]) -> Policy:
+        fix = f"use one of {', '.join(sorted(POLICIES))}"
+        name = _field(request, "policy", str, fix) if "policy" in request else self._default
+        if name not in POLICIES:
+            raise InvalidInput("policy", name, fix)
+        return self._policies.setdefault(name, POLICIES[name]())
+
+
+def _error(error: LaasError, detail: str) -> Answer:
+    """An answer that neither policy nor ledger had a part in."""
+    return {"outcome": "error", "reason": error.code, "detail": detail, "elapsed_us": 0.0}
+
+
+def _microseconds(start: int) -> float:
+    return round((perf_counter_ns() - start) / 1000, 1)
+
+
+def _object(line: str) -> Answer:
+    """The JSON object on a line.
+
+    Raises:
+        InvalidInput: it is something else; numbers that JSON does not have are refused.
+    """
+    fix = 'give one JSON object a line, such as {"op": "probe", "hosts": 4}'
+    try:
+        found = json.loads(line.lstrip("\ufeff"), parse_constant=_finite, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput("request", _short(line.strip()), f"{fix} ({error})") from error
+    if not isinstance(found, dict):
+        raise InvalidInput("request", _short(line.strip()), fix)
+    return found
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is no JSON number")
+    return number
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= 80 else value[:77] + "..."
+
+
+def _field(request: Mapping[str, Any], name: str, kind: type, fix: str) -> Any:
+    """A field of the right type; true and false are no numbers."""
+    value = request.get(name)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise InvalidInput(name, value, fix)
+    return value
+
+
+def _id(request: Mapping[str, Any]) -> str:
+    found: str = _field(request, "id", str, "name the allocation with a text")
+    if not found:
+        raise InvalidInput("id", found, "name the allocation with a text")
+    return found
+
+
+def _hosts(request: Mapping[str, Any]) -> int:
+    found: int = _field(request, "hosts", int, "give a whole number of at least 1")
+    if found < 1:
+        raise InvalidInput("hosts", found, "give a whole number of at least 1")
+    return found
+
+
+def _what(request: Mapping[str, Any]) -> tuple[str, int | Link]:
+    """The one host or link that a request names, and the field that names it."""
+    named = [name for name in ("host", "leaf_link", "spine_link") if name in request]
+    if len(named) != 1:
+        raise InvalidInput(
+            "host, leaf_link, spine_link", named, "name exactly one host or link to change"
+        )
+    (name,) = named
+    if name == "host":
+        host: int = _field(request, name, int, "give the number of a host")
+        return name, host
+    numbers = request[name]
+    if (
+        not isinstance(numbers, list)
+        or len(numbers) != 3
+        or any(not isinstance(x, int) or isinstance(x, bool) for x in numbers)
+    ):
+        form = "[pod, leaf, l2]" if name == "leaf_link" else "[pod, l2, spine]"
+        raise InvalidInput(name, numbers, f"give three whole numbers, {form}")
+    return name, LeafLink(*numbers) if name == "leaf_link" else SpineLink(*numbers)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

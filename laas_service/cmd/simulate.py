@@ -1,0 +1,427 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""laas-simulate: replay jobs on a fabric and see what a policy costs."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+from laas_service.adapters.generator import parse_xgft
+from laas_service.adapters.snapshot import snapshot
+from laas_service.domain.errors import InvalidInput, LaasError, NotSupported
+from laas_service.domain.fabric import Fabric
+from laas_service.domain.policies import POLICIES
+from laas_service.domain.queue import Discipline, Order, Rules, Shadow
+from laas_service.domain.topology import Xgft
+from laas_service.simulator import papers, report
+from laas_service.simulator.scenario import Scenario, Trace, Watcher, run
+from laas_service.simulator.workload import SPEEDUPS, Exponential
+
+Result = dict[str, Any]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        command: Callable[[argparse.Namespace], int] = options.command
+        return command(options)
+    except LaasError as error:
+        print(f"laas-simulate: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+# -- options ------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="laas-simulate", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    one = commands.add_parser("run", help="simulate one scenario")
+    _add_fabric(one, required=True)
+    one.add_argument("--policy", required=True, choices=sorted(POLICIES))
+    source = one.add_mutually_exclusive_group(required=True)
+    source.add_argument("--swf", metavar="FILE", help="jobs in Standard Workload Format, also .gz")
+    source.add_argument("--csv", metavar="FILE", help="jobs as lines of id,hosts,arrival,run time")
+    source.add_argument("--synthetic", metavar="exp:MEAN:JOBS", help="exponential sizes")
+    _add_workload(one)
+    one.add_argument("--window", type=int, default=50, help="requests tried behind the head (50)")
+    one.add_argument("--shadow", choices=_names(Shadow), default="what-if", help=_SHADOW_HELP)
+    one.add_argument("--order", choices=_names(Order), default="arrival", help=_ORDER_HELP)
+    one.add_argument("--packing", choices=_PACKINGS, default="none", help=_PACKING_HELP)
+    one.add_argument("--speedup", choices=list(SPEEDUPS), default="none", help=_SPEEDUP_HELP)
+    one.add_argument("--seed", type=int, default=1, help="of everything that is drawn (1)")
+    one.add_argument(
+        "--json", metavar="FILE", help="write the figures there, - for standard output"
+    )
+    one.add_argument(
+        "--snapshot-at",
+        metavar="JOB:FILE",
+        type=_job_and_file,
+        action="append",
+        default=[],
+        help="write the state of the fabric when so many jobs have started",
+    )
+    one.set_defaults(command=_run)
+
+    many = commands.add_parser("sweep", help="simulate every combination of the options given")
+    _add_fabric(many, required=False)
+    many.add_argument("--policy", nargs="+", default=["baseline"], choices=sorted(POLICIES))
+    many.add_argument("--swf", metavar="FILE", nargs="+", default=[])
+    many.add_argument("--csv", metavar="FILE", nargs="+", default=[])
+    many.add_argument("--synthetic", metavar="exp:MEAN:JOBS", nargs="+", default=[])
+    _add_workload(many)
+    many.add_argument("--window", type=int, nargs="+", default=[50])
+    many.add_argument("--shadow", nargs="+", choices=_names(Shadow), default=["what-if"])
+    many.add_argument("--order", nargs="+", choices=_names(Order), default=["arrival"])
+    many.add_argument("--packing", nargs="+", choices=_PACKINGS, default=["none"])
+    many.add_argument("--speedup", nargs="+", choices=list(SPEEDUPS), default=["none"])
+    many.add_argument("--seed", type=int, nargs="+", default=[1])
+    many.add_argument("--suite", choices=list(papers.SUITES), help="a ready-made set of scenarios")
+    many.add_argument("--traces", metavar="DIR", help="where the suite's traces are")
+    many.add_argument("--only", metavar="TEXT", help="scenarios whose label or policy contains it")
+    many.add_argument("--workers", type=int, default=os.cpu_count(), help="processes here")
+    many.add_argument("--dask", metavar="ADDRESS", help="run on this Dask cluster instead")
+    many.add_argument("--json", metavar="FILE", default="-", help="one line of JSON a scenario")
+    many.set_defaults(command=_sweep)
+
+    page = commands.add_parser("report", help="plots and tables of results")
+    page.add_argument("results", metavar="RESULTS", nargs="+", help="files that run or sweep wrote")
+    page.add_argument("--format", choices=("html", "rst"), default="html")
+    page.add_argument("--output", metavar="FILE", default="-")
+    page.set_defaults(command=_report)
+    return parser
+
+
+_SHADOW_HELP = (
+    "who may overtake the head: requests that end before its reservation, or also those that "
+    "leave it a legal placement (what-if)"
+)
+_ORDER_HELP = "in which order the window is tried; big-first raises utilization"
+_PACKINGS = ("none", "ends")
+_PACKING_HELP = "ends: small jobs prefer a leaf whose jobs end when they do; raises utilization"
+_SPEEDUP_HELP = "how much faster isolated jobs run, percent or a scenario of the Jigsaw paper"
+
+
+def _names(kind: type[Shadow] | type[Order] | type[Discipline]) -> list[str]:
+    return [member.value for member in kind]
+
+
+def _add_fabric(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    shape = parser.add_mutually_exclusive_group(required=required)
+    shape.add_argument("--radix", type=int, metavar="K", help="full tree of K-port switches")
+    shape.add_argument("--xgft", metavar="SPEC", help='for example "3;18,18,36;1,18,18"')
+
+
+def _add_workload(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--procs-per-node", type=int, default=1, metavar="P")
+    parser.add_argument(
+        "--clean", action="store_true", help="leave out cancelled jobs (status 5) of a trace"
+    )
+    parser.add_argument("--max-hosts", type=int, metavar="H", help="leave out larger jobs")
+    parser.add_argument(
+        "--runtime",
+        type=_low_and_high,
+        metavar="LOW:HIGH",
+        help="draw run times, seconds; synthetic jobs have 20:3000 by default",
+    )
+    parser.add_argument(
+        "--arrivals", choices=("trace", "zero"), default="trace", help="zero: all jobs at once"
+    )
+    parser.add_argument("--scale-arrivals", type=float, default=1.0, metavar="F")
+    parser.add_argument("--queue", choices=_names(Discipline), default="easy")
+    parser.add_argument(
+        "--two-pods",
+        action="store_true",
+        help="jigsaw only: what spans two pods may have its remainder leaf in the larger one",
+    )
+
+
+def _low_and_high(text: str) -> tuple[int, int]:
+    low, _, high = text.partition(":")
+    if not (low.isdecimal() and high.isdecimal() and 0 < int(low) <= int(high)):
+        raise argparse.ArgumentTypeError(f"{text!r}: give LOW:HIGH seconds, for example 20:3000")
+    return int(low), int(high)
+
+
+def _job_and_file(text: str) -> tuple[int, str]:
+    job, _, path = text.partition(":")
+    if not (job.isdecimal() and path):
+        raise argparse.ArgumentTypeError(f"{text!r}: give JOB:FILE, for example 5000:state.json")
+    return int(job), path
+
+
+def _tree(options: argparse.Namespace) -> Xgft:
+    if options.xgft is not None:
+        return parse_xgft(options.xgft)
+    if options.radix is None:
+        raise InvalidInput("radix", None, "give --radix or --xgft")
+    return papers.full_tree(options.radix)
+
+
+def _scenario(
+    options: argparse.Namespace,
+    source: Trace | Exponential,
+    *,
+    policy: str,
+    window: int,
+    shadow: str,
+    order: str,
+    packing: str,
+    speedup: str,
+    seed: int,
+) -> Scenario:
+    runtime = options.runtime
+    if runtime is None and isinstance(source, Exponential):
+        runtime = papers.RUNTIME
+    return Scenario(
+        policy=policy,
+        tree=_tree(options),
+        source=source,
+        max_hosts=options.max_hosts,
+        runtime=runtime,
+        scale_arrivals=0 if options.arrivals == "zero" else options.scale_arrivals,
+        rules=Rules(
+            Discipline(options.queue), window, Shadow(shadow), Order(order), packing == "ends"
+        ),
+        speedup=speedup,
+        seed=seed,
+        two_pods=options.two_pods,
+    )
+
+
+def _trace(options: argparse.Namespace, path: str, form: str) -> Trace:
+    return Trace(path, form, options.procs_per_node, options.clean)
+
+
+# -- run ----------------------------------------------------------------------
+
+
+def _run(options: argparse.Namespace) -> int:
+    source: Trace | Exponential
+    if options.synthetic is not None:
+        source = Exponential.parse(options.synthetic)
+    elif options.csv is not None:
+        source = _trace(options, options.csv, "csv")
+    else:
+        source = _trace(options, options.swf, "swf")
+    scenario = _scenario(
+        options,
+        source,
+        policy=options.policy,
+        window=options.window,
+        shadow=options.shadow,
+        order=options.order,
+        packing=options.packing,
+        speedup=options.speedup,
+        seed=options.seed,
+    )
+    with _progress("jobs") as advance:
+        result = run(scenario, progress=advance, watch=_snapshots(options.snapshot_at))
+    for job, path in options.snapshot_at:
+        if job > result["jobs"]:
+            raise InvalidInput("snapshot-at", f"{job}:{path}", f"only {result['jobs']} jobs start")
+    _warn_of_malformed(result)
+    if options.json is not None:
+        _write(options.json, json.dumps(result, indent=1) + "\n")
+    if options.json != "-":
+        print(report.text(result), end="")
+    return 0
+
+
+def _snapshots(wanted: Sequence[tuple[int, str]]) -> Watcher | None:
+    """Writes each snapshot when its number of jobs has started."""
+    if not wanted:
+        return None
+
+    def watch(started: int, fabric: Fabric) -> None:
+        for job, path in wanted:
+            if job == started:
+                _write(path, json.dumps(snapshot(fabric, tables=True)) + "\n")
+
+    return watch
+
+
+def _warn_of_malformed(result: Result) -> None:
+    malformed = result["malformed"]
+    for line in malformed["first"]:
+        print(f"laas-simulate: line {line['line']}: {line['why']}", file=sys.stderr)
+    rest = malformed["count"] - len(malformed["first"])
+    if rest:
+        print(f"laas-simulate: and {rest} more malformed lines", file=sys.stderr)
+
+
+# -- sweep --------------------------------------------------------------------
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    scenarios = [
+        scenario
+        for scenario in _scenarios(options)
+        if not options.only or options.only in f"{scenario.label} {scenario.policy}"
+    ]
+    if not scenarios:
+        raise InvalidInput("scenarios", 0, "give traces, --synthetic or --suite that match --only")
+    with _sink(options.json) as put, _progress("scenarios") as advance:
+        for done, result in enumerate(_results(scenarios, options), 1):
+            put(json.dumps(result) + "\n")
+            advance(done, len(scenarios))
+    return 0
+
+
+def _scenarios(options: argparse.Namespace) -> Iterable[Scenario]:
+    if options.suite is not None:
+        if options.traces is None:
+            raise InvalidInput("traces", None, "name the directory with the suite's traces")
+        chosen = papers.suite(options.suite, Path(options.traces))
+        return [scenario for section in chosen for scenario in section.scenarios()]
+    sources: list[Trace | Exponential] = [
+        *(_trace(options, path, "swf") for path in options.swf),
+        *(_trace(options, path, "csv") for path in options.csv),
+        *(Exponential.parse(text) for text in options.synthetic),
+    ]
+    names = ("source", "policy", "window", "shadow", "order", "packing", "speedup", "seed")
+    choices = [sources, *(getattr(options, name) for name in names[1:])]
+    return [
+        _scenario(options, **dict(zip(names, chosen, strict=True)))
+        for chosen in itertools.product(*choices)
+    ]
+
+
+def _results(scenarios: Sequence[Scenario], options: argparse.Namespace) -> Iterator[Result]:
+    """The figures of each scenario, in their order, as they become known."""
+    if options.dask:
+        yield from _on_dask(scenarios, options.dask)
+    elif options.workers == 1:
+        yield from map(run, scenarios)
+    else:
+        with ProcessPoolExecutor(options.workers) as pool:
+            yield from pool.map(run, scenarios)
+
+
+def _on_dask(scenarios: Sequence[Scenario], address: str) -> Iterator[Result]:
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise NotSupported(
+            "--dask needs the package distributed: pip install distributed"
+        ) from error
+    with Client(address) as client:  # type: ignore[no-untyped-call]
+        for future in client.map(run, scenarios, pure=False):
+            yield future.result()
+
+
+# -- report -------------------------------------------------------------------
+
+
+def _report(options: argparse.Namespace) -> int:
+    results = [result for path in options.results for result in _read_results(path)]
+    _write(
+        options.output, report.html(results) if options.format == "html" else report.rst(results)
+    )
+    return 0
+
+
+def _read_results(path: str) -> list[Result]:
+    """Results of ``run`` (one document) or ``sweep`` (one a line)."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput("results", path, f"cannot be read: {error}") from error
+    decoder = json.JSONDecoder()
+    results, position = [], 0
+    try:
+        while text[position:].strip():
+            position += len(text[position:]) - len(text[position:].lstrip())
+            result, position = decoder.raw_decode(text, position)
+            results.append(result)
+    except ValueError as error:
+        raise InvalidInput("results", path, f"is no JSON of laas-simulate: {error}") from error
+    if not results or not all(isinstance(x, dict) and "utilization" in x for x in results):
+        raise InvalidInput("results", path, "holds no result of laas-simulate run or sweep")
+    return results
+
+
+# -- edges --------------------------------------------------------------------
+
+
+@contextmanager
+def _progress(unit: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar with rate and time left, on a terminal only; call it with (done, all)."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda done, total: None
+        return
+    columns = (
+        BarColumn(),
+        TaskProgressColumn(show_speed=True),
+        MofNCompleteColumn(),
+        TextColumn(unit + ", {task.speed:.0f}/s" if unit == "jobs" else unit),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(unit, total=None)
+        shown = 0
+
+        def advance(done: int, total: int) -> None:
+            nonlocal shown
+            if done - shown >= total / 1000 or done == total:
+                bar.update(task, completed=done, total=total)
+                shown = done
+
+        yield advance
+
+
+@contextmanager
+def _sink(path: str) -> Iterator[Callable[[str], None]]:
+    """Writes pieces as they come, to a file or standard output."""
+    if path == "-":
+        yield lambda piece: print(piece, end="", flush=True)
+        return
+    try:
+        with Path(path).open("w", encoding="utf-8") as file:
+
+            def put(piece: str) -> None:
+                file.write(piece)
+                file.flush()
+
+            yield put
+    except OSError as error:
+        raise InvalidInput("file", path, f"cannot be written: {error}") from error
+
+
+def _write(path: str, text: str) -> None:
+    with _sink(path) as put:
+        put(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

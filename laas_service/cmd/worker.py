@@ -1,0 +1,55 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""laas-worker: drives Nova and the subnet manager towards what is recorded."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+
+from oslo_config import cfg
+from oslo_log import log as logging
+
+from laas_service import conf as options
+from laas_service.domain.errors import LaasError
+from laas_service.wiring import Parts
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run until SIGTERM or SIGINT; the step at hand is finished first, unless asked twice."""
+    conf = cfg.ConfigOpts()
+    options.register_opts(conf)
+    logging.register_options(conf)
+    conf(sys.argv[1:] if argv is None else argv, project="laas", prog="laas-worker")
+    logging.setup(conf, "laas-worker")
+    try:
+        worker = Parts(conf).worker
+    except LaasError as error:
+        print(f"laas-worker: {error}", file=sys.stderr)
+        return 1
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    worker.start()
+    try:
+        worker.wait()
+    except KeyboardInterrupt:
+        worker.stop()
+    return 0
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """SIGTERM ends the waiting as SIGINT does."""
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""Configuration: one module per option group, each with ``GROUP`` and ``OPTIONS``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oslo_config import cfg
+from oslo_log import log as logging
+
+from laas_service.conf import (
+    api,
+    compute,
+    database,
+    nova,
+    opensm,
+    placement,
+    queue,
+    state,
+    worker,
+)
+
+_MODULES = (state, database, api, compute, nova, placement, opensm, queue, worker)
+
+
+def register_opts(conf: cfg.ConfigOpts) -> None:
+    """Make every option of the service known to ``conf``, and oslo.log's; safe to repeat.
+
+    The log goes to stderr, as what commands answer goes to stdout; alembic is quiet,
+    because every health check asks it.
+    """
+    for module in _MODULES:
+        conf.register_opts(module.OPTIONS, group=module.GROUP)
+    database.set_defaults(conf)
+    logging.register_options(conf)
+    conf.set_default("use_stderr", True)
+    quiet = ["alembic.runtime.migration=WARN"]
+    logging.set_defaults(default_log_levels=logging.get_default_log_levels() + quiet)
+
+
+def list_opts() -> list[tuple[str, list[Any]]]:
+    """For ``oslo-config-generator``; [database] is in oslo.db's own namespace."""
+    modules = [module for module in _MODULES if module is not database]
+    logins = {module.GROUP: module.LOGIN_OPTIONS for module in (nova, placement)}
+    return [
+        (module.GROUP or "DEFAULT", [*module.OPTIONS, *logins.get(module.GROUP, ())])
+        for module in modules
+    ]

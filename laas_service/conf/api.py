@@ -1,0 +1,106 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""[api]: where the service listens, whom it believes, what it offers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oslo_config import cfg
+
+GROUP = "api"
+OPTIONS: list[Any] = [
+    cfg.HostAddressOpt(
+        "bind_host",
+        default="127.0.0.1",
+        help="""
+Address laas-api listens on.
+
+With auth_strategy = none it has to be a loopback address, because every caller is
+then an administrator.
+""",
+    ),
+    cfg.PortOpt(
+        "bind_port",
+        default=8780,
+        help="""
+Port laas-api listens on; 0 takes a free one and logs which.
+""",
+    ),
+    cfg.StrOpt(
+        "auth_strategy",
+        default="none",
+        choices=[
+            ("keystone", "tokens are checked by Keystone; configure [keystone_authtoken]"),
+            ("none", "no tokens; loopback only"),
+        ],
+        help="""
+How callers prove who they are.
+
+Choose keystone wherever anybody but the machine's own users can reach the service.
+""",
+    ),
+    cfg.IntOpt(
+        "threads",
+        default=16,
+        min=2,
+        help="""
+Requests laas-api works on at one time. Each thread costs some memory; allocations
+of one fabric are decided one after the other, whatever this says.
+""",
+    ),
+    cfg.IntOpt(
+        "max_body",
+        default=65536,
+        min=1024,
+        help="""
+Longest request body in bytes; longer ones are refused unread.
+""",
+    ),
+    cfg.FloatOpt(
+        "max_wait",
+        default=60.0,
+        min=0.0,
+        help="""
+Longest time in seconds that ?wait= may hold a request. Keep it below the time-out of
+any proxy in front.
+""",
+    ),
+    cfg.IntOpt(
+        "max_waiters",
+        default=8,
+        min=1,
+        help="""
+Requests that may wait for an outcome at one time; further ones are answered at once.
+Each holds a thread, so keep it below the number of threads.
+""",
+    ),
+    cfg.ListOpt(
+        "enabled_policies",
+        default=["jigsaw"],
+        help="""
+Policies that tenants may name. Policies that do not isolate (baseline, ta) are for
+comparison in laas-plan: enable one only where tenants need no links of their own.
+""",
+    ),
+    cfg.StrOpt(
+        "default_policy",
+        default="jigsaw",
+        help="""
+Policy of requests that name none; one of enabled_policies.
+""",
+    ),
+    cfg.StrOpt(
+        "default_fabric",
+        help="""
+Fabric of requests that name none. Needed only where several are managed.
+""",
+    ),
+]

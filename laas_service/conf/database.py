@@ -1,0 +1,44 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""[database]: oslo.db's options, with SQLite under the state directory as the default."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oslo_config import cfg
+from oslo_db import options
+
+GROUP = "database"
+OPTIONS: list[Any] = options.database_opts
+
+ENGINE_OPTIONS = (
+    "connection_debug",
+    "connection_parameters",
+    "connection_recycle_time",
+    "connection_trace",
+    "max_overflow",
+    "max_pool_size",
+    "max_retries",
+    "mysql_sql_mode",
+    "mysql_wsrep_sync_wait",
+    "pool_timeout",
+    "retry_interval",
+)
+"""Options that oslo.db's ``create_engine`` takes under the same name."""
+
+
+def set_defaults(conf: cfg.ConfigOpts) -> None:
+    options.set_defaults(conf, connection="sqlite:///$state_dir/laas.sqlite")
+
+
+def engine_options(conf: cfg.ConfigOpts) -> dict[str, Any]:
+    return {name: conf.database[name] for name in ENGINE_OPTIONS}

@@ -1,0 +1,85 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""[worker]: how eagerly Nova and the subnet manager are driven towards the record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oslo_config import cfg
+
+GROUP = "worker"
+OPTIONS: list[Any] = [
+    cfg.FloatOpt(
+        "poll_interval",
+        default=2.0,
+        min=0.05,
+        help="""
+Seconds between looks at the database for allocations with a step to do.
+
+An API process in the same program wakes the worker at once; a worker of its own
+finds new work after at most this long. Each look costs one short query.
+""",
+    ),
+    cfg.FloatOpt(
+        "reconcile_interval",
+        default=300.0,
+        min=1.0,
+        help="""
+Seconds between comparisons of everything recorded with everything observed.
+
+Drift caused by others (an aggregate edited by hand, a lost message between Nova's
+services, tables of the subnet manager replaced) is found within this time. Each
+round asks Nova about every allocation and placement about every host: about 100 ms
+a host. Lower it on small sites, raise it where Nova is busy.
+""",
+    ),
+    cfg.BoolOpt(
+        "repair",
+        default=True,
+        help="""
+Whether a reconcile round repairs the drift it finds.
+
+With False it is only reported, in the log and as the allocation's error; choose
+that while somebody works on Nova's aggregates on purpose.
+""",
+    ),
+    cfg.FloatOpt(
+        "retry_first",
+        default=1.0,
+        min=0.01,
+        help="""
+Seconds until a step that failed, or has to wait, is tried again; doubled each time
+up to retry_last, and shortened at random by up to half so that retries spread out.
+""",
+    ),
+    cfg.FloatOpt(
+        "retry_last",
+        default=60.0,
+        min=0.01,
+        help="""
+Longest pause in seconds between two tries of a step. It bounds how late a release
+notices that the last server is gone, or an allocation that Nova is back.
+""",
+    ),
+    cfg.FloatOpt(
+        "apply_timeout",
+        default=120.0,
+        min=0.01,
+        help="""
+Seconds the subnet manager may take to be seen running what was published before the
+same files are published, and OpenSM told, once more.
+
+Raise it above the longest sweep of a large fabric: each time OpenSM is told, it
+starts a new sweep.
+""",
+    ),
+]

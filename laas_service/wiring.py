@@ -1,0 +1,189 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""The only place where ports meet adapters: what a configuration makes of them."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from random import SystemRandom
+
+from oslo_config import cfg
+from sqlalchemy import Engine
+
+from laas_service.adapters import nova
+from laas_service.adapters.compute_directory import DirectoryCompute
+from laas_service.adapters.db import schema
+from laas_service.adapters.db.engine import connect, translated
+from laas_service.adapters.db.store import SqlStore, nowhere, utc_now
+from laas_service.app.convergence import Converger, Pace
+from laas_service.app.line import Line
+from laas_service.app.ports import Compute, SubnetManager
+from laas_service.app.service import Rules, Service
+from laas_service.app.worker import Worker
+from laas_service.conf.database import engine_options
+from laas_service.domain import queue
+from laas_service.domain.errors import InvalidInput
+from laas_service.domain.policies import POLICIES
+from opensm_writer.local import LocalSubnetManager
+from opensm_writer.opensm import OpenSm
+
+
+class Parts:
+    """The parts of one process, each made when it is first asked for and then kept.
+
+    ``at`` is called with a step's name around every effect (for fault injection).
+
+    Raises (of every part):
+        InvalidInput: an option is wrong; names it.
+        Unavailable: the database does not answer.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, *, at: Callable[[str], None] = nowhere) -> None:
+        self._conf = conf
+        self._at = at
+
+    def upgrade_database(self) -> None:
+        """Bring the tables up to what this release needs; safe to repeat."""
+        schema.upgrade(self._engine)
+
+    def database_revisions(self) -> tuple[str | None, str]:
+        """Where the tables are (None: there are none) and where this release needs them."""
+        with translated(), self._engine.connect() as connection:
+            return schema.current(connection), schema.head()
+
+    @cached_property
+    def _engine(self) -> Engine:
+        return connect(self._conf.database.connection, **engine_options(self._conf))
+
+    @cached_property
+    def store(self) -> SqlStore:
+        return SqlStore(self._engine, at=self._at)
+
+    @cached_property
+    def compute(self) -> Compute:
+        options = self._conf.compute
+        if options.kind == "nova":
+            return nova.connect(self._conf)
+        return DirectoryCompute(
+            Path(options.directory), pool=options.pool, sentinel=options.sentinel
+        )
+
+    @cached_property
+    def subnet_manager(self) -> SubnetManager:
+        options = self._conf.opensm
+        return LocalSubnetManager(
+            Path(options.directory),
+            _opensm(options),
+            enforcement=options.enforcement,
+            multicast=options.multicast,
+            services=[_guid(text) for text in options.services],
+            one_rule_per_group=options.one_rule_per_group,
+            keep=options.keep,
+            patience=options.patience,
+        )
+
+    @cached_property
+    def converger(self) -> Converger:
+        options = self._conf.worker
+        return Converger(
+            self.store,
+            self.compute,
+            self.subnet_manager,
+            now=utc_now,
+            chance=SystemRandom(),
+            pace=Pace(options.retry_first, options.retry_last, options.apply_timeout),
+            repair=options.repair,
+            at=self._at,
+        )
+
+    @cached_property
+    def worker(self) -> Worker:
+        options = self._conf.worker
+        return Worker(
+            self.converger,
+            self.line.serve_all,
+            options.poll_interval,
+            options.reconcile_interval,
+        )
+
+    @cached_property
+    def line(self) -> Line:
+        policies = {name: policy() for name, policy in POLICIES.items()}
+        return Line(self.store, policies, discipline(self._conf.queue), clock=utc_now)
+
+    def service(self, wake: Callable[[], None]) -> Service:
+        """The use cases; ``wake`` is called when there is something to converge."""
+        options, compute = self._conf.api, self._conf.compute
+        return Service(
+            self.store,
+            self.compute,
+            {"opensm": self.subnet_manager},
+            Rules(
+                policies={name: POLICIES[name]() for name in _known(options.enabled_policies)},
+                default_policy=options.default_policy,
+                default_fabric=options.default_fabric,
+                one_per_project=compute.kind == "nova" and compute.one_allocation_per_project,
+                waiters=options.max_waiters,
+                queue=discipline(self._conf.queue),
+            ),
+            clock=utc_now,
+            sleep=time.sleep,
+            wake=wake,
+            new_id=lambda: str(uuid.uuid4()),
+        )
+
+
+def _known(names: list[str]) -> list[str]:
+    for name in names:
+        if name not in POLICIES:
+            raise InvalidInput(
+                "[api] enabled_policies", name, f"choose among {', '.join(sorted(POLICIES))}"
+            )
+    return names
+
+
+def discipline(options: cfg.ConfigOpts.GroupAttr) -> queue.Rules:
+    """How [queue] says that those who wait are served."""
+    return queue.Rules(
+        queue.Discipline(options.discipline),
+        options.window,
+        queue.Shadow(options.shadow),
+        queue.Order(options.order),
+    )
+
+
+def _guid(text: str) -> int:
+    try:
+        return int(text, 16)
+    except ValueError as error:
+        raise InvalidInput("[opensm] services", text, "give GUIDs such as 0x1b") from error
+
+
+def _opensm(options: cfg.ConfigOpts.GroupAttr) -> OpenSm | None:
+    """How to reach OpenSM; None where nothing is said about it, and files are all there is."""
+    found = OpenSm(
+        pid_file=_path(options.pid_file),
+        reload_command=tuple(options.reload_command),
+        dump_command=tuple(options.dump_command),
+        dump_file=_path(options.dump_file),
+        log_file=_path(options.log_file),
+        cache_directory=_path(options.cache_directory),
+        timeout=options.timeout,
+    )
+    return None if found == OpenSm(timeout=options.timeout) else found
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None

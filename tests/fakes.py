@@ -1,0 +1,135 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""In-memory twins of the ports, which keep the ports' promises and can fail on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from laas_service.app.ports import Applied, Handover, Occupant
+from laas_service.domain.errors import HostsBusy, LaasError
+from laas_service.messages import FabricState
+
+
+class Faults:
+    """Errors to raise: ``before`` a verb takes effect, or ``after`` it did (a lost answer).
+
+    The keys are names of verbs; an error stays until it is taken away.
+    """
+
+    def __init__(self) -> None:
+        self.before: dict[str, LaasError] = {}
+        self.after: dict[str, LaasError] = {}
+        self.calls: list[tuple[str, object]] = []
+
+    def begin(self, verb: str, about: object) -> None:
+        self.calls.append((verb, about))
+        if verb in self.before:
+            raise self.before[verb]
+
+    def end(self, verb: str) -> None:
+        if verb in self.after:
+            raise self.after[verb]
+
+
+class FakeCompute:
+    """Nova in memory: a pool, an aggregate for each allocation, servers on hosts."""
+
+    def __init__(self) -> None:
+        self.faults = Faults()
+        self.pooled: set[str] = set()
+        self.aggregates: dict[str, Handover] = {}
+        self.fenced: set[str] = set()
+        self.servers: dict[str, str] = {}  # host -> project
+
+    def accepts(self, host: str) -> set[str]:
+        """The projects whose servers could start on the host now."""
+        return {
+            aggregate.project_id
+            for aggregate in self.aggregates.values()
+            if host in aggregate.hosts and aggregate.allocation_id not in self.fenced
+        }
+
+    def pool(self, hosts: Collection[str]) -> None:
+        self.faults.begin("pool", tuple(hosts))
+        busy = {host for host in hosts if host in self.servers and host not in self.pooled}
+        self.pooled |= set(hosts) - busy
+        self.faults.end("pool")
+        if busy:
+            raise HostsBusy(f"servers run on {', '.join(sorted(busy))}")
+
+    def occupants(self, hosts: Collection[str]) -> Sequence[Occupant]:
+        self.faults.begin("occupants", tuple(hosts))
+        return [
+            Occupant(host, f"server-on-{host}", self.servers[host])
+            for host in sorted(hosts)
+            if host in self.servers
+        ]
+
+    def hand_over(self, handover: Handover) -> None:
+        self.faults.begin("hand_over", handover.allocation_id)
+        for host in handover.hosts:
+            if self.servers.get(host, handover.project_id) != handover.project_id:
+                raise HostsBusy(f"project {self.servers[host]} has a server on {host}")
+        self.aggregates[handover.allocation_id] = handover
+        self.fenced.discard(handover.allocation_id)
+        self.faults.end("hand_over")
+
+    def fence(self, allocation_id: str) -> None:
+        self.faults.begin("fence", allocation_id)
+        if allocation_id in self.aggregates:
+            self.fenced.add(allocation_id)
+        self.faults.end("fence")
+
+    def take_back(self, handover: Handover) -> None:
+        self.faults.begin("take_back", handover.allocation_id)
+        busy = [host for host in handover.hosts if host in self.servers]
+        if busy:
+            raise HostsBusy(f"servers still run on {', '.join(busy)}")
+        self.aggregates.pop(handover.allocation_id, None)
+        self.fenced.discard(handover.allocation_id)
+        self.faults.end("take_back")
+
+    def handed_over(self) -> Mapping[str, Handover]:
+        self.faults.begin("handed_over", None)
+        return dict(self.aggregates)
+
+
+class FakeSubnetManager:
+    """A subnet manager that applies what is published at once, or when ``apply`` is called."""
+
+    def __init__(self, *, at_once: bool = True) -> None:
+        self.faults = Faults()
+        self.at_once = at_once
+        self.published: dict[str, FabricState] = {}
+        self.running: dict[str, FabricState] = {}
+
+    def apply(self) -> None:
+        """The switches now run what was published last."""
+        self.running.update(self.published)
+
+    def tenants(self, fabric: str) -> set[str]:
+        """Ids of the allocations that the switches route."""
+        state = self.running.get(fabric)
+        return {tenant.allocation.id for tenant in state.tenants} if state else set()
+
+    def publish(self, state: FabricState) -> None:
+        self.faults.begin("publish", state.generation)
+        self.published[state.fabric] = state
+        if self.at_once:
+            self.apply()
+        self.faults.end("publish")
+
+    def applied(self, fabric: str) -> Applied:
+        self.faults.begin("applied", fabric)
+        if fabric not in self.running:
+            return Applied(None, "nothing was published yet")
+        return Applied(self.running[fabric].generation)

@@ -1,0 +1,96 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""The document is valid OpenAPI and names what the routes take and give."""
+
+from __future__ import annotations
+
+import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from laas_service.api import policies
+from laas_service.api.app import ROUTES
+from laas_service.api.openapi import document
+
+
+@pytest.fixture(scope="module")
+def spec():
+    return document(ROUTES, "http://127.0.0.1:8780")
+
+
+def test_the_document_is_valid(spec):
+    OpenAPIV31SpecValidator(spec).validate()
+
+
+def test_every_operation_of_the_contract_is_there(spec):
+    found = {
+        (method.upper(), path)
+        for path, operations in spec["paths"].items()
+        for method in operations
+    }
+    assert found == {
+        ("GET", "/"),
+        ("GET", "/healthcheck"),
+        ("GET", "/metrics"),
+        ("GET", "/v1/openapi.json"),
+        ("GET", "/v1/fabrics"),
+        ("GET", "/v1/fabrics/{fabric_id}"),
+        ("GET", "/v1/fabrics/{fabric_id}/hosts"),
+        ("GET", "/v1/fabrics/{fabric_id}/links"),
+        ("GET", "/v1/fabrics/{fabric_id}/switches"),
+        ("PATCH", "/v1/fabrics/{fabric_id}/hosts/{name}"),
+        ("PATCH", "/v1/fabrics/{fabric_id}/links/{link_id}"),
+        ("POST", "/v1/allocations"),
+        ("GET", "/v1/allocations"),
+        ("GET", "/v1/allocations/{allocation_id}"),
+        ("PATCH", "/v1/allocations/{allocation_id}"),
+        ("DELETE", "/v1/allocations/{allocation_id}"),
+        ("GET", "/v1/fabrics/{fabric_id}/utilization"),
+        ("GET", "/v1/fabrics/{fabric_id}/fit"),
+        ("GET", "/v1/fabrics/{fabric_id}/routing"),
+        ("GET", "/v1/fabrics/{fabric_id}/idle"),
+    }
+
+
+def test_operations_have_distinct_names_and_summaries(spec):
+    operations = [op for item in spec["paths"].values() for op in item.values()]
+    names = [operation["operationId"] for operation in operations]
+    assert len(set(names)) == len(names)
+    assert all(operation["summary"] for operation in operations)
+
+
+def test_parameters_carry_their_limits(spec):
+    fit = spec["paths"]["/v1/fabrics/{fabric_id}/fit"]["get"]
+    hosts = next(p for p in fit["parameters"] if p["name"] == "hosts")
+    assert hosts["required"]
+    assert hosts["schema"]["minimum"] == 1
+    release = spec["paths"]["/v1/allocations/{allocation_id}"]["delete"]["parameters"]
+    assert {p["name"] for p in release} == {"allocation_id", "If-Match", "wait", "force"}
+
+
+def test_what_needs_a_token_says_so(spec):
+    open_paths = {
+        path
+        for path, operations in spec["paths"].items()
+        for operation in operations.values()
+        if not operation["security"]
+    }
+    assert open_paths == {"/", "/healthcheck", "/metrics", "/v1/openapi.json"}
+
+
+def test_every_rule_of_a_route_is_registered():
+    known = {rule.name for rule in policies.list_rules()}
+    assert {route.rule for route in ROUTES if route.rule} <= known
+
+
+def test_every_rule_names_operations_that_exist(spec):
+    for rule in policies.list_rules():
+        for operation in rule.operations:
+            path = operation["path"].partition("?")[0]
+            assert operation["method"].lower() in spec["paths"][path]

@@ -1,0 +1,489 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""The order of steps, what failures leave behind, and that every step can be repeated."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+import pytest
+
+from laas_service.adapters.db.store import SqlStore
+from laas_service.app.convergence import Action, Converger, Pace, difference, next_action
+from laas_service.app.ports import Handover
+from laas_service.app.records import LinkState, NewAllocation, State
+from laas_service.domain.allocation import Allocation, GroupShare
+from laas_service.domain.errors import HostsBusy, LimitExceeded, NotFound, Unavailable
+from laas_service.domain.inventory import Inventory
+from laas_service.domain.topology import LeafLink, Topology, Xgft
+from tests.fakes import FakeCompute, FakeSubnetManager
+
+SMALL = Topology(Xgft((4, 2, 1), (1, 4, 0)), absent_hosts=frozenset({7}))
+HOSTS = Inventory(tuple(f"node-{h}" for h in range(8)), (), (), (), (), (), ())
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class World:
+    """A store with one fabric, the outside, a clock, and a converger between them."""
+
+    def __init__(self, store: SqlStore, **options):
+        self.store = store
+        self.compute = FakeCompute()
+        self.switches = FakeSubnetManager()
+        self.time = EPOCH
+        self.steps: list[str] = []
+        self.converger = self.restarted(**options)
+        store.add_fabric("f", SMALL, HOSTS)
+
+    def restarted(self, **options) -> Converger:
+        """A converger that remembers nothing."""
+        return Converger(
+            self.store,
+            self.compute,
+            self.switches,
+            now=lambda: self.time,
+            chance=Random(1),
+            at=self.steps.append,
+            **options,
+        )
+
+    def allocate(self, id: str, *slots: int, project: str = "blue") -> None:
+        mask = sum(1 << slot for slot in slots)
+        answer = Allocation(id, len(slots), "test", (GroupShare(0, mask, 0),))
+        new = NewAllocation(id, "f", id, project, "test", len(slots))
+        self.store.admit(new, lambda fabric: answer)
+
+    def active(self, id: str, *slots: int, project: str = "blue") -> None:
+        self.allocate(id, *slots, project=project)
+        self.converger.run_once()
+        assert self.state(id) is State.ACTIVE
+
+    def release(self, id: str, *, force: bool = False) -> None:
+        record = self.store.allocation(id)
+        self.store.transition(record, State.RELEASING, "asked", force=force)
+
+    def state(self, id: str) -> State:
+        return self.store.allocation(id).state
+
+    def error(self, id: str) -> str:
+        return self.store.allocation(id).error or ""
+
+    def later(self, seconds: float = 120.0) -> None:
+        self.time += timedelta(seconds=seconds)
+
+    def owned(self) -> set[str]:
+        return set(self.store.ledger("f")[0].allocations)
+
+    def outside(self) -> tuple[object, ...]:
+        """What tenants could notice."""
+        accepted = {host: self.compute.accepts(host) for host in HOSTS.host_names}
+        return accepted, self.switches.tenants("f")
+
+
+@pytest.fixture
+def world(store):
+    return World(store)
+
+
+# -- the decision ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "handed_back", "force", "confirmed", "action"),
+    [
+        (State.ALLOCATING, False, False, False, Action.PUBLISH),
+        (State.ALLOCATING, False, False, True, Action.HAND_OVER),
+        (State.ACTIVE, False, False, True, Action.NOTHING),
+        (State.RELEASING, False, False, True, Action.TAKE_BACK),
+        (State.RELEASING, False, True, True, Action.CUT_OFF),
+        (State.RELEASING, True, False, False, Action.PUBLISH),
+        (State.RELEASING, True, True, False, Action.PUBLISH),
+        (State.RELEASING, True, False, True, Action.FREE),
+        (State.RELEASED, True, False, True, Action.NOTHING),
+        (State.ERROR, False, False, True, Action.NOTHING),
+        (State.QUEUED, False, False, True, Action.NOTHING),
+    ],
+)
+def test_next_action(world, state, handed_back, force, confirmed, action):
+    world.allocate("a", 0)
+    record = world.store.allocation("a")
+    record = replace(record, state=state, handed_back=handed_back, force=force)
+    assert next_action(record, confirmed) is action
+
+
+# -- order ------------------------------------------------------------------------
+
+
+def test_hosts_are_handed_over_only_after_routes_are_confirmed(world):
+    world.switches.at_once = False
+    world.allocate("a", 0, 1)
+    world.converger.run_once()
+    assert world.state("a") is State.ALLOCATING
+    assert "waiting for the subnet manager" in world.error("a")
+    assert world.compute.aggregates == {}
+    world.switches.apply()
+    world.later()
+    world.converger.run_once()
+    assert world.state("a") is State.ACTIVE
+    assert world.compute.accepts("node-0") == world.compute.accepts("node-1") == {"blue"}
+    assert world.error("a") == ""
+
+
+def test_nothing_is_freed_before_both_sides_confirm(world):
+    world.active("a", 0, 1)
+    world.compute.servers["node-1"] = "blue"
+    world.release("a")
+    world.converger.run_once()
+    assert "servers still run on node-1" in world.error("a")
+    assert world.compute.accepts("node-0") == set()  # fenced while it waits
+    assert world.switches.tenants("f") == {"a"}  # its servers keep their network
+    assert world.owned() == {"a"}
+
+    del world.compute.servers["node-1"]
+    world.switches.at_once = False
+    world.later()
+    world.converger.run_once()
+    assert world.compute.aggregates == {}
+    assert world.owned() == {"a"}  # the switches still route it
+
+    world.switches.apply()
+    world.later()
+    world.converger.run_once()
+    assert (world.state("a"), world.owned()) == (State.RELEASED, set())
+    assert world.switches.tenants("f") == set()
+
+
+def test_forced_release_cuts_the_network_first_and_frees_when_empty(world):
+    world.active("a", 0, 1)
+    world.compute.servers["node-1"] = "blue"
+    world.release("a", force=True)
+    world.converger.run_once()
+    assert world.switches.tenants("f") == set()
+    assert world.compute.accepts("node-0") == set()
+    assert world.owned() == {"a"}
+    assert "servers still run on node-1" in world.error("a")
+    del world.compute.servers["node-1"]
+    world.later()
+    world.converger.run_once()
+    assert (world.state("a"), world.owned()) == (State.RELEASED, set())
+    assert world.compute.aggregates == {}
+
+
+def test_release_that_waits_can_be_forced(world):
+    world.active("a", 0)
+    world.compute.servers["node-0"] = "blue"
+    world.release("a")
+    world.converger.run_once()
+    world.release("a", force=True)
+    world.converger.run_once()  # at once: the pause is over
+    assert world.switches.tenants("f") == set()
+    assert world.owned() == {"a"}
+
+
+def test_release_of_what_was_never_handed_over(world):
+    world.switches.faults.before["publish"] = LimitExceeded("too many tenants")
+    world.allocate("a", 0)
+    world.converger.run_once()
+    assert "too many tenants" in world.error("a")
+    world.release("a")
+    del world.switches.faults.before["publish"]
+    world.converger.run_once()
+    assert (world.state("a"), world.owned()) == (State.RELEASED, set())
+
+
+def test_one_publication_serves_all(world):
+    world.active("a", 0)
+    world.active("b", 1, project="red")
+    world.release("a")
+    world.release("b")
+    world.allocate("c", 2, project="green")
+    before = len(world.switches.faults.calls)
+    world.converger.run_once()
+    published = [c for c in world.switches.faults.calls[before:] if c[0] == "publish"]
+    assert len(published) == 1
+    assert world.owned() == {"c"}
+    assert world.state("c") is State.ACTIVE
+
+
+# -- failures -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(
+    ("side", "verb"),
+    [
+        ("compute", "hand_over"),
+        ("compute", "fence"),
+        ("compute", "take_back"),
+        ("switches", "publish"),
+        ("switches", "applied"),
+    ],
+)
+@pytest.mark.parametrize("force", [False, True])
+def test_failed_step_is_recorded_and_repeated(world, side, verb, when, force):
+    """The effect may have happened or not; the end is the same, others are not held up."""
+    faults = getattr(world, side).faults
+    world.converger.run_once()
+    getattr(faults, when)[verb] = Unavailable("no answer")
+    world.allocate("a", 0)
+    world.converger.run_once()
+    if verb in ("hand_over", "publish", "applied") and (verb, when) != ("applied", "after"):
+        assert world.state("a") is State.ALLOCATING
+        assert "no answer" in world.error("a")
+    getattr(faults, when).clear()
+    world.later()
+    world.converger.run_once()
+    assert world.state("a") is State.ACTIVE
+
+    getattr(faults, when)[verb] = Unavailable("no answer")
+    world.release("a", force=force)
+    world.converger.run_once()
+    if verb in ("fence", "take_back", "publish"):
+        assert (world.state("a"), world.owned()) == (State.RELEASING, {"a"})
+        assert "no answer" in world.error("a")
+    getattr(faults, when).clear()
+    world.later()
+    world.converger.run_once()
+    assert (world.state("a"), world.owned()) == (State.RELEASED, set())
+    assert world.outside() == ({host: set() for host in HOSTS.host_names}, set())
+
+
+def test_others_go_on(world):
+    world.compute.servers["node-0"] = "stranger"
+    world.allocate("a", 0)
+    world.allocate("b", 1, project="red")
+    world.converger.run_once()
+    assert "stranger has a server on node-0" in world.error("a")
+    assert world.state("b") is State.ACTIVE
+
+
+def test_bug_in_an_adapter_is_recorded_too(world):
+    world.compute.faults.before["hand_over"] = ZeroDivisionError("bug")
+    world.allocate("a", 0)
+    world.converger.run_once()
+    assert "unexpected ZeroDivisionError" in world.error("a")
+
+
+def test_pauses_double_up_to_the_last(world):
+    world.compute.faults.before["hand_over"] = Unavailable("no answer")
+    world.allocate("a", 0)
+    pauses: list[float] = []
+    while len(pauses) < 9:
+        if world.converger.run_once():
+            pauses.append(0.0)
+        world.later(0.25)
+        pauses[-1] += 0.25
+    for failures, pause in enumerate(pauses[:-1]):
+        full = min(60.0, 2.0**failures)
+        assert full / 2 <= pause <= full + 0.25
+    assert world.store.allocation("a").failures == 9
+
+
+def test_pause_has_bounds():
+    pace = Pace(first=1, last=10)
+    pauses = [pace.pause(n, Random(n)).total_seconds() for n in (0, 1, 2, 5, 10_000)]
+    for pause, full in zip(pauses, (1, 2, 4, 10, 10), strict=True):
+        assert full / 2 <= pause <= full
+
+
+def test_same_routes_are_not_published_while_they_are_being_applied(world):
+    world.switches.at_once = False
+    world.allocate("a", 0)
+    for _ in range(5):
+        world.converger.run_once()
+        world.later(20)
+    assert [c[0] for c in world.switches.faults.calls].count("publish") == 1
+    world.later(120)
+    world.converger.run_once()
+    assert [c[0] for c in world.switches.faults.calls].count("publish") == 2
+
+
+def test_generation_of_another_database_confirms_nothing(world):
+    """A database from a backup: the switches run a later generation than the recorded one."""
+    world.converger.run_once()
+    state = world.switches.running["f"]
+    world.switches.running["f"] = replace(state, generation=99)
+    world.allocate("a", 0)
+    world.switches.at_once = False
+    world.converger.run_once()
+    assert world.compute.aggregates == {}
+    assert "generation 99 is applied, 2 is recorded" in world.error("a")
+
+
+# -- repeatability -------------------------------------------------------------------
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_dying_at_any_step_and_starting_again(world, force):
+    """Die at each step in turn, each time with a converger that remembers nothing."""
+    world.allocate("a", 0, 1)
+    asked = False
+    for dies_at in range(200):
+        left = dies_at % 23
+
+        def die(step: str) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Crash(step)
+
+        world.converger = world.restarted()
+        world.converger._at = world.store._at = die
+        try:
+            world.later()
+            world.converger.run_once()
+        except Crash:
+            pass
+        world.store._at = lambda step: None
+        for host in HOSTS.host_names:  # handed over means owned, and routed unless cut off
+            if world.compute.accepts(host):
+                assert "a" in world.owned()
+                assert world.switches.tenants("f") == {"a"}
+        if world.state("a") is State.ACTIVE and not asked:
+            world.release("a", force=force)
+            asked = True
+        if world.state("a") is State.RELEASED:
+            break
+    assert asked
+    assert world.state("a") is State.RELEASED
+    assert world.outside() == ({host: set() for host in HOSTS.host_names}, set())
+
+
+def test_step_drives_one_allocation(world):
+    world.allocate("a", 0)
+    world.allocate("b", 1, project="red")
+    world.converger.step("b")
+    assert (world.state("a"), world.state("b")) == (State.ALLOCATING, State.ACTIVE)
+    with pytest.raises(NotFound):
+        world.converger.step("x")
+
+
+# -- comparing everything ---------------------------------------------------------------
+
+
+def test_new_fabric_is_pooled_and_routed_before_anybody_asks(world):
+    world.converger.run_once()
+    assert world.compute.pooled == {f"node-{h}" for h in range(7)}  # host 7 is absent
+    assert world.switches.running["f"].generation == 1
+
+
+def test_busy_host_is_reported_and_the_others_pooled(world):
+    world.compute.servers["node-3"] = "stranger"
+    assert any("node-3" in finding for finding in world.converger.reconcile())
+    assert len(world.compute.pooled) == 6
+    del world.compute.servers["node-3"]
+    assert world.converger.reconcile() == []
+    assert len(world.compute.pooled) == 7
+
+
+@pytest.mark.parametrize(
+    ("observed", "drift"),
+    [
+        (None, "nothing is handed over"),
+        (Handover("a", "red", ("node-0", "node-1")), "project 'red'"),
+        (Handover("a", "blue", ("node-0",)), "hosts not handed over: node-1"),
+        (Handover("a", "blue", ("node-0", "node-1", "node-5")), "hosts too many: node-5"),
+    ],
+)
+def test_drift_is_found_repaired_and_told(world, observed, drift):
+    world.active("a", 0, 1)
+    right = world.compute.aggregates["a"]
+    if observed is None:
+        del world.compute.aggregates["a"]
+    else:
+        world.compute.aggregates["a"] = observed
+    assert any(drift in finding for finding in world.converger.reconcile())
+    assert world.compute.aggregates == {"a": right}
+    assert drift in world.store.allocation("a").history[-1].reason
+    assert world.converger.reconcile() == []
+
+
+def test_drift_is_only_reported_when_so_configured(store):
+    world = World(store, repair=False)
+    world.active("a", 0)
+    del world.compute.aggregates["a"]
+    assert world.converger.reconcile() == ["allocation a: nothing is handed over"]
+    assert world.compute.aggregates == {}
+    assert world.error("a") == "nothing is handed over"
+
+
+def test_active_allocation_recovers_from_its_error(world):
+    world.active("a", 0)
+    world.compute.faults.before["hand_over"] = HostsBusy("a stranger on node-0")
+    assert world.converger.reconcile()
+    assert (world.state("a"), world.error("a")) == (State.ACTIVE, "a stranger on node-0")
+    world.compute.faults.before.clear()
+    assert world.converger.reconcile() == []
+    assert world.error("a") == ""
+
+
+def test_every_aggregate_is_touched_in_every_round(world):
+    world.active("a", 0)
+    calls = len(world.compute.faults.calls)
+    world.converger.reconcile()
+    assert ("hand_over", "a") in world.compute.faults.calls[calls:]
+
+
+def test_leftover_of_a_released_allocation_goes(world):
+    world.active("a", 0)
+    leftover = world.compute.aggregates["a"]
+    world.release("a")
+    world.converger.run_once()
+    world.compute.aggregates["a"] = leftover
+    assert any("is released" in finding for finding in world.converger.reconcile())
+    assert world.compute.aggregates == {}
+
+
+def test_aggregate_we_never_recorded_is_left_alone(world):
+    world.compute.aggregates["x"] = Handover("x", "blue", ("elsewhere",))
+    assert any("not recorded" in finding for finding in world.converger.reconcile())
+    assert "x" in world.compute.aggregates
+
+
+def test_lost_routes_are_published_again(world):
+    world.active("a", 0)
+    world.switches.running.clear()
+    world.later()
+    world.converger.reconcile()
+    assert world.switches.tenants("f") == {"a"}
+
+
+def test_link_that_fails_is_routed_around_at_once(world):
+    world.active("a", 0)
+    world.store.set_link_state("f", LeafLink(0, 0, 3), LinkState.FAILED)
+    world.converger.run_once()
+    assert world.switches.running["f"].failed_links == (LeafLink(0, 0, 3),)
+
+
+def test_routes_that_cannot_be_published_do_not_keep_the_worker_busy(world):
+    world.converger.run_once()
+    world.store.set_link_state("f", LeafLink(0, 0, 3), LinkState.FAILED)
+    world.switches.faults.before["publish"] = LimitExceeded("too many")
+    for _ in range(5):
+        world.converger.run_once()
+    assert [c[0] for c in world.switches.faults.calls].count("publish") == 2
+    world.switches.faults.before.clear()
+    world.converger.reconcile()
+    assert world.switches.running["f"].failed_links
+
+
+def test_nova_away_is_a_finding(world):
+    world.compute.faults.before["handed_over"] = Unavailable("no answer")
+    assert world.converger.reconcile() == ["no answer"]
+
+
+def test_difference_of_equals_is_none():
+    handover = Handover("a", "blue", ("x", "y"))
+    assert difference(handover, replace(handover, hosts=("y", "x"))) is None

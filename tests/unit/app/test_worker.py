@@ -1,0 +1,101 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""The loop goes on whatever happens, wakes early, and ends when told."""
+
+import threading
+
+from laas_service.app.worker import Worker
+from laas_service.domain.errors import Unavailable
+
+
+class Rounds:
+    """A converger whose rounds are counted; ``answers`` are what they bring."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.rounds = 0
+        self.reconciled = 0
+        self.idle = threading.Event()
+
+    def run_once(self):
+        self.rounds += 1
+        if not self.answers:
+            self.idle.set()
+            return 0
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def reconcile(self):
+        self.reconciled += 1
+        return []
+
+
+def nobody() -> int:
+    return 0
+
+
+def running(rounds: Rounds, admit=nobody, **options) -> Worker:
+    worker = Worker(rounds, admit, **options)  # type: ignore[arg-type]
+    worker.start()
+    return worker
+
+
+def test_works_off_all_that_is_due_then_reconciles_once():
+    rounds = Rounds(100, 100, 3)
+    worker = running(rounds, interval=600)
+    assert rounds.idle.wait(10)
+    worker.stop(10)
+    assert (rounds.rounds, rounds.reconciled) == (4, 1)
+
+
+def test_errors_do_not_end_it_and_waking_does_not_wait():
+    rounds = Rounds(Unavailable("database away"), ZeroDivisionError("bug"))
+    worker = running(rounds, interval=600)
+    for _ in range(1000):
+        worker.wake()
+        if rounds.idle.wait(0.01):
+            break
+    assert rounds.rounds >= 3
+    worker.stop(10)
+
+
+def test_looks_again_after_the_interval():
+    rounds = Rounds(Unavailable("database away"), Unavailable("still"))
+    worker = running(rounds, interval=0.01)
+    assert rounds.idle.wait(10)
+    worker.stop(10)
+
+
+def test_ends_when_told_also_while_waiting():
+    rounds = Rounds()
+    worker = running(rounds, interval=600)
+    assert rounds.idle.wait(10)
+    worker.stop(10)
+    worker.wait()
+    assert not any(thread.name == "laas-worker" for thread in threading.enumerate())
+
+
+def test_goes_on_at_once_while_somebody_is_admitted():
+    rounds, admitted = Rounds(), [2, 0, 1, 0]
+
+    def admit():
+        return admitted.pop(0) if admitted else 0
+
+    worker = running(rounds, admit, interval=600)
+    for _ in range(1000):
+        if admitted == [1, 0]:
+            break
+        rounds.idle.wait(0.01)
+        threading.Event().wait(0.01)
+    worker.stop(10)
+    assert rounds.rounds == 2

@@ -1,0 +1,241 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""Requests in, answers out: every line is answered, whatever it is."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laas_service.cmd.plan import Planner
+from laas_service.domain.fabric import Fabric
+from laas_service.domain.policies import POLICIES
+from tests.unit.domain.verification.sound import FULL, RAILS
+
+
+def planner(policy: str = "jigsaw") -> Planner:
+    return Planner(Fabric(FULL), policy)
+
+
+def ask(planner: Planner, *requests: object) -> list[dict[str, Any]]:
+    lines = [x if isinstance(x, str) else json.dumps(x) for x in requests]
+    answers: list[dict[str, Any]] = json.loads(json.dumps(list(planner.answers(lines))))
+    return answers
+
+
+def test_allocate_names_hosts_links_and_shape():
+    (answer,) = ask(planner(), {"op": "allocate", "id": "t1", "hosts": 6, "note": "mine"})
+    assert answer.pop("elapsed_us") > 0
+    assert answer.pop("shape")["text"] == "1x(2x3)"
+    assert answer == {
+        "op": "allocate",
+        "id": "t1",
+        "note": "mine",
+        "outcome": "allocated",
+        "n": 6,
+        "policy": "jigsaw",
+        "hosts": [0, 1, 2, 3, 4, 5],
+        "leaf_links": [[0, leaf, l2] for leaf in range(2) for l2 in range(3)],
+        "spine_links": [],
+    }
+
+
+def test_a_probe_changes_nothing():
+    fabric = Fabric(FULL)
+    before = fabric.state()
+    (answer,) = ask(Planner(fabric, "jigsaw"), {"op": "probe", "hosts": 27})
+    assert (answer["outcome"], answer["hosts"]) == ("fits", 27)
+    assert fabric.state() == before
+
+
+def test_a_refusal_has_a_reason_and_the_largest_that_fits():
+    answers = ask(
+        planner(),
+        {"op": "allocate", "id": "t1", "hosts": 26},
+        {"op": "allocate", "id": "t2", "hosts": 2},
+        {"op": "probe", "hosts": 3},
+        {"op": "allocate", "id": "t3", "hosts": 1},
+    )
+    assert [a["outcome"] for a in answers] == ["allocated", "refused", "refused", "allocated"]
+    for answer in answers[1:3]:
+        assert answer["reason"] == "too_few_hosts"
+        assert answer["largest_fit"] == 1
+        assert answer["detail"]
+        assert answer["hosts"] in (2, 3)
+
+
+def test_what_is_released_can_be_allocated_again():
+    ops = [{"op": "allocate", "id": "t1", "hosts": 27}, {"op": "release", "id": "t1"}]
+    answers = ask(planner(), *ops, *ops)
+    assert [a["outcome"] for a in answers] == ["allocated", "released"] * 2
+
+
+def test_a_failed_host_or_link_is_not_handed_out_until_repaired():
+    answers = ask(
+        planner(),
+        {"op": "fail", "host": 0},
+        {"op": "probe", "hosts": 27},
+        {"op": "repair", "host": 0},
+        {"op": "fail", "leaf_link": [0, 0, 0]},
+        {"op": "fail", "spine_link": [0, 0, 0]},
+        {"op": "probe", "hosts": 27},
+        {"op": "repair", "leaf_link": [0, 0, 0]},
+        {"op": "repair", "spine_link": [0, 0, 0]},
+        {"op": "probe", "hosts": 27},
+    )
+    outcomes = [a["outcome"] for a in answers]
+    assert outcomes == ["ok", "refused", "ok", "ok", "ok", "refused", "ok", "ok", "fits"]
+
+
+def test_a_request_may_name_its_policy():
+    answers = ask(
+        planner("baseline"),
+        {"op": "allocate", "id": "a", "hosts": 4},
+        {"op": "allocate", "id": "b", "hosts": 4, "policy": "simple"},
+    )
+    assert [len(a["hosts"]) for a in answers] == [4, 6]
+    assert [a["policy"] for a in answers] == ["baseline", "simple"]
+    assert answers[0]["shape"] is None
+
+
+def test_time_is_that_of_policy_and_ledger_alone(monkeypatch):
+    """The largest fit is looked for after the clock has stopped."""
+    now = iter(range(0, 10**9, 1000))
+    monkeypatch.setattr("laas_service.cmd.plan.perf_counter_ns", lambda: next(now))
+    answers = ask(
+        planner(), {"op": "probe", "hosts": 99}, {"op": "allocate", "id": "a", "hosts": 1}
+    )
+    assert [a["elapsed_us"] for a in answers] == [1.0, 1.0]
+
+
+UNKNOWN: dict[str, tuple[dict[str, Any], str, str]] = {
+    "release": ({"op": "release", "id": "nobody"}, "not_found", "there is no id 'nobody'"),
+    "host": ({"op": "fail", "host": 27}, "not_found", "there is no host 27"),
+    "negative host": ({"op": "fail", "host": -1}, "not_found", "there is no host -1"),
+    "leaf link": ({"op": "repair", "leaf_link": [0, 3, 0]}, "not_found", "there is no leaf_link"),
+    "spine link": ({"op": "fail", "spine_link": [0, 0, -1]}, "not_found", "there is no spine_link"),
+    "id in use": ({"op": "allocate", "id": "t1", "hosts": 1}, "conflict", "id: 't1' is taken"),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_what_is_not_there_is_an_error_but_not_malformed(name):
+    request, reason, words = UNKNOWN[name]
+    plan = planner()
+    ask(plan, {"op": "allocate", "id": "t1", "hosts": 1})
+    (answer,) = ask(plan, request)
+    assert (answer["outcome"], answer["reason"]) == ("error", reason)
+    assert words in answer["detail"]
+    assert request.items() <= answer.items()
+    assert plan.malformed == 0
+
+
+MALFORMED = {
+    "no JSON": ("allocate t1 5", "line 1: request: 'allocate t1 5' is not valid; give one JSON"),
+    "torn JSON": ('{"op": "probe", "hosts"', "request"),
+    "no object": ("[1, 2]", "request: '[1, 2]'"),
+    "no number JSON has": ('{"op": "probe", "hosts": NaN}', "NaN is no JSON number"),
+    "a number too large": ('{"op": "probe", "hosts": 1e999}', "1e999 is no JSON number"),
+    "too many digits": ('{"op": "probe", "hosts": ' + "9" * 5000 + "}", "request"),
+    "too deep": ("[" * 100000, "request"),
+    "no op": ({"hosts": 1}, "op: None"),
+    "unknown op": ({"op": "grow"}, "op: 'grow' is not valid; use one of allocate, release"),
+    "op of a wrong type": ({"op": ["probe"]}, "op: ['probe']"),
+    "no hosts": ({"op": "probe"}, "hosts: None"),
+    "hosts as text": ({"op": "probe", "hosts": "3"}, "hosts: '3'"),
+    "hosts as a fraction": ({"op": "probe", "hosts": 3.0}, "hosts: 3.0"),
+    "hosts that are true": ({"op": "probe", "hosts": True}, "hosts: True"),
+    "no host at all": ({"op": "probe", "hosts": 0}, "hosts: 0 is not valid; give a whole number"),
+    "no id": ({"op": "allocate", "hosts": 1}, "id: None"),
+    "id as a number": ({"op": "release", "id": 5}, "id: 5"),
+    "an empty id": ({"op": "allocate", "id": "", "hosts": 1}, "id: ''"),
+    "unknown policy": ({"op": "probe", "hosts": 1, "policy": "best"}, "policy: 'best'"),
+    "policy as null": ({"op": "probe", "hosts": 1, "policy": None}, "policy: None"),
+    "nothing to fail": ({"op": "fail"}, "name exactly one"),
+    "two to fail": ({"op": "fail", "host": 1, "leaf_link": [0, 0, 0]}, "name exactly one"),
+    "host as text": ({"op": "fail", "host": "h1"}, "host: 'h1'"),
+    "link of two": ({"op": "repair", "leaf_link": [0, 0]}, "leaf_link: [0, 0]"),
+    "link of texts": ({"op": "fail", "spine_link": ["0", 0, 0]}, "[pod, l2, spine]"),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_a_malformed_line_is_answered_and_the_run_goes_on(name):
+    request, words = MALFORMED[name]
+    plan = planner()
+    answer, after = ask(plan, request, {"op": "probe", "hosts": 1})
+    assert (answer["outcome"], answer["reason"]) == ("error", "invalid_input")
+    assert words in answer["detail"]
+    assert after["outcome"] == "fits"
+    assert plan.malformed == 1
+
+
+def test_blank_lines_are_passed_over():
+    assert ask(planner(), "", "   \n") == []
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=6,
+)
+WORTH_TRYING = st.sampled_from(["t1", "t2", 0, 1, 2, 5, 30, "jigsaw", [0, 0, 0], [1, 2, 0], None])
+REQUESTS = st.dictionaries(
+    st.sampled_from(["op", "id", "hosts", "policy", "host", "leaf_link", "spine_link", "outcome"]),
+    WORTH_TRYING | JSON,
+) | st.fixed_dictionaries(
+    {"op": st.sampled_from(["allocate", "release", "probe", "fail", "repair"])},
+    optional={
+        "id": st.sampled_from(["t1", "t2", "t3"]) | JSON,
+        "hosts": st.integers(1, 30) | JSON,
+        "policy": st.sampled_from(sorted(POLICIES)),
+        "host": st.integers(-1, 30),
+        "leaf_link": st.lists(st.integers(-1, 3), min_size=2, max_size=4),
+    },
+)
+LINES = st.text(max_size=40) | REQUESTS.map(json.dumps)
+
+
+@settings(deadline=None)
+@given(st.sampled_from([FULL, RAILS]), st.lists(LINES, max_size=12))
+def test_no_line_stops_the_run(topology, lines):
+    answers = list(Planner(Fabric(topology), "jigsaw").answers(lines))
+    assert len(answers) == sum(bool(line.strip()) for line in lines)
+    for answer in answers:
+        json.dumps(answer, allow_nan=False)
+        expected = ("allocated", "released", "fits", "refused", "ok", "error")
+        assert answer["outcome"] in expected
+        assert answer["elapsed_us"] >= 0
+        if answer["outcome"] in ("refused", "error"):
+            assert answer["reason"]
+            assert answer["detail"]
+
+
+def test_room_is_told_when_asked_for():
+    told = {"releases": ["t1"], "undrain": [], "hosts": 27}
+    _, plain, asked, wrong = ask(
+        planner(),
+        {"op": "allocate", "id": "t1", "hosts": 27},
+        {"op": "probe", "hosts": 3},
+        {"op": "allocate", "id": "t2", "hosts": 3, "explain": True},
+        {"op": "probe", "hosts": 3, "explain": "yes"},
+    )
+    assert "room" not in plain
+    assert asked["room"] == told
+    assert wrong["reason"] == "invalid_input"
+    fabric = Fabric(FULL)
+    always = Planner(fabric, "jigsaw", explain=True)
+    _, probed = ask(
+        always, {"op": "allocate", "id": "t1", "hosts": 27}, {"op": "probe", "hosts": 3}
+    )
+    assert probed["room"] == told

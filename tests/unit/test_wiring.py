@@ -1,0 +1,78 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""A configuration becomes a working service, or a sentence that names the wrong option."""
+
+import pytest
+from oslo_config import cfg
+
+from laas_service import conf as options
+from laas_service.adapters.generator import Description, generate
+from laas_service.app.records import AllocationRecord, Caller, State
+from laas_service.app.service import Ask
+from laas_service.domain.errors import InvalidInput, Unavailable
+from laas_service.wiring import Parts
+
+OPERATOR = Caller("blue", "operator", admin=True, request_id="test")
+
+
+@pytest.fixture
+def conf(tmp_path):
+    conf = cfg.ConfigOpts()
+    options.register_opts(conf)
+    conf([], project="laas", default_config_files=[], default_config_dirs=[])
+    conf.set_override("state_dir", str(tmp_path))
+    return conf
+
+
+def test_defaults_make_a_service_that_needs_nothing_else(conf, tmp_path):
+    parts = Parts(conf)
+    with pytest.raises(Unavailable, match="laas-manage db upgrade"):
+        parts.store.check()
+    parts.upgrade_database()
+    made = generate(Description(xgft="2;4,4;1,4"))
+    parts.store.add_fabric("f", made.topology, made.inventory)
+    service = parts.service(wake=parts.worker.wake)
+    answer = service.allocate(OPERATOR, Ask(name="a", hosts=6))
+    assert isinstance(answer, AllocationRecord)
+    parts.converger.run_once()
+    assert service.allocation(OPERATOR, answer.id).state is State.ACTIVE
+    assert (tmp_path / "opensm" / "f" / "current" / "manifest.json").is_file()
+    assert list((tmp_path / "compute" / "commands").glob("*-hand-over-*.sh"))
+    assert service.routing("f").applied["opensm"].generation == service.routing("f").wanted
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "value", "part"),
+    [
+        ("api", "enabled_policies", ["fastest"], "service"),
+        ("api", "default_policy", "laas", "service"),
+        ("opensm", "services", ["storage"], "subnet_manager"),
+        ("opensm", "directory", "/a b", "subnet_manager"),
+    ],
+)
+def test_wrong_option_is_named(conf, group, name, value, part):
+    conf.set_override(name, value, group=group)
+    parts = Parts(conf)
+    with pytest.raises(InvalidInput, match=name):
+        parts.service(wake=lambda: None) if part == "service" else getattr(parts, part)
+
+
+def test_database_that_cannot_be_made_is_unavailable(conf, tmp_path):
+    (tmp_path / "file").touch()
+    conf.set_override("state_dir", str(tmp_path / "file"))
+    with pytest.raises(Unavailable):
+        Parts(conf).upgrade_database()
+
+
+def test_every_option_is_explained():
+    for _, group in options.list_opts():
+        for option in group:
+            assert option.help, option.name
