@@ -1,0 +1,82 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""A heap, a clock, and ``step``: jobs arrive, run on a fabric, and end."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from typing import Protocol
+
+from laas_service.domain.allocation import Allocation, Request
+from laas_service.domain.queue import Queue
+from laas_service.simulator.workload import Job
+
+
+class Observer(Protocol):
+    """Is told what happens, in order."""
+
+    def started(self, now: float, job: Job, allocation: Allocation) -> None: ...
+
+    def finished(self, now: float, job: Job, allocation: Allocation) -> None: ...
+
+    def settled(self, now: float, waiting: int) -> None:
+        """Everything of this moment has happened; ``waiting`` jobs could not start."""
+
+
+class Simulation:
+    """Jobs, by arrival, served by a queue.
+
+    At one moment what ends goes first, then what arrives, then the queue decides.
+    Every job must have a run time and fit the empty fabric.
+    """
+
+    def __init__(self, queue: Queue, jobs: Iterable[Job], observer: Observer) -> None:
+        self.now: float = 0
+        self._queue = queue
+        self._observer = observer
+        self._jobs = {job.id: job for job in jobs}
+        self._arrivals = sorted(self._jobs.values(), key=lambda job: job.arrival)[::-1]
+        self._ends: list[tuple[float, int, str]] = []
+        self._starts = 0
+
+    def run(self) -> None:
+        while self.step():
+            pass
+
+    def step(self) -> bool:
+        """Go to the next moment at which something happens; False if there is none."""
+        if not self._ends and not self._arrivals:
+            return False
+        next_end = self._ends[0][0] if self._ends else float("inf")
+        next_arrival = self._arrivals[-1].arrival if self._arrivals else float("inf")
+        now = self.now = min(next_end, next_arrival)
+        while self._ends and self._ends[0][0] <= now:
+            _, _, id = heapq.heappop(self._ends)
+            self._observer.finished(now, self._jobs[id], self._queue.finish(id, now))
+        while self._arrivals and self._arrivals[-1].arrival <= now:
+            job = self._arrivals.pop()
+            self._queue.submit(Request(job.id, job.hosts), _run_time(job))
+        for allocation in self._queue.step(now):
+            self._start(now, allocation)
+        self._observer.settled(now, len(self._queue))
+        return True
+
+    def _start(self, now: float, allocation: Allocation) -> None:
+        job = self._jobs[allocation.id]
+        self._starts += 1
+        heapq.heappush(self._ends, (now + _run_time(job), self._starts, job.id))
+        self._observer.started(now, job, allocation)
+
+
+def _run_time(job: Job) -> float:
+    if job.run is None:
+        raise ValueError(f"job {job.id} has no run time")
+    return job.run

@@ -1,0 +1,252 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What a run is judged by: the metrics of both papers, and what they leave out."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
+from laas_service.domain.fabric import FabricView
+from laas_service.domain.policies.base import Policy
+from laas_service.simulator.workload import Job
+
+LARGE = 100
+"""Jobs of more hosts than this are the large ones. Source: Jigsaw (HPDC'21) 6.2."""
+
+BANDS = ("<=60", "60-80", "80-90", "90-95", "95-97", ">=98")
+_EDGES = (80, 90, 95, 98)
+SERIES_POINTS = 200
+"""A series is thinned out to between this many points and twice as many."""
+
+
+class TimedPolicy:
+    """A policy that notes how long each call takes and how many ran out of budget.
+
+    ``clock`` counts nanoseconds, best those of this thread's processor time: then a
+    busy machine does not show.
+    """
+
+    isolating: ClassVar[bool]
+    monotone: ClassVar[bool]
+    name: ClassVar[str]
+
+    def __init__(self, policy: Policy, clock: Callable[[], int]) -> None:
+        self._policy = policy
+        self._clock = clock
+        self.elapsed_ns = array("Q")
+        self.budget_hits = 0
+
+    @classmethod
+    def around(cls, policy: Policy, clock: Callable[[], int]) -> TimedPolicy:
+        """A timed policy that answers to the name and the promises of ``policy``."""
+        kept = {"name": policy.name, "isolating": policy.isolating, "monotone": policy.monotone}
+        timed: type[TimedPolicy] = type("TimedPolicy", (cls,), kept)
+        return timed(policy, clock)
+
+    def propose(self, fabric: FabricView, request: Request) -> Allocation | NoFit:
+        begun = self._clock()
+        answer = self._policy.propose(fabric, request)
+        self.elapsed_ns.append(self._clock() - begun)
+        if isinstance(answer, NoFit) and answer.reason is Refusal.BUDGET:
+            self.budget_hits += 1
+        return answer
+
+    def call_us(self) -> dict[str, float]:
+        """Microseconds of a call: mean, median, 99th percentile, longest."""
+        ordered = sorted(self.elapsed_ns)
+        if not ordered:
+            return {"mean": 0.0, "p50": 0.0, "p99": 0.0, "max": 0.0}
+        mean = sum(ordered) / len(ordered)
+        picked = {
+            "mean": mean,
+            "p50": _quantile(ordered, 0.5),
+            "p99": _quantile(ordered, 0.99),
+            "max": ordered[-1],
+        }
+        return {name: round(value / 1000, 3) for name, value in picked.items()}
+
+
+def _quantile(ordered: Sequence[int], share: float) -> int:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+@dataclass(slots=True)
+class _Areas:
+    """Integrals over ``span`` seconds: hosts asked for, hosts held, jobs that wait."""
+
+    span: float = 0
+    requested: float = 0
+    allocated: float = 0
+    queued: float = 0
+
+    def add(self, span: float, requested: int, allocated: int, queued: int) -> None:
+        self.span += span
+        self.requested += span * requested
+        self.allocated += span * allocated
+        self.queued += span * queued
+
+
+class Metrics:
+    """Watches a simulation; ``summary`` is what was seen.
+
+    Utilization counts the hosts that jobs asked for, in percent of ``hosts``, over
+    the steady state: from the first moment a job waits until the last job starts.
+    If no job ever waits, or that time has no length, it is the whole run.
+
+    ``largest_fit`` tells the largest request that the free hosts could serve; it is
+    asked about ``fragments`` times, at moments when jobs wait.
+    """
+
+    def __init__(
+        self,
+        hosts: int,
+        jobs: int,
+        largest_fit: Callable[[], int] | None = None,
+        fragments: int = 200,
+    ) -> None:
+        self._hosts = hosts
+        self._largest_fit = largest_fit
+        self._starts_per_fragment = max(1, jobs // fragments)
+        self._fragments: list[tuple[int, int]] = []
+        self._begun: float | None = None
+        self._now: float = 0
+        self._requested = 0
+        self._allocated = 0
+        self._queued = 0
+        self._longest_queue = 0
+        self._whole = _Areas()
+        self._steady: _Areas | None = None
+        self._until_last_start = _Areas()
+        self._bands = [0] * len(BANDS)
+        self._bands_since_start = [0] * len(BANDS)
+        self._starts = 0
+        self._waits: float = 0
+        self._turnarounds: list[float] = []
+        self._large_turnarounds: list[float] = []
+        self._series: list[tuple[float, float, int]] = []
+        self._stride = 1
+        self._moments = 0
+
+    # -- what happens ---------------------------------------------------------
+
+    def started(self, now: float, job: Job, allocation: Allocation) -> None:
+        self._pass_time(now)
+        self._requested += job.hosts
+        self._allocated += allocation.size
+        self._waits += now - job.arrival
+        self._starts += 1
+        if self._steady is not None:
+            self._sample()
+            self._until_last_start = replace(self._steady)
+            self._bands_since_start, since = [0] * len(BANDS), self._bands_since_start
+            self._bands = [x + y for x, y in zip(self._bands, since, strict=True)]
+
+    def finished(self, now: float, job: Job, allocation: Allocation) -> None:
+        self._pass_time(now)
+        self._requested -= job.hosts
+        self._allocated -= allocation.size
+        self._turnarounds.append(now - job.arrival)
+        if job.hosts > LARGE:
+            self._large_turnarounds.append(now - job.arrival)
+        if self._steady is not None:
+            self._sample()
+
+    def settled(self, now: float, waiting: int) -> None:
+        self._pass_time(now)
+        self._queued = waiting
+        self._longest_queue = max(self._longest_queue, waiting)
+        if waiting and self._steady is None:
+            self._steady = _Areas()
+        if waiting and self._starts >= len(self._fragments) * self._starts_per_fragment:
+            self._note_fragments()
+        self._note_series(now)
+
+    def _pass_time(self, now: float) -> None:
+        if self._begun is None:
+            self._begun = self._now = now
+        span = now - self._now
+        if span:
+            self._whole.add(span, self._requested, self._allocated, self._queued)
+            if self._steady is not None:
+                self._steady.add(span, self._requested, self._allocated, self._queued)
+            self._now = now
+
+    def _sample(self) -> None:
+        percent = 100 * self._requested / self._hosts
+        band = 0 if percent <= 60 else 1 + bisect_right(_EDGES, percent)
+        self._bands_since_start[band] += 1
+
+    def _note_fragments(self) -> None:
+        if self._largest_fit is not None:
+            self._fragments.append((self._hosts - self._allocated, self._largest_fit()))
+
+    def _note_series(self, now: float) -> None:
+        if self._moments % self._stride == 0:
+            utilization = round(100 * self._requested / self._hosts, 2)
+            self._series.append((now, utilization, self._queued))
+            if len(self._series) > 2 * SERIES_POINTS:
+                del self._series[1::2]
+                self._stride *= 2
+        self._moments += 1
+
+    # -- what was seen --------------------------------------------------------
+
+    def summary(self) -> dict[str, Any]:
+        """The metrics by their names in JSON: percent of hosts, seconds, shares of 1."""
+        steady = self._until_last_start if self._until_last_start.span else self._whole
+        seen = max(1, sum(self._bands))
+        return {
+            "utilization": self._percent(steady.requested, steady.span),
+            "utilization_allocated": self._percent(steady.allocated, steady.span),
+            "makespan": _rounded(self._now - (self._begun or 0)),
+            "turnaround_mean": _mean(self._turnarounds),
+            "turnaround_mean_large": _mean(self._large_turnarounds),
+            "wait_mean": _rounded(self._waits / self._starts) if self._starts else None,
+            "instantaneous": {
+                name: round(count / seen, 6)
+                for name, count in zip(reversed(BANDS), reversed(self._bands), strict=True)
+            },
+            "queue": {
+                "mean": _rounded(steady.queued / steady.span if steady.span else 0),
+                "max": self._longest_queue,
+            },
+            "fragmentation": self._fragmentation(),
+            "series": {
+                "columns": ["time", "utilization", "waiting"],
+                "points": [[_rounded(t), u, w] for t, u, w in self._series],
+            },
+        }
+
+    def _percent(self, area: float, span: float) -> float | None:
+        return round(100 * area / (span * self._hosts), 4) if span else None
+
+    def _fragmentation(self) -> dict[str, Any]:
+        """In percent of the hosts: free, and free but out of reach of any one request."""
+        count = len(self._fragments)
+        free = sum(free for free, _ in self._fragments)
+        unusable = sum(free - fit for free, fit in self._fragments)
+        return {
+            "samples": count,
+            "free": self._percent(free, count),
+            "unusable": self._percent(unusable, count),
+        }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return _rounded(sum(values) / len(values)) if values else None
+
+
+def _rounded(value: float) -> float:
+    return round(value, 3)

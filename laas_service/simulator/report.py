@@ -1,0 +1,244 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Results as people read them: lines of text, reStructuredText tables, one HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from laas_service.simulator import papers, plots
+from laas_service.simulator.papers import Cell, Section, Table
+
+Result = Mapping[str, Any]
+
+
+def text(result: Result) -> str:
+    """The figures of one run, a line each."""
+    call = result["call_us"]
+    queue, scenario = result["queue"], result["scenario"]
+    lines = [
+        ("policy", result["policy"]),
+        ("hosts", result["hosts"]),
+        ("jobs", f"{result['jobs']} ({result['left_out']} records left out)"),
+        ("queue", f"{scenario['queue']}, window {scenario['window']}, {scenario['shadow']}"),
+        ("utilization", f"{_number(result['utilization'], 2)} % of hosts, as asked for"),
+        ("  as allocated", f"{_number(result['utilization_allocated'], 2)} %"),
+        ("makespan", f"{_number(result['makespan'], 0)} s"),
+        ("turnaround", f"{_number(result['turnaround_mean'], 0)} s"),
+        ("  over 100 hosts", f"{_number(result['turnaround_mean_large'], 0)} s"),
+        ("wait", f"{_number(result['wait_mean'], 0)} s"),
+        ("waiting", f"{_number(queue['mean'], 1)} jobs on average, {queue['max']} at most"),
+        ("free, unusable", f"{_number(result['fragmentation']['unusable'], 2)} % of hosts"),
+        ("calls", f"{result['calls']}, {result['budget_hits']} out of search budget"),
+        ("  time of one", f"{call['mean']} us, p99 {call['p99']} us, max {call['max']} us"),
+        ("took", f"{result['wall_s']} s, {result['cpu_s']} s of processor time"),
+    ]
+    if result["unplaceable"]:
+        lines.insert(3, ("unplaceable", f"{result['unplaceable']} jobs fit not even when empty"))
+    return "".join(f"{name:<18}{value}\n" for name, value in lines)
+
+
+# -- tables -------------------------------------------------------------------
+
+
+class Line(NamedTuple):
+    """One comparison. ``difference`` is to the nearer end of the published range."""
+
+    row: str
+    policy: str
+    published: tuple[float, float] | None
+    ours: float
+    difference: float | None
+
+
+def lines_of(section: Section, table: Table, results: Sequence[Result]) -> list[Line]:
+    """The lines of a table for which there are results; seeds are averaged."""
+    found = []
+    for row, cell in table.rows.items():
+        for policy in section.policies:
+            ours = _measured(section, cell, policy, results)
+            if ours is None or (cell.base and policy == "baseline"):
+                continue
+            published = table.published.get((row, policy))
+            found.append(Line(row, policy, published, ours, _difference(ours, published)))
+    return found
+
+
+def _measured(section: Section, cell: Cell, policy: str, results: Sequence[Result]) -> float | None:
+    ours = _mean(section, cell.workload, policy, cell, results)
+    if ours is None or cell.base is None:
+        return ours
+    base = _mean(section, cell.base, "baseline", cell, results)
+    return ours / base if base else None
+
+
+def _mean(
+    section: Section, workload: str, policy: str, cell: Cell, results: Sequence[Result]
+) -> float | None:
+    label = f"{section.name}: {workload}"
+    values = [
+        value
+        for result in results
+        if result["scenario"]["label"] == label and result["policy"] == policy
+        if (value := cell.measure(result)) is not None
+    ]
+    return sum(values) / len(values) if values else None
+
+
+def _difference(ours: float, published: tuple[float, float] | None) -> float | None:
+    if published is None:
+        return None
+    low, high = published
+    return ours - min(max(ours, low), high)
+
+
+def _tables(results: Sequence[Result]) -> Iterator[tuple[Section, Table, list[Line]]]:
+    for section in papers.suite("papers", Path()):
+        for table in section.tables:
+            lines = lines_of(section, table, results)
+            if lines:
+                yield section, table, lines
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _range(published: tuple[float, float] | None, digits: int) -> str:
+    if published is None:
+        return ""
+    low, high = (_number(x, digits) for x in published)
+    return low if low == high else f"{low} to {high}"
+
+
+def _cells(line: Line, digits: int) -> tuple[str, str, str, str, str]:
+    difference = "" if line.difference is None else f"{line.difference:+.{digits}f}"
+    return (
+        line.row,
+        line.policy,
+        _range(line.published, digits),
+        _number(line.ours, digits),
+        difference,
+    )
+
+
+HEADING = ("workload", "policy", "paper", "ours", "difference")
+
+
+def rst(results: Sequence[Result]) -> str:
+    """The tables of the papers as reStructuredText."""
+    parts = [".. Made by laas-simulate report --format rst; do not edit.\n"]
+    for _, table, lines in _tables(results):
+        parts.append(f"\n.. list-table:: {table.title}, {table.unit}\n   :header-rows: 1\n\n")
+        for cells in (HEADING, *(_cells(line, table.digits) for line in lines)):
+            parts += [
+                f"   {'* -' if i == 0 else '  -'} {x}".rstrip() + "\n" for i, x in enumerate(cells)
+            ]
+    return "".join(parts)
+
+
+# -- one page of HTML ---------------------------------------------------------
+
+_STYLE = """
+body { font: 15px/1.5 sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em }
+table { border-collapse: collapse; margin: 1em 0 }
+td, th { padding: .2em .8em; border-bottom: 1px solid #ddd; text-align: right }
+td:first-child, th:first-child, td:nth-child(2), th:nth-child(2) { text-align: left }
+svg { width: 100%; height: auto }
+summary { cursor: pointer }
+"""
+
+
+def html(results: Sequence[Result]) -> str:
+    """One page that needs nothing else: comparisons, every run, utilization over time."""
+    parts = [
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
+        f"<title>laas-simulate</title><style>{_STYLE}</style></head><body>",
+        "<h1>Simulations</h1>",
+    ]
+    for _, table, lines in _tables(results):
+        groups: dict[str, dict[str, float]] = {}
+        for line in lines:
+            groups.setdefault(line.row, {})[line.policy] = line.ours
+        parts += [
+            f"<h2>{escape(table.title)}</h2>",
+            plots.bars(groups, table.unit),
+            _html_table(HEADING, [_cells(line, table.digits) for line in lines]),
+        ]
+    parts += ["<h2>Every run</h2>", _overview(results)]
+    parts += [_details(result) for result in results]
+    return "\n".join([*parts, "</body></html>\n"])
+
+
+def _overview(results: Sequence[Result]) -> str:
+    heading = (
+        "workload",
+        "policy",
+        "hosts",
+        "jobs",
+        "seed",
+        "utilization %",
+        "makespan s",
+        "turnaround s",
+        "wait s",
+        "call us",
+        "p99 us",
+    )
+    rows = [
+        (
+            _workload(result),
+            result["policy"],
+            str(result["hosts"]),
+            str(result["jobs"]),
+            str(result["seed"]),
+            _number(result["utilization"], 2),
+            _number(result["makespan"], 0),
+            _number(result["turnaround_mean"], 0),
+            _number(result["wait_mean"], 0),
+            _number(result["call_us"]["mean"], 1),
+            _number(result["call_us"]["p99"], 1),
+        )
+        for result in results
+    ]
+    return _html_table(heading, rows)
+
+
+def _details(result: Result) -> str:
+    points = result["series"]["points"]
+    scenario = ", ".join(
+        f"{name} {value}" for name, value in result["scenario"].items() if value not in (None, "")
+    )
+    bands = {band: {result["policy"]: 100 * x} for band, x in result["instantaneous"].items()}
+    return "".join(
+        [
+            f"<details><summary>{escape(_workload(result))}, {escape(result['policy'])}</summary>",
+            f"<p>{escape(scenario)}</p>",
+            plots.lines({"utilization": [(t, u) for t, u, _ in points]}, "percent", "seconds"),
+            plots.lines({"waiting": [(t, w) for t, _, w in points]}, "jobs that wait", "seconds"),
+            plots.bars(bands, "percent of samples in a band of instantaneous utilization"),
+            "</details>",
+        ]
+    )
+
+
+def _workload(result: Result) -> str:
+    scenario = result["scenario"]
+    name: str = scenario["label"] or scenario.get("trace") or scenario["synthetic"]
+    return name
+
+
+def _html_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    parts = ["<table><tr>", *(f"<th>{escape(x)}</th>" for x in heading), "</tr>"]
+    for row in rows:
+        parts += ["<tr>", *(f"<td>{escape(x)}</td>" for x in row), "</tr>"]
+    return "".join([*parts, "</table>"])

@@ -1,0 +1,243 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""One run from its description to its figures; the unit of a sweep."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from laas_service.domain.allocation import Allocation, Request
+from laas_service.domain.allocator import largest_fit
+from laas_service.domain.errors import InvalidInput
+from laas_service.domain.fabric import Fabric
+from laas_service.domain.policies import POLICIES
+from laas_service.domain.policies.base import Policy
+from laas_service.domain.policies.jigsaw import Jigsaw
+from laas_service.domain.queue import Rules, make_queue
+from laas_service.domain.topology import Topology, Xgft
+from laas_service.simulator import workload
+from laas_service.simulator.engine import Simulation
+from laas_service.simulator.metrics import Metrics, TimedPolicy
+from laas_service.simulator.workload import Exponential, Job, Malformed, Workload
+
+NAMED_MALFORMED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A trace file and how to read it; see ``workload.read_trace``."""
+
+    path: str
+    form: str = "swf"
+    procs_per_node: int = 1
+    clean: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Everything a run depends on; equal scenarios give equal figures, apart from times.
+
+    ``runtime`` replaces all run times by ones drawn uniformly from low..high
+    seconds; synthetic jobs need it. ``scale_arrivals`` 0 makes all jobs arrive at
+    once. ``label`` is for the reader of a report. ``two_pods`` lets jigsaw place what
+    spans two pods with the remainder leaf in the larger one, too.
+    """
+
+    policy: str
+    tree: Xgft
+    source: Trace | Exponential
+    max_hosts: int | None = None
+    runtime: tuple[int, int] | None = None
+    scale_arrivals: float = 1
+    rules: Rules = field(default_factory=Rules)
+    speedup: str = "none"
+    seed: int = 1
+    label: str = ""
+    two_pods: bool = False
+
+    def policy_object(self) -> Policy:
+        """
+        Raises:
+            InvalidInput: there is no such policy, or it does not know ``two_pods``.
+        """
+        if self.policy not in POLICIES:
+            raise InvalidInput("policy", self.policy, f"use one of {', '.join(sorted(POLICIES))}")
+        if self.two_pods:
+            if self.policy != Jigsaw.name:
+                raise InvalidInput("policy", self.policy, "two pods is an option of jigsaw")
+            return Jigsaw(two_pods=True)
+        return POLICIES[self.policy]()
+
+    def load(self) -> Workload:
+        """The jobs as this scenario wants them, sorted by arrival.
+
+        Raises:
+            InvalidInput, InvalidFile: the trace is none, or no run time is known.
+        """
+        hosts = Topology(self.tree).hosts
+        limit = min(hosts, self.max_hosts or hosts)
+        if isinstance(self.source, Exponential):
+            loaded = self.source.draw(limit, self._rng("sizes"))
+        else:
+            source = self.source
+            loaded = workload.read_trace(
+                source.path, source.form, procs_per_node=source.procs_per_node, clean=source.clean
+            )
+        jobs = [job for job in loaded.jobs if job.hosts <= limit]
+        loaded.left_out += len(loaded.jobs) - len(jobs)
+        if self.runtime is not None:
+            jobs = workload.with_random_run(jobs, *self.runtime, self._rng("run"))
+        if any(job.run is None for job in jobs):
+            raise InvalidInput("runtime", None, "the jobs have no run time; give LOW:HIGH seconds")
+        jobs = workload.with_arrivals(jobs, self.scale_arrivals)
+        if self.policy != "baseline":
+            jobs = workload.with_speedup(jobs, self.speedup, self._rng("speedup"))
+        loaded.jobs = jobs
+        return loaded
+
+    def _rng(self, purpose: str) -> Random:
+        """A stream of its own for each purpose, so that no option changes another's draws."""
+        return Random(f"{purpose}/{self.seed}")  # noqa: S311 - a simulation, not a secret
+
+
+Progress = Callable[[int, int], None]
+Watcher = Callable[[int, Fabric], None]
+
+
+def run(
+    scenario: Scenario,
+    *,
+    progress: Progress | None = None,
+    watch: Watcher | None = None,
+) -> dict[str, Any]:
+    """Simulate and return the figures of the contract.
+
+    ``progress`` is told (jobs finished, jobs) now and then, ``watch`` after every
+    start (how many jobs have started, the fabric).
+
+    Raises:
+        InvalidInput, InvalidFile: see ``Scenario.load``.
+    """
+    begun, cpu = time.perf_counter(), time.process_time()
+    policy = scenario.policy_object()
+    loaded = scenario.load()
+    fabric = Fabric(Topology(scenario.tree))
+    jobs, unplaceable = _placeable(policy, fabric, loaded.jobs)
+    timed = TimedPolicy.around(policy, time.thread_time_ns)
+    metrics = Metrics(
+        fabric.topology.hosts,
+        len(jobs),
+        lambda: largest_fit(policy, fabric, fabric.free_host_count + 1),
+    )
+    observer = _Fanout(metrics, fabric, len(jobs), progress, watch)
+    Simulation(make_queue(fabric, timed, scenario.rules), jobs, observer).run()
+    return {
+        "policy": scenario.policy,
+        "hosts": fabric.topology.hosts,
+        "jobs": len(jobs),
+        "seed": scenario.seed,
+        **metrics.summary(),
+        "calls": len(timed.elapsed_ns),
+        "call_us": timed.call_us(),
+        "budget_hits": timed.budget_hits,
+        "left_out": loaded.left_out,
+        "unplaceable": unplaceable,
+        "malformed": _malformed(loaded.malformed),
+        "scenario": describe(scenario),
+        "wall_s": round(time.perf_counter() - begun, 3),
+        "cpu_s": round(time.process_time() - cpu, 3),
+    }
+
+
+TIMES = ("call_us", "wall_s", "cpu_s")
+"""The keys of a result that differ from run to run."""
+
+
+def describe(scenario: Scenario) -> dict[str, Any]:
+    """A scenario as JSON, enough to run it again."""
+    source: dict[str, Any]
+    if isinstance(scenario.source, Exponential):
+        source = {"synthetic": f"exp:{scenario.source.mean:g}:{scenario.source.jobs}"}
+    else:
+        source = {
+            "trace": scenario.source.path.rpartition("/")[2],
+            "procs_per_node": scenario.source.procs_per_node,
+            "clean": scenario.source.clean,
+        }
+    tree, rules = scenario.tree, scenario.rules
+    return {
+        "label": scenario.label,
+        "xgft": f"3;{','.join(map(str, tree.m))};{','.join(map(str, tree.w))}",
+        **source,
+        "max_hosts": scenario.max_hosts,
+        "runtime": list(scenario.runtime) if scenario.runtime else None,
+        "scale_arrivals": scenario.scale_arrivals,
+        "queue": rules.discipline.value,
+        "window": rules.window,
+        "shadow": rules.shadow.value,
+        "order": rules.order.value,
+        "packing": "ends" if rules.packing else "none",
+        "two_pods": scenario.two_pods,
+        "speedup": scenario.speedup,
+    }
+
+
+def _placeable(policy: Policy, empty: Fabric, jobs: Sequence[Job]) -> tuple[list[Job], int]:
+    """The jobs that fit the empty fabric, and how many do not; those would wait for ever."""
+    fits = {
+        hosts: isinstance(policy.propose(empty, Request("", hosts)), Allocation)
+        for hosts in {job.hosts for job in jobs}
+    }
+    kept = [job for job in jobs if fits[job.hosts]]
+    return kept, len(jobs) - len(kept)
+
+
+def _malformed(lines: Sequence[Malformed]) -> dict[str, Any]:
+    named = [{"line": line, "why": why} for line, why in lines[:NAMED_MALFORMED]]
+    return {"count": len(lines), "first": named}
+
+
+class _Fanout:
+    """Passes on what happens: to the metrics, a progress bar and a watcher."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        fabric: Fabric,
+        jobs: int,
+        progress: Progress | None,
+        watch: Watcher | None,
+    ) -> None:
+        self._metrics = metrics
+        self._fabric = fabric
+        self._jobs = jobs
+        self._progress = progress
+        self._watch = watch
+        self._started = 0
+        self._finished = 0
+
+    def started(self, now: float, job: Job, allocation: Allocation) -> None:
+        self._metrics.started(now, job, allocation)
+        self._started += 1
+        if self._watch is not None:
+            self._watch(self._started, self._fabric)
+
+    def finished(self, now: float, job: Job, allocation: Allocation) -> None:
+        self._metrics.finished(now, job, allocation)
+        self._finished += 1
+
+    def settled(self, now: float, waiting: int) -> None:
+        self._metrics.settled(now, waiting)
+        if self._progress is not None:
+            self._progress(self._finished, self._jobs)

@@ -1,0 +1,140 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Runs as a whole: the same every time, and legal at every moment."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from random import Random
+from typing import ClassVar
+
+import pytest
+
+from laas_service.domain.allocation import NoFit, Refusal
+from laas_service.domain.errors import InvalidInput
+from laas_service.domain.policies import POLICIES
+from laas_service.domain.policies.baseline import Baseline
+from laas_service.domain.queue import Order, Rules, Shadow
+from laas_service.domain.topology import Xgft
+from laas_service.domain.verification import violations
+from laas_service.simulator import report
+from laas_service.simulator.papers import SUITES, full_tree, suite
+from laas_service.simulator.scenario import TIMES, Scenario, Trace, run
+from laas_service.simulator.workload import Exponential
+
+BASE = Scenario("jigsaw", full_tree(8), Exponential(10, 300), runtime=(20, 3000))
+
+
+def without_times(result):
+    return json.dumps({key: value for key, value in result.items() if key not in TIMES})
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_the_same_seed_gives_the_same_bytes(policy):
+    scenario = replace(BASE, policy=policy, speedup="random", rules=Rules(order=Order.BIG_FIRST))
+    first = without_times(run(scenario))
+    assert without_times(run(scenario)) == first
+    assert without_times(run(replace(scenario, seed=2))) != first
+
+
+@pytest.mark.parametrize("shadow", Shadow)
+@pytest.mark.parametrize("order", Order)
+def test_every_job_runs_whatever_the_rules(shadow, order):
+    result = run(replace(BASE, rules=Rules(shadow=shadow, order=order)))
+    assert result["jobs"] == 300
+    assert result["turnaround_mean"] is not None
+    assert sum(result["instantaneous"].values()) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("packing", [False, True])
+@pytest.mark.parametrize("policy", ["laas", "jigsaw"])
+def test_every_state_on_the_way_is_legal(policy, packing):
+    def watch(started, fabric):
+        if started % 50 == 0:
+            assert not violations(fabric.topology, fabric.allocations.values(), Random(1))
+
+    run(replace(BASE, policy=policy, rules=Rules(packing=packing)), watch=watch)
+
+
+def test_two_pods_is_an_option_of_jigsaw_alone():
+    def watch(started, fabric):
+        if started % 50 == 0:
+            assert not violations(fabric.topology, fabric.allocations.values(), Random(1))
+
+    scenario = replace(BASE, policy="jigsaw", two_pods=True)
+    more, less = run(scenario, watch=watch), run(replace(scenario, two_pods=False))
+    assert without_times(more) != without_times(less)
+    assert more["scenario"]["two_pods"]
+    with pytest.raises(InvalidInput, match="option of jigsaw"):
+        run(replace(scenario, policy="laas"))
+
+
+class Picky(Baseline):
+    """Never places more than five hosts."""
+
+    name: ClassVar[str] = "picky"
+
+    def propose(self, fabric, request):
+        if request.hosts > 5:
+            return NoFit(Refusal.NO_LEGAL_SHAPE, "too large for this taste")
+        return super().propose(fabric, request)
+
+
+def test_jobs_that_would_wait_for_ever_are_set_aside_and_counted(tmp_path, monkeypatch):
+    monkeypatch.setitem(POLICIES, "picky", Picky)
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("1,5,0,10\n2,200,0,10\n3,6,0,10\n4,5,0,10\n")
+    result = run(Scenario("picky", Xgft((8, 1, 1), (1, 0, 0)), Trace(str(trace), "csv")))
+    assert (result["jobs"], result["left_out"], result["unplaceable"]) == (2, 1, 1)
+    assert result["makespan"] == 20
+
+
+def test_isolated_jobs_run_faster_and_others_do_not(tmp_path):
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("1,8,0,1000\n")
+    for policy, makespan in (("baseline", 1000), ("jigsaw", 800)):
+        scenario = Scenario(policy, full_tree(8), Trace(str(trace), "csv"), speedup="20")
+        assert run(scenario)["makespan"] == pytest.approx(makespan)
+
+
+def test_jobs_without_run_times_are_refused(tmp_path):
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("1,8,0\n")
+    scenario = Scenario("jigsaw", full_tree(8), Trace(str(trace), "csv"))
+    with pytest.raises(InvalidInput, match="runtime"):
+        run(scenario)
+    assert run(replace(scenario, runtime=(5, 5)))["makespan"] == 5
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_the_suites_are_runnable_scenarios(name, tmp_path):
+    scenarios = [x for section in suite(name, tmp_path) for x in section.scenarios()]
+    assert scenarios
+    assert len({(x.label, x.policy) for x in scenarios}) == len(scenarios)
+    assert all(x.policy in POLICIES for x in scenarios)
+
+
+def test_reports_compare_with_what_the_papers_print():
+    result = run(BASE)
+    shown = [
+        {**result, "policy": policy, "scenario": {**result["scenario"], "label": label}}
+        for policy in ("baseline", "jigsaw")
+        for label in ("Figure 6: Thunder", "Figure 8: Thunder, none", "Figure 8: Thunder, 5")
+        if (policy, label) != ("baseline", "Figure 8: Thunder, 5")
+    ]
+    shown[-1] = {**shown[-1], "makespan": 0.9 * result["makespan"]}
+    table = report.rst(shown)
+    assert "95 to 96" in table.replace(".0", "")
+    assert "   * - Thunder, 5\n     - jigsaw\n     -\n     - 0.90\n" in table
+    page = report.html(shown)
+    assert page.count("<svg") == page.count("</svg>") > 3
+    assert "http" not in page.replace("http-equiv", "")
+    assert report.text(result).startswith("policy")

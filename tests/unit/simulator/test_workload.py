@@ -1,0 +1,162 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Readers of traces: what they take, what they name, and that nothing breaks them."""
+
+from __future__ import annotations
+
+import gzip
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from laas_service.domain.errors import InvalidFile, InvalidInput
+from laas_service.simulator.workload import (
+    SPEEDUPS,
+    Exponential,
+    Job,
+    read_csv,
+    read_swf,
+    read_trace,
+    with_arrivals,
+    with_random_run,
+    with_speedup,
+)
+
+
+def record(job=1, submit=0, run=100, allocated=8, requested=8, status=1):
+    rest = f"-1 -1 {requested} -1 -1 {status} 1 1 1 1 1 -1 -1"
+    return f"{job} {submit} -1 {run} {allocated} {rest}\n"
+
+
+def test_swf_gives_whole_hosts_rounded_up():
+    jobs = read_swf([record(allocated=9)], procs_per_node=4).jobs
+    assert jobs == [Job("1", 0, 3, 100)]
+
+
+@pytest.mark.parametrize("unknown", [-1, 0])
+def test_swf_takes_the_request_where_the_allocation_is_unknown(unknown):
+    assert read_swf([record(allocated=unknown, requested=6)]).jobs[0].hosts == 6
+
+
+def test_swf_leaves_out_what_is_no_usable_job_and_counts_it():
+    workload = read_swf(
+        ["; a comment\n", "\n", record(run=0), record(allocated=-1, requested=-1), record(run=-1)]
+    )
+    assert (workload.jobs, workload.malformed, workload.left_out) == ([], [], 3)
+
+
+def test_clean_leaves_out_the_cancelled():
+    lines = [record(1, status=5), record(2, status=0), record(3, status=1)]
+    assert [job.id for job in read_swf(lines).jobs] == ["1", "2", "3"]
+    assert [job.id for job in read_swf(lines, clean=True).jobs] == ["2", "3"]
+
+
+def test_swf_names_malformed_lines_and_goes_on():
+    workload = read_swf(["; header\n", "1 2 3\n", record(2), record(3).replace("100", "ten")])
+    assert [job.id for job in workload.jobs] == ["2"]
+    assert [line for line, _ in workload.malformed] == [2, 4]
+    assert workload.malformed[0].why == "3 fields, 18 expected"
+    assert "ten" in workload.malformed[1].why
+
+
+def test_a_job_number_used_twice_stays_two_jobs():
+    assert [job.id for job in read_swf([record(7), record(7)]).jobs] == ["7", "7.2"]
+
+
+def test_csv_is_id_hosts_arrival_run_time():
+    workload = read_csv(["id,hosts,arrival,length\n", "7,4,10,300\n", "8 5 20 400\n", "x,y\n"])
+    assert workload.jobs == [Job("7", 10, 4, 300), Job("8", 20, 5, 400)]
+    assert [line for line, _ in workload.malformed] == [4]
+
+
+def test_csv_may_leave_run_times_to_chance():
+    jobs = read_csv(["7,4,10\n"]).jobs
+    assert jobs[0].run is None
+    assert with_random_run(jobs, 20, 30, Random(1))[0].run in range(20, 31)
+
+
+TEXT = st.text(alphabet="0123456789-+.,;: \tnaif1e\n\x00é", max_size=80)
+
+
+@given(st.lists(st.one_of(TEXT, st.text(max_size=40), st.builds(record, st.integers()))))
+def test_no_text_breaks_a_reader(lines):
+    for workload in (read_swf(lines), read_csv(lines)):
+        assert all(job.hosts > 0 for job in workload.jobs)
+        assert len({job.id for job in workload.jobs}) == len(workload.jobs)
+        known = len(workload.jobs) + len(workload.malformed) + workload.left_out
+        assert known <= len(lines)
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_break_reading_a_file(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("trace") / "bad.swf"
+    for content in (data, b"\x1f\x8b" + data, gzip.compress(record().encode())[:20] + data):
+        path.write_bytes(content)
+        with pytest.raises((InvalidInput, InvalidFile)):
+            read_trace(str(path))
+
+
+def test_files_may_be_packed(tmp_path):
+    plain, packed = tmp_path / "t.swf", tmp_path / "t.swf.gz"
+    plain.write_text(record())
+    packed.write_bytes(gzip.compress(record().encode()))
+    assert read_trace(str(plain)).jobs == read_trace(str(packed)).jobs
+
+
+def test_a_missing_file_is_named():
+    with pytest.raises(InvalidInput, match=r"nowhere\.swf"):
+        read_trace("nowhere.swf")
+
+
+def test_exponential_sizes_have_about_the_mean_and_stay_within_the_limit():
+    sizes = [job.hosts for job in Exponential(16, 4000).draw(1024, Random(3)).jobs]
+    assert len(sizes) == 4000
+    assert 15.5 < sum(sizes) / len(sizes) < 17.5
+    cut = [job.hosts for job in Exponential(16, 4000).draw(20, Random(3)).jobs]
+    assert len(cut) == 4000
+    assert (min(cut), max(cut)) == (1, 20)
+
+
+@pytest.mark.parametrize(
+    "text", ["exp", "exp:16", "exp:x:5", "exp:0:5", "exp:nan:5", "exp:1:0", ""]
+)
+def test_other_synthetic_workloads_are_refused_with_an_example(text):
+    with pytest.raises(InvalidInput, match="exp:16:10000"):
+        Exponential.parse(text)
+
+
+def test_arrivals_count_from_the_first_and_scale():
+    jobs = [Job("b", 110, 1, 1), Job("a", 100, 1, 1)]
+    assert [(job.id, job.arrival) for job in with_arrivals(jobs, 0.5)] == [("a", 0), ("b", 5)]
+    assert {job.arrival for job in with_arrivals(jobs, 0)} == {0}
+
+
+def test_speedups_are_those_of_the_paper():
+    jobs = [Job(str(n), 0, n, 1000) for n in (1, 4, 5, 64, 65, 128) for _ in range(50)]
+
+    def saved(scenario):
+        faster = with_speedup(jobs, scenario, Random(1))
+        gains: dict[int, set[float]] = {}
+        for before, after in zip(jobs, faster, strict=True):
+            assert before.run is not None
+            assert after.run is not None
+            gains.setdefault(before.hosts, set()).add(round(1 - after.run / before.run, 6))
+        return gains
+
+    assert saved("none") == {n: {0} for n in (1, 4, 5, 64, 65, 128)}
+    assert saved("10") == {1: {0}, 4: {0}, 5: {0.1}, 64: {0.1}, 65: {0.1}, 128: {0.1}}
+    assert saved("random")[64] == {0}
+    assert saved("random")[65] == {0, 0.05, 0.15, 0.3}
+    assert saved("v2")[4] == {0}
+    assert saved("v2")[128] == {0, 0.1, 0.2, 0.3}
+    assert max(saved("v2")[64]) < max(saved("v2")[65])
+    assert set(SPEEDUPS) == {"none", "5", "10", "20", "v2", "random"}
