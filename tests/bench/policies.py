@@ -1,0 +1,154 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What a request costs: ``python -m tests.bench.policies [--requests N] [--hosts H]``.
+
+Full trees of K-port switches are filled from empty through saturation with
+tenants of exponential size, mean K; when a request is refused one random tenant
+leaves. A request is the policy's search and, if it places, the ledger's claim.
+Times are microseconds of processor time; they are reported, never asserted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from random import Random
+
+from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, NoFit, Request
+from laas_service.domain.allocator import admit
+from laas_service.domain.fabric import NEVER, Fabric
+from laas_service.domain.policies import POLICIES
+from laas_service.domain.policies.base import Policy
+from laas_service.domain.topology import Topology, Xgft
+
+RADIX = {1024: 16, 5488: 28, 11664: 36, 27648: 48, 65536: 64}
+POLICY_NAMES = ("laas", "jigsaw")
+
+
+def full_tree(radix: int) -> Topology:
+    """The full tree of switches with ``radix`` ports: radix ** 3 / 4 hosts."""
+    half = radix // 2
+    return Topology(Xgft((half, half, radix), (1, half, half)))
+
+
+def timed(
+    ask: Callable[[Policy, Fabric, Request], Allocation | NoFit],
+    policy: Policy,
+    fabric: Fabric,
+    request: Request,
+) -> tuple[Allocation | NoFit, float]:
+    start = time.thread_time_ns()
+    answer = ask(policy, fabric, request)
+    return answer, (time.thread_time_ns() - start) / 1000
+
+
+def churn(policy_name: str, radix: int, requests: int, seed: int = 1) -> dict[str, list[float]]:
+    """Times of placing and of refusing, and the share of hosts in use after each request."""
+    rng = Random(seed)
+    fabric = Fabric(full_tree(radix))
+    policy = POLICIES[policy_name]()
+    hosts = fabric.topology.hosts
+    times: dict[str, list[float]] = {"place": [], "refuse": [], "used": []}
+    live: list[str] = []
+    for number in range(requests):
+        size = min(hosts, 1 + int(rng.expovariate(1 / radix)))
+        request = Request(f"t{number}", size)
+        answer, elapsed = timed(admit, policy, fabric, request)
+        if isinstance(answer, Allocation):
+            times["place"].append(elapsed)
+            live.append(answer.id)
+        else:
+            times["refuse"].append(elapsed)
+            victim = rng.randrange(len(live))
+            live[victim], live[-1] = live[-1], live[victim]
+            fabric.release(live.pop())
+        times["used"].append(1 - fabric.free_host_count / hosts)
+    return times
+
+
+def crown(radix: int, pairs: bool) -> Fabric:
+    """Every leaf misses an uplink of its own (or each two leaves do), and all have a free host.
+
+    The published recursion tries every combination of leaves here.
+    """
+    fabric = Fabric(full_tree(radix))
+    half = radix // 2
+    groups = []
+    for group in range(fabric.topology.groups):
+        leaf = group % half
+        groups.append(GroupShare(group, 1, 1 << (leaf // 2 if pairs else leaf)))
+    fabric.claim(Allocation("crown", len(groups), "jigsaw", tuple(groups)))
+    return fabric
+
+
+def checkerboard(radix: int) -> Fabric:
+    """The spine uplinks of even and odd pods are free in opposite halves, a little displaced."""
+    fabric = Fabric(full_tree(radix))
+    half = radix // 2
+    columns = []
+    for pod in range(radix):
+        for column in range(half):
+            taken = sum(1 << spine for spine in range(half) if (spine + pod + (column == pod)) % 2)
+            columns.append(ColumnShare(pod, column, taken))
+    groups = [
+        GroupShare(pod * half + leaf, 1, 1) for pod in range(radix) for leaf in range(half // 4)
+    ]
+    fabric.claim(Allocation("board", len(groups), "jigsaw", tuple(groups), tuple(columns)))
+    return fabric
+
+
+def adversarial(policy_name: str, radix: int) -> list[float]:
+    """Times of about 400 sizes on each of three hard states, nothing remembered in between."""
+    policy = POLICIES[policy_name]()
+    times = []
+    for fabric in (crown(radix, False), crown(radix, True), checkerboard(radix)):
+        hosts = fabric.topology.hosts
+        step = max(1, hosts // 400)
+        for size in range(1, hosts, step):
+            request = Request("t", size)
+            fabric.misfits.clear()
+            fabric.pod_misfits = [NEVER] * fabric.topology.pods
+            _, elapsed = timed(type(policy).propose, policy, fabric, request)
+            times.append(elapsed)
+    return times
+
+
+def line(times: Sequence[float]) -> str:
+    """Mean, median, 99th percentile and maximum."""
+    if not times:
+        return f"{'-':>8}" * 4
+    ordered = sorted(times)
+    at = [ordered[int(share * (len(ordered) - 1))] for share in (0.5, 0.99, 1)]
+    return "".join(f"{value:8.0f}" for value in (sum(ordered) / len(ordered), *at))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--requests", type=int, default=20000)
+    parser.add_argument("--hosts", type=int, choices=RADIX, action="append")
+    parser.add_argument("--policy", choices=POLICIES, action="append")
+    options = parser.parse_args()
+    heads = "".join(f"{head:>8}" for head in ("mean", "p50", "p99", "max"))
+    print(f"{'hosts':>6} {'policy':7} {'what':9}{'number':>8}{heads}   microseconds; used")
+    for hosts in options.hosts or RADIX:
+        for name in options.policy or POLICY_NAMES:
+            times = churn(name, RADIX[hosts], options.requests)
+            used = times.pop("used")
+            full = sum(used[len(used) // 2 :]) / (len(used) - len(used) // 2)
+            rows = {**times, "all": times["place"] + times["refuse"]}
+            rows["hard"] = adversarial(name, RADIX[hosts])
+            for what, row in rows.items():
+                tail = f"   {full:.3f}" if what == "all" else ""
+                print(f"{hosts:6} {name:7} {what:9}{len(row):8}{line(row)}{tail}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What the files cost: ``python -m tests.bench.rendering [--hosts H] [--tenants N]``.
+
+A full tree of K-port switches is filled to nine tenths with tenants of exponential
+size. The whole set of files is planned, written, synced and read back from nothing;
+then again with one more tenant, in the same process. Times are seconds of processor
+and of the clock; both and the memory are reported, never asserted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+from laas_service.adapters import generator
+from laas_service.domain.allocation import Allocation, Request
+from laas_service.domain.allocator import admit
+from laas_service.domain.fabric import Fabric
+from laas_service.domain.policies import POLICIES
+from laas_service.domain.topology import Topology
+from laas_service.messages import FabricState, TenantRoute
+from opensm_writer import files, plan, writer
+from tests.bench.policies import RADIX
+
+HOSTS = (1024, 11664)
+
+
+def tenants(topology: Topology, count: int, seed: int = 1) -> list[Allocation]:
+    """As many tenants as fit of ``count``, which would take nine tenths of the hosts."""
+    rng, fabric, policy = Random(seed), Fabric(topology), POLICIES["jigsaw"]()
+    mean = 0.9 * topology.hosts / count
+    for number in range(count):
+        size = 1 + int(rng.expovariate(1 / max(1.0, mean - 0.5)))
+        admit(policy, fabric, Request(f"t{number:04d}", size))
+    return list(fabric.allocations.values())
+
+
+@contextmanager
+def measured(hosts: int, live: int, what: str) -> Iterator[None]:
+    processor, clock = time.process_time(), time.perf_counter()
+    yield
+    processor, clock = time.process_time() - processor, time.perf_counter() - clock
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    load = os.getloadavg()[0]
+    print(
+        f"{hosts:6}{live:8} {what:12}{processor:10.1f}{clock:8.1f}{peak:8}{load:6.1f}", flush=True
+    )
+
+
+def render(hosts: int, count: int) -> None:
+    """All tenants but one from nothing, then one more, then a fault."""
+    half = RADIX[hosts] // 2
+    made = generator.generate(
+        generator.Description(xgft=f"3;{half},{half},{2 * half};1,{half},{half}", subnet_managers=1)
+    )
+    *first, newcomer = tenants(made.topology, count + 1)
+    routes = [TenantRoute(a, key) for key, a in enumerate([*first, newcomer], 1)]
+
+    def state(generation: int, live: int, failed: int = 0) -> FabricState:
+        broken = tuple(made.topology.tree.link_at(n) for n in range(failed))
+        return FabricState(
+            "bench", generation, made.topology, made.inventory, tuple(routes[:live]), broken
+        )
+
+    with TemporaryDirectory() as directory:
+        root, live = Path(directory), len(first)
+        settings = files.Settings(f"{root}/bench/current")
+        with measured(hosts, live, "from nothing"):
+            last = writer.publish(plan.plan(state(1, live)), settings, root, 0)
+        for what, each in (
+            ("one more", state(2, live + 1)),
+            ("a fault", state(3, live + 1, failed=1)),
+        ):
+            with measured(hosts, len(each.tenants), what):
+                last = writer.publish(plan.plan(each, last.plan), settings, root, 0, last)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hosts", type=int, choices=RADIX, action="append")
+    parser.add_argument("--tenants", type=int, default=400)
+    options = parser.parse_args()
+    print(" hosts tenants what         processor   clock  MiB max  load   seconds")
+    for hosts in options.hosts or HOSTS:
+        process = get_context("spawn").Process(target=render, args=(hosts, options.tenants))
+        process.start()  # of its own, so that its memory is its own
+        process.join()
+
+
+if __name__ == "__main__":
+    main()

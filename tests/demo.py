@@ -1,0 +1,360 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""The main road as one story: from a cable list to isolated tenants and back.
+
+    python -m tests.demo [--fabric DUMP] [--json FILE]
+
+Imports a fabric from what ``ibnetdiscover`` prints, starts the service on its
+embedded default, lets tenants in over REST until one is refused, has the real
+OpenSM program a simulated fabric from the files the service published, walks every
+pair of every tenant over what the switches hold, and gives everything back. Exits 0
+only if all of that was seen. Everything it makes stays in ``demo/`` for a look.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from laas_service.adapters.fabric_file import read_fabric
+from laas_service.adapters.netlist import netlist, node_id
+from laas_service.domain.inventory import Endpoint
+from tests.ibsim import AVAILABLE, Simulator
+
+HOME = Path("demo").absolute()
+EXAMPLE = Path(__file__).parent.parent / "etc" / "laas" / "fabric-example.json"
+"""Description of the two-rail fabric that is used when no dump is given."""
+
+FABRIC = "demo"
+SHARES = (0.04, 0.11, 0.29, 0.02, 0.07, 0.16, 0.03, 0.21, 0.09, 0.13, 0.05, 0.18)
+"""Sizes of the tenants, one after the other, as shares of all hosts; the sum is over 1."""
+
+console = Console(width=110, highlight=False, soft_wrap=True)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="demo", description=__doc__.split("\n")[0])
+    parser.add_argument("--fabric", type=Path, help="what ibnetdiscover printed")
+    parser.add_argument("--json", type=Path, help="also write what was seen to this file")
+    arguments = parser.parse_args(argv)
+    shutil.rmtree(HOME, ignore_errors=True)
+    HOME.mkdir()
+    seen: dict[str, Any] = {"simulated": AVAILABLE}
+    with ExitStack() as stack:
+        problems = story(stack, arguments.fabric, seen)
+    seen["problems"] = problems
+    if arguments.json:
+        arguments.json.write_text(json.dumps(seen, indent=1) + "\n")
+    for problem in problems:
+        console.print(f"[red]{problem}[/red]")
+    console.print("[bold]Everything held.[/bold]" if not problems else "[bold red]Failed.[/]")
+    return 1 if problems else 0
+
+
+def story(stack: ExitStack, dump: Path | None, seen: dict[str, Any]) -> list[str]:
+    """All of it; returns what did not hold."""
+    heading("A fabric, from its cable list")
+    manager = management_port(dump)
+    simulator = stack.enter_context(simulated(dump, manager)) if AVAILABLE else None
+    path = dump or cable_list(simulator)
+    subnet = SubnetManager(simulator) if simulator else None
+    configure(subnet)
+    run("laas-manage", "db", "upgrade")
+    host = ["--subnet-manager", manager.name.split()[0]]
+    run("laas-manage", "fabric", "import", str(path), "--id", FABRIC, *host)
+
+    heading("The service, and the subnet manager")
+    service = Service(stack)
+    eventually(lambda: (published() / "manifest.json").exists(), "the service publishes files")
+    if subnet:
+        subnet.start()
+    routing = eventually(service.routes_confirmed, "the published routes are confirmed")
+    console.print(f"routes of generation {routing['generation']} are confirmed")
+
+    heading("Tenants, until one is refused")
+    tenants, refusal = let_in(service)
+    seen |= {"fabric": service.get(f"/v1/fabrics/{FABRIC}"), "tenants": tenants}
+    seen["refusal"] = refusal
+    problems = [] if refusal else ["no tenant was refused"]
+    problems += [f"{t['name']} is {t['state']}" for t in tenants if t["state"] != "active"]
+
+    heading("What Nova and the subnet manager are told")
+    seen["files"] = show_files()
+
+    heading("Every promise, derived again")
+    switches: list[str] = []
+    if subnet:
+        switches = ["--lfts", str(subnet.tables()), "--subnet-manager", f"{manager.guid:#018x}"]
+    seen["verified"] = run("laas-manage", "fabric", "verify", FABRIC, *switches)
+
+    heading("Everything given back")
+    for tenant in tenants:
+        _, released = service.call("DELETE", f"/v1/allocations/{tenant['id']}?wait=60")
+        problems += [f"{tenant['name']} is {released['state']}"] * (released["state"] != "released")
+    eventually(service.routes_confirmed, "the last routes are withdrawn")
+    seen["after"] = usage = service.get(f"/v1/fabrics/{FABRIC}/utilization")
+    for what in ("hosts", "leaf_links", "spine_links"):
+        console.print(f"{what}: {usage[what]}")
+        problems += [f"{what} are still owned"] * bool(usage[what]["allocated"])
+    return problems
+
+
+def let_in(service: Service) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """Tenants one after the other until one is refused; what they hold, and the refusal."""
+    hosts = service.get(f"/v1/fabrics/{FABRIC}")["hosts"]["total"]
+    tenants: list[dict[str, Any]] = []
+    refusal = None
+    for number, share in enumerate(SHARES):
+        body = {"name": f"tenant-{number}", "hosts": max(1, round(share * hosts))}
+        status, answer = service.call("POST", "/v1/allocations?wait=60", body)
+        if status == 409:
+            refusal = answer
+            break
+        tenants.append(answer)
+    table = Table(
+        "TENANT", "ASKED", "HOSTS", "SHAPE", "LEAF LINKS", "SPINE LINKS", "STATE", box=None
+    )
+    for tenant in tenants:
+        names = [host["name"] for host in tenant["hosts"]]
+        table.add_row(
+            tenant["name"],
+            str(tenant["requested"]),
+            f"{len(names)}: {names[0]} .. {names[-1]}",
+            str(tenant["shape"]["text"]),
+            str(len(tenant["leaf_links"])),
+            str(len(tenant["spine_links"])),
+            tenant["state"],
+        )
+    console.print(table)
+    for tenant in tenants:
+        held = " ".join(host["name"] for host in tenant["hosts"])
+        links = " ".join(tenant["links"]) or "no links: inside one leaf"
+        console.print(f"\n[bold]{tenant['name']}[/bold] {shortened(held)}", soft_wrap=False)
+        console.print(f"  {shortened(links)}", soft_wrap=False)
+    if refusal:
+        asked = max(1, round(SHARES[len(tenants)] * hosts))
+        console.print(
+            f"\ntenant-{len(tenants)} asked for {asked} hosts and was refused: "
+            f"{refusal['detail']} ({refusal['code']}; {refusal['largest_fit']} would fit)"
+        )
+    return tenants, refusal
+
+
+def shortened(text: str, most: int = 240) -> str:
+    return text if len(text) <= most else f"{text[:most]} ... ({len(text.split())} in all)"
+
+
+def show_files() -> dict[str, int]:
+    """Print the start of each; their sizes in bytes."""
+    commands = sorted((HOME / "state" / "compute" / "commands").glob("*.sh"))
+    files = [*commands, *sorted(path for path in published().rglob("*") if path.is_file())]
+    for path in [*commands[-1:], published() / "partitions.conf", published() / "port_groups.conf"]:
+        console.rule(str(path.relative_to(HOME)), style="dim")
+        lines = path.read_text().splitlines()
+        console.print("\n".join(line[:108] for line in lines[:10]), markup=False)
+        console.print(f"... {len(lines)} lines" if len(lines) > 10 else "")
+    sizes = {str(path.relative_to(HOME)): path.stat().st_size for path in files}
+    console.print(f"{len(sizes)} files, {sum(sizes.values()):,} bytes, below {HOME.name}/state")
+    return sizes
+
+
+# -- the fabric -----------------------------------------------------------------
+
+
+def simulated(dump: Path | None, manager: Endpoint) -> Simulator:
+    """The simulator on the fabric of the dump, or of our own description."""
+    inventory = read_fabric(dump or EXAMPLE).inventory
+    return Simulator(netlist(inventory), host=node_id(inventory, manager))
+
+
+def management_port(dump: Path | None) -> Endpoint:
+    """Where the subnet manager runs: on a host that is not for tenants, if there is one."""
+    adapters = [
+        endpoint
+        for endpoint in read_fabric(dump or EXAMPLE).inventory.endpoints
+        if "Aggregation Node" not in endpoint.name
+    ]
+    managers = [endpoint for endpoint in adapters if endpoint.name.startswith("sm")]
+    others = [endpoint for endpoint in adapters if endpoint.host is None]
+    return (managers or others or adapters)[-1]
+
+
+def cable_list(simulator: Simulator | None) -> Path:
+    """What the real tool prints for our own fabric; without it, the generator's rendering."""
+    path = HOME / "fabric.ibnetdiscover"
+    if simulator:
+        path.write_text(simulator.run("ibnetdiscover").stdout)
+    else:
+        run("laas-manage", "fabric", "generate", str(EXAMPLE), "--output", str(path))
+    return path
+
+
+# -- the programs -----------------------------------------------------------------
+
+
+class SubnetManager:
+    """The real OpenSM as a daemon on the simulated fabric, run by the published files."""
+
+    def __init__(self, simulator: Simulator) -> None:
+        self.simulator = simulator
+        self.pid_file = HOME / "opensm.pid"
+        self.log = simulator.directory / "osm.log"
+        environment = simulator.environment()
+        names = ("IBSIM_SOCKNAME", "LD_PRELOAD", "SIM_HOST")
+        client = [f"{name}={environment[name]}" for name in names]
+        self.dump = ["env", f"--chdir={simulator.directory}", *client, "dump_lfts", "-n"]
+
+    def options(self) -> str:
+        return (
+            f"pid_file = {self.pid_file}\n"
+            f"log_file = {self.log}\n"
+            f"cache_directory = {self.simulator.directory}\n"
+            f"dump_command = {','.join(self.dump)}\n"
+            "patience = 30\n"
+        )
+
+    def start(self) -> None:
+        settings = ("-F", str(published() / "opensm.conf"), "-f", str(self.log), "-s", "0")
+        daemon = self.simulator.start("opensm", *settings)
+        self.pid_file.write_text(f"{daemon.pid}\n")
+
+    def tables(self) -> Path:
+        """What the simulated switches hold now, in a file."""
+        path = HOME / "switches.lfts"
+        path.write_text(self.simulator.run(*self.dump).stdout)
+        return path
+
+
+class Service:
+    """``laas-api --all-in-one`` on a free port, and its REST interface."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        with (HOME / "laas.conf").open("a") as config:
+            config.write(f"[api]\nbind_port = {port}\n")
+        log = stack.enter_context((HOME / "laas-api.log").open("wb"))
+        self.process = subprocess.Popen(
+            [script("laas-api"), "--all-in-one", *configured()],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        stack.callback(self.stop)
+        eventually(self.ready, "laas-api answers")
+
+    def ready(self) -> bool:
+        if self.process.poll() is not None:
+            raise SystemExit(f"laas-api ended:\n{(HOME / 'laas-api.log').read_text()}")
+        try:
+            return self.call("GET", "/healthcheck")[0] == 200
+        except OSError:
+            return False
+
+    def get(self, path: str) -> Any:
+        return self.call("GET", path)[1]
+
+    def call(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
+        """Status and document; a failure of the service ends the demo."""
+        request = urllib.request.Request(
+            self.url + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=180) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            if error.code == 409:
+                return error.code, json.load(error)
+            raise SystemExit(f"{method} {path}: {error.read().decode()}") from error
+
+    def routes_confirmed(self) -> Any:
+        """The fabric's routing, once what is wanted is seen in the switches."""
+        routing = self.get(f"/v1/fabrics/{FABRIC}/routing")
+        return routing if all(sm["current"] for sm in routing["subnet_managers"]) else None
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+
+def configure(subnet: SubnetManager | None) -> None:
+    (HOME / "laas.conf").write_text(
+        f"[DEFAULT]\nstate_dir = {HOME}/state\n"
+        f"[opensm]\n{subnet.options() if subnet else ''}"
+        "[worker]\npoll_interval = 0.2\nretry_last = 2\n"
+    )
+
+
+def configured() -> list[str]:
+    return ["--config-file", str(HOME / "laas.conf")]
+
+
+def script(name: str) -> str:
+    return str(Path(sys.executable).with_name(name))
+
+
+def run(program: str, *words: str) -> str:
+    """Run one of our commands, show what it says, and end the demo if it fails."""
+    console.print(f"[bold]$ {program} {' '.join(words)}[/bold]")
+    done = subprocess.run(
+        [script(program), *configured(), *words], capture_output=True, text=True, check=False
+    )
+    lines = done.stdout.splitlines()
+    console.print("\n".join(lines[:30]), markup=False)
+    if len(lines) > 30:
+        console.print(f"... {len(lines)} lines")
+    if done.returncode:
+        raise SystemExit(f"{program} ended with {done.returncode}:\n{done.stderr}")
+    return done.stdout
+
+
+def published() -> Path:
+    return HOME / "state" / "opensm" / FABRIC / "current"
+
+
+def heading(text: str) -> None:
+    console.print()
+    console.rule(f"[bold]{text}[/bold]", align="left")
+
+
+def eventually(look: Callable[[], Any], what: str, seconds: float = 120) -> Any:
+    """The first true answer; the demo ends if there is none in time."""
+    end = time.monotonic() + seconds
+    while not (answer := look()):
+        if time.monotonic() > end:
+            raise SystemExit(f"waited {seconds:g} s in vain: {what}")
+        time.sleep(0.2)
+    return answer
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""HTTP in, SQLite underneath, fakes outside; every answer is held against the OpenAPI document."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shutil
+from datetime import UTC, datetime
+
+import jsonschema
+import pytest
+from flask.testing import FlaskClient
+from oslo_config import cfg
+
+from laas_service.adapters.db import schema
+from laas_service.adapters.db.engine import connect
+from laas_service.adapters.db.store import SqlStore
+from laas_service.adapters.generator import inventory
+from laas_service.api.app import ROUTES, Settings, create_app
+from laas_service.api.auth import middleware
+from laas_service.api.openapi import document
+from laas_service.app.records import State
+from laas_service.app.service import Rules, Service
+from laas_service.domain.policies import POLICIES
+from laas_service.domain.topology import Topology, Xgft
+from tests.fakes import FakeCompute, FakeSubnetManager
+
+SPEC = document(ROUTES, "http://localhost")
+TOPOLOGY = Topology(Xgft((4, 4, 2), (1, 4, 4)))
+"""32 hosts on 8 leaves in 2 pods, full."""
+
+
+class Deployment:
+    """A service over a database of its own, and levers for what happens around it."""
+
+    def __init__(self, path):
+        self.engine = connect(f"sqlite:///{path}")
+        self.store = SqlStore(self.engine)
+        self.compute = FakeCompute()
+        self.subnet_manager = FakeSubnetManager()
+        self.numbers = itertools.count(1)
+        self.woken = 0
+        self.slept = 0.0
+        self.while_waiting = self.converge
+        self.conf = cfg.ConfigOpts()
+        self.conf([], project="laas", default_config_files=[], default_config_dirs=[])
+
+    def add_fabric(self, id="main", topology=TOPOLOGY):
+        self.store.add_fabric(id, topology, inventory(topology))
+        return self
+
+    def service(self, **rules):
+        offered = {"jigsaw": POLICIES["jigsaw"]()}
+        rules = {"policies": offered, "default_policy": "jigsaw", **rules}
+        return Service(
+            self.store,
+            self.compute,
+            {"local": self.subnet_manager},
+            Rules(**rules),
+            clock=self.clock,
+            sleep=self.sleep,
+            wake=self.wake,
+            new_id=lambda: f"allocation-{next(self.numbers)}",
+        )
+
+    def client(self, authenticate=None, settings=None, **rules):
+        authenticate = authenticate or middleware("none", "127.0.0.1", self.conf)
+        service = self.service(**rules)
+        app = create_app(service, self.conf, authenticate, settings or Settings())
+        app.test_client_class = CheckedClient
+        return app.test_client()
+
+    def clock(self):
+        return datetime.fromtimestamp(1_700_000_000 + self.slept, UTC)
+
+    def sleep(self, seconds):
+        self.slept += seconds
+        self.while_waiting()
+
+    def wake(self):
+        self.woken += 1
+
+    def converge(self):
+        """Do at once what the worker does in steps."""
+        for record in self.store.allocations(states=(State.ALLOCATING, State.RELEASING)):
+            if record.state is State.ALLOCATING:
+                self.store.transition(record, State.ACTIVE, "routes and hosts confirmed")
+            else:
+                self.store.free(self.store.hand_back(record), "hosts and routes are gone")
+
+
+class CheckedClient(FlaskClient):
+    """Holds every answer against the OpenAPI document: route, status, type, body."""
+
+    def open(self, *args, **kwargs):
+        response = super().open(*args, **kwargs)
+        if response.request.method not in ("HEAD", "OPTIONS"):
+            check(response.request.method, response.request.path, response)
+        return response
+
+
+def check(method, path, response):
+    """Fail unless the document describes this answer; unknown routes answer problems."""
+    media = response.mimetype
+    if response.status_code >= 400:
+        assert media == "application/problem+json", response.text
+        assert response.json["status"] == response.status_code
+        assert response.json["request_id"] == response.headers["x-openstack-request-id"]
+    operation = _operation(method, path)
+    if operation is None:
+        assert response.status_code in (404, 405)
+        return
+    answers = operation["responses"]
+    if response.status_code < 400:
+        assert str(response.status_code) in answers, f"{method} {path}: {response.status_code}"
+    answer = answers.get(str(response.status_code), answers["default"])
+    shape = answer["content"][media]["schema"]
+    value = response.json if media.endswith("json") else response.text
+    jsonschema.validate(
+        value,
+        {**shape, "components": SPEC["components"]},
+        format_checker=jsonschema.FormatChecker(),
+    )
+
+
+def _operation(method, path):
+    for template, operations in SPEC["paths"].items():
+        pattern = re.sub(
+            r"\\\{(\w+)\\\}", r".+" if "hosts/" in template else r"[^/]+", re.escape(template)
+        )
+        if re.fullmatch(pattern, path) and method.lower() in operations:
+            return operations[method.lower()]
+    return None
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory):
+    path = tmp_path_factory.mktemp("template") / "laas.db"
+    engine = connect(f"sqlite:///{path}")
+    schema.upgrade(engine)
+    engine.dispose()
+    return path
+
+
+@pytest.fixture
+def bare(empty_database, tmp_path):
+    """A deployment without fabrics."""
+    made = Deployment(shutil.copy(empty_database, tmp_path / "laas.db"))
+    yield made
+    made.engine.dispose()
+
+
+@pytest.fixture
+def deployment(bare):
+    return bare.add_fabric()
+
+
+@pytest.fixture
+def client(deployment):
+    """A local administrator on a fabric of 32 hosts."""
+    return deployment.client()
+
+
+@pytest.fixture
+def allocate(client):
+    """Allocate and converge; gives the allocation as shown."""
+
+    def ask(hosts, name="blue", **more):
+        answer = client.post("/v1/allocations?wait=5", json={"name": name, "hosts": hosts, **more})
+        assert answer.status_code == 202, answer.text
+        return answer.json
+
+    return ask

@@ -1,0 +1,417 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""A tenant's life: asking, getting, renaming, giving back."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from laas_service.app.records import State
+from laas_service.domain.errors import Unavailable
+
+BLUE = {"name": "blue", "hosts": 2}
+
+
+def links_of(allocation):
+    return {tuple(link) for link in allocation["leaf_links"]} | {
+        ("spine", *link) for link in allocation["spine_links"]
+    }
+
+
+def test_a_life(deployment, client):
+    answer = client.post("/v1/allocations", json={"name": "blue", "hosts": 6})
+    assert answer.status_code == 202
+    born = answer.json
+    assert born["state"] == "allocating"
+    assert born["requested"] == len(born["hosts"]) == 6
+    assert answer.headers["Location"].endswith(f"/v1/allocations/{born['id']}")
+    deployment.converge()
+    grown = client.get(answer.headers["Location"]).json
+    assert grown["state"] == "active"
+    assert grown["version"] > born["version"]
+    renamed = client.patch(f"/v1/allocations/{born['id']}", json={"name": "navy"}).json
+    assert renamed["name"] == "navy"
+    assert renamed["hosts"] == born["hosts"]
+    gone = client.delete(f"/v1/allocations/{born['id']}")
+    assert gone.status_code == 202
+    assert gone.json["state"] == "releasing"
+    deployment.converge()
+    end = client.get(f"/v1/allocations/{born['id']}").json
+    assert end["state"] == "released"
+    assert end["hosts"] == end["links"] == []
+    assert [event["state"] for event in end["history"]][:1] == ["allocating"]
+    assert [event["state"] for event in end["history"]][-1:] == ["released"]
+    assert client.get("/v1/fabrics/main").json["hosts"]["free"] == 32
+
+
+def test_tenants_share_neither_hosts_nor_links(allocate):
+    tenants = [allocate(size, name=f"t{size}") for size in (6, 3, 7, 9)]
+    hosts = [host["index"] for tenant in tenants for host in tenant["hosts"]]
+    links = [link for tenant in tenants for link in links_of(tenant)]
+    assert len(hosts) == len(set(hosts)) == 25
+    assert len(links) == len(set(links)) > 0
+    assert all(len(t["links"]) == len(links_of(t)) for t in tenants)
+
+
+def test_the_shape_adds_up(allocate):
+    shape = allocate(11)["shape"]
+    full = shape["pods"] * shape["leaves"] * shape["hosts"]
+    assert full + shape["remainder_leaves"] * shape["hosts"] + shape["remainder_hosts"] == 11
+    assert shape["text"]
+
+
+def test_waiting_gives_the_outcome(deployment, client):
+    answer = client.post("/v1/allocations?wait=10", json={"name": "blue", "hosts": 2})
+    assert answer.json["state"] == "active"
+    gone = client.delete(f"/v1/allocations/{answer.json['id']}?wait=10")
+    assert gone.json["state"] == "released"
+
+
+def test_waiting_ends_when_the_time_is_up(deployment, client):
+    deployment.while_waiting = lambda: None
+    answer = client.post("/v1/allocations?wait=3", json={"name": "blue", "hosts": 2})
+    assert answer.status_code == 202
+    assert answer.json["state"] == "allocating"
+    assert deployment.slept == pytest.approx(3, abs=0.2)
+
+
+def test_waiting_is_bounded_by_the_service(deployment, client):
+    deployment.while_waiting = lambda: None
+    client.post("/v1/allocations?wait=100000", json={"name": "blue", "hosts": 2})
+    assert deployment.slept == pytest.approx(60, abs=0.2)
+
+
+def test_waiting_ends_with_an_error(deployment, client):
+    def fail():
+        for record in deployment.store.allocations(states=(State.ALLOCATING,)):
+            deployment.store.transition(record, State.ERROR, "the SM is gone", error="gone")
+
+    deployment.while_waiting = fail
+    answer = client.post("/v1/allocations?wait=60", json={"name": "blue", "hosts": 2})
+    assert answer.json["state"] == "error"
+    assert answer.json["error"] == "gone"
+
+
+def test_too_many_waiters_are_answered_at_once(deployment):
+    client = deployment.client(waiters=1)
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold():
+        entered.set()
+        leave.wait(10)
+
+    deployment.while_waiting = hold
+    body = {"name": "blue", "hosts": 2}
+    thread = threading.Thread(
+        target=client.post, args=["/v1/allocations?wait=0.04"], kwargs={"json": body}
+    )
+    thread.start()
+    assert entered.wait(10)
+    answer = client.application.test_client().post("/v1/allocations?wait=30", json=body)
+    assert answer.json["state"] == "allocating"
+    leave.set()
+    thread.join(10)
+
+
+def test_the_worker_is_woken(deployment, client, allocate):
+    id = allocate(2)["id"]
+    before = deployment.woken
+    client.delete(f"/v1/allocations/{id}")
+    assert before == 1
+    assert deployment.woken == 2
+
+
+# -- refusals -----------------------------------------------------------------------
+
+
+def test_too_few_hosts(client, allocate):
+    allocate(30)
+    answer = client.post("/v1/allocations", json={"name": "red", "hosts": 3})
+    assert answer.status_code == 409
+    assert answer.json["code"] == answer.json["reason"] == "too_few_hosts"
+    assert answer.json["largest_fit"] == 2
+    assert "2" in answer.json["detail"]
+    fits = client.post("/v1/allocations", json={"name": "red", "hosts": 2})
+    assert fits.status_code == 202
+
+
+def test_hosts_but_no_legal_shape(deployment, client):
+    """Every leaf keeps one host and its uplinks are down: two hosts cannot be joined."""
+    for pod in range(2):
+        for leaf in range(4):
+            for up in range(4):
+                client.patch(
+                    f"/v1/fabrics/main/links/leaf-{pod}-{leaf}-{up}", json={"state": "failed"}
+                )
+    answer = client.post("/v1/allocations", json={"name": "red", "hosts": 5})
+    assert answer.status_code == 409
+    assert answer.json["reason"] != "too_few_hosts"
+    assert answer.json["largest_fit"] == 4
+
+
+def test_a_refusal_leaves_nothing_behind(deployment, client):
+    before = client.get("/v1/fabrics/main").json
+    client.post("/v1/allocations", json={"name": "red", "hosts": 33})
+    assert client.get("/v1/fabrics/main").json == before
+    assert client.get("/v1/allocations").json["allocations"] == []
+    assert deployment.woken == 0
+
+
+def test_one_allocation_per_project_where_nova_cannot_tell_two_apart(deployment):
+    client = deployment.client(one_per_project=True)
+    first = client.post("/v1/allocations", json={"name": "a", "hosts": 1}).json
+    again = client.post("/v1/allocations", json={"name": "b", "hosts": 1})
+    assert again.status_code == 409
+    assert again.json["code"] == "quota"
+    assert first["id"] in again.json["detail"]
+    dry = client.post("/v1/allocations", json={"name": "b", "hosts": 1, "dry_run": True})
+    assert dry.json["code"] == "quota"
+    other = client.post("/v1/allocations", json={"name": "c", "hosts": 1, "project_id": "other"})
+    assert other.status_code == 202
+    client.delete(f"/v1/allocations/{first['id']}")
+    assert client.post("/v1/allocations", json={"name": "b", "hosts": 1}).status_code == 409
+    deployment.converge()
+    assert client.post("/v1/allocations", json={"name": "b", "hosts": 1}).status_code == 202
+
+
+# -- dry runs -----------------------------------------------------------------------
+
+
+def test_a_dry_run_tells_what_would_be_given_and_takes_nothing(client):
+    body = {"name": "blue", "hosts": 6}
+    before = client.get("/v1/fabrics/main").json
+    dry = client.post("/v1/allocations", json={**body, "dry_run": True})
+    assert dry.status_code == 200
+    assert client.get("/v1/fabrics/main").json == before
+    real = client.post("/v1/allocations", json=body).json
+    for key in ("hosts", "leaf_links", "spine_links", "links", "shape", "policy", "project_id"):
+        assert dry.json[key] == real[key]
+
+
+def test_a_dry_run_is_refused_like_the_real_thing(client):
+    body = {"name": "blue", "hosts": 40}
+    dry = client.post("/v1/allocations", json={**body, "dry_run": True})
+    real = client.post("/v1/allocations", json=body)
+    dry.json.pop("request_id")
+    assert dry.status_code == real.status_code == 409
+    for key in ("code", "detail", "largest_fit"):
+        assert dry.json[key] == real.json[key]
+
+
+# -- idempotency ---------------------------------------------------------------------
+
+
+def test_repeating_a_request_with_its_key_allocates_once(client):
+    key = {"Idempotency-Key": "8e03978e-40d5-43dd-bc93-6894a57f9324"}
+    body = {"name": "blue", "hosts": 6}
+    first = client.post("/v1/allocations", json=body, headers=key)
+    second = client.post("/v1/allocations", json=body, headers=key)
+    assert first.status_code == second.status_code == 202
+    assert first.json["id"] == second.json["id"]
+    assert len(client.get("/v1/allocations").json["allocations"]) == 1
+
+
+def test_without_a_key_every_request_counts(client):
+    body = {"name": "blue", "hosts": 6}
+    ids = {client.post("/v1/allocations", json=body).json["id"] for _ in range(2)}
+    assert len(ids) == 2
+
+
+def test_a_key_belongs_to_one_request(client):
+    key = {"Idempotency-Key": "k"}
+    client.post("/v1/allocations", json={"name": "blue", "hosts": 6}, headers=key)
+    other = client.post("/v1/allocations", json={"name": "blue", "hosts": 7}, headers=key)
+    assert other.status_code == 422
+    assert other.json["code"] == "idempotency_mismatch"
+
+
+def test_a_key_still_answers_after_the_release(deployment, client):
+    key = {"Idempotency-Key": "k"}
+    body = {"name": "blue", "hosts": 6}
+    id = client.post("/v1/allocations?wait=5", json=body, headers=key).json["id"]
+    client.delete(f"/v1/allocations/{id}?wait=5")
+    again = client.post("/v1/allocations", json=body, headers=key).json
+    assert (again["id"], again["state"]) == (id, "released")
+
+
+def test_a_refused_request_may_be_repeated_with_its_key(deployment, client, allocate):
+    key = {"Idempotency-Key": "k"}
+    blocker = allocate(32)["id"]
+    body = {"name": "blue", "hosts": 6}
+    assert client.post("/v1/allocations", json=body, headers=key).status_code == 409
+    client.delete(f"/v1/allocations/{blocker}?wait=5")
+    assert client.post("/v1/allocations", json=body, headers=key).status_code == 202
+
+
+# -- versions ------------------------------------------------------------------------
+
+
+def test_a_stale_version_changes_nothing(client, allocate):
+    url = f"/v1/allocations/{allocate(2)['id']}"
+    tag = client.get(url).headers["ETag"]
+    assert client.patch(url, json={"name": "x"}, headers={"If-Match": tag}).status_code == 200
+    late = client.patch(url, json={"name": "y"}, headers={"If-Match": tag})
+    assert late.status_code == 412
+    assert late.json["code"] == "precondition_failed"
+    assert client.get(url).json["name"] == "x"
+    assert client.delete(url, headers={"If-Match": tag}).status_code == 412
+    assert client.get(url).json["state"] == "active"
+
+
+@pytest.mark.parametrize("form", ["{tag}", '"999", {tag}', "*"])
+def test_forms_of_if_match_that_hold(client, allocate, form):
+    url = f"/v1/allocations/{allocate(2)['id']}"
+    tag = client.get(url).headers["ETag"]
+    given = {"If-Match": form.format(tag=tag)}
+    assert client.patch(url, json={"name": "x"}, headers=given).status_code == 200
+
+
+@pytest.mark.parametrize("form", ["W/{tag}", "nonsense", '"abc"', ""])
+def test_forms_of_if_match_that_do_not_hold(client, allocate, form):
+    url = f"/v1/allocations/{allocate(2)['id']}"
+    tag = client.get(url).headers["ETag"]
+    given = {"If-Match": form.format(tag=tag)}
+    assert client.patch(url, json={"name": "x"}, headers=given).status_code == 412
+
+
+# -- release -------------------------------------------------------------------------
+
+
+def test_a_release_is_refused_while_servers_run(deployment, client, allocate):
+    allocation = allocate(3)
+    host = allocation["hosts"][0]["name"]
+    deployment.compute.servers[host] = "local"
+    url = f"/v1/allocations/{allocation['id']}"
+    answer = client.delete(url)
+    assert answer.status_code == 409
+    assert answer.json["code"] == "hosts_busy"
+    assert host in answer.json["detail"]
+    assert client.get(url).json["state"] == "active"
+    forced = client.delete(f"{url}?force=true")
+    assert forced.status_code == 202
+    assert forced.json["state"] == "releasing"
+
+
+def test_a_stuck_release_can_be_forced(deployment, client, allocate):
+    allocation = allocate(3)
+    url = f"/v1/allocations/{allocation['id']}"
+    client.delete(url)
+    deployment.compute.servers[allocation["hosts"][0]["name"]] = "local"
+    assert client.delete(url).status_code == 202
+    assert not deployment.store.allocation(allocation["id"]).force
+    assert client.delete(f"{url}?force=1").status_code == 202
+    assert deployment.store.allocation(allocation["id"]).force
+
+
+def test_releasing_twice_is_releasing_once(deployment, client, allocate):
+    url = f"/v1/allocations/{allocate(3)['id']}"
+    first, second = client.delete(url), client.delete(url)
+    assert first.json == second.json
+    deployment.converge()
+    third = client.delete(url)
+    assert third.status_code == 202
+    assert third.json["state"] == "released"
+
+
+def test_servers_elsewhere_do_not_matter(deployment, client, allocate):
+    blue, red = allocate(3), allocate(3)
+    deployment.compute.servers[red["hosts"][0]["name"]] = "local"
+    assert client.delete(f"/v1/allocations/{blue['id']}").status_code == 202
+
+
+def test_when_compute_cannot_tell_nothing_changes(deployment, client, allocate):
+    url = f"/v1/allocations/{allocate(3)['id']}"
+    deployment.compute.faults.before["occupants"] = Unavailable("placement did not answer")
+    answer = client.delete(url)
+    assert answer.status_code == 503
+    assert answer.headers["Retry-After"]
+    assert client.get(url).json["state"] == "active"
+
+
+def test_an_allocation_that_is_in_error_can_be_released(deployment, client):
+    id = client.post("/v1/allocations", json={"name": "blue", "hosts": 2}).json["id"]
+    deployment.store.transition(deployment.store.allocation(id), State.ERROR, "why", error="why")
+    assert client.delete(f"/v1/allocations/{id}").json["state"] == "releasing"
+
+
+def test_a_worker_that_moves_the_record_meanwhile_does_not_disturb(deployment, client):
+    """The release reads version 1; before it is recorded the worker makes it active."""
+    id = client.post("/v1/allocations", json={"name": "blue", "hosts": 2}).json["id"]
+    real = deployment.compute.occupants
+    raced: list[bool] = []
+
+    def occupants(hosts):
+        if not raced:
+            raced.append(True)
+            deployment.converge()
+        return real(hosts)
+
+    deployment.compute.occupants = occupants
+    assert client.delete(f"/v1/allocations/{id}").status_code == 202
+    assert raced
+
+
+def test_a_rename_survives_a_worker_that_is_faster(deployment, client):
+    url = f"/v1/allocations/{client.post('/v1/allocations', json=BLUE).json['id']}"
+    real = deployment.store.rename
+    raced: list[bool] = []
+
+    def rename(record, name):
+        if not raced:
+            raced.append(True)
+            deployment.converge()
+        return real(record, name)
+
+    deployment.store.rename = rename
+    renamed = client.patch(url, json={"name": "navy"}).json
+    assert (renamed["name"], renamed["state"]) == ("navy", "active")
+
+
+# -- lists ---------------------------------------------------------------------------
+
+
+def test_pages_follow_each_other(client, allocate):
+    ids = [allocate(1, name=f"t{i}")["id"] for i in range(5)]
+    seen, url = [], "/v1/allocations?limit=2"
+    sizes = []
+    while url:
+        page = client.get(url).json
+        sizes.append(len(page["allocations"]))
+        seen += [allocation["id"] for allocation in page["allocations"]]
+        url = page["next"]
+    assert seen == ids
+    assert sizes == [2, 2, 1]
+
+
+def test_released_ones_are_listed_when_asked_for(client, allocate):
+    keep, gone = allocate(1)["id"], allocate(1)["id"]
+    client.delete(f"/v1/allocations/{gone}?wait=5")
+
+    def listed(query):
+        return [a["id"] for a in client.get(f"/v1/allocations{query}").json["allocations"]]
+
+    assert listed("") == [keep]
+    assert listed("?state=released") == [gone]
+    assert listed("?state=active&fabric=main") == [keep]
+    assert listed("?fabric=other") == []
+    assert listed("?project_id=other") == []
+
+
+def test_a_page_may_start_after_one_that_was_released(client, allocate):
+    ids = [allocate(1)["id"] for _ in range(3)]
+    client.delete(f"/v1/allocations/{ids[0]}?wait=5")
+    page = client.get(f"/v1/allocations?marker={ids[0]}").json
+    assert [a["id"] for a in page["allocations"]] == ids[1:]
+
+
+def test_an_unknown_marker_is_said(client):
+    assert client.get("/v1/allocations?marker=nobody").status_code == 404

@@ -1,0 +1,183 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Real tokens, checked by the real middleware against a stand-in for Keystone."""
+
+from __future__ import annotations
+
+import json
+import threading
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from laas_service.api.auth import check_loopback, middleware
+from laas_service.domain.errors import InvalidInput
+
+
+def token(project, roles, url):
+    now = datetime.now(UTC)
+    return {
+        "token": {
+            "methods": ["password"],
+            "issued_at": now.isoformat(),
+            "expires_at": (now + timedelta(hours=1)).isoformat(),
+            "user": {"id": "u1", "name": "u1", "domain": {"id": "default", "name": "Default"}},
+            "project": {"id": project, "name": project, "domain": {"id": "d", "name": "D"}},
+            "roles": [{"id": role, "name": role} for role in roles],
+            "catalog": [
+                {
+                    "type": "identity",
+                    "id": "identity",
+                    "name": "keystone",
+                    "endpoints": [
+                        {"id": kind, "interface": kind, "region_id": "R", "region": "R", "url": url}
+                        for kind in ("admin", "internal", "public")
+                    ],
+                }
+            ],
+        }
+    }
+
+
+class Keystone(BaseHTTPRequestHandler):
+    tokens = {
+        "blue-token": ("blue", ["member", "reader"]),
+        "service-token": ("service", ["service"]),
+    }
+
+    def do_GET(self):
+        if self.path.startswith("/v3/auth/tokens"):
+            known = self.token(self.headers["X-Subject-Token"])
+            self.send(200 if known else 404, known or {"error": {"code": 404}})
+        else:
+            root = f"http://{self.headers['Host']}/v3/"
+            version = {"id": "v3.14", "status": "stable", "links": [{"rel": "self", "href": root}]}
+            versions = {"versions": {"values": [version]}}
+            self.send(200, {"version": version} if self.path.startswith("/v3") else versions)
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send(201, self.token("service-token"), {"X-Subject-Token": "service-token"})
+
+    def token(self, id):
+        url = f"http://{self.headers['Host']}/v3"
+        return token(*self.tokens[id], url) if id in self.tokens else None
+
+    def send(self, status, document, headers=None):
+        body = json.dumps(document).encode()
+        self.send_response(status)
+        for name, value in {**(headers or {}), "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format, *args):
+        pass
+
+
+@pytest.fixture
+def keystone():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Keystone)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def guarded(deployment, keystone, tmp_path):
+    url = f"http://127.0.0.1:{keystone.server_port}"
+    file = tmp_path / "laas.conf"
+    file.write_text(
+        f"""
+[keystone_authtoken]
+auth_type = password
+auth_url = {url}
+www_authenticate_uri = {url}
+username = laas
+password = secret
+project_name = service
+user_domain_id = default
+project_domain_id = default
+http_request_max_retries = 0
+"""
+    )
+    deployment.conf(["--config-file", str(file)], project="laas")
+    return deployment.client(middleware("keystone", "0.0.0.0", deployment.conf))
+
+
+def test_a_token_is_worth_what_keystone_says(guarded):
+    headers = {"X-Auth-Token": "blue-token", "X-Roles": "admin", "X-Project-Id": "ops"}
+    body = {"name": "a", "hosts": 1}
+    made = guarded.post("/v1/allocations", json=body, headers=headers)
+    assert made.status_code == 202
+    assert made.json["project_id"] == "blue"
+    assert guarded.get("/v1/fabrics/main/hosts", headers=headers).status_code == 403
+
+
+@pytest.mark.parametrize("headers", [{}, {"X-Auth-Token": "forged"}])
+def test_without_a_good_token_keystone_is_pointed_at(guarded, headers):
+    forged = {**headers, "X-Identity-Status": "Confirmed", "X-Roles": "admin"}
+    answer = guarded.get("/v1/fabrics", headers=forged)
+    assert answer.status_code == 401
+    assert answer.headers["WWW-Authenticate"].startswith("Keystone uri=")
+
+
+def test_no_token_is_needed_to_look_at_the_doorbell(guarded):
+    for path in ("/", "/healthcheck", "/metrics", "/v1/openapi.json"):
+        assert guarded.get(path).status_code == 200
+
+
+def test_while_keystone_is_away_nobody_gets_in(guarded, keystone):
+    keystone.shutdown()
+    keystone.server_close()
+    answer = guarded.get("/v1/fabrics", headers={"X-Auth-Token": "blue-token"})
+    assert answer.status_code == 503
+    assert answer.json["code"] == "unavailable"
+    assert guarded.get("/healthcheck").status_code == 200
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost"])
+def test_loopback(host):
+    check_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "laas.example", ""])
+def test_without_authentication_only_loopback(deployment, host):
+    with pytest.raises(InvalidInput, match="keystone"):
+        middleware("none", host, deployment.conf)
+
+
+@pytest.mark.parametrize("missing", ["auth_type", "auth.url", "www_authenticate_uri"])
+def test_keystone_without_its_options_is_refused(deployment, tmp_path, missing):
+    options = {
+        "auth_type": "password",
+        "auth_url": "http://keystone",
+        "www_authenticate_uri": "http://keystone",
+    }
+    del options[missing.replace(".", "_")]
+    lines = [f"{name} = {value}" for name, value in options.items()]
+    file = tmp_path / "laas.conf"
+    file.write_text("\n".join(["[keystone_authtoken]", *lines]))
+    deployment.conf(["--config-file", str(file)], project="laas")
+    with pytest.raises(InvalidInput, match=missing):
+        deployment.client(middleware("keystone", "0.0.0.0", deployment.conf))
+
+
+def test_a_strategy_nobody_knows(deployment):
+    with pytest.raises(InvalidInput, match="auth_strategy"):
+        middleware("password", "127.0.0.1", deployment.conf)
+
+
+def test_a_default_policy_that_is_not_offered(deployment):
+    with pytest.raises(InvalidInput, match="default_policy"):
+        deployment.service(default_policy="best")

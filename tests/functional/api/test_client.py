@@ -1,0 +1,224 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""The ``laas`` command against a real server on a free port."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import Any
+
+import pytest
+from keystoneauth1 import noauth
+from waitress import wasyncore
+from waitress.server import create_server
+
+from laas_service.cmd import client as command
+from laas_service.cmd.client import main
+
+
+@pytest.fixture
+def server(deployment, monkeypatch):
+    """The service on a free port; the command finds it by its environment."""
+    app = deployment.client().application
+    listening = create_server(app, host="127.0.0.1", port=0, threads=4)
+    thread = threading.Thread(target=listening.run, daemon=True)
+    thread.start()
+    for name in ("OS_AUTH_URL", "OS_AUTH_TYPE", "OS_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("LAAS_ENDPOINT", f"http://127.0.0.1:{listening.effective_port}")
+    yield listening
+    listening.trigger.pull_trigger(lambda: wasyncore.close_all(listening._map, ignore_all=True))
+    thread.join(5)
+
+
+@pytest.fixture
+def laas(server, capsys):
+    """Run a command; gives its exit status, what it printed and what it complained about."""
+
+    def run(*words):
+        status = main(list(words))
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return run
+
+
+def answered(run, *words):
+    status, out, err = run(*words, "--json")
+    assert (status, err) == (0, "")
+    return json.loads(out)
+
+
+def test_a_life_from_the_terminal(laas):
+    made = answered(laas, "allocation", "create", "--name", "blue", "--hosts", "6", "--wait", "10")
+    assert made["state"] == "active"
+    assert len(made["hosts"]) == 6
+    assert [one["name"] for one in answered(laas, "allocation", "list")] == ["blue"]
+    assert answered(laas, "allocation", "show", "blue")["id"] == made["id"]
+    assert answered(laas, "allocation", "rename", "blue", "navy")["name"] == "navy"
+    gone = answered(laas, "allocation", "delete", "navy", "--wait", "10")
+    assert gone["state"] == "released"
+    assert answered(laas, "allocation", "show", made["id"])["state"] == "released"
+    assert answered(laas, "allocation", "list") == []
+
+
+def test_waiting_in_the_queue_from_the_terminal(laas):
+    laas("allocation", "create", "--name", "blue", "--hosts", "30", "--duration", "60")
+    words = ("allocation", "create", "--name", "red", "--hosts", "4", "--queue")
+    made = answered(laas, *words, "--duration", "90.5")
+    assert (made["state"], made["position"], made["duration"]) == ("queued", 1, 90.5)
+    status, _, err = laas(*words, "--wait", "0")
+    assert status == 1
+    assert "still queued" in err
+    assert "hosts free" in err
+    listed = answered(laas, "allocation", "list", "--state", "queued")
+    assert [one["position"] for one in listed] == [1, 2]
+    assert answered(laas, "allocation", "delete", made["id"])["state"] == "released"
+
+
+def test_tables_name_what_matters(laas):
+    laas("allocation", "create", "--name", "blue", "--hosts", "6")
+    status, out, _ = laas("allocation", "list")
+    assert status == 0
+    assert "blue" in out
+    assert "allocating" in out
+    for words, expected in (
+        (("fabric", "list"), "XGFT(3; 4,4,2; 1,4,4)"),
+        (("fabric", "show"), "total 32"),
+        (("fabric", "hosts"), "node31"),
+        (("fabric", "links"), "spine-1-3-3"),
+        (("fabric", "switches"), "leaf-1-3"),
+        (("fabric", "utilization"), "0.1875"),
+        (("fabric", "fit", "3"), "largest fit"),
+        (("fabric", "idle"), "links"),
+        (("fabric", "routing"), "nothing was published yet"),
+        (("allocation", "show", "blue"), "claimed 6 hosts"),
+    ):
+        status, out, err = laas(*words)
+        assert (status, err) == (0, "")
+        assert expected in out
+
+
+def test_lists_are_complete_over_all_pages(laas, monkeypatch):
+    monkeypatch.setattr("laas_service.api.resource.AT_ONCE", 5)
+    assert len(answered(laas, "fabric", "hosts")) == 32
+    assert len(answered(laas, "fabric", "links", "main")) == 64
+
+
+def test_operators_words(laas):
+    assert answered(laas, "host", "drain", "node03")["state"] == "drained"
+    assert [host["name"] for host in answered(laas, "fabric", "hosts", "--state", "drained")] == [
+        "node03"
+    ]
+    assert answered(laas, "host", "fail", "node03", "--fabric", "main")["state"] == "failed"
+    assert answered(laas, "host", "repair", "node03")["state"] == "up"
+    assert answered(laas, "link", "fail", "leaf-0-0-0")["state"] == "failed"
+    assert answered(laas, "link", "repair", "leaf-0-0-0")["state"] == "up"
+
+
+def test_a_refusal_is_one_sentence_with_what_would_fit(laas):
+    status, out, err = laas("allocation", "create", "--name", "big", "--hosts", "40")
+    assert (status, out) == (1, "")
+    assert err.startswith("laas: ")
+    assert err.count("\n") == 1
+    assert "too_few_hosts" in err
+    assert "32" in err
+
+
+def test_a_dry_run_takes_nothing(laas):
+    given = answered(laas, "allocation", "create", "--name", "x", "--hosts", "3", "--dry-run")
+    assert len(given["hosts"]) == 3
+    assert answered(laas, "allocation", "list") == []
+
+
+def test_a_key_makes_repeating_safe(laas):
+    words = ("allocation", "create", "--name", "x", "--hosts", "3", "--key", "k1")
+    assert answered(laas, *words)["id"] == answered(laas, *words)["id"]
+
+
+def test_names_that_several_have_are_not_guessed(laas):
+    for _ in range(2):
+        laas("allocation", "create", "--name", "twin", "--hosts", "1")
+    status, _, err = laas("allocation", "delete", "twin")
+    assert status == 1
+    assert "use an id" in err
+
+
+def test_waiting_in_vain_is_a_failure(laas, deployment):
+    deployment.while_waiting = lambda: time.sleep(0.02)
+    status, _, err = laas("allocation", "create", "--name", "x", "--hosts", "1", "--wait", "0.1")
+    assert status == 1
+    assert "still allocating" in err
+
+
+def test_nobody_there(monkeypatch, capsys):
+    for name in ("OS_AUTH_URL", "OS_AUTH_TYPE", "OS_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    assert main(["--endpoint", "http://127.0.0.1:9", "fabric", "list"]) == 1
+    err = capsys.readouterr().err
+    assert "could not be asked" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["fabric"],
+        ["fabric", "paint"],
+        ["allocation", "create", "--name", "x"],
+        ["allocation", "create", "--name", "x", "--hosts", "many"],
+        ["fabric", "hosts", "--state", "odd"],
+    ],
+)
+def test_a_wrong_command_line_is_status_2(words, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == 2
+    assert "usage: laas" in capsys.readouterr().err
+
+
+def test_options_may_stand_before_or_after(server, capsys):
+    url = f"http://127.0.0.1:{server.effective_port}"
+    for words in (
+        ["--endpoint", url, "--json", "fabric", "list"],
+        ["fabric", "list", "--json", "--endpoint", url],
+    ):
+        assert main(words) == 0
+        assert json.loads(capsys.readouterr().out)[0]["id"] == "main"
+
+
+def test_a_token_is_sent(monkeypatch):
+    args = command.parser().parse_args(["--token", "t", "--endpoint", "http://x", "fabric", "list"])
+    adapter = command.adapter(args)
+    assert adapter.get_token() == "t"
+    assert adapter.get_endpoint() == "http://x"
+    monkeypatch.delenv("OS_AUTH_URL", raising=False)
+    plain = command.adapter(command.parser().parse_args(["fabric", "list"]))
+    assert isinstance(plain.auth, noauth.NoAuth)
+
+
+def test_keystone_comes_from_the_environment(monkeypatch):
+    monkeypatch.delenv("OS_TOKEN", raising=False)
+    monkeypatch.delenv("OS_AUTH_TYPE", raising=False)
+    for name, value in {
+        "OS_AUTH_URL": "http://keystone/v3",
+        "OS_USERNAME": "u",
+        "OS_PASSWORD": "p",
+        "OS_PROJECT_NAME": "blue",
+        "OS_USER_DOMAIN_ID": "default",
+        "OS_PROJECT_DOMAIN_ID": "default",
+    }.items():
+        monkeypatch.setenv(name, value)
+    auth: Any = command.adapter(command.parser().parse_args(["fabric", "list"])).auth
+    assert auth.auth_url == "http://keystone/v3"

@@ -1,0 +1,317 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Fabrics: numbers, inventory, faults, what would fit, routing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from urllib.parse import quote
+
+import pytest
+
+from laas_service.adapters.generator import inventory
+from laas_service.domain.errors import Unavailable
+from laas_service.domain.topology import LeafLink, Port, Topology, Xgft
+
+F = "/v1/fabrics/main"
+
+
+def collected(client, url, key):
+    items = []
+    while url:
+        page = client.get(url).json
+        items += page[key]
+        url = page["next"]
+    return items
+
+
+def test_a_fabric_in_numbers(client, allocate):
+    empty = client.get(F).json
+    assert empty["shape"] == {"m": [4, 4, 2], "w": [1, 4, 4], "cables": [1, 1], "rails": 1}
+    assert (empty["hosts"]["total"], empty["hosts"]["free"]) == (32, 32)
+    assert (empty["leaf_links"]["total"], empty["spine_links"]["total"]) == (32, 32)
+    assert empty["switches"] == 8 + 8 + 16
+    allocation = allocate(9)
+    used = client.get(F).json
+    assert used["hosts"]["allocated"] == 9
+    assert used["leaf_links"]["allocated"] == len(allocation["leaf_links"]) > 0
+    assert used["spine_links"]["allocated"] == len(allocation["spine_links"])
+    assert used["leaf_links"]["free"] == 32 - len(allocation["leaf_links"])
+    assert used["generation"] > empty["generation"]
+    assert used["allocations"]["active"] == 1
+    assert client.get("/v1/fabrics").json["fabrics"][0]["id"] == "main"
+
+
+def test_utilization(client, allocate):
+    allocate(8)
+    use = client.get(f"{F}/utilization").json
+    assert use["utilization"] == 0.25
+    assert use["hosts"] == {"total": 32, "allocated": 8, "free": 24, "failed": 0, "drained": 0}
+
+
+def test_hosts_know_their_owner(client, allocate):
+    allocation = allocate(5)
+    hosts = collected(client, f"{F}/hosts", "hosts")
+    assert [host["index"] for host in hosts] == list(range(32))
+    owned = [host["name"] for host in hosts if host["owner"] == allocation["id"]]
+    assert owned == [host["name"] for host in allocation["hosts"]]
+    (port,) = hosts[5]["ports"]
+    assert (port["rail"], port["pod"], port["leaf"], port["k"]) == (0, 0, 1, 1)
+    assert port["description"].startswith("node05")
+
+
+def test_links_know_their_owner(client, allocate):
+    allocation = allocate(9)
+    owned = collected(client, f"{F}/links?owner={allocation['id']}&limit=3", "links")
+    assert [link["id"] for link in owned] == allocation["links"]
+    triples = {"leaf": allocation["leaf_links"], "spine": allocation["spine_links"]}
+    for kind, indices in triples.items():
+        assert [link["index"] for link in owned if link["kind"] == kind] == indices
+
+
+def test_inventory_is_filtered(client, allocate):
+    allocate(5)
+    client.patch(f"{F}/hosts/node31", json={"state": "drained"})
+    client.patch(f"{F}/links/spine-1-2-0", json={"state": "failed"})
+
+    def names(url, key, name):
+        return [item[name] for item in collected(client, f"{F}/{url}", key)]
+
+    assert names("hosts?state=drained", "hosts", "name") == ["node31"]
+    assert len(names("hosts?free=true&limit=7", "hosts", "name")) == 26
+    assert names("links?state=failed", "links", "id") == ["spine-1-2-0"]
+    assert set(names("links?kind=leaf", "links", "kind")) == {"leaf"}
+    assert len(names("links?pod=1", "links", "id")) == 32
+    assert len(names("switches?level=3", "switches", "guid")) == 16
+    assert len(names("switches?limit=5", "switches", "guid")) == 32
+
+
+def test_pages_continue_though_the_marker_stopped_matching(client):
+    first = client.get(f"{F}/hosts?state=up&limit=2").json
+    client.patch(f"{F}/hosts/node01", json={"state": "failed"})
+    second = client.get(first["next"]).json
+    assert [host["name"] for host in second["hosts"]] == ["node02", "node03"]
+
+
+def test_an_unknown_marker_is_said(client):
+    answer = client.get(f"{F}/hosts?marker=nobody")
+    assert answer.status_code == 400
+    assert answer.json["errors"][0]["field"] == "marker"
+
+
+def test_switches_have_their_places(client):
+    switches = collected(client, f"{F}/switches", "switches")
+    assert switches[0]["positions"] == [[0, 0]]
+    assert switches[7]["positions"] == [[1, 3]]
+    assert switches[-1]["positions"] == [[3, 3]]
+    assert all(switch["lid"] for switch in switches)
+
+
+# -- faults --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", ["drained", "failed"])
+def test_a_host_that_is_down_is_not_handed_out_until_repaired(deployment, client, state):
+    answer = client.patch(f"{F}/hosts/node07", json={"state": state})
+    assert answer.status_code == 200
+    assert answer.json["state"] == state
+    refused = client.post("/v1/allocations", json={"name": "all", "hosts": 32})
+    assert refused.json["largest_fit"] == 31
+    rest = client.post("/v1/allocations?wait=5", json={"name": "rest", "hosts": 31}).json
+    assert "node07" not in [host["name"] for host in rest["hosts"]]
+    assert client.patch(f"{F}/hosts/node07", json={"state": "up"}).json["state"] == "up"
+    assert client.post("/v1/allocations", json={"name": "one", "hosts": 1}).status_code == 202
+
+
+def test_a_failed_link_is_not_handed_out(client):
+    client.patch(f"{F}/links/leaf-0-0-2", json={"state": "failed"})
+    given = client.post("/v1/allocations", json={"name": "most", "hosts": 30}).json
+    assert [0, 0, 2] not in given.get("leaf_links", [])
+    links = client.get(f"{F}/links?state=failed").json["links"]
+    assert [link["id"] for link in links] == ["leaf-0-0-2"]
+    assert client.get(F).json["leaf_links"]["failed"] == 1
+
+
+def test_the_owner_keeps_what_fails(client, allocate):
+    allocation = allocate(9)
+    host, link = allocation["hosts"][0]["name"], allocation["links"][0]
+    kept = client.patch(f"{F}/hosts/{host}", json={"state": "failed"}).json
+    assert (kept["state"], kept["owner"]) == ("failed", allocation["id"])
+    kept = client.patch(f"{F}/links/{link}", json={"state": "failed"}).json
+    assert (kept["state"], kept["owner"]) == ("failed", allocation["id"])
+    assert client.get(f"/v1/allocations/{allocation['id']}").json["links"] == allocation["links"]
+
+
+def test_the_same_word_twice_changes_nothing(client):
+    client.patch(f"{F}/hosts/node01", json={"state": "drained"})
+    before = client.get(F).json
+    client.patch(f"{F}/hosts/node01", json={"state": "drained"})
+    assert client.get(F).json == before
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("hosts/nobody", 404),
+        ("hosts/a/b", 404),
+        ("links/leaf-9-0-0", 404),
+        ("links/spine-0-0-99", 404),
+        ("links/leaf-00-0-0", 404),
+        ("links/leaf-0-0", 400),
+        ("links/trunk-0-0-0", 400),
+    ],
+)
+def test_what_is_not_there_cannot_fail(client, path, status):
+    answer = client.patch(f"{F}/{path}", json={"state": "failed"})
+    assert answer.status_code == status
+
+
+def test_links_cannot_be_drained(client):
+    answer = client.patch(f"{F}/links/leaf-0-0-0", json={"state": "drained"})
+    assert answer.status_code == 400
+    assert answer.json["errors"][0]["field"] == "state"
+
+
+def test_host_names_may_hold_any_character(deployment):
+    topology = Topology(Xgft((2, 1, 1), (1, 0, 0)))
+    names = ("rack 1/node;1", "h\u00f6st:2")
+    odd = replace(inventory(topology), host_names=names)
+    deployment.store.add_fabric("odd", topology, odd)
+    client = deployment.client()
+    for host in client.get("/v1/fabrics/odd/hosts").json["hosts"]:
+        url = f"/v1/fabrics/odd/hosts/{quote(host['name'], safe='')}"
+        assert client.patch(url, json={"state": "failed"}).json["state"] == "failed"
+
+
+# -- would it fit? -------------------------------------------------------------------
+
+
+def test_fit(client, allocate):
+    allocate(20)
+    yes = client.get(f"{F}/fit?hosts=3").json
+    assert yes["fits"]
+    assert yes["shape"]
+    no = client.get(f"{F}/fit?hosts=13").json
+    assert not no["fits"]
+    assert no["reason"] == "too_few_hosts"
+    assert "12" in no["detail"]
+    assert yes["largest_fit"] == no["largest_fit"]
+    largest = no["largest_fit"]
+    assert client.get(f"{F}/fit?hosts={largest}").json["fits"]
+    assert client.post("/v1/allocations", json={"name": "x", "hosts": largest}).status_code == 202
+
+
+def test_on_a_full_fabric_nothing_fits(client, allocate):
+    allocate(32)
+    assert client.get(f"{F}/fit?hosts=1").json["largest_fit"] == 0
+
+
+# -- routing -------------------------------------------------------------------------
+
+
+def test_routing_compares_wanted_and_applied(deployment, client, allocate):
+    allocate(3)
+    before = client.get(f"{F}/routing").json
+    (manager,) = before["subnet_managers"]
+    assert not manager["current"]
+    assert manager["problem"]
+    deployment.subnet_manager.publish(deployment.store.routed("main"))
+    after = client.get(f"{F}/routing").json["subnet_managers"]
+    assert after == [
+        {"name": "local", "generation": before["generation"], "current": True, "problem": None}
+    ]
+
+
+def test_a_drain_asks_for_no_new_routes(client):
+    before = client.get(f"{F}/routing").json["generation"]
+    client.patch(f"{F}/hosts/node01", json={"state": "drained"})
+    assert client.get(f"{F}/routing").json["generation"] == before
+
+
+def test_a_silent_subnet_manager_is_a_line_in_the_report(deployment, client):
+    deployment.subnet_manager.faults.before["applied"] = Unavailable("OpenSM does not answer")
+    (manager,) = client.get(f"{F}/routing").json["subnet_managers"]
+    assert manager["problem"] == "OpenSM does not answer"
+    assert not manager["current"]
+
+
+# -- several fabrics -----------------------------------------------------------------
+
+
+def test_with_several_fabrics_one_has_to_be_named(deployment, client):
+    deployment.add_fabric("spare")
+    body = {"name": "blue", "hosts": 2}
+    answer = client.post("/v1/allocations", json=body)
+    assert answer.status_code == 400
+    assert "main, spare" in answer.json["errors"][0]["detail"]
+    named = client.post("/v1/allocations", json={**body, "fabric": "spare"}).json
+    assert named["fabric"] == "spare"
+    assert client.get("/v1/fabrics/main").json["hosts"]["allocated"] == 0
+    configured = deployment.client(default_fabric="main")
+    assert configured.post("/v1/allocations", json=body).json["fabric"] == "main"
+    listed = client.get("/v1/allocations?fabric=spare").json["allocations"]
+    assert [allocation["id"] for allocation in listed] == [named["id"]]
+
+
+def test_without_a_fabric_there_is_nothing_to_give(bare):
+    client = bare.client()
+    assert client.get("/v1/fabrics").json["fabrics"] == []
+    answer = client.post("/v1/allocations", json={"name": "blue", "hosts": 2})
+    assert answer.status_code == 404
+
+
+def test_two_rails(deployment):
+    """Both links of a rail pair are owned, counted and shown."""
+    tree = Xgft((2, 4, 1), (1, 2, 0))
+    ports = tuple((Port(0, 2 * g, k), Port(0, 2 * g + 1, k)) for g in range(2) for k in range(2))
+    topology = Topology(tree, 2, ports)
+    deployment.store.add_fabric("rails", topology, inventory(topology))
+    client = deployment.client(default_fabric="rails")
+    given = client.post("/v1/allocations", json={"name": "t", "hosts": 4}).json
+    assert len(given["leaf_links"]) == len({tuple(link) for link in given["leaf_links"]})
+    use = client.get("/v1/fabrics/rails/utilization").json["leaf_links"]
+    assert use["allocated"] == len(given["leaf_links"])
+    assert use["allocated"] + use["free"] == use["total"] == 8
+    assert LeafLink(0, 0, 0) in [LeafLink(*link) for link in given["leaf_links"]]
+    hosts = client.get("/v1/fabrics/rails/hosts").json["hosts"]
+    assert [(p["rail"], p["leaf"]) for p in hosts[2]["ports"]] == [(0, 2), (1, 3)]
+
+
+# -- power ---------------------------------------------------------------------------
+
+
+def test_what_may_be_turned_down(client, allocate):
+    before = client.get(f"{F}/idle").json
+    allocation = allocate(9)
+    found = client.get(f"{F}/idle").json
+    assert found["generation"] > before["generation"]
+    assert set(allocation["links"]) & set(before["links"])
+    assert not set(allocation["links"]) & set(found["links"])
+    assert set(found["links"]) <= set(before["links"])
+    assert {switch["level"] for switch in before["switches"]} <= {2, 3}
+
+
+# -- making room -----------------------------------------------------------------------
+
+
+def test_administrators_see_how_to_make_room(client, allocate):
+    allocation = allocate(32)
+    room = {"releases": [allocation["id"]], "undrain": [], "hosts": 32}
+    refused = client.post("/v1/allocations", json={"name": "late", "hosts": 2}).json
+    assert (refused["room"], refused["fits_when_empty"]) == (room, True)
+    assert client.get(f"{F}/fit?hosts=2").json["room"] == room
+    never = client.get(f"{F}/fit?hosts=33").json
+    assert (never["room"], never["fits_when_empty"]) == (None, False)
+
+
+def test_undoing_a_drain_makes_room(client):
+    client.patch(f"{F}/hosts/node07", json={"state": "drained"})
+    refused = client.post("/v1/allocations", json={"name": "all", "hosts": 32}).json
+    assert refused["room"] == {"releases": [], "undrain": [7], "hosts": 0}

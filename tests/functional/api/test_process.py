@@ -1,0 +1,171 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""The processes themselves: started, asked, stopped, started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from laas_service.cmd.client import main as laas
+
+
+def write(path, **api):
+    lines = [f"{name} = {value}" for name, value in {"bind_port": 0, **api}.items()]
+    text = [
+        "[DEFAULT]",
+        f"state_dir = {path.parent}",
+        "[database]",
+        f"connection = sqlite:///{path.parent}/laas.db",
+        "[api]",
+        *lines,
+        "",
+    ]
+    path.write_text("\n".join(text))
+    return str(path)
+
+
+def command(module, *words):
+    return [sys.executable, "-m", f"laas_service.cmd.{module}", *words]
+
+
+@contextmanager
+def running(config):
+    """``laas-api --all-in-one`` and its address; it is stopped politely and ends well."""
+    process = subprocess.Popen(
+        command("api", "--all-in-one", "--config-file", config),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    said = []
+    try:
+        for line in process.stderr:
+            said.append(line)
+            if found := re.search(r"Listening on (http://\S+)", line):
+                break
+        else:
+            pytest.fail("".join(said))
+        yield found.group(1)
+        process.send_signal(signal.SIGTERM)
+        _, rest = process.communicate(timeout=30)
+        assert process.returncode == 0, rest
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def asked(capsys, url, *words):
+    status = laas(["--endpoint", url, "--json", *words])
+    out, err = capsys.readouterr()
+    assert status == 0, err
+    return json.loads(out)
+
+
+def test_the_whole_service_in_one_process(deployment, tmp_path, capsys, monkeypatch):
+    """Jigsaw decides, the worker writes commands and files, a restart forgets nothing."""
+    for name in ("OS_AUTH_URL", "OS_AUTH_TYPE", "OS_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    config = write(tmp_path / "laas.conf")
+    with running(config) as url:
+        create = ("allocation", "create", "--name", "blue", "--hosts", "9", "--wait", "30")
+        made = asked(capsys, url, *create)
+        assert made["state"] == "active"
+        assert made["policy"] == "jigsaw"
+        assert asked(capsys, url, "fabric", "routing")["subnet_managers"][0]["name"]
+    assert (tmp_path / "opensm" / "main" / "current" / "partitions.conf").exists()
+    assert list((tmp_path / "compute" / "commands").iterdir())
+    with running(config) as url:
+        assert asked(capsys, url, "allocation", "show", "blue")["links"] == made["links"]
+        gone = asked(capsys, url, "allocation", "delete", "blue", "--wait", "30")
+        assert gone["state"] == "released"
+        assert asked(capsys, url, "fabric", "show")["hosts"]["free"] == 32
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("bind_host", "0.0.0.0", "auth_strategy = keystone"),
+        ("enabled_policies", "best", "enabled_policies"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_served(tmp_path, option, value, said):
+    config = write(tmp_path / "laas.conf", **{option: value})
+    ended = subprocess.run(
+        command("api", "--all-in-one", "--config-file", config),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert said in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_without_tables_the_service_says_what_to_run(tmp_path):
+    config = write(tmp_path / "laas.conf")
+    ended = subprocess.run(
+        command("api", "--config-file", config),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert "laas-manage db upgrade" in ended.stderr
+
+
+KEYSTONE = """
+[keystone_authtoken]
+auth_type = password
+auth_url = http://127.0.0.1:9
+www_authenticate_uri = http://127.0.0.1:9
+"""
+
+
+def imported(directory):
+    """What a WSGI server sees when it takes the application in and asks it twice."""
+    script = (
+        "from laas_service.cmd.wsgi import application\n"
+        "client = application.test_client()\n"
+        "print(client.get('/').status_code, client.get('/v1/fabrics').status_code)\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "LAAS_CONFIG_DIR": str(directory)},
+    )
+
+
+def test_a_wsgi_server_gets_an_application(tmp_path):
+    write(tmp_path / "laas.conf", auth_strategy="keystone")
+    (tmp_path / "laas.conf.d").mkdir()
+    (tmp_path / "laas.conf.d" / "keystone.conf").write_text(KEYSTONE)
+    ended = imported(tmp_path)
+    assert ended.stdout.split() == ["200", "401"], ended.stderr
+
+
+def test_a_wsgi_server_gets_nothing_without_authentication(tmp_path):
+    write(tmp_path / "laas.conf", auth_strategy="none")
+    ended = imported(tmp_path)
+    assert ended.returncode != 0
+    assert "behind a WSGI server use keystone" in ended.stderr

@@ -1,0 +1,89 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What monitoring asks, and what clients ask first."""
+
+from __future__ import annotations
+
+from openapi_spec_validator import OpenAPIV31SpecValidator
+from prometheus_client.parser import text_string_to_metric_families
+
+from laas_service.domain.errors import Unavailable
+
+
+def figures(client):
+    families = text_string_to_metric_families(client.get("/metrics").text)
+    return {
+        (sample.name, *sorted(sample.labels.values())): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def test_versions(client):
+    (version,) = client.get("/").json["versions"]
+    assert version["id"] == "v1"
+    described = {link["rel"]: link["href"] for link in version["links"]}
+    assert client.get(described["describedby"]).status_code == 200
+
+
+def test_the_served_document_is_valid(client):
+    document = client.get("/v1/openapi.json").json
+    OpenAPIV31SpecValidator(document).validate()
+    assert document["servers"] == [{"url": "http://localhost"}]
+
+
+def test_health_looks_at_the_database(deployment, client):
+    assert client.get("/healthcheck").json == {"status": "ready"}
+
+    def away():
+        raise Unavailable("the database does not answer")
+
+    deployment.store.check = away
+    answer = client.get("/healthcheck")
+    assert answer.status_code == 503
+    assert "database" in answer.json["detail"]
+
+
+def test_metrics_count_what_happened(client, allocate):
+    allocate(5)
+    client.post("/v1/allocations", json={"name": "red", "hosts": 99})
+    client.patch("/v1/fabrics/main/hosts/node31", json={"state": "drained"})
+    found = figures(client)
+    assert found["laas_hosts", "allocated", "main"] == 5
+    assert found["laas_hosts", "drained", "main"] == 1
+    assert found["laas_hosts", "free", "main"] == 26
+    assert found["laas_allocations", "active", "main"] == 1
+    assert found["laas_refusals_total", "too_few_hosts"] == 1
+    assert found["laas_http_requests_total", "/v1/allocations", "202", "POST"] == 1
+    assert found["laas_http_requests_total", "/v1/allocations", "409", "POST"] == 1
+    assert found["laas_http_request_seconds_count", "/v1/allocations", "POST"] == 2
+    assert found["laas_store_up",] == 1
+
+
+def test_metrics_name_routes_not_addresses(client):
+    client.get("/v1/allocations/some-id")
+    client.get("/no/such/thing")
+    text = client.get("/metrics").text
+    assert "some-id" not in text
+    assert "no/such" not in text
+
+
+def test_metrics_survive_the_database(deployment, client):
+    def away():
+        raise Unavailable("the database does not answer")
+
+    deployment.store.fabrics = away
+    assert figures(client)["laas_store_up",] == 0
+
+
+def test_every_answer_has_a_request_id(client):
+    first, second = client.get("/"), client.get("/")
+    ids = [answer.headers["x-openstack-request-id"] for answer in (first, second)]
+    assert len(set(ids)) == 2

@@ -1,0 +1,123 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""Several processes admit at once on one database: nobody shares, nothing is left over."""
+
+import contextlib
+import multiprocessing
+from functools import partial
+
+import sqlalchemy as sa
+
+from laas_service.adapters.db import models
+from laas_service.adapters.db.engine import connect
+from laas_service.adapters.db.store import SqlStore, utc_now
+from laas_service.app.line import Line
+from laas_service.app.records import AllocationRecord, NewAllocation, State, Wait
+from laas_service.domain.allocation import NoFit, Refusal, Request
+from laas_service.domain.allocator import admit
+from laas_service.domain.errors import ConcurrentUpdate, Conflict
+from laas_service.domain.inventory import Inventory
+from laas_service.domain.policies.baseline import Baseline
+from laas_service.domain.queue import Discipline, Rules
+from laas_service.domain.topology import Topology, Xgft
+
+TOPOLOGY = Topology(Xgft((4, 4, 4), (1, 4, 4)))  # 64 hosts
+PROCESSES = 3
+ASKED = 10  # by each process; there is room for all
+
+
+def ask(url: str, name: str, start, answers) -> None:
+    """Ask for two hosts again and again, and give every fourth allocation back."""
+    store = SqlStore(connect(url))
+    start.wait()
+    kept = []
+    for number in range(ASKED):
+        request = Request(f"{name}-{number}", 2)
+        new = NewAllocation(request.id, "f", request.id, name, "baseline", 2)
+        answer = store.admit(new, partial(admit, Baseline(), request=request))
+        assert isinstance(answer, AllocationRecord)
+        if number % 4 == 3:
+            record = store.transition(answer, State.RELEASING, "asked")
+            store.free(store.hand_back(record), "gone")
+        else:
+            kept.append(answer.id)
+    answers.put(kept)
+
+
+def test_processes_admitting_at_once_share_nothing(database):
+    store = SqlStore(connect(database))
+    store.add_fabric("f", TOPOLOGY, Inventory((), (), (), (), (), (), ()))
+    context = multiprocessing.get_context("spawn")
+    start, answers = context.Barrier(PROCESSES), context.Queue()
+    processes = [
+        context.Process(target=ask, args=(database, f"p{n}", start, answers))
+        for n in range(PROCESSES)
+    ]
+    for process in processes:
+        process.start()
+    acknowledged = {id for _ in processes for id in answers.get(timeout=120)}
+    for process in processes:
+        process.join(timeout=60)
+        assert process.exitcode == 0
+    fabric, generation = store.ledger("f")
+    assert set(fabric.allocations) == acknowledged
+    assert generation == store.fabric("f").generation
+    with store._engine.connect() as connection:
+        owners = connection.execute(sa.text("select host, allocation from host_claim")).all()
+    assert len(owners) == 2 * len(acknowledged) == 2 * PROCESSES * (ASKED - ASKED // 4)
+    assert {owner for _, owner in owners} == acknowledged
+    assert fabric.state() == SqlStore(store._engine).ledger("f")[0].state()
+
+
+def serve(url: str, start, answers) -> None:
+    """A worker that admits from the queue until nobody waits."""
+    store = SqlStore(connect(url))
+    line = Line(store, {"baseline": Baseline()}, Rules(Discipline.FIFO), clock=utc_now)
+    start.wait()
+    admitted = 0
+    while store.allocations(states=[State.QUEUED]):
+        admitted += line.serve("f")
+        for record in store.allocations(states=[State.ALLOCATING], limit=1):
+            with contextlib.suppress(ConcurrentUpdate, Conflict):
+                leaving = store.transition(record, State.RELEASING, "asked")
+                store.free(store.hand_back(leaving), "gone")
+    answers.put(admitted)
+
+
+def test_workers_serving_one_queue_admit_everybody_once_and_in_order(database):
+    store = SqlStore(connect(database))
+    store.add_fabric("f", TOPOLOGY, Inventory((), (), (), (), (), (), ()))
+    no_room = Wait(NoFit(Refusal.TOO_FEW_HOSTS, "nothing is free"))
+    ids = [f"w{number:02}" for number in range(12)]
+    for number, id in enumerate(ids):
+        new = NewAllocation(id, "f", id, id, "baseline", (20, 40, 60)[number % 3], waits=True)
+        answer = store.admit(new, lambda fabric: no_room)
+        assert isinstance(answer, AllocationRecord)
+        assert answer.state is State.QUEUED
+    context = multiprocessing.get_context("spawn")
+    start, answers = context.Barrier(2), context.Queue()
+    processes = [context.Process(target=serve, args=(database, start, answers)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    admitted = [answers.get(timeout=120) for _ in processes]
+    for process in processes:
+        process.join(timeout=60)
+        assert process.exitcode == 0
+    assert sum(admitted) == len(ids)
+    records = [store.allocation(id) for id in ids]
+    for record in records:
+        assert [e.state for e in record.history].count(State.ALLOCATING) == 1
+    with store._engine.connect() as connection:
+        changes = connection.execute(
+            sa.select(models.Delta.change).order_by(models.Delta.generation)
+        )
+        order = [change["claim"]["id"] for (change,) in changes if "claim" in change]
+    assert order == ids

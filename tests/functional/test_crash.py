@@ -1,0 +1,386 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""kill -9 at every step of allocate and release, then a start: nothing lost, nothing shared.
+
+Real SQLite, the directory of commands and the subnet manager's files, each process
+a real one. A step is every effect that convergence takes, both sides of every commit,
+and every rename, link and directory that any part makes in the file system.
+"""
+
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from oslo_config import cfg
+
+from laas_service import conf as options
+from laas_service.adapters.generator import Description, generate
+from laas_service.app.records import AllocationRecord, Caller, State
+from laas_service.app.service import Ask
+from laas_service.domain.verification import isolation_violations, shape_violations
+from laas_service.wiring import Parts
+from opensm_writer import writer
+
+OPERATOR = Caller("blue", "operator", admin=True, request_id="test")
+NEIGHBOUR = Ask(name="b", hosts=3, project_id="red")
+WISH = Ask(name="a", hosts=5, project_id="blue", idempotency_key="the-key")
+WAITER = Ask(name="c", hosts=10, project_id="green", idempotency_key="other", wait=True)
+FILES = {"os.rename", "os.symlink", "os.mkdir", "os.remove"}
+
+
+class Site:
+    """All that survives a crash, in one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def parts(self, at: Callable[[str], None] = lambda step: None) -> Parts:
+        conf = cfg.ConfigOpts()
+        options.register_opts(conf)
+        conf([], project="laas", default_config_files=[], default_config_dirs=[])
+        conf.set_override("state_dir", str(self.directory))
+        conf.set_override("enabled_policies", ["jigsaw"], group="api")
+        conf.set_override("retry_first", 0.01, group="worker")
+        return Parts(conf, at=at)
+
+    def copy(self, to: Path) -> "Site":
+        shutil.copytree(self.directory, to, symlinks=True)
+        return Site(to)
+
+
+def converge(parts: Parts) -> None:
+    while parts.line.serve_all() + parts.converger.run_once():
+        pass
+
+
+def set_up(site: Site) -> None:
+    """A fabric, and a neighbour who must never notice anything."""
+    parts = site.parts()
+    parts.upgrade_database()
+    made = generate(Description(xgft="3;2,2,4;1,2,2"))
+    parts.store.add_fabric("f", made.topology, made.inventory)
+    parts.service(wake=lambda: None).allocate(OPERATOR, NEIGHBOUR)
+    converge(parts)
+
+
+def allocate(parts: Parts, acknowledge: Callable[[str], None]) -> None:
+    """The request, its acknowledgement, and convergence until all is done, by a running worker."""
+    converge(parts)
+    answer = parts.service(wake=lambda: None).allocate(OPERATOR, WISH)
+    assert isinstance(answer, AllocationRecord)
+    acknowledge(answer.id)
+    converge(parts)
+
+
+def release(parts: Parts, acknowledge: Callable[[str], None], *, force: bool = False) -> None:
+    converge(parts)
+    (id,) = [r.id for r in parts.store.allocations() if r.name == "a"]
+    parts.service(wake=lambda: None).release(OPERATOR, id, force=force)
+    acknowledge(id)
+    converge(parts)
+
+
+def forced_release(parts: Parts, acknowledge: Callable[[str], None]) -> None:
+    release(parts, acknowledge, force=True)
+
+
+def wait(parts: Parts, acknowledge: Callable[[str], None]) -> None:
+    """A request for which there is room only when the allocation before it is gone."""
+    service = parts.service(wake=lambda: None)
+    answer = service.allocate(OPERATOR, WAITER)
+    assert isinstance(answer, AllocationRecord)
+    acknowledge(answer.id)
+    for record in parts.store.allocations(states=[State.ACTIVE]):
+        if record.name == "a":
+            service.release(OPERATOR, record.id)
+    converge(parts)
+
+
+def restart(parts: Parts, acknowledge: Callable[[str], None]) -> None:
+    """What the worker does when it starts: everything compared, everything worked off."""
+    converge(parts)
+    assert parts.converger.reconcile() == []
+
+
+def every(step: str) -> bool:
+    return True
+
+
+def in_process(
+    site: Site,
+    act: Callable[..., None],
+    dies_at: int | None = None,
+    counted: Callable[[str], bool] = every,
+) -> str | None:
+    """Run in a process of its own that kills itself at a step; where, or None if it ended.
+
+    Only steps that are ``counted`` have a number.
+    """
+    context = multiprocessing.get_context("fork")
+    process = context.Process(target=_run, args=(site, act, dies_at, counted))
+    process.start()
+    process.join(60)
+    note = site.directory / "died"
+    if process.exitcode == -signal.SIGKILL and note.exists():
+        step = note.read_text()
+        note.unlink()
+        return step
+    assert process.exitcode == 0, f"{act.__name__} failed with {process.exitcode}"
+    return None
+
+
+def _run(
+    site: Site, act: Callable[..., None], dies_at: int | None, counted: Callable[[str], bool]
+) -> None:
+    count = 0
+
+    def at(step: str) -> None:
+        nonlocal count
+        count += counted(step)
+        if counted(step) and count == dies_at:
+            file = os.open(site.directory / "died", os.O_WRONLY | os.O_CREAT)
+            os.write(file, step.encode())
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def audit(event: str, arguments: tuple[object, ...]) -> None:
+        if event in FILES and not (event == "os.mkdir" and os.path.isdir(str(arguments[0]))):
+            at(f"{event} {arguments[0]!r}")
+
+    def acknowledge(id: str) -> None:
+        at("before the answer")
+        (site.directory / "acknowledged").write_text(id)
+        at("after the answer")
+
+    parts = site.parts(at)
+    if dies_at is not None:
+        sys.addaudithook(audit)  # ends with this process
+    act(parts, acknowledge)
+
+
+class Seen:
+    """Database, compute directory and published files, read as others would."""
+
+    def __init__(self, site: Site) -> None:
+        parts = site.parts()
+        self.records = {record.id: record for record in parts.store.allocations()}
+        self.fabric = parts.store.fabric("f")
+        self.ledger, _ = parts.store.ledger("f")
+        with parts._engine.connect() as connection:
+            self.hosts = _claims(connection, "host")
+            self.links = _claims(connection, "link")
+        parts._engine.dispose()
+        self.open = {
+            id: handover
+            for id, handover in parts.compute.handed_over().items()
+            if handover.project_id != "laas-nobody"
+        }
+        manifest = writer.current(site.directory / "opensm", "f")
+        assert manifest is not None
+        assert not writer.damaged(site.directory / "opensm" / "f" / "current", manifest)
+        self.routed = dict(manifest.tenants)
+
+    def id(self, name: str) -> str | None:
+        """The one allocation of that name, if there is one."""
+        ids = [record.id for record in self.records.values() if record.name == name]
+        assert len(ids) <= 1, "the same request was allocated twice"
+        return ids[0] if ids else None
+
+    def the(self, name: str) -> str:
+        id = self.id(name)
+        assert id is not None
+        return id
+
+    def check(self, before: "Seen") -> None:
+        """What holds at every moment, also between a crash and the next start."""
+        topology = self.fabric.topology
+        placed = [record.placed for record in self.records.values() if record.placed]
+        assert isolation_violations(topology, placed) == []
+        assert [text for a in placed for text in shape_violations(topology, a)] == []
+        assert self.hosts == self.ledger.owners_of_hosts()
+        assert self.links == {
+            topology.tree.link_id(link): id for link, id in self.ledger.owners_of_links().items()
+        }
+        names = self.fabric.inventory.host_names
+        for id, handover in self.open.items():
+            record = self.records[id]
+            assert record.placed is not None, "freed while hosts are handed over"
+            assert set(handover.hosts) == {names[h] for h in record.placed.hosts(topology)}
+            assert id in self.routed, "hosts are handed over without routes"
+        for id in self.routed:
+            assert self.records[id].placed is not None, "freed while still routed"
+        neighbour = before.the("b")
+        assert self.open[neighbour] == before.open[neighbour]
+        assert self.routed[neighbour] == before.routed[neighbour]
+
+    def same_as(self, other: "Seen") -> bool:
+        return (
+            self.ledger.state() == other.ledger.state()
+            and self.open == other.open
+            and self.routed == other.routed
+        )
+
+
+def _claims(connection: sa.Connection, what: str) -> dict[int, str]:
+    rows = connection.execute(sa.text(f"select {what}, allocation from {what}_claim")).all()
+    return dict(map(tuple, rows))
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory):
+    """A site with the neighbour alone."""
+    site = Site(tmp_path_factory.mktemp("site") / "empty")
+    assert in_process(site, set_up_and_forget) is None
+    return site
+
+
+def set_up_and_forget(parts: Parts, acknowledge: Callable[[str], None]) -> None:
+    set_up(Site(Path(parts._conf.state_dir)))
+
+
+@pytest.fixture(scope="module")
+def taken(empty, tmp_path_factory):
+    """A site with the neighbour and one active allocation."""
+    site = empty.copy(tmp_path_factory.mktemp("site") / "taken")
+    assert in_process(site, allocate) is None
+    (site.directory / "acknowledged").unlink()
+    return site
+
+
+def crashes(
+    site: Site,
+    act: Callable[..., None],
+    directory: Path,
+    counted: Callable[[str], bool] = every,
+    at_least: int = 20,
+):
+    """The site after a crash at each step in turn, until the action ends before it dies."""
+    for dies_at in range(1, 1000):
+        crashed = site.copy(directory / str(dies_at))
+        step = in_process(crashed, act, dies_at, counted)
+        if step is None:
+            assert dies_at > at_least
+            return
+        yield crashed, step
+        shutil.rmtree(crashed.directory)
+
+
+def test_allocate(empty, tmp_path):
+    before, steps = Seen(empty), set()
+    for site, step in crashes(empty, allocate, tmp_path):
+        steps.add(step.split(" '")[0])
+        seen = Seen(site)
+        seen.check(before)
+        acknowledged = site.directory / "acknowledged"
+        assert in_process(site, restart) is None
+        seen = Seen(site)
+        seen.check(before)
+        if seen.id("a") is None:
+            assert not acknowledged.exists(), f"lost after {step}"
+            assert seen.same_as(before), f"something is left after {step}"
+            assert seen.records.keys() == before.records.keys()
+        assert in_process(site, allocate) is None  # the client asks again with its key
+        seen = Seen(site)
+        seen.check(before)
+        id = seen.the("a")
+        assert seen.records[id].state is State.ACTIVE
+        assert set(seen.open) == set(seen.routed) == {id, before.the("b")}
+    assert {
+        "before commit: admit",
+        "after commit: admit",
+        "before the answer",
+        "before publish",
+        "after publish",
+        "before hand over",
+        "after hand over",
+        "before commit: active",
+        "after commit: active",
+        "os.rename",
+    } <= steps
+
+
+@pytest.mark.parametrize("act", [release, forced_release])
+def test_release(empty, taken, tmp_path, act):
+    before, steps = Seen(taken), set()
+    id, end = before.the("a"), Seen(empty)
+    for site, step in crashes(taken, act, tmp_path):
+        steps.add(step.split(" '")[0])
+        seen = Seen(site)
+        seen.check(before)
+        acknowledged = (site.directory / "acknowledged").exists()
+        assert in_process(site, restart) is None
+        seen = Seen(site)
+        seen.check(before)
+        if seen.records[id].state is State.ACTIVE:
+            assert not acknowledged, f"forgotten after {step}"
+            assert seen.same_as(before), f"something changed after {step}"
+        else:
+            assert seen.records[id].state is State.RELEASED
+        assert in_process(site, act) is None  # the client asks again
+        seen = Seen(site)
+        seen.check(before)
+        assert seen.records[id].state is State.RELEASED
+        assert seen.same_as(end)
+    assert {
+        "before commit: releasing",
+        "after commit: releasing",
+        "before fence",
+        "after fence",
+        "before take back",
+        "after take back",
+        "before commit: hand back",
+        "after commit: hand back",
+        "before publish",
+        "after publish",
+        "before commit: free",
+        "after commit: free",
+        "os.rename",
+    } <= steps
+
+
+def decided(step: str) -> bool:
+    """The steps in which the queue is written or read, and the answer to who waits."""
+    return step.endswith((": admit", ": free", "the answer"))
+
+
+def test_waiting(taken, tmp_path):
+    before, steps = Seen(taken), set()
+    for site, step in crashes(taken, wait, tmp_path, decided, at_least=8):
+        steps.add(step)
+        seen = Seen(site)
+        seen.check(before)
+        acknowledged = site.directory / "acknowledged"
+        assert in_process(site, restart) is None
+        seen = Seen(site)
+        seen.check(before)
+        if seen.id("c") is None:
+            assert not acknowledged.exists(), f"lost after {step}"
+        assert in_process(site, wait) is None  # the client asks again with its key
+        seen = Seen(site)
+        seen.check(before)
+        id = seen.the("c")
+        assert seen.records[id].state is State.ACTIVE
+        assert set(seen.open) == set(seen.routed) == {id, before.the("b")}
+        story = [e.state for e in Site(site.directory).parts().store.allocation(id).history]
+        assert story == [State.QUEUED, State.ALLOCATING, State.ACTIVE]
+    assert {
+        "before commit: admit",
+        "after commit: admit",
+        "before the answer",
+        "after the answer",
+        "before commit: free",
+        "after commit: free",
+    } <= steps

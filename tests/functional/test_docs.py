@@ -1,0 +1,125 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""The examples in the documentation, run as they stand.
+
+A ``.. code-block:: console`` holds commands (``$ ...``) and what they print, where
+``...`` stands for anything; ``exit status N`` in that output expects another status
+than 0. The commands of one page run in order, against a service of its own.
+"""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = ["operate.rst", "planning.rst", "simulation.rst"]
+SCRIPTS = Path(sys.executable).parent
+
+_BLOCK = re.compile(r"^\.\. code-block:: console\n\n((?:   .*\n|\n)+)", re.MULTILINE)
+_STATUS = re.compile(r"exit status (\d+)")
+
+
+def examples(page: str) -> list[tuple[str, str]]:
+    """Commands of a page and what each is said to print."""
+    found: list[tuple[str, str]] = []
+    for block in _BLOCK.findall((ROOT / "doc" / "source" / page).read_text()):
+        for line in block.splitlines():
+            text = line[3:]
+            if text.startswith("$ "):
+                found.append((text[2:], ""))
+            elif text.startswith("> "):
+                found[-1] = (f"{found[-1][0]}\n{text[2:]}", "")
+            elif found:
+                found[-1] = (found[-1][0], f"{found[-1][1]}{text}\n")
+    return found
+
+
+@pytest.fixture
+def site(tmp_path):
+    """A service of its own on the example fabric; the environment for its clients."""
+    config = tmp_path / "laas.conf"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    config.write_text(
+        f"[DEFAULT]\nstate_dir = {tmp_path}/state\n[api]\nbind_port = {port}\n"
+        "[worker]\npoll_interval = 0.1\n"
+    )
+    environment = os.environ | {
+        "LAAS_ENDPOINT": f"http://127.0.0.1:{port}",
+        "PATH": f"{SCRIPTS}{os.pathsep}{os.environ['PATH']}",
+        "COLUMNS": "100",
+    }
+
+    def manage(*words: str) -> None:
+        words = ("laas-manage", "--config-file", str(config), *words)
+        subprocess.run(words, env=environment, check=True, timeout=60)
+
+    manage("db", "upgrade")
+    manage("fabric", "import", str(ROOT / "etc/laas/fabric-example.json"))
+    with (tmp_path / "log").open("wb") as log:
+        api = subprocess.Popen(
+            ["laas-api", "--all-in-one", "--config-file", str(config)],
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        for _ in range(300):
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/healthcheck", timeout=5).close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        yield config, environment
+    finally:
+        api.terminate()
+        api.wait(20)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_examples_run_and_print_what_they_say(page, site, tmp_path):
+    config, environment = site
+    found = examples(page)
+    assert found, "the page has no examples"
+    for text, expected in found:
+        command, _, stdin = text.partition("\n")
+        words = shlex.split(command)
+        if words[0] == "laas-manage":
+            words[1:1] = ["--config-file", str(config)]
+        done = subprocess.run(
+            words,
+            env=environment,
+            cwd=tmp_path,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        said = _STATUS.search(expected)
+        status = int(said[1]) if said else 0
+        printed = done.stdout + done.stderr
+        assert done.returncode == status, f"$ {command}\n{printed}"
+        wanted = _STATUS.sub("", expected).strip() or "..."
+        assert doctest.OutputChecker().check_output(
+            f"{wanted}\n",
+            f"{printed.strip()}\n",
+            doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE,
+        ), f"$ {command}\nsaid:\n{wanted}\nprinted:\n{printed}"

@@ -1,0 +1,211 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""``laas-manage`` on a database of its own, from the first table to a verdict."""
+
+import json
+import re
+import sqlite3
+
+import pytest
+
+from laas_service.adapters.db.engine import connect
+from laas_service.adapters.db.store import SqlStore
+from laas_service.adapters.fabric_file import read_fabric
+from laas_service.adapters.netlist import netlist
+from laas_service.app.records import NewAllocation
+from laas_service.cmd import manage
+from laas_service.domain.allocation import Request
+from laas_service.domain.allocator import admit
+from laas_service.domain.policies import POLICIES
+from laas_service.domain.topology import LeafLink
+from opensm_writer.files import lfts
+from opensm_writer.plan import plan
+from tests.ibsim import Simulator
+from tests.marks import needs_ibsim
+from tests.shared import REPO
+
+EXAMPLE = str(REPO / "etc" / "laas" / "fabric-example.json")
+SERVICES = ["--exclude", "storage*", "--subnet-manager", "sm*"]
+
+
+class Tool:
+    """laas-manage with a state directory of its own."""
+
+    def __init__(self, path, capsys):
+        self.path = path
+        self._capsys = capsys
+        self._config = path / "laas.conf"
+        self._config.write_text(f"[DEFAULT]\nstate_dir = {path}\n")
+
+    def __call__(self, *command, rc=0):
+        """Run one command that ends with status ``rc``; answers what it printed."""
+        status = manage.main([f"--config-file={self._config}", *map(str, command)])
+        printed = self._capsys.readouterr()
+        assert status == rc, printed
+        return printed.out + printed.err
+
+    def store(self):
+        return SqlStore(connect(f"sqlite:///{self.path}/laas.sqlite"))
+
+
+@pytest.fixture
+def run(tmp_path, capsys):
+    return Tool(tmp_path, capsys)
+
+
+@pytest.fixture
+def ready(run):
+    run("db", "upgrade")
+    return run
+
+
+def tenants(store, fabric, *sizes):
+    for number, size in enumerate(sizes):
+        request = Request(f"t{number}", size)
+        new = NewAllocation(request.id, fabric, request.id, "p", "jigsaw", size)
+        store.admit(new, lambda ledger, r=request: admit(POLICIES["jigsaw"](), ledger, r))
+
+
+def test_database(run):
+    assert "revision none" in run("db", "version", rc=1)
+    assert "run laas-manage db upgrade" in run("fabric", "list", rc=1)
+    run("db", "upgrade")
+    run("db", "upgrade")
+    assert "none" not in run("db", "version")
+
+
+def test_generate_import_list_export_import(ready):
+    dump, again = ready.path / "dump.txt", ready.path / "again.json"
+    ready("fabric", "generate", EXAMPLE, "--output", dump)
+    dry = ready("fabric", "import", dump, *SERVICES, "--dry-run")
+    assert "recorded" not in dry
+    report = ready("fabric", "import", dump, *SERVICES, "--id", "one")
+    assert report == dry + "recorded as one\n"
+    assert "123 hosts for tenants" in report
+    assert "extra parallel cable" in report
+    assert "already" in ready("fabric", "import", dump, "--id", "one", rc=1)
+    listed = ready("fabric", "list")
+    assert "8,8,4 ; 1,8,8" in listed
+    assert "123" in listed
+
+    ready("fabric", "export", "--output", again)
+    ready("fabric", "import", again, "--id", "two")
+    one, two = ready.store().fabrics()
+    assert one.topology == two.topology == read_fabric(EXAMPLE).topology
+    assert one.inventory == two.inventory == read_fabric(EXAMPLE).inventory
+    for form in ("netlist", "ibnetdiscover"):
+        assert "MF0;leaf-0-0" in ready("fabric", "export", "one", "--format", form)
+    assert "name one of one, two" in ready("fabric", "export", rc=1)
+    assert "no fabric 'three'" in ready("fabric", "export", "three", rc=1)
+
+
+def test_import_from_standard_input(ready, monkeypatch):
+    class Stdin:
+        def read(self):
+            return "hello\nworld\n"
+
+    monkeypatch.setattr("sys.stdin", Stdin())
+    printed = ready("fabric", "import", "-", rc=1)
+    assert printed.startswith("laas-manage: standard input, line 1: ")
+    assert printed.count("\n") == 1
+
+
+def test_faults_of_a_snapshot_are_recorded(ready):
+    document = {
+        "m": [2, 2, 1],
+        "w": [1, 2, 0],
+        "failed_hosts": [3],
+        "failed_leaf_links": [[0, 1, 0]],
+    }
+    path = ready.path / "snapshot.json"
+    path.write_text(json.dumps({"topology": document}))
+    ready("fabric", "import", path)
+    ledger, _ = ready.store().ledger("fabric")
+    assert ledger.failed_hosts == {3}
+    assert ledger.failed_links == {LeafLink(0, 1, 0)}
+    exported = json.loads(ready("fabric", "export"))
+    assert exported["topology"]["failed_hosts"] == [3]
+    assert exported["topology"]["failed_leaf_links"] == [[0, 1, 0]]
+
+
+def test_export_holds_the_allocations(ready):
+    ready("fabric", "import", EXAMPLE)
+    tenants(ready.store(), "fabric", 5, 40)
+    first, second = json.loads(ready("fabric", "export"))["allocations"]
+    assert (first["id"], first["n"], first["policy"], len(first["hosts"])) == ("t0", 5, "jigsaw", 5)
+    assert len(second["hosts"]) == 40
+    assert second["leaf_links"]
+    assert not {tuple(x) for x in first["leaf_links"]} & {tuple(x) for x in second["leaf_links"]}
+
+
+def test_verify(ready):
+    assert "name one of none" in ready("fabric", "verify", rc=2)
+    ready("fabric", "import", EXAMPLE)
+    tenants(ready.store(), "fabric", 5, 40, 11, 1)
+    assert "4 allocations, no violations" in ready("fabric", "verify")
+
+    with sqlite3.connect(ready.path / "laas.sqlite") as database:
+        (text,) = database.execute("select placed from allocation where id = 't1'").fetchone()
+        placed = json.loads(text)
+        group, hosts, uplinks = placed["groups"][0]
+        placed["groups"][0] = [group, hosts, hex(int(uplinks, 16) & int(uplinks, 16) - 1)]
+        database.execute("update allocation set placed = ? where id = 't1'", [json.dumps(placed)])
+    printed = ready("fabric", "verify", rc=1)
+    assert "shape: t1: " in printed
+    assert "no violations" not in printed
+
+
+@needs_ibsim
+def test_verify_what_opensm_programmed(ready):
+    """The real OpenSM under the simulator, its switches read by the real dump_lfts."""
+    ready("fabric", "import", EXAMPLE)
+    tenants(ready.store(), "fabric", 5, 40, 11)
+    state = ready.store().routed("fabric")
+    manager = next(e.guid for e in state.inventory.endpoints if e.name.startswith("sm"))
+    with Simulator(netlist(state.inventory), "sm00 mlx5_0") as simulator:
+        (simulator.directory / "lfts").write_text("".join(lfts(plan(state))))
+        (simulator.directory / "osm.conf").write_text(
+            f"routing_engine file,no_fallback\nlfts_file {simulator.directory}/lfts\n"
+        )
+        simulator.run("opensm", "-o", "-F", "osm.conf", "-f", "osm.log", "-e")
+        dump = simulator.run("dump_lfts").stdout
+    path = ready.path / "lfts.txt"
+    path.write_text(dump)
+    verify = ["fabric", "verify", "--lfts", path, "--subnet-manager", hex(manager)]
+    printed = ready(*verify)
+    ports = [2 * size for size in (5, 40, 11)]
+    pairs = sum(n * (n - 1) for n in ports)
+    assert printed.startswith("fabric, generation 4: 3 allocations, no violations")
+    assert f"on {pairs} walks inside tenants and {2 * (len(state.inventory.lids) - 1)} " in printed
+
+    # One entry of one leaf towards one host of t1 sent elsewhere.
+    host = min(state.tenants[1].allocation.hosts(state.topology))
+    lid = state.inventory.lids[state.inventory.endpoint_of_port[host, 0].guid]
+    wrong = re.sub(rf"(?m)^0x{lid:04x} (\d+)", f"0x{lid:04x} 001", dump)
+    path.write_text(wrong)
+    printed = ready(*verify, rc=1)
+    assert f"host {host} rail 0" in printed
+
+    path.write_text("nothing of the kind\n")
+    assert "give what dump_lfts prints" in ready(*verify, rc=2)
+    path.unlink()
+    assert "can be read" in ready(*verify, rc=2)
+
+
+@pytest.mark.parametrize("command", [["fabric"], ["db", "downgrade"], ["fabric", "import"]])
+def test_wrong_command_line(command):
+    with pytest.raises(SystemExit) as ended:
+        manage.main(command)
+    assert ended.value.code == 2
+
+
+def test_configuration_that_cannot_be_read(capsys):
+    assert manage.main(["--config-file", "/nonexistent", "fabric", "list"]) == 1
+    assert "configuration" in capsys.readouterr().err

@@ -1,0 +1,612 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""The Nova adapter over real HTTP, through novaclient, against a cloud that can fail."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+from keystoneauth1 import loading
+from oslo_config import cfg
+
+from laas_service.adapters import nova
+from laas_service.app.ports import Handover, Occupant
+from laas_service.conf import register_opts
+from laas_service.domain.errors import (
+    Conflict,
+    Forbidden,
+    HostsBusy,
+    InvalidInput,
+    LaasError,
+    LimitExceeded,
+    NotFound,
+    Unavailable,
+)
+from laas_service.wiring import Parts
+from tests.nova_standin import EVERYBODY, TOKEN, Cloud, Fault, Server
+
+RED, BLUE = "red-project", "blue-project"
+NOBODY = {"filter_tenant_id": "laas-nobody"}
+ALL = ["n1", "n2", "n3", "n4"]
+A1 = Handover("a1", RED, ("n1", "n2"))
+MOVED = Handover("a1", RED, ("n2", "n3"))
+HANG = 0.2  # seconds the client waits where the cloud does not answer
+
+
+@pytest.fixture(scope="module")
+def server():
+    with Server() as server:
+        yield server
+
+
+@pytest.fixture
+def cloud(server):
+    server.cloud = Cloud(ALL)
+    yield server.cloud
+    server.cloud.hanging.set()
+
+
+def connect(server, tmp_path, **nova_options):
+    lines = [f"{name} = {value}" for name, value in nova_options.items()]
+    login = ["auth_type = admin_token", f"endpoint = {server.url}/compute", f"token = {TOKEN}"]
+    file = tmp_path / "laas.conf"
+    file.write_text(
+        "\n".join(
+            [
+                *("[compute]", "kind = nova", "[nova]", *login, *lines),
+                *("[placement]", "auth_section = nova"),
+                f"endpoint_override = {server.url}/placement",
+            ]
+        )
+    )
+    conf = cfg.ConfigOpts()
+    register_opts(conf)
+    conf(["--config-file", str(file)], project="laas")
+    return Parts(conf).compute
+
+
+@pytest.fixture
+def sessions(monkeypatch):
+    """The HTTP sessions the adapter makes, to shorten their time-outs."""
+    monkeypatch.setattr(nova, "READ_PAUSE", 0.0)
+    made = []
+    load = loading.load_session_from_conf_options
+
+    def noted(*args, **kwargs):
+        made.append(load(*args, **kwargs))
+        return made[-1]
+
+    monkeypatch.setattr(loading, "load_session_from_conf_options", noted)
+    return made
+
+
+@pytest.fixture
+def compute(server, cloud, tmp_path, sessions):
+    return connect(server, tmp_path)
+
+
+def writes(cloud):
+    return [(call, about) for call, about in cloud.calls if call in WRITES]
+
+
+def owned(project, *hosts, id="a1"):
+    return ({"filter_tenant_id": project, "laas:allocation": id}, set(hosts))
+
+
+# -- the life of allocations --------------------------------------------------------
+
+
+def test_life_of_an_allocation(cloud, compute):
+    compute.pool(ALL)
+    cloud.watch(ALL)
+    compute.hand_over(A1)
+    aggregates, mirror = cloud.snapshot()
+    assert aggregates == {"laas-pool": (NOBODY, set(ALL)), "laas-a1": owned(RED, "n1", "n2")}
+    assert mirror["n1"] == {"laas-pool", "laas-a1"}
+    assert mirror["n3"] == {"laas-pool"}
+    assert compute.handed_over() == {"a1": A1}
+    assert cloud.accepts("n1") == {"laas-nobody", RED}
+
+    compute.fence("a1")
+    assert cloud.accepts("n1") == {"laas-nobody"}
+    assert compute.handed_over() == {"a1": Handover("a1", "laas-nobody", A1.hosts)}
+
+    compute.take_back(A1)
+    assert cloud.snapshot()[0] == {"laas-pool": (NOBODY, set(ALL))}
+    assert compute.handed_over() == {}
+    assert set().union(*cloud.let_in.values()) == {"laas-nobody", RED}
+    assert cloud.let_in["n3"] == {"laas-nobody"}
+
+
+def test_two_allocations_side_by_side(cloud, compute):
+    blue = Handover("a2", BLUE, ("n3",))
+    compute.pool(ALL)
+    compute.hand_over(A1)
+    compute.hand_over(blue)
+    assert compute.handed_over() == {"a1": A1, "a2": blue}
+    compute.take_back(A1)
+    assert compute.handed_over() == {"a2": blue}
+    assert cloud.accepts("n3") == {"laas-nobody", BLUE}
+
+
+def test_the_metadata_come_before_the_hosts_and_again_last(cloud, compute):
+    compute.pool(ALL)
+    cloud.calls.clear()
+    compute.hand_over(A1)
+    number = str(cloud.named("laas-a1").id)
+    assert writes(cloud) == [
+        ("create", "laas-a1"),
+        ("set_metadata", number),
+        ("add_host", "n1"),
+        ("add_host", "n2"),
+        ("set_metadata", number),
+    ]
+
+
+def test_handing_over_again_only_touches(cloud, compute):
+    compute.hand_over(A1)
+    before = cloud.snapshot()
+    cloud.calls.clear()
+    compute.hand_over(A1)
+    assert {call for call, _ in writes(cloud)} == {"set_metadata"}
+    assert cloud.snapshot() == before
+
+
+def test_the_touch_is_not_held_up_by_a_stranger_it_would_have_kept_out(cloud, compute):
+    compute.hand_over(A1)
+    cloud.boot("n1", BLUE)
+    cloud.calls.clear()
+    with pytest.raises(HostsBusy):
+        compute.hand_over(A1)
+    assert [call for call, _ in writes(cloud)] == ["set_metadata"]
+    assert cloud.accepts("n1") == {"laas-nobody", RED}
+
+
+def test_other_hosts_for_the_same_allocation(cloud, compute):
+    compute.pool(ALL)
+    compute.hand_over(A1)
+    cloud.watch(ALL)
+    compute.hand_over(MOVED)
+    assert compute.handed_over() == {"a1": MOVED}
+    assert EVERYBODY not in set().union(*cloud.let_in.values())
+
+
+def test_unpooled_hosts_are_pooled_before_they_are_handed_over_or_taken_back(cloud, compute):
+    compute.hand_over(A1)
+    assert cloud.snapshot()[0]["laas-pool"] == (NOBODY, {"n1", "n2"})
+    pool = cloud.named("laas-pool")
+    cloud.remove_host(pool.id, "n1")
+    cloud.watch(["n1", "n2"])
+    compute.take_back(A1)
+    assert EVERYBODY not in cloud.let_in["n1"] | cloud.let_in["n2"]
+
+
+def test_keys_that_others_added_are_removed(cloud, compute):
+    compute.hand_over(A1)
+    number = cloud.named("laas-a1").id
+    cloud.set_metadata(number, {"filter_tenant_id_2": BLUE, "note": "keep me"})
+    compute.hand_over(A1)
+    metadata, _ = cloud.snapshot()[0]["laas-a1"]
+    assert metadata == {"filter_tenant_id": RED, "laas:allocation": "a1", "note": "keep me"}
+
+
+def test_fencing_and_taking_back_what_was_never_handed_over(cloud, compute):
+    compute.pool(ALL)
+    before = cloud.snapshot()
+    compute.fence("a1")
+    compute.take_back(A1)
+    assert cloud.snapshot() == before
+
+
+def test_an_aggregate_without_metadata_is_completed(cloud, compute):
+    """As a crash leaves it between the first two calls."""
+    cloud.create("laas-a1", None)
+    assert compute.handed_over() == {}
+    compute.hand_over(A1)
+    assert compute.handed_over() == {"a1": A1}
+
+
+# -- servers ------------------------------------------------------------------------
+
+
+def test_busy_hosts_stay_out_of_the_pool_and_the_others_join(cloud, compute):
+    consumer = cloud.boot("n2", BLUE)
+    with pytest.raises(HostsBusy, match=f"n2 runs {consumer} of project {BLUE}"):
+        compute.pool(ALL)
+    assert cloud.snapshot()[0]["laas-pool"] == (NOBODY, {"n1", "n3", "n4"})
+    del cloud.servers[consumer]
+    compute.pool(ALL)
+    assert cloud.snapshot()[0]["laas-pool"] == (NOBODY, set(ALL))
+
+
+def test_a_server_that_was_on_its_way_into_the_pool_is_reported(cloud, compute):
+    def late(call, about):
+        if (call, about) == ("add_host", "n3"):
+            cloud.boot("n3", BLUE)
+
+    cloud.after = late
+    with pytest.raises(HostsBusy, match="n3 runs"):
+        compute.pool(ALL)
+    with pytest.raises(HostsBusy, match="n3 runs"):
+        compute.pool(ALL)
+
+
+def test_tenants_servers_do_not_trouble_the_pool(cloud, compute):
+    compute.pool(ALL)
+    compute.hand_over(A1)
+    cloud.boot("n1", RED)
+    cloud.remove_host(cloud.named("laas-pool").id, "n1")
+    compute.pool(ALL)
+    assert cloud.snapshot()[0]["laas-pool"] == (NOBODY, set(ALL))
+
+
+def test_hosts_with_strangers_are_not_handed_over(cloud, compute):
+    compute.pool(ALL)
+    consumer = cloud.boot("n2", BLUE)
+    before = cloud.snapshot()
+    with pytest.raises(HostsBusy, match=f"n2 runs {consumer} of project {BLUE}"):
+        compute.hand_over(A1)
+    assert cloud.snapshot() == before
+
+
+def test_a_stranger_who_slips_in_closes_the_hosts_again(cloud, compute):
+    compute.pool(ALL)
+
+    def late(call, about):
+        if (call, about) == ("add_host", "n2"):
+            cloud.boot("n2", BLUE)
+
+    cloud.after = late
+    with pytest.raises(HostsBusy):
+        compute.hand_over(A1)
+    assert cloud.accepts("n1") == cloud.accepts("n2") == {"laas-nobody"}
+
+
+def test_hosts_with_servers_are_not_taken_back_but_closed(cloud, compute):
+    compute.hand_over(A1)
+    consumer = cloud.boot("n1", RED)
+    for _ in range(2):
+        with pytest.raises(HostsBusy, match=f"n1 runs {consumer}"):
+            compute.take_back(A1)
+    assert compute.handed_over()["a1"].hosts == A1.hosts
+    assert cloud.accepts("n1") == {"laas-nobody"}
+    del cloud.servers[consumer]
+    compute.take_back(A1)
+    assert compute.handed_over() == {}
+
+
+def test_a_server_that_was_on_its_way_holds_up_taking_back(cloud, compute):
+    compute.hand_over(A1)
+
+    def late(call, about):
+        if (call, about) == ("remove_host", "n1"):
+            cloud.boot("n1", RED)
+
+    cloud.after = late
+    for _ in range(2):
+        with pytest.raises(HostsBusy, match="n1 runs"):
+            compute.take_back(A1)
+    cloud.servers.clear()
+    compute.take_back(A1)
+
+
+def test_a_stranger_on_a_host_that_was_never_handed_over_holds_nothing_up(cloud, compute):
+    compute.pool(ALL)
+    cloud.boot("n1", BLUE)
+    compute.take_back(A1)
+
+
+def test_occupants_name_host_server_and_project(cloud, compute):
+    red, blue = cloud.boot("n3", RED), cloud.boot("n1", BLUE)
+    assert compute.occupants(["n3", "n2", "n1", "gone"]) == [
+        Occupant("n1", blue, BLUE),
+        Occupant("n3", red, RED),
+    ]
+
+
+# -- what others did ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["filter_tenant_id", "filter_tenant_id_extra"])
+def test_foreign_aggregates_that_let_projects_in_are_named(cloud, compute, key):
+    compute.pool(ALL)
+    compute.hand_over(A1)
+    foreign = cloud.create("old-isolation", None)["aggregate"]["id"]
+    cloud.set_metadata(foreign, {key: BLUE})
+    cloud.add_host(foreign, "n2")
+    for verb in (lambda: compute.hand_over(A1), lambda: compute.pool(ALL)):
+        with pytest.raises(Conflict, match="old-isolation has n2"):
+            verb()
+    compute.fence("a1")
+    compute.take_back(A1)
+    with pytest.raises(Conflict, match="old-isolation has n2"):
+        compute.hand_over(A1)
+    assert compute.handed_over() == {}
+
+
+def test_ordinary_aggregates_of_others_are_none_of_our_business(cloud, compute):
+    other = cloud.create("ssd", None)["aggregate"]["id"]
+    cloud.set_metadata(other, {"ssd": "true"})
+    cloud.add_host(other, "n1")
+    compute.pool(ALL)
+    compute.hand_over(A1)
+
+
+def test_hosts_of_another_allocation_are_not_handed_over(cloud, compute):
+    compute.hand_over(A1)
+    with pytest.raises(Conflict, match="laas-a1 has n2"):
+        compute.hand_over(Handover("a2", BLUE, ("n2", "n3")))
+    assert cloud.accepts("n2") == {"laas-nobody", RED}
+
+
+@pytest.mark.parametrize("times", [1, 9])
+def test_placement_that_was_not_told_is_told_again_or_reported(cloud, compute, times):
+    compute.pool(ALL)
+    cloud.faults = [Fault("unmirrored", "add_host", times=times)]
+    if times > 1:
+        with pytest.raises(Unavailable, match="placement does not show host n1 in aggregate laas"):
+            compute.hand_over(A1)
+        cloud.faults = []
+    compute.hand_over(A1)
+    assert cloud.snapshot()[1]["n1"] == {"laas-pool", "laas-a1"}
+    assert writes(cloud)[-1][0] == "set_metadata"
+
+
+def test_hosts_that_nova_does_not_know(cloud, compute):
+    with pytest.raises(NotFound, match="n9"):
+        compute.pool([*ALL, "n9"])
+    assert cloud.snapshot()[0]["laas-pool"] == (NOBODY, set(ALL))
+    with pytest.raises(NotFound, match="N1"):
+        compute.hand_over(Handover("a1", RED, ("N1", "n2")))
+    assert compute.handed_over() == {}
+
+
+def test_a_compute_service_that_was_deleted_does_not_hold_up_a_release(cloud, compute):
+    compute.hand_over(A1)
+    for aggregate in cloud.aggregates.values():
+        aggregate.hosts.remove("n1")  # as Nova does
+    del cloud.providers["n1"]
+    assert compute.occupants(A1.hosts) == []
+    compute.take_back(A1)
+    assert compute.handed_over() == {}
+
+
+def test_hosts_with_several_nodes_are_refused(cloud, compute):
+    shown = cloud.hypervisors
+
+    def ironic(marker):
+        found = shown(marker)
+        for item in found["hypervisors"]:
+            item["service"]["host"] = "n1"
+        return found
+
+    cloud.hypervisors = ironic
+    with pytest.raises(Conflict, match="n1 has 4 nodes"):
+        compute.hand_over(Handover("a1", RED, ("n1",)))
+
+
+@pytest.mark.parametrize("project", ["", " ", "a,b", "x" * 256, "laas-nobody"])
+def test_projects_that_the_metadata_cannot_hold(cloud, compute, project):
+    with pytest.raises(InvalidInput, match="project_id"):
+        compute.hand_over(Handover("a1", project, ("n1",)))
+    assert not cloud.calls
+
+
+def test_an_allocation_cannot_be_called_pool(cloud, compute):
+    with pytest.raises(InvalidInput, match="allocation_id"):
+        compute.hand_over(Handover("pool", RED, ("n1",)))
+
+
+# -- failing calls --------------------------------------------------------------------
+
+SCENARIOS = {
+    "pool": (lambda c: c.pool(["n1"]), lambda c: c.pool(ALL)),
+    "hand_over": (lambda c: c.pool(["n1"]), lambda c: c.hand_over(A1)),
+    "hand_over_again": (lambda c: c.hand_over(A1), lambda c: c.hand_over(A1)),
+    "hand_over_moved": (lambda c: c.hand_over(A1), lambda c: c.hand_over(MOVED)),
+    "fence": (lambda c: c.hand_over(A1), lambda c: c.fence("a1")),
+    "take_back": (lambda c: c.hand_over(A1), lambda c: c.take_back(A1)),
+}
+WRITES = ("create", "set_metadata", "add_host", "remove_host", "delete")
+READS = ("list", "hypervisors", "memberships", "consumers")
+ON_WRITES = [400, 403, 404, 409, 429, 500, "refused", "lost", "garbage", "odd", "unmirrored"]
+ON_READS = [403, 404, 500, "refused", "garbage", "odd"]
+
+
+class Unharmed:
+    """A scenario's cloud before the verb, its requests, and its cloud after it."""
+
+    def __init__(self, server, compute, scenario):
+        before, self.act = SCENARIOS[scenario]
+        server.cloud = Cloud(ALL)
+        before(compute)
+        self.start = server.cloud.copy()
+        server.cloud = self.start.copy()
+        server.cloud.watch(ALL)
+        self.act(compute)
+        self.calls = [call for call, _ in server.cloud.calls]
+        self.after = server.cloud.snapshot()
+        self.let_in = server.cloud.let_in
+
+    def faults(self, kinds, calls):
+        """Each kind at each request that writes, at the first and the last of those that read."""
+        for index, call in enumerate(self.calls):
+            again = call in self.calls[:index] and call in self.calls[index + 1 :]
+            if call in calls and (call in WRITES or not again):
+                for kind in kinds:
+                    if kind != "unmirrored" or call == "add_host":
+                        yield Fault(kind, times=1 if call in WRITES else 3, skip=index)
+
+
+def mirrored(fault, snapshot):
+    """Placement may go on not knowing of the pool: nobody asks it for the pool's hosts.
+
+    Telling it again would mean leaving the pool, and being open, for a moment.
+    """
+    aggregates, mirror = snapshot
+    gone = {"laas-pool"} if fault.kind == "unmirrored" else set()
+    return aggregates, {host: names - gone for host, names in mirror.items()}
+
+
+def fails_then_converges(server, compute, sessions, unharmed, fault):
+    """Nothing but the port's errors; nobody let in meanwhile; repeating gets there."""
+    cloud = server.cloud = unharmed.start.copy()
+    cloud.watch(ALL)
+    cloud.faults = [fault]
+    failure: LaasError | None = None
+    try:
+        unharmed.act(compute)
+    except LaasError as error:
+        failure = error
+    assert not fault.skip, "the verb never came to the call that should fail"
+    cloud.faults = []
+    assert failure is None or TOKEN not in str(failure)
+    cloud.hanging.set()
+    for session in sessions:
+        session.timeout = 20
+    unharmed.act(compute)
+    assert mirrored(fault, cloud.snapshot()) == mirrored(fault, unharmed.after)
+    for host in ALL:
+        assert cloud.let_in[host] <= unharmed.let_in[host] | {"laas-nobody"}
+    assert not cloud.overlaps
+    return type(failure)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_every_call_can_fail(server, compute, sessions, scenario):
+    unharmed = Unharmed(server, compute, scenario)
+    faults = [*unharmed.faults(ON_WRITES, WRITES), *unharmed.faults(ON_READS, READS)]
+    failures: dict[object, set[type]] = {}
+    for fault in faults:
+        found = fails_then_converges(server, compute, sessions, unharmed, fault)
+        failures.setdefault(fault.kind, set()).add(found)
+    assert failures[403] == {Forbidden}
+    assert failures[429] == {LimitExceeded}
+    assert failures[500] == failures["refused"] == failures["lost"] == {Unavailable}
+    assert failures["garbage"] <= {Unavailable, type(None)}  # who deletes reads no answer
+
+
+@pytest.mark.parametrize("scenario", ["pool", "hand_over_moved", "take_back"])
+def test_answers_that_never_come(server, compute, sessions, scenario):
+    unharmed = Unharmed(server, compute, scenario)
+    faults = [*unharmed.faults(["hang", "late"], WRITES), Fault("hang", "consumers", times=3)]
+    for fault in faults:
+        for session in sessions:
+            session.timeout = HANG
+        found = fails_then_converges(server, compute, sessions, unharmed, fault)
+        assert found is Unavailable
+
+
+def test_every_page_of_hypervisors_is_read(cloud, compute):
+    cloud.page = 2
+    compute.pool(ALL)
+    assert [call for call, _ in cloud.calls].count("hypervisors") == 3
+
+
+def test_reads_are_tried_again(cloud, compute):
+    compute.hand_over(A1)
+    for call in READS:
+        for kind in (503, "refused", "garbage"):
+            cloud.faults = [Fault(kind, call, times=2)]
+            compute.hand_over(A1)
+            assert cloud.faults[0].times == 0
+
+
+def test_writes_are_sent_once(cloud, compute):
+    compute.pool(ALL)
+    cloud.calls.clear()
+    cloud.faults = [Fault("lost", "add_host", times=9)]
+    with pytest.raises(Unavailable):
+        compute.hand_over(A1)
+    assert [call for call, _ in writes(cloud)].count("add_host") == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "rule"),
+    [
+        ("list", "os_compute_api:os-aggregates:index"),
+        ("create", "os_compute_api:os-aggregates:create"),
+        ("set_metadata", "os_compute_api:os-aggregates:set_metadata"),
+        ("add_host", "os_compute_api:os-aggregates:add_host"),
+        ("hypervisors", "os_compute_api:os-hypervisors:list-detail"),
+        ("memberships", "placement:resource_providers:aggregates:list"),
+        ("consumers", "placement:resource_providers:allocations:list"),
+    ],
+)
+def test_a_missing_right_is_named(cloud, compute, call, rule):
+    cloud.faults = [Fault(403, call, times=9)]
+    with pytest.raises(Forbidden, match=rule):
+        compute.hand_over(A1)
+
+
+def test_a_login_that_is_not_accepted(server, cloud, tmp_path, sessions):
+    compute = connect(server, tmp_path, auth_type="admin_token")
+    server.cloud.faults = [Fault(401, times=99)]
+    with pytest.raises(Unavailable, match="login"):
+        compute.handed_over()
+
+
+def test_nova_that_is_not_there(tmp_path, sessions):
+    with Server() as gone:
+        compute = connect(gone, tmp_path)
+    with pytest.raises(Unavailable, match="cannot list aggregates"):
+        compute.handed_over()
+
+
+def test_no_login_configured(tmp_path):
+    conf = cfg.ConfigOpts()
+    register_opts(conf)
+    conf([], project="laas", default_config_files=[])
+    conf.set_override("kind", "nova", group="compute")
+    with pytest.raises(InvalidInput, match="auth_type"):
+        _ = Parts(conf).compute
+
+
+def test_the_time_out_is_always_set(server, cloud, tmp_path, sessions):
+    connect(server, tmp_path)
+    assert [session.timeout for session in sessions] == [30, 30]
+    connect(server, tmp_path, timeout=7)
+    assert [session.timeout for session in sessions[2:]] == [7, 30]
+
+
+# -- several callers, and what is logged ------------------------------------------------
+
+
+def test_calls_on_one_aggregate_never_overlap(cloud, compute):
+    compute.pool(ALL)
+    errors = []
+
+    def call():
+        try:
+            compute.hand_over(A1)
+        except LaasError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=call) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert not cloud.overlaps
+    assert compute.handed_over() == {"a1": A1}
+    assert [call for call, _ in writes(cloud)].count("add_host") == len(ALL) + 2
+
+
+def test_no_token_is_logged(cloud, compute, caplog):
+    caplog.set_level(logging.DEBUG)
+    compute.pool(ALL)
+    cloud.faults = [Fault(500, "add_host")]
+    with pytest.raises(Unavailable):
+        compute.hand_over(A1)
+    assert "os-aggregates" in caplog.text
+    assert TOKEN not in caplog.text

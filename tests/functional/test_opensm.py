@@ -1,0 +1,356 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Our files in the real OpenSM, on a simulated fabric, judged by what the switches hold."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from laas_service.adapters import generator
+from laas_service.adapters.ibnetdiscover import parse
+from laas_service.adapters.netlist import netlist
+from laas_service.adapters.recovery import Selection, recover
+from laas_service.domain.allocation import Allocation, Request
+from laas_service.domain.allocator import admit
+from laas_service.domain.errors import Unavailable
+from laas_service.domain.fabric import Fabric
+from laas_service.domain.inventory import Inventory, PortRef
+from laas_service.domain.policies.jigsaw import Jigsaw
+from laas_service.domain.routing import NO_ROUTE
+from laas_service.domain.topology import Topology
+from laas_service.domain.verification import credit_loop, physical_tables, walk_violations
+from laas_service.messages import FabricState, TenantRoute
+from opensm_writer import reader
+from opensm_writer.local import LocalSubnetManager
+from opensm_writer.opensm import OpenSm
+from opensm_writer.plan import Step
+from tests.ibsim import Simulator
+from tests.marks import needs_ibsim
+from tests.partitions import tenant
+from tests.shared import SHARED, needs_shared
+from tests.walks import Walks
+
+pytestmark = needs_ibsim
+
+
+class Site:
+    """A simulated fabric, a directory of files, and one OpenSM that reads them."""
+
+    def __init__(self, topology: Topology, inventory: Inventory, sim: Simulator, sm: int) -> None:
+        self.topology, self.inventory, self.sim, self.sm = topology, inventory, sim, sm
+        here = sim.directory
+        environment = sim.environment()
+        settings = [f"{key}={environment[key]}" for key in ("IBSIM_SOCKNAME", "LD_PRELOAD")]
+        self.dump = ("env", "-C", str(here), *settings, f"SIM_HOST={sim.host}", "dump_lfts", "-n")
+        self.opensm = OpenSm(
+            pid_file=here / "opensm.pid",
+            dump_command=self.dump,
+            log_file=here / "osm.log",
+            cache_directory=here,
+        )
+        self.manager = LocalSubnetManager(here / "files", self.opensm, patience=60)
+        self.current = here / "files" / "site" / "current"
+        self.generation = 0
+        self.start = SWEEP_ON_SIGNAL
+
+    def state(self, tenants: Iterable[Allocation]) -> FabricState:
+        self.generation += 1
+        routes = [TenantRoute(tenant, 0x100 + ord(tenant.id[0])) for tenant in tenants]
+        return FabricState("site", self.generation, self.topology, self.inventory, tuple(routes))
+
+    def boot(self, tenants: Iterable[Allocation]) -> None:
+        """Publish, then start OpenSM on what was published."""
+        with pytest.raises(Unavailable, match="OpenSM does not run"):
+            self.manager.publish(self.state(tenants))
+        assert "does not run" in str(self.manager.applied("site").problem)
+        process = self.sim.start("opensm", "-F", str(self.current / "opensm.conf"), *self.start)
+        (self.sim.directory / "opensm.pid").write_text(f"{process.pid}\n")
+        self.manager.publish(replace(self.state(tenants), generation=self.generation))
+        self.confirm()
+
+    def change(self, tenants: Iterable[Allocation]) -> None:
+        self.manager.publish(self.state(tenants))
+        self.confirm()
+
+    def confirm(self) -> None:
+        applied = self.manager.applied("site")
+        assert applied.generation == self.generation, applied.problem
+
+    def until_problem(self, words: str) -> None:
+        """Wait until the manager says so: OpenSM sweeps in its own time."""
+        until(lambda: words in str(self.manager.applied("site").problem))
+
+    def rows(self) -> dict[int, bytes]:
+        """What is in the switches."""
+        return reader.dumped_tables(self.sim.run(*self.dump).stdout.splitlines())
+
+    def keys(self, endpoint: int, port: str = "") -> set[int]:
+        """Partition keys of an adapter's port, or of a port of a switch."""
+        lid = str(self.inventory.lids[endpoint])
+        lines = self.sim.run("smpquery", "pkeys", lid, *port.split()).stdout.splitlines()
+        words = [word for line in lines if ":" in line for word in line.split(":")[1].split()]
+        return {int(word, 16) for word in words if word != "0x0000"}
+
+    def assert_no_credit_loops(self) -> None:
+        """``ibdmchk`` over the dumps of the last sweep: an independent opinion."""
+        done = self.sim.run(
+            *("ibdmchk", "-s", "opensm-subnet.lst", "-f", "opensm.fdbs", "-m", "opensm.mcfdbs"),
+            check=False,
+        )
+        assert "no credit loops found" in done.stdout, done.stdout[-2000:]
+        assert not [line for line in done.stdout.splitlines() if line.startswith("-E-")]
+
+
+SWEEP_ON_SIGNAL = ("-f", "osm.log", "-s", "0", "-D", "0x43", "--dump_files_dir", ".")
+
+
+@contextmanager
+def site(topology: Topology, inventory: Inventory, sm: int) -> Iterator[Site]:
+    """``sm`` is the port GUID OpenSM runs on."""
+    text = netlist(inventory)
+    endpoint = next(e for e in inventory.endpoints if e.guid == sm)
+    leaf = f'"S-{endpoint.at.guid:016x}"[{endpoint.at.port}]'
+    blocks = [block for block in text.split("caguid=")[1:] if leaf in block]
+    host = blocks[0].split('"')[1]
+    with Simulator(text, host=host) as sim:
+        yield Site(topology, inventory, sim, sm)
+
+
+def tree_site(aggregation_nodes: bool = True) -> tuple[Topology, Inventory, int]:
+    """XGFT(3; 4,4,8; 1,4,4): 128 hosts, 80 switches, and a subnet manager."""
+    made = generator.generate(
+        generator.Description(
+            xgft="3;4,4,8;1,4,4", subnet_managers=1, aggregation_nodes=aggregation_nodes
+        )
+    )
+    return made.topology, made.inventory, top_guid(made.inventory)
+
+
+def top_guid(inventory: Inventory) -> int:
+    """The GUID with the highest LID: the subnet manager's port."""
+    return max(inventory.lids, key=lambda guid: inventory.lids[guid])
+
+
+# Interleaved on the leaves of pods 0 to 3 and on the spines above them.
+TENANTS = [
+    # Part of a leaf.
+    tenant("a", [(1, 0b1100, 0)]),
+    # Several leaves of a pod, the last shorter.
+    tenant("b", [(0, 0b0011, 0b0011), (1, 0b0011, 0b0011), (2, 0b0001, 0b0001)]),
+    # Several pods, a remainder pod with a short leaf.
+    tenant(
+        "c",
+        [(0, 12, 12), (3, 3, 12), (4, 6, 12), (5, 3, 12), (8, 3, 12), (11, 4, 8)],
+        [(0, 2, 3), (0, 3, 6), (1, 2, 3), (1, 3, 6), (2, 2, 1), (2, 3, 6)],
+    ),
+    # One host a leaf over three pods, on the same leaves and spine groups as "c".
+    tenant(
+        "d",
+        [(3, 0b0100, 0b0010), (4, 0b0001, 0b0010), (10, 0b1000, 0b0010)],
+        [(0, 1, 0b1000), (1, 1, 0b1000), (2, 1, 0b1000)],
+    ),
+    # Whole pods.
+    tenant(
+        "e",
+        [(group, 0b1111, 0b1111) for group in range(12, 24)],
+        [(pod, column, 0b1111) for pod in (3, 4, 5) for column in range(4)],
+    ),
+]
+
+
+def assert_sound(here: Site, tenants: Iterable[Allocation]) -> int:
+    """The acceptance list on what the switches hold; returns how many pairs were walked."""
+    tables = physical_tables(here.rows(), here.inventory.lids)
+    walks = walk_violations(here.topology, here.inventory, tables, tenants, [here.sm])
+    assert walks.violations == []
+    assert walks.manager_pairs > 2 * len(here.inventory.switches)
+    assert credit_loop(here.inventory, tables) == []
+    here.assert_no_credit_loops()
+    return walks.tenant_pairs
+
+
+def test_interleaved_tenants_on_a_three_level_tree():
+    topology, inventory, sm = tree_site()
+    ledger = Fabric(topology)
+    for each in TENANTS:
+        ledger.claim(each)
+    with site(topology, inventory, sm) as here:
+        here.boot(TENANTS[:3])
+        before = here.rows()
+        assert_sound(here, TENANTS[:3])
+        here.change(TENANTS)
+        assert assert_sound(here, TENANTS) > 2000
+        after = here.rows()
+        for kept in TENANTS[:3]:
+            for host in kept.hosts(topology):
+                lid = inventory.lids[inventory.endpoint_of_port[host, 0].guid]
+                assert all(before[guid][lid] == after[guid][lid] for guid in before)
+        for each in TENANTS[1:4]:
+            end = inventory.endpoint_of_port[each.hosts(topology)[0], 0]
+            keys = {0x7FFF, 0x8000 | 0x100 + ord(each.id)}
+            assert here.keys(end.guid) == keys
+            assert here.keys(end.at.guid, str(end.at.port)) == keys
+        here.change([each for each in TENANTS if each.id != "c"])
+        assert_sound(here, [each for each in TENANTS if each.id != "c"])
+        end = inventory.endpoint_of_port[TENANTS[2].hosts(topology)[0], 0]
+        assert here.keys(end.guid) == {0x7FFF}
+
+
+def until(true: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def test_what_opensm_does_not_run_is_not_applied():
+    topology, inventory, sm = tree_site()
+    with site(topology, inventory, sm) as here:
+        here.boot(TENANTS[:2])
+        lfts, log = here.current / "lfts", here.sim.directory / "osm.log"
+        before, ours = here.rows(), lfts.read_text()
+
+        # A torn file: OpenSM keeps what it has instead of falling back to minhop.
+        lfts.write_text(ours.replace(" 001 #", " 999 #", 1))
+        here.opensm.reload()
+        until(lambda: "No routing engine able" in log.read_text())
+        assert here.rows() == before
+        assert "differ from the manifest: lfts" in str(here.manager.applied("site").problem)
+        lfts.write_text(ours)
+        here.until_problem("could not use the tables")
+
+        # Publishing again repairs the set and OpenSM with it.
+        here.change(TENANTS[:3])
+
+        # OpenSM runs tables that are not ours.
+        before, ours = here.rows(), lfts.read_text()
+        lfts.write_text(ours.replace(" 002 #", " 003 #", 1))
+        here.opensm.reload()
+        until(lambda: here.rows() != before)
+        lfts.write_text(ours)
+        here.until_problem("to port 3, not to port 2")
+
+        # OpenSM is gone, however right the switches still are.
+        here.change(TENANTS[:2])
+        os.kill(int((here.sim.directory / "opensm.pid").read_text()), signal.SIGKILL)
+        here.until_problem("OpenSM does not run")
+        with pytest.raises(Unavailable, match="OpenSM does not run"):
+            here.manager.publish(here.state(TENANTS))
+
+
+def test_routing_chains_acted_out_by_the_stock_engines():
+    """Every step by itself on its part of the fabric, laid over the base, as the vendor's does."""
+    topology, inventory, sm = tree_site(aggregation_nodes=False)
+    with site(topology, inventory, sm) as here:
+        planner = LocalSubnetManager(here.sim.directory / "files")
+        planner.publish(here.state(TENANTS))
+
+        def text(name: str) -> str:
+            return (here.current / name).read_text()
+
+        steps = reader.chain(text("chains.conf"), "chains", str(here.current))
+        parts = {t.id: t for t in reader.topologies(text("topologies.conf"), "topologies")}
+        groups = {g.name: dict(g.ports) for g in reader.port_groups(text("port_groups.conf"), "")}
+        assert [step.topology for step in steps] == [0, 1, 2, 3, 4]  # "a" lives under one leaf
+        rows: dict[int, bytearray] = {}
+        for step in steps:
+            part = parts.get(step.topology)
+            if part is None:
+                routed = stock(here.sim, step, here.current)
+            else:
+                hosts, ports = groups[part.adapters], groups[part.switches]
+                cut = cut_out(inventory, ports, hosts)
+                with Simulator(netlist(cut)) as sim:
+                    routed = stock(sim, step, here.current)
+                lids_of_part = [inventory.lids[guid] for guid in hosts]
+                routed = {g: only(row, lids_of_part) for g, row in routed.items()}
+            for guid, row in routed.items():
+                lay_over(rows.setdefault(guid, bytearray()), row)
+        merged = here.sim.directory / "merged"
+        merged.write_text("".join(table_text(guid, row) for guid, row in rows.items()))
+        here.sim.run(*OPENSM_ONCE, "-R", "file,no_fallback", "-U", str(merged))
+        walks = Walks.over_rows(inventory, here.rows())
+        for each in TENANTS:
+            walks.assert_isolated(topology, each)
+        walks.assert_reaches(e.at.guid for e in inventory.endpoints if e.guid == sm)
+        here.assert_no_credit_loops()
+
+
+OPENSM_ONCE = ("opensm", "-o", "-f", "once.log", "-D", "0x43", "--dump_files_dir", ".")
+
+
+def stock(sim: Simulator, step: Step, directory: Path) -> dict[int, bytes]:
+    """What a stock engine makes of the simulated fabric with the step's configuration."""
+    shutil.copy(directory / "guid2lid", sim.directory)
+    engine = f"{step.engine},no_fallback"
+    sim.run(*OPENSM_ONCE, "-F", str(directory / step.config), "-R", engine)
+    return reader.dumped_tables(sim.run("dump_lfts", "-n").stdout.splitlines())
+
+
+def cut_out(
+    inventory: Inventory, switches: Mapping[int, tuple[int, ...]], adapters: Collection[int]
+) -> Inventory:
+    """The part of a fabric that two port groups name."""
+
+    def inside(end: PortRef) -> bool:
+        return end.port in switches.get(end.guid, ())
+
+    endpoints = tuple(e for e in inventory.endpoints if e.guid in adapters)
+    assert all(inside(e.at) for e in endpoints)
+    return replace(
+        inventory,
+        switches=tuple(s for s in inventory.switches if s.guid in switches),
+        cables=tuple(c for c in inventory.cables if inside(c.lower) and inside(c.upper)),
+        endpoints=endpoints,
+    )
+
+
+def only(row: bytes, wanted: Iterable[int]) -> bytes:
+    kept = {lid: row[lid] for lid in wanted if lid < len(row)}
+    return reader.row_by_lid([*kept], [*kept.values()])
+
+
+def lay_over(row: bytearray, above: bytes) -> None:
+    row.extend([NO_ROUTE] * (len(above) - len(row)))
+    for lid, port in enumerate(above):
+        if port != NO_ROUTE:
+            row[lid] = port
+
+
+def table_text(guid: int, row: bytes | bytearray) -> str:
+    entries = (f"{lid:#06x} {port:03d}\n" for lid, port in enumerate(row) if port != NO_ROUTE)
+    return f"Unicast lids of switch guid {guid:#018x} :\n{''.join(entries)}"
+
+
+@needs_shared
+def test_multi_rail_tenants_on_an_imported_fabric():
+    text = (SHARED / "fabrics" / "dgx-ndr-2025.ibnetdiscover.txt").read_text()
+    imported = recover(parse(text, "dgx"), Selection(managers=("*CUFM*",)))
+    topology, inventory = imported.topology, imported.inventory
+    assert topology.rails == 4
+    ledger, policy = Fabric(topology), Jigsaw()
+    sizes = {"a": 7, "b": 1, "c": 30, "d": 5, "e": 21, "f": 3}
+    tenants = [admit(policy, ledger, Request(id, hosts)) for id, hosts in sizes.items()]
+    assert all(isinstance(each, Allocation) for each in tenants)
+    allocated = [ledger.allocations[id] for id in sizes]
+    with site(topology, inventory, top_guid(inventory)) as here:
+        here.boot(allocated)
+        assert assert_sound(here, allocated) > 15_000
+        here.change(allocated[1:])
+        assert_sound(here, allocated[1:])

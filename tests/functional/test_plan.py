@@ -1,0 +1,197 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""``laas-plan`` as a command: files, streams, exit status, and what it leaves behind."""
+
+import json
+import subprocess
+import sys
+from random import Random
+
+import pytest
+
+from laas_service.adapters import ibnetdiscover
+from laas_service.adapters.fabric_file import read_fabric
+from laas_service.adapters.snapshot import fabric_from_snapshot
+from laas_service.domain.verification import violations
+from opensm_writer import reader
+from tests.shared import SHARED, needs_shared
+
+COMMAND = [sys.executable, "-m", "laas_service.cmd.plan"]
+XGFT = "3;4,4,4;1,4,4"
+
+
+def plan(*args, requests=(), status=0):
+    """The answers, having checked the exit status and that nothing was said on the side."""
+    text = "".join((x if isinstance(x, str) else json.dumps(x)) + "\n" for x in requests)
+    done = subprocess.run(
+        [*COMMAND, *map(str, args)], input=text, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == status, done.stderr
+    assert status == 1 or done.stderr == ""
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def allocate(id, hosts, **more):
+    return {"op": "allocate", "id": id, "hosts": hosts, **more}
+
+
+def test_a_day_in_files(tmp_path):
+    requests, output, state = (tmp_path / name for name in ("in", "out", "state.json"))
+    lines = [allocate("t1", 23), allocate("t2", 9, policy="laas"), {"op": "release", "id": "t2"}]
+    requests.write_text("\n".join(map(json.dumps, lines)))
+    said = plan(
+        "--xgft", XGFT, "--policy", "jigsaw", "--requests", requests, "--output", output,
+        "--snapshot", state, "--tables",
+    )  # fmt: skip
+    assert said == []
+    answers = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [a["outcome"] for a in answers] == ["allocated", "allocated", "released"]
+    snapshot = json.loads(state.read_text())
+    (t1,) = snapshot["allocations"]
+    for name in ("hosts", "leaf_links", "spine_links", "shape"):
+        assert t1[name] == answers[0][name]
+    assert len(t1["hosts"]) == t1["n"] == 23
+    assert t1["tables"]["leaf:0:0"]["0"] == "host"
+    assert {key.split(":")[0] for key in t1["tables"]} == {"leaf", "l2", "spine"}
+
+
+def test_tomorrow_goes_on_from_the_snapshot(tmp_path):
+    state = tmp_path / "state.json"
+    plan(
+        "--xgft",
+        XGFT,
+        "--snapshot",
+        state,
+        requests=[allocate("t1", 60), {"op": "fail", "host": 63}],
+    )
+    again = [allocate("t1", 1), allocate("t2", 4), {"op": "repair", "host": 63}, allocate("t2", 4)]
+    for given in (["--state", state], ["--xgft", XGFT, "--state", state]):
+        answers = plan(*given, requests=again)
+        assert [a["outcome"] for a in answers] == ["error", "refused", "ok", "allocated"]
+        assert answers[1]["largest_fit"] == 3
+        assert answers[3]["hosts"] == [60, 61, 62, 63]
+
+
+def test_a_state_of_another_fabric_is_refused(tmp_path):
+    state = tmp_path / "state.json"
+    plan("--xgft", XGFT, "--snapshot", state)
+    assert plan("--xgft", "2;4,4;1,4", "--state", state, status=1) == []
+
+
+def test_answers_come_while_the_requests_are_still_being_thought_of():
+    with subprocess.Popen(
+        [*COMMAND, "--xgft", XGFT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        for id in ("t1", "t2"):
+            process.stdin.write(json.dumps(allocate(id, 5)) + "\n")
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["outcome"] == "allocated"
+        process.stdin.close()
+    assert process.returncode == 0
+
+
+def test_a_malformed_line_makes_status_2_and_spoils_nothing(tmp_path):
+    state = tmp_path / "state.json"
+    answers = plan(
+        "--xgft", XGFT, "--snapshot", state,
+        requests=["{", allocate("t1", 3), {"op": "release", "id": "t9"}],
+        status=2,
+    )  # fmt: skip
+    assert [a["outcome"] for a in answers] == ["error", "allocated", "error"]
+    assert len(json.loads(state.read_text())["allocations"]) == 1
+
+
+def test_an_unknown_id_alone_leaves_status_0():
+    assert plan("--xgft", XGFT, requests=[{"op": "release", "id": "t9"}])[0]["outcome"] == "error"
+
+
+def test_bytes_that_are_no_text():
+    done = subprocess.run(
+        [*COMMAND, "--xgft", XGFT],
+        input=b'\xff\xfe\x00{"\n' + b"\x80\n",
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert len(done.stdout.splitlines()) == 2
+    assert done.stderr == b""
+
+
+@pytest.mark.parametrize(
+    ("args", "status"),
+    [
+        ([], 2),
+        (["--xgft", XGFT, "--policy", "best"], 2),
+        (["--xgft", "3;4,4"], 1),
+        (["--fabric", "/nowhere/at/all"], 1),
+        (["--xgft", XGFT, "--requests", "/nowhere/at/all"], 1),
+        (["--xgft", XGFT, "--output", "/nowhere/at/all"], 1),
+        (["--xgft", XGFT, "--snapshot", "/nowhere/at/all"], 1),
+        (["--xgft", XGFT, "--state", "/nowhere/at/all"], 1),
+        (["--xgft", XGFT, "--opensm", "/proc/nowhere"], 1),
+    ],
+)
+def test_what_cannot_be_used_is_one_sentence(args, status):
+    done = subprocess.run([*COMMAND, *args], input="", capture_output=True, text=True, check=False)
+    assert done.returncode == status
+    assert "Traceback" not in done.stderr
+    assert "laas-plan: " in done.stderr.splitlines()[-1]
+
+
+def test_a_torn_state_is_refused(tmp_path):
+    state = tmp_path / "state.json"
+    state.write_text('{"topology": ')
+    assert plan("--xgft", XGFT, "--state", state, status=1) == []
+
+
+def test_a_dump_of_ibnetdiscover_and_files_for_opensm(tmp_path):
+    """What comes out for the subnet manager is readable and holds the tenants' keys."""
+    described = {"xgft": "3;4,4,4;1,4,4", "rails": 2}
+    dump = tmp_path / "fabric.txt"
+    dump.write_text(ibnetdiscover.render(read_fabric(json.dumps(described)).inventory))
+    out, state = tmp_path / "sm", tmp_path / "state.json"
+    wanted = [allocate("t1", 5), allocate("t2", 11), allocate("t3", 1)]
+    answers = plan("--fabric", dump, "--opensm", out, "--snapshot", state, requests=wanted)
+    assert [a["outcome"] for a in answers] == ["allocated"] * 3
+    current = out / "current"
+    assert json.loads((current / "manifest.json").read_text())["generation"] == 1
+    keys = reader.partitions((current / "partitions.conf").read_text(), "partitions.conf")
+    assert [(p.pkey, len(p.members)) for p in keys.partitions] == [(1, 10), (2, 22), (3, 2)]
+    assert str(current / "lfts") in (current / "opensm.conf").read_text()
+    plan(
+        "--fabric",
+        dump,
+        "--state",
+        state,
+        "--opensm",
+        out,
+        requests=[{"op": "release", "id": "t2"}],
+    )
+    assert json.loads((current / "manifest.json").read_text())["generation"] == 2
+
+
+@needs_shared
+@pytest.mark.parametrize("name", ["dgx-ndr-2025", "lassen-edr-2019", "lab4sw-2023"])
+@pytest.mark.parametrize("policy", ["jigsaw", "laas", "simple"])
+def test_real_fabrics_are_filled_soundly(name, policy, tmp_path):
+    """Tenants of all sizes until one is refused; the judge finds nothing in the snapshot."""
+    sizes = [1, 3, 2, 7, 25, 60, 4, 130, 18, 40, 300, 5]
+    state = tmp_path / "state.json"
+    answers = plan(
+        "--fabric", SHARED / "fabrics" / f"{name}.ibnetdiscover.txt", "--policy", policy,
+        "--snapshot", state,
+        requests=[allocate(f"t{n}", size) for n, size in enumerate(sizes)],
+    )  # fmt: skip
+    assert any(a["outcome"] == "allocated" for a in answers)
+    fabric = fabric_from_snapshot(json.loads(state.read_text()))
+    assert violations(fabric.topology, fabric.allocations.values(), Random(1)) == []

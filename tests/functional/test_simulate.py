@@ -1,0 +1,161 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""laas-simulate as a program: its options, its files, its exit status."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+
+import pytest
+
+from laas_service.adapters.snapshot import fabric_from_snapshot
+from laas_service.cmd.simulate import main
+from laas_service.domain.verification import violations
+from laas_service.simulator.scenario import TIMES
+from tests.shared import SHARED, needs_shared
+
+CONTRACT = {
+    "policy", "hosts", "jobs", "seed", "utilization", "utilization_allocated", "makespan",
+    "turnaround_mean", "turnaround_mean_large", "wait_mean", "calls", "call_us", "wall_s",
+    "instantaneous",
+}  # fmt: skip
+
+
+def simulate(*options, status=0):
+    command = [sys.executable, "-m", "laas_service.cmd.simulate", *map(str, options)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == status, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+SYNTHETIC = ("run", "--policy", "jigsaw", "--radix", 8, "--synthetic", "exp:10:400")
+
+
+def test_run_writes_the_figures_of_the_contract_and_a_snapshot(tmp_path):
+    figures, state = tmp_path / "figures.json", tmp_path / "state.json"
+    shown = simulate(*SYNTHETIC, "--json", figures, "--snapshot-at", f"200:{state}").stdout
+    result = json.loads(figures.read_text())
+    assert set(result) >= CONTRACT
+    assert (result["hosts"], result["jobs"], result["policy"]) == (128, 400, "jigsaw")
+    assert 85 < result["utilization"] <= 100
+    assert set(result["call_us"]) == {"mean", "p50", "p99", "max"}
+    assert f"{result['utilization']:.2f} %" in shown
+    snapshot = json.loads(state.read_text())
+    fabric = fabric_from_snapshot(snapshot)
+    assert not violations(fabric.topology, fabric.allocations.values(), Random(1))
+    owners = [host for allocation in snapshot["allocations"] for host in allocation["hosts"]]
+    assert len(owners) == len(set(owners)) > 64
+    links = [tuple(x) for a in snapshot["allocations"] for x in a["leaf_links"]]
+    assert len(links) == len(set(links)) > 0
+
+
+def test_the_same_seed_gives_the_same_figures(tmp_path):
+    def figures(*more):
+        result = json.loads(simulate(*SYNTHETIC, *more, "--json", "-").stdout)
+        return json.dumps({key: value for key, value in result.items() if key not in TIMES})
+
+    assert figures("--seed", 7) == figures("--seed", 7) != figures("--seed", 8)
+
+
+def test_malformed_lines_are_named_and_the_run_goes_on(tmp_path):
+    trace = tmp_path / "t.swf"
+    trace.write_text("; header\n1 2 3\n1 0 -1 10 4 -1 -1 4 -1 -1 1 1 1 1 1 1 -1 -1\n")
+    done = simulate("run", "--policy", "laas", "--radix", 8, "--swf", trace, "--json", "-")
+    assert "line 2: 3 fields, 18 expected" in done.stderr
+    assert json.loads(done.stdout)["malformed"]["count"] == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("run", "--policy", "jigsaw", "--radix", 7, "--synthetic", "exp:4:9"), "radix: 7"),
+        (("run", "--policy", "jigsaw", "--radix", 8, "--synthetic", "4:9"), "exp:16:10000"),
+        (("run", "--policy", "jigsaw", "--radix", 8, "--swf", "/no/file"), "/no/file"),
+        (("run", "--policy", "jigsaw", "--xgft", "3;4", "--swf", "/no/file"), "xgft"),
+        (("run", "--policy", "magic", "--radix", 8, "--swf", "x"), "invalid choice"),
+        (("run", "--policy", "laas", "--radix", 8, "--synthetic", "exp:4:9",
+          "--runtime", "9:1"), "LOW:HIGH"),
+        (("run", "--policy", "laas", "--radix", 8, "--synthetic", "exp:4:9",
+          "--snapshot-at", "10:/dev/null"), "only 9 jobs start"),
+        (("sweep", "--suite", "papers"), "traces"),
+        (("report", "/no/file"), "/no/file"),
+        (("report", "/dev/null"), "no result"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_answered_with_the_field_and_the_fix(options, why, capsys):
+    status: object
+    try:
+        status = main([str(option) for option in options])
+    except SystemExit as stopped:  # argparse
+        status = stopped.code
+    assert status == 2
+    assert why in capsys.readouterr().err
+
+
+SWEEP = (
+    "sweep", "--radix", 8, "--policy", "baseline", "jigsaw", "--synthetic", "exp:10:200",
+    "exp:20:100", "--seed", 1, 2, "--json",
+)  # fmt: skip
+
+
+def lines_without_times(path):
+    results = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{key: value for key, value in x.items() if key not in TIMES} for x in results]
+
+
+def test_sweep_covers_every_combination_and_report_shows_it(tmp_path):
+    results, page = tmp_path / "results.jsonl", tmp_path / "report.html"
+    simulate(*SWEEP, results, "--workers", 2)
+    seen = {
+        (x["policy"], x["scenario"]["synthetic"], x["seed"]) for x in lines_without_times(results)
+    }
+    assert len(seen) == 8
+    simulate("report", results, "--output", page)
+    assert page.read_text().count("<details>") == 8
+
+
+def test_sweep_on_dask_gives_the_same_results(tmp_path):
+    from distributed import LocalCluster
+
+    here, there = tmp_path / "here.jsonl", tmp_path / "there.jsonl"
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+        simulate(*SWEEP, there, "--dask", cluster.scheduler_address)
+    simulate(*SWEEP, here, "--workers", 1)
+    assert lines_without_times(here) == lines_without_times(there)
+
+
+@needs_shared
+def test_a_real_trace_under_every_discipline(tmp_path):
+    """NASA's iPSC (P. Worley; Parallel Workloads Archive): 18,066 jobs, here on 128 hosts."""
+    trace = SHARED / "traces" / "NASA-iPSC-1993-3.1-cln.swf.gz"
+
+    def figures(*options):
+        done = simulate(
+            "run", "--radix", 8, "--swf", trace, "--arrivals", "zero", "--json", "-", *options
+        )
+        return json.loads(done.stdout)
+
+    with ThreadPoolExecutor(2) as pool:
+        fifo, easy, jigsaw = pool.map(
+            lambda options: figures(*options),
+            (
+                ("--policy", "baseline", "--queue", "fifo"),
+                ("--policy", "baseline"),
+                ("--policy", "jigsaw"),
+            ),
+        )
+    assert fifo["jobs"] == easy["jobs"] == jigsaw["jobs"] == 18_066
+    assert fifo["utilization"] < jigsaw["utilization"] < easy["utilization"]
+    assert easy["utilization"] > 95
