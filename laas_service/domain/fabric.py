@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import DoubleClaim, NotFound
+from laas_service.domain.part import Part
 from laas_service.domain.topology import LeafLink, Link, Topology
 
 NEVER = 1 << 62
@@ -107,6 +108,29 @@ class Fabric:
         twin.pod_groups_by_free = [list(sets) for sets in self.pod_groups_by_free]
         return twin
 
+    def within(self, part: Part) -> Fabric:
+        """A ledger of its own in which only ``part`` exists: what is outside is not free.
+
+        For looking: what a policy finds in it is free in this ledger too, and is claimed
+        here. The owners are the same, so that releasing one in the view frees of what
+        it holds no more than lies in the part.
+        """
+        twin = self.copy()
+        for masks, only in (
+            ("hosts", part.hosts),
+            ("uplinks", part.uplinks),
+            ("spines", part.spines),
+        ):
+            for kind in ("_usable_", "free_"):
+                name = kind + masks
+                setattr(twin, name, [a & b for a, b in zip(getattr(self, name), only, strict=True)])
+        twin._present_hosts = [a & b for a, b in zip(self._present_hosts, part.hosts, strict=True)]
+        twin._index_hosts()
+        twin._index_losses()
+        twin.misfits = {}
+        twin.pod_misfits = [NEVER] * self.topology.pods
+        return twin
+
     # -- indices --------------------------------------------------------------
 
     def _index_hosts(self) -> None:
@@ -123,6 +147,20 @@ class Fabric:
             self.pod_groups_by_free[pod][count] |= 1 << local
             self.pod_free_hosts[pod] += count
         self.free_host_count = sum(self.pod_free_hosts)
+
+    def _index_losses(self) -> None:
+        """Count once what is down: hosts nobody owns, and leaf groups that miss an uplink."""
+        owned = [0] * self.topology.groups
+        for allocation in self.allocations.values():
+            for group, hosts, _ in allocation.groups:
+                owned[group] |= hosts
+        masks = zip(self._present_hosts, self._usable_hosts, owned, strict=True)
+        self.lost_host_count = sum((a & ~b & ~c).bit_count() for a, b, c in masks)
+        self.odd_groups = [0] * self.topology.pods
+        for group, usable in enumerate(self._usable_uplinks):
+            pod, local = divmod(group, self.topology.groups_per_pod)
+            if usable != self._all_uplinks and self._present_hosts[group]:
+                self.odd_groups[pod] |= 1 << local
 
     def _set_free_hosts(self, group: int, mask: int) -> None:
         before, after = self.free_hosts[group].bit_count(), mask.bit_count()

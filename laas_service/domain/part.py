@@ -1,0 +1,89 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Part of a fabric: which hosts and links something may look at."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from operator import and_, or_
+
+from laas_service.domain.allocation import Allocation
+from laas_service.domain.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Hosts and links as masks in the form of ``Fabric``'s: what is outside is not there.
+
+    ``hosts[g]`` and ``uplinks[g]`` for leaf group g, ``spines[pod * columns_per_pod + c]``
+    for the L2 switch at column c. Parts of one topology intersect with ``&`` and unite
+    with ``|``.
+    """
+
+    hosts: tuple[int, ...]
+    uplinks: tuple[int, ...]
+    spines: tuple[int, ...]
+
+    @classmethod
+    def whole(cls, topology: Topology) -> Part:
+        """Everything there is."""
+        columns = topology.pods * topology.columns_per_pod
+        return cls(
+            ((1 << topology.slots) - 1,) * topology.groups,
+            (sum(topology.plane_fields),) * topology.groups,
+            ((1 << topology.tree.w[2]) - 1,) * columns,
+        )
+
+    @classmethod
+    def of(cls, topology: Topology, allocation: Allocation) -> Part:
+        """What an allocation holds."""
+        hosts, uplinks = [0] * topology.groups, [0] * topology.groups
+        spines = [0] * (topology.pods * topology.columns_per_pod)
+        for share in allocation.groups:
+            hosts[share.group], uplinks[share.group] = share.hosts, share.uplinks
+        for pod, column, mask in allocation.columns:
+            spines[pod * topology.columns_per_pod + column] = mask
+        return cls(tuple(hosts), tuple(uplinks), tuple(spines))
+
+    @classmethod
+    def of_hosts(cls, topology: Topology, hosts: Iterable[int]) -> Part:
+        """Some hosts, and every link."""
+        masks = [0] * topology.groups
+        for host in hosts:
+            group, slot = topology.place_of(host)
+            masks[group] |= 1 << slot
+        whole = cls.whole(topology)
+        return cls(tuple(masks), whole.uplinks, whole.spines)
+
+    @classmethod
+    def of_pods(cls, topology: Topology, pods: Collection[int]) -> Part:
+        """Some pods (numbers of grouped pods): their hosts and the links that go up in them."""
+        whole, width = cls.whole(topology), topology.groups_per_pod
+        columns = topology.columns_per_pod
+        return cls(
+            tuple(m if g // width in pods else 0 for g, m in enumerate(whole.hosts)),
+            tuple(m if g // width in pods else 0 for g, m in enumerate(whole.uplinks)),
+            tuple(m if c // columns in pods else 0 for c, m in enumerate(whole.spines)),
+        )
+
+    def __and__(self, other: Part) -> Part:
+        return Part(
+            tuple(map(and_, self.hosts, other.hosts)),
+            tuple(map(and_, self.uplinks, other.uplinks)),
+            tuple(map(and_, self.spines, other.spines)),
+        )
+
+    def __or__(self, other: Part) -> Part:
+        return Part(
+            tuple(map(or_, self.hosts, other.hosts)),
+            tuple(map(or_, self.uplinks, other.uplinks)),
+            tuple(map(or_, self.spines, other.spines)),
+        )
