@@ -11,8 +11,14 @@
 
 import pytest
 
-from tests.ibsim import AVAILABLE
+from tests import ibsim
+from tests.servers import rabbitmq
 
 needs_ibsim = pytest.mark.skipif(
-    not AVAILABLE, reason="needs the packages ibsim-utils, infiniband-diags, opensm and ibutils"
+    not ibsim.AVAILABLE,
+    reason="needs the packages ibsim-utils, infiniband-diags, opensm and ibutils",
+)
+
+needs_rabbitmq = pytest.mark.skipif(
+    not rabbitmq.AVAILABLE, reason="needs the package rabbitmq-server"
 )
