@@ -13,7 +13,7 @@ demo: $(VENV)/installed packages
 	$(BIN)/python -m tests.demo $(if $(FABRIC),--fabric "$(FABRIC)") $(if $(JSON),--json "$(JSON)")
 
 test: $(VENV)/tools packages
-	$(BIN)/tox run -e py3,functional,nova
+	$(BIN)/tox run -e py3,functional,nova,keystone
 
 lint: $(VENV)/tools
 	$(BIN)/tox run -e lint

@@ -1,0 +1,261 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""A real Keystone on a free port of loopback, and the people in it.
+
+::
+
+    with Keystone(directory, python="/opt/keystone/bin/python") as keystone:
+        blue = keystone.project("blue")
+        alice = keystone.user("alice", {blue: ["member"]})
+        session = keystone.session("alice", project="blue")
+
+``python`` is one that has ``keystone`` and ``waitress``. The database is SQLite
+unless ``connection`` names another, empty one.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from keystoneauth1.adapter import Adapter
+from keystoneauth1.identity.v3 import Password
+from keystoneauth1.session import Session
+
+from tests.servers.process import Port, Process
+
+ADMIN = "admin"
+PASSWORD = "password-that-no-log-may-show"
+"""Everybody's."""
+
+REGION = "RegionOne"
+INTERFACES = ("public", "internal", "admin")
+DOMAIN = "default"
+"""The id of everybody's domain."""
+
+_CONFIGURATION = """
+[DEFAULT]
+log_file = {directory}/keystone.log
+[database]
+connection = {connection}
+[cache]
+enabled = false
+[identity]
+password_hash_rounds = 4
+[token]
+provider = fernet
+expiration = {expiration}
+[fernet_tokens]
+key_repository = {directory}/fernet-keys
+[fernet_receipts]
+key_repository = {directory}/fernet-keys
+[credential]
+key_repository = {directory}/credential-keys
+"""
+
+_MANAGE = (
+    "import sys; sys.argv[0] = 'keystone-manage'; from keystone.cmd.manage import main; main()"
+)
+_WSGI = Path(__file__).with_name("wsgi.py")
+
+
+class Keystone:
+    """Keystone with the default roles, and an administrator in project ``admin``.
+
+    ``url`` ends in ``/v3``. Tokens last ``expiration`` seconds; what is revoked is
+    refused at once (no cache).
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        python: str = sys.executable,
+        connection: str | None = None,
+        expiration: int = 3600,
+    ) -> None:
+        self._directory = directory
+        self._python = python
+        self._connection = connection or f"sqlite:///{directory}/keystone.sqlite"
+        self._process: Process | None = None
+        self._port = Port()
+        self.url = f"{self._port.url}/v3"
+        self._ids: dict[tuple[str, str], str] = {}
+        directory.mkdir(parents=True, exist_ok=True)
+        self._configure(expiration)
+
+    def __enter__(self) -> Keystone:
+        self.prepare()
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+        self._port.close()
+
+    # -- the server -------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Tables, keys, and what a cloud begins with; safe to repeat."""
+        who = f"{os.getuid()}", f"{os.getgid()}"
+        owner = ("--keystone-user", who[0], "--keystone-group", who[1])
+        self._manage("db_sync")
+        self._manage("fernet_setup", *owner)
+        urls = [f"--bootstrap-{interface}-url={self.url}" for interface in INTERFACES]
+        self._manage(
+            "bootstrap",
+            f"--bootstrap-password={PASSWORD}",
+            f"--bootstrap-region-id={REGION}",
+            *urls,
+        )
+
+    def start(self) -> None:
+        """Return when it answers."""
+        self._process = Process(
+            [self._python, "-P", str(_WSGI), "keystone.wsgi.api", str(self._port.number)],
+            self._directory / "stderr.log",
+            self._environment(),
+        )
+        self._process.wait_for(self.url)
+
+    def stop(self) -> None:
+        """Connections are refused until the next start, which is at the same address."""
+        if self._process:
+            self._process.stop()
+            self._process = None
+
+    def restart(self, *, expiration: int) -> None:
+        """With another lifetime of the tokens from now on, in seconds."""
+        self.stop()
+        self._configure(expiration)
+        self.start()
+
+    def _configure(self, expiration: int) -> None:
+        (self._directory / "keystone.conf").write_text(
+            _CONFIGURATION.format(
+                directory=self._directory, connection=self._connection, expiration=expiration
+            )
+        )
+
+    def _environment(self) -> dict[str, str]:
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("OS_", "PYTHONPATH"))}
+        return {**inherited, "OS_KEYSTONE_CONFIG_DIR": str(self._directory)}
+
+    def _manage(self, *words: str) -> None:
+        command = [self._python, "-c", _MANAGE, "--config-dir", str(self._directory), *words]
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=self._environment(), check=False
+        )
+        if done.returncode:
+            raise RuntimeError(f"keystone-manage {words[0]}:\n{done.stdout}{done.stderr}"[-4000:])
+
+    # -- who there is --------------------------------------------------------------
+
+    def project(self, name: str) -> str:
+        """Its id; created if need be."""
+        return self._made("project", name, domain_id=DOMAIN)
+
+    def user(
+        self,
+        name: str,
+        roles: Mapping[str, Iterable[str]] | None = None,
+        *,
+        domain: Iterable[str] = (),
+        system: Iterable[str] = (),
+    ) -> str:
+        """Its id; created if need be, and given roles: by project id, in the domain, on all."""
+        user = self._made("user", name, domain_id=DOMAIN, password=PASSWORD)
+        places = {f"/projects/{project}": names for project, names in (roles or {}).items()}
+        for place, names in {**places, f"/domains/{DOMAIN}": domain, "/system": system}.items():
+            for role in names:
+                self._admin.put(f"{place}/users/{user}/roles/{self.role(role)}")
+        return user
+
+    def role(self, name: str) -> str:
+        """Its id; created if need be. The default roles are there from the start."""
+        return self._made("role", name)
+
+    def endpoint(
+        self, service_type: str, url: str, *, region: str = REGION, interface: str = "public"
+    ) -> str:
+        """One entry of the catalog; its service and its region are made if need be."""
+        if region != REGION:
+            self._made("region", region)
+        service = self._made("service", service_type, type=service_type)
+        body = {"service_id": service, "interface": interface, "region_id": region, "url": url}
+        made = self._admin.post("/endpoints", json={"endpoint": body}).json()
+        return str(made["endpoint"]["id"])
+
+    # -- logins ----------------------------------------------------------------------
+
+    def login(self, name: str = ADMIN, *, project: str | None = ADMIN, **scope: Any) -> Password:
+        """keystoneauth's plugin for a user in a project (by name), or in another scope."""
+        if project:
+            scope |= {"project_name": project, "project_domain_id": DOMAIN}
+        return Password(self.url, username=name, password=PASSWORD, user_domain_id=DOMAIN, **scope)
+
+    def session(self, name: str = ADMIN, *, project: str | None = ADMIN, **scope: Any) -> Session:
+        return Session(auth=self.login(name, project=project, **scope), timeout=60)
+
+    def token(self, name: str = ADMIN, *, project: str | None = ADMIN, **scope: Any) -> str:
+        """A fresh one; ``domain_id`` or ``system_scope`` with ``project=None`` for other scopes."""
+        return str(self.session(name, project=project, **scope).get_token())
+
+    def revoke(self, token: str) -> None:
+        self._admin.delete("/auth/tokens", headers={"X-Subject-Token": token})
+
+    def environment(self, name: str, project: str) -> dict[str, str]:
+        """The variables by which clients log in."""
+        return {
+            "OS_AUTH_URL": self.url,
+            "OS_AUTH_TYPE": "password",
+            "OS_USERNAME": name,
+            "OS_PASSWORD": PASSWORD,
+            "OS_USER_DOMAIN_ID": DOMAIN,
+            "OS_PROJECT_NAME": project,
+            "OS_PROJECT_DOMAIN_ID": DOMAIN,
+            "OS_REGION_NAME": REGION,
+            "OS_IDENTITY_API_VERSION": "3",
+        }
+
+    def options(self, name: str, project: str) -> dict[str, str]:
+        """The same as keystoneauth's options of a section in a configuration file."""
+        return {
+            "auth_type": "password",
+            "auth_url": self.url,
+            "username": name,
+            "password": PASSWORD,
+            "user_domain_id": DOMAIN,
+            "project_name": project,
+            "project_domain_id": DOMAIN,
+        }
+
+    @cached_property
+    def _admin(self) -> Adapter:
+        return Adapter(self.session(system_scope="all", project=None), endpoint_override=self.url)
+
+    def _made(self, kind: str, name: str, **more: str) -> str:
+        """The id of the region, role, project, user or service of this name."""
+        if (kind, name) not in self._ids:
+            self._ids[kind, name] = self._found(kind, name) or self._create(kind, name, **more)
+        return self._ids[kind, name]
+
+    def _found(self, kind: str, name: str) -> str | None:
+        known = self._admin.get(f"/{kind}s").json()[f"{kind}s"]
+        return next((item["id"] for item in known if name in (item.get("name"), item["id"])), None)
+
+    def _create(self, kind: str, name: str, **more: str) -> str:
+        body = {"id": name} if kind == "region" else {"name": name, **more}
+        return str(self._admin.post(f"/{kind}s", json={kind: body}).json()[kind]["id"])

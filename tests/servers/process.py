@@ -1,0 +1,89 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Processes that tests start: a port of their own, a log, and the wait until they answer."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+PATIENCE = 120.0
+"""Seconds until a server has to answer, also on a busy machine."""
+
+LOOK = 0.1
+"""Seconds between two looks."""
+
+
+class Port:
+    """A free port of loopback, kept for one server through its restarts.
+
+    Bound and never listened on: nobody else is given it, the server can bind it too
+    (both allow reuse), and while no server runs a connection is refused.
+    """
+
+    def __init__(self) -> None:
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._socket.bind(("127.0.0.1", 0))
+        self.number: int = self._socket.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.number}"
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Process:
+    """A server in a process of its own; what it says goes to ``log``."""
+
+    def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+        self._log = log
+        with log.open("ab") as said:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=dict(environment)
+            )
+
+    def wait_for(self, url: str) -> None:
+        """Return when ``url`` answers, whatever it says.
+
+        Raises:
+            RuntimeError: the process ended, or does not answer in time; with its log.
+        """
+        until = time.monotonic() + PATIENCE
+        while not _answers(url):
+            if self._process.poll() is not None or time.monotonic() > until:
+                raise RuntimeError(f"{url} does not answer:\n{self.said()[-4000:]}")
+            time.sleep(LOOK)
+
+    def said(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def stop(self) -> None:
+        """Politely, then not."""
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=10):
+            return True
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
