@@ -8,7 +8,7 @@
 # License for the specific language governing permissions and limitations.
 
 
-"""What the store promises, on a real SQLite file."""
+"""What the store promises, on a real SQLite file; ``test_databases`` repeats it on servers."""
 
 import threading
 from datetime import UTC, datetime, timedelta
@@ -17,6 +17,7 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from oslo_db.exception import DBDuplicateEntry
 
 from laas_service.adapters.db import models, schema
 from laas_service.adapters.db.engine import connect
@@ -143,7 +144,7 @@ def test_second_owner_is_refused_by_the_database(managed, table, what):
     steal = f"insert into {table} (fabric, {what}, allocation) values ('f', :taken, 'b')"
     with managed._engine.connect() as connection:
         taken = connection.scalar(sa.text(query))
-        with pytest.raises(Exception, match="UNIQUE"):
+        with pytest.raises(DBDuplicateEntry):
             connection.execute(sa.text(steal), {"taken": taken})
 
 

@@ -1,0 +1,55 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""What the store promises, again, on real MariaDB and PostgreSQL servers."""
+
+import pytest
+
+from laas_service.adapters.db import schema
+from laas_service.adapters.db.engine import connect
+from tests.functional import test_admission
+from tests.servers import mariadb, postgresql
+from tests.unit.adapters import test_store
+
+SERVERS = {"mariadb": mariadb.MariaDb, "postgresql": postgresql.PostgreSql}
+AVAILABLE = {"mariadb": mariadb.AVAILABLE, "postgresql": postgresql.AVAILABLE}
+ONLY_SQLITE = {
+    "test_a_database_without_tables_is_not_ready",
+    "test_a_database_that_cannot_be_written_is_unavailable",
+    "test_database_locked_for_too_long_is_unavailable",
+    "test_full_disk_leaves_nothing_behind",
+}
+
+managed = test_store.managed
+globals().update(
+    {
+        name: test
+        for name, test in (vars(test_store) | vars(test_admission)).items()
+        if name.startswith("test_") and name not in ONLY_SQLITE
+    }
+)
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def server(request):
+    if not AVAILABLE[request.param]:
+        pytest.skip(f"needs the Debian package {request.param}")
+    with SERVERS[request.param]() as running:
+        yield running
+
+
+@pytest.fixture
+def database(server):
+    """The URL of a database at the newest revision, with nothing in it."""
+    url = server.database()
+    engine = connect(url)
+    schema.upgrade(engine)
+    engine.dispose()
+    return url

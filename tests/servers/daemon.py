@@ -1,0 +1,127 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""A server of a test's own: its directory, its process, its log; gone when the block ends."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+
+PATIENCE = 120
+"""Seconds until a server has to answer, or to be gone after it was asked to end."""
+
+
+class Daemon:
+    """Runs ``command`` until ``ready`` says yes, and ends it with the block.
+
+    What the server says goes to ``log`` in ``directory``, which is made here, short
+    enough for a socket in it, and deleted with everything in it.
+
+    Raises (on entering):
+        RuntimeError: the server ended or did not answer; with the end of its log.
+    """
+
+    def __init__(self, name: str, *, user: str | None = None) -> None:
+        """``user``: who owns directory and process where root starts it."""
+        self.name = name
+        self.user = user if os.geteuid() == 0 else None
+        self.directory = Path(tempfile.mkdtemp(prefix=f"laas-{name}-", dir="/tmp"))
+        if self.user:
+            shutil.chown(self.directory, self.user)
+        self.log = self.directory / f"{name}.log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def command(self) -> Sequence[str]:
+        raise NotImplementedError
+
+    def ready(self) -> bool:
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        """What has to be there before the start."""
+
+    def environment(self) -> dict[str, str]:
+        return dict(os.environ)
+
+    def __enter__(self):
+        try:
+            self.prepare()
+            with self.log.open("ab") as log:
+                self.process = subprocess.Popen(
+                    self.command(),
+                    cwd=self.directory,
+                    env=self.environment(),
+                    user=self.user,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            self.wait_for(self.ready, "to answer")
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def wait_for(self, look: Callable[[], bool], what: str) -> None:
+        end = time.monotonic() + PATIENCE
+        while not look():
+            if self.process and self.process.poll() is not None:
+                raise RuntimeError(f"{self.name} ended:\n{self.said()}")
+            if time.monotonic() > end:
+                raise RuntimeError(f"{self.name} was waited for in vain {what}:\n{self.said()}")
+            time.sleep(0.05)
+
+    def said(self) -> str:
+        """The end of its log."""
+        return self.log.read_text(errors="replace")[-4000:] if self.log.exists() else ""
+
+    def run(self, *command: str, text: str | None = None) -> str:
+        """Run a program beside the server, as its user, and give back what it prints."""
+        done = subprocess.run(
+            command,
+            cwd=self.directory,
+            env=self.environment(),
+            user=self.user,
+            input=text or "",
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def close(self) -> None:
+        """End the server with everything it started, and delete its directory."""
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait()
+        shutil.rmtree(self.directory, ignore_errors=True)

@@ -1,0 +1,95 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""A MariaDB of a test's own, on a socket in its directory.
+
+    with MariaDb() as server:
+        engine = connect(server.database())
+
+Nothing it holds is meant to survive, so it never waits for the disk.
+"""
+
+from __future__ import annotations
+
+import getpass
+import shutil
+from collections.abc import Sequence
+from uuid import uuid4
+
+import pymysql
+
+from tests.servers.daemon import Daemon
+
+TOOLS = ("mariadbd", "mariadb-install-db")
+_PATH = "/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin"
+
+AVAILABLE = all(shutil.which(tool, path=_PATH) for tool in TOOLS)
+"""Whether the package mariadb-server is installed."""
+
+_HASTY = (
+    "--innodb-flush-method=nosync",
+    "--innodb-doublewrite=0",
+    "--innodb-flush-log-at-trx-commit=0",
+    "--debug-no-sync",
+)
+
+
+class MariaDb(Daemon):
+    """``options`` are further ones of mariadbd, such as ``--max-connections=500``."""
+
+    def __init__(self, *options: str) -> None:
+        super().__init__("mariadb")
+        self._options = options
+        self.socket = self.directory / "socket"
+
+    def prepare(self) -> None:
+        self.run(
+            _tool("mariadb-install-db"),
+            "--no-defaults",
+            f"--user={getpass.getuser()}",
+            f"--datadir={self.directory}/data",
+            "--auth-root-authentication-method=normal",
+            "--skip-test-db",
+            *_HASTY,
+        )
+
+    def command(self) -> Sequence[str]:
+        return (
+            _tool("mariadbd"),
+            "--no-defaults",
+            f"--user={getpass.getuser()}",
+            f"--datadir={self.directory}/data",
+            f"--socket={self.socket}",
+            f"--pid-file={self.directory}/pid",
+            "--skip-networking",
+            "--innodb-buffer-pool-size=64M",
+            *_HASTY,
+            *self._options,
+        )
+
+    def ready(self) -> bool:
+        try:
+            self._connect().close()
+        except pymysql.err.OperationalError:
+            return False
+        return True
+
+    def database(self, name: str | None = None) -> str:
+        """The URL of a new, empty database; a name of its own unless one is given."""
+        name = name or f"t{uuid4().hex}"
+        with self._connect() as connection, connection.cursor() as cursor:
+            cursor.execute(f"CREATE DATABASE `{name}` CHARACTER SET utf8mb4")
+        return f"mysql+pymysql://root@localhost/{name}?unix_socket={self.socket}&charset=utf8mb4"
+
+    def _connect(self) -> pymysql.Connection:
+        return pymysql.connect(unix_socket=str(self.socket), user="root")
+
+
+def _tool(name: str) -> str:
+    return shutil.which(name, path=_PATH) or name

@@ -1,0 +1,81 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""A PostgreSQL of a test's own, on a socket in its directory.
+
+    with PostgreSql() as server:
+        engine = connect(server.database())
+
+Nothing it holds is meant to survive, so it never waits for the disk. The server does
+not run as root: where root starts it, it runs as Debian's user ``postgres``.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+
+from tests.servers.daemon import Daemon
+
+_PROGRAMS = max(
+    Path("/usr/lib/postgresql").glob("*/bin"), key=lambda p: p.parent.name, default=None
+)
+"""Debian keeps the server's programs off the path, a directory a release."""
+
+AVAILABLE = bool(_PROGRAMS or shutil.which("initdb"))
+"""Whether the package postgresql is installed."""
+
+
+class PostgreSql(Daemon):
+    def __init__(self) -> None:
+        super().__init__("postgresql", user="postgres")
+        self.data = self.directory / "data"
+
+    def prepare(self) -> None:
+        self.run(
+            _tool("initdb"),
+            *("-D", str(self.data), "-U", "laas", "-A", "trust", "-E", "UTF8"),
+            *("--locale", "C.UTF-8", "--no-sync"),
+        )
+
+    def command(self) -> Sequence[str]:
+        settings = {
+            "unix_socket_directories": str(self.directory),
+            "listen_addresses": "",
+            "fsync": "off",
+            "max_connections": "100",
+        }
+        options = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
+        return (_tool("postgres"), "-D", str(self.data), *options)
+
+    def ready(self) -> bool:
+        try:
+            self._connect().close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def database(self, name: str | None = None) -> str:
+        """The URL of a new, empty database; a name of its own unless one is given."""
+        name = name or f"t{uuid4().hex}"
+        with self._connect() as connection:
+            connection.autocommit = True
+            connection.execute(f'CREATE DATABASE "{name}"'.encode())
+        return f"postgresql+psycopg://laas@/{name}?host={self.directory}"
+
+    def _connect(self) -> psycopg.Connection[tuple[object, ...]]:
+        return psycopg.connect(host=str(self.directory), user="laas", dbname="postgres")
+
+
+def _tool(name: str) -> str:
+    return str(_PROGRAMS / name) if _PROGRAMS else name
