@@ -7,13 +7,21 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations.
 
-"""Documents that travel between processes; plain values, versioned, no behaviour."""
+"""Documents that travel between processes: plain values, and how they are read.
+
+On the bus a document carries the ``version`` of its schema, MAJOR.MINOR. A new field is a
+new minor version, which older readers accept and leave out; whatever would mislead them is
+a new major version, which they refuse.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
 
 from laas_service.domain.allocation import Allocation
+from laas_service.domain.errors import InvalidInput
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.topology import Link, Topology
 
@@ -51,3 +59,40 @@ class Applied:
 
     generation: int | None
     problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """There may be something to do."""
+
+    version: str = "1.0"
+
+
+Message = TypeVar("Message", bound=Wake)
+
+
+def document(message: Wake) -> dict[str, Any]:
+    """What travels."""
+    return asdict(message)
+
+
+def read(kind: type[Message], document: Mapping[str, Any]) -> Message:
+    """The message in a document. What a newer minor version adds is left out.
+
+    Raises:
+        InvalidInput: another major version, or a field is missing.
+    """
+    known = {field.name: field for field in fields(kind)}
+    for name in sorted(set(known) - set(document)):
+        raise InvalidInput(name, None, "every document of this kind has it")
+    check_version(document["version"], str(known["version"].default))
+    return kind(**{name: document[name] for name in known})
+
+
+def check_version(version: object, ours: str) -> None:
+    """Return if a reader of version ``ours`` understands ``version``. Raises: InvalidInput."""
+    major, _, minor = str(version).partition(".")
+    if not (major.isdecimal() and minor.isdecimal()):
+        raise InvalidInput("version", version, "give MAJOR.MINOR")
+    if major != ours.partition(".")[0]:
+        raise InvalidInput("version", version, f"this release reads {ours} and what agrees with it")

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from random import SystemRandom
@@ -22,7 +23,7 @@ from random import SystemRandom
 from oslo_config import cfg
 from sqlalchemy import Engine
 
-from laas_service.adapters import nova
+from laas_service.adapters import messaging, nova
 from laas_service.adapters.compute_directory import DirectoryCompute
 from laas_service.adapters.db import schema
 from laas_service.adapters.db.engine import connect, translated
@@ -119,6 +120,34 @@ class Parts:
         )
 
     @cached_property
+    def bus(self) -> messaging.Bus | None:
+        """What processes tell each other over; None where there is but the database."""
+        return messaging.connect(self._conf)
+
+    @cached_property
+    def waker(self) -> Callable[[], None]:
+        """Wakes workers in other processes; takes no time, whatever the bus does."""
+        return self.bus.waker() if self.bus else _polled
+
+    @contextmanager
+    def working(self, patience: float | None = None) -> Iterator[Worker]:
+        """The worker runs in threads of this process; they end with the block.
+
+        The step at hand is finished first, within ``patience`` seconds if they are given.
+        """
+        worker = self.worker
+        listener = self.bus.listener(worker.wake) if self.bus else None
+        worker.start()
+        if listener:
+            listener.start()
+        try:
+            yield worker
+        finally:
+            if listener:
+                listener.stop(timeout=1)
+            worker.stop(patience)
+
+    @cached_property
     def line(self) -> Line:
         policies = {name: policy() for name, policy in POLICIES.items()}
         return Line(self.store, policies, discipline(self._conf.queue), clock=utc_now)
@@ -143,6 +172,10 @@ class Parts:
             wake=wake,
             new_id=lambda: str(uuid.uuid4()),
         )
+
+
+def _polled() -> None:
+    """A worker elsewhere finds new work at its next look."""
 
 
 def _known(names: list[str]) -> list[str]:

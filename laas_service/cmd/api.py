@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from contextlib import nullcontext
 from types import FrameType
 
 from flask import Flask
@@ -82,7 +83,8 @@ def serve(conf: cfg.ConfigOpts, parts: Parts) -> None:
     """
     if conf.all_in_one:
         parts.upgrade_database()
-    app = application(conf, parts.service(parts.worker.wake if conf.all_in_one else _polled))
+    wake = parts.worker.wake if conf.all_in_one else parts.waker
+    app = application(conf, parts.service(wake))
     parts.store.check()
     server = create_server(
         app,
@@ -93,19 +95,12 @@ def serve(conf: cfg.ConfigOpts, parts: Parts) -> None:
         ident="laas",
     )
     signal.signal(signal.SIGTERM, _stop)
-    if conf.all_in_one:
-        parts.worker.start()
-    LOG.info("Listening on http://%s:%s", server.effective_host, server.effective_port)
-    try:
-        server.run()
-    finally:
-        server.close()
-        if conf.all_in_one:
-            parts.worker.stop(timeout=10)
-
-
-def _polled() -> None:
-    """A worker elsewhere finds new work at its next look."""
+    with parts.working(patience=10) if conf.all_in_one else nullcontext():
+        LOG.info("Listening on http://%s:%s", server.effective_host, server.effective_port)
+        try:
+            server.run()
+        finally:
+            server.close()
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

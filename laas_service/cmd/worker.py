@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from contextlib import suppress
 from types import FrameType
 
 from oslo_config import cfg
@@ -31,19 +32,19 @@ def main(argv: list[str] | None = None) -> int:
     logging.register_options(conf)
     conf(sys.argv[1:] if argv is None else argv, project="laas", prog="laas-worker")
     logging.setup(conf, "laas-worker")
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
-        worker = Parts(conf).worker
+        work(Parts(conf))
     except LaasError as error:
         print(f"laas-worker: {error}", file=sys.stderr)
         return 1
-
-    signal.signal(signal.SIGTERM, _interrupt)
-    worker.start()
-    try:
-        worker.wait()
-    except KeyboardInterrupt:
-        worker.stop()
     return 0
+
+
+def work(parts: Parts) -> None:
+    """Converge until a signal comes. Raises: InvalidInput."""
+    with parts.working() as worker, suppress(KeyboardInterrupt):
+        worker.wait()
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -59,7 +59,8 @@ def configured(directory: Path) -> cfg.ConfigOpts:
 
 def _application() -> Flask:
     conf = configured(Path(os.environ.get("LAAS_CONFIG_DIR", DIRECTORY)))
-    return api.application(conf, Parts(conf).service(lambda: None))
+    parts = Parts(conf)
+    return api.application(conf, parts.service(parts.waker))
 
 
 application = _application()

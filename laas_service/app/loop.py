@@ -1,0 +1,77 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""Work that is looked for again and again: in a process of its own, or as a thread of another."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from laas_service.domain.errors import LaasError
+
+LOG = logging.getLogger(__name__)
+
+
+class Loop:
+    """Calls ``round`` every ``interval`` seconds, or at once when woken.
+
+    No error ends it: what could not be done now is recorded and found again.
+    """
+
+    name = "laas"
+
+    def __init__(self, interval: float) -> None:
+        self._interval = interval
+        self._wakened = threading.Event()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def round(self) -> None:
+        """Do what there is to do, and return early once ``stopping``."""
+        raise NotImplementedError
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the loop is to end."""
+        return self._stopping.is_set()
+
+    def start(self) -> None:
+        """Run in a thread of this process."""
+        self._thread = threading.Thread(target=self.run, name=self.name, daemon=True)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Return when the thread has ended."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def wake(self) -> None:
+        """There may be something to do: do not wait for the interval to pass."""
+        self._wakened.set()
+
+    def stop(self, timeout: float | None = None) -> None:
+        """End after the step at hand; waits up to ``timeout`` seconds for the thread."""
+        self._stopping.set()
+        self._wakened.set()
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def run(self) -> None:
+        """The loop; returns after ``stop``."""
+        while not self.stopping:
+            self._wakened.clear()
+            try:
+                self.round()
+            except LaasError as error:
+                LOG.error("%s has to wait: %s", self.name, error)
+            except Exception:
+                LOG.exception("%s: unexpected error", self.name)
+            self._wakened.wait(self._interval)

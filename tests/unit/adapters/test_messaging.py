@@ -1,0 +1,93 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""The bus without a broker: what is refused, and that telling others takes no time."""
+
+import os
+import threading
+
+import pytest
+from oslo_config import cfg
+
+from laas_service.adapters import messaging
+from laas_service.domain.errors import InvalidInput
+
+
+def conf(**values):
+    made = cfg.ConfigOpts()
+    made([], project="laas", default_config_files=[], default_config_dirs=[])
+    messaging.configure(made)
+    for name, value in values.items():
+        made.set_override(name, value)
+    return made
+
+
+class Client:
+    """Casts take as long as ``let_go`` says, and fail."""
+
+    def __init__(self):
+        self.casts = []
+        self.begun, self.let_go = threading.Semaphore(0), threading.Semaphore(0)
+
+    def cast(self, context, method, **message):
+        self.casts.append((method, message))
+        self.begun.release()
+        self.let_go.acquire()
+        raise OSError("no broker")
+
+
+def test_without_an_address_there_is_no_bus():
+    assert messaging.connect(conf()) is None
+    assert messaging.connect(conf(transport_url="fake://")) is None
+
+
+@pytest.mark.parametrize("url", ["carrot://u:secret@h/", "h:5672", "rabbit://u:secret@h:port/"])
+def test_what_is_no_address_is_refused_without_its_password(url):
+    with pytest.raises(InvalidInput, match=r"\[DEFAULT\] transport_url") as refused:
+        messaging.connect(conf(transport_url=url))
+    assert "secret" not in str(refused.value)
+
+
+def test_an_address_is_not_connected_to_before_it_is_used():
+    bus = messaging.connect(conf(transport_url="rabbit://u:p@127.0.0.1:9/"))
+    assert bus is not None
+    bus.waker()
+
+
+def test_waking_never_waits_nor_fails_and_many_calls_become_one():
+    client = Client()
+    waker = messaging.Waker(client)
+    waker()
+    assert client.begun.acquire(timeout=60)  # the broker is silent now
+    for _ in range(1000):
+        waker()
+    client.let_go.release(2)
+    assert client.begun.acquire(timeout=60)
+    assert len(client.casts) == 2
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # that this process has threads
+def test_waking_works_after_a_fork():
+    client = Client()
+    waker = messaging.Waker(client)
+    waker()
+    assert client.begun.acquire(timeout=60)
+    child = os.fork()
+    if child == 0:
+        waker()
+        os._exit(0 if client.begun.acquire(timeout=60) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize(("version", "times"), [("1.0", 1), ("1.7", 1), ("2.0", 0)])
+def test_a_wake_up_of_another_major_version_is_left_alone(version, times):
+    woken = []
+    endpoint = messaging._Endpoint(lambda: woken.append(1))
+    endpoint.wake({}, {"version": version})
+    assert len(woken) == times

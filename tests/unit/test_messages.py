@@ -1,0 +1,48 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What travels over the bus has a version: a newer minor one is read, another major one refused."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from laas_service import messages
+from laas_service.domain.errors import InvalidInput
+
+WAKE = messages.document(messages.Wake())
+
+
+def test_what_is_written_is_read():
+    assert messages.read(messages.Wake, WAKE) == messages.Wake()
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.99"])
+def test_newer_minor_versions_are_read_without_what_they_added(version):
+    newer = {**WAKE, "version": version, "added": {"since": version}}
+    assert messages.read(messages.Wake, newer) == messages.Wake(version)
+
+
+@pytest.mark.parametrize("version", ["2.0", "0.9", "10.0"])
+def test_other_major_versions_are_refused(version):
+    with pytest.raises(InvalidInput, match=rf"version: '{version}' .* this release reads 1\.0"):
+        messages.read(messages.Wake, {**WAKE, "version": version})
+
+
+@given(st.none() | st.integers() | st.text() | st.lists(st.text()))
+def test_what_is_no_version_is_refused(version):
+    major, _, minor = str(version).partition(".")
+    if not (major == "1" and minor.isdecimal()):
+        with pytest.raises(InvalidInput):
+            messages.read(messages.Wake, {**WAKE, "version": version})
+
+
+def test_a_missing_field_is_named():
+    with pytest.raises(InvalidInput, match="version"):
+        messages.read(messages.Wake, {})
