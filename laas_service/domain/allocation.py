@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from laas_service.domain.constraints import Constraints
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, bits
 
 
@@ -40,11 +41,16 @@ class Packing:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """N hosts for one tenant. ``id`` becomes the id of the allocation."""
+    """N hosts for one tenant. ``id`` becomes the id of the allocation.
+
+    ``constraints`` are honoured by ``constrained.propose``, which shows a policy only
+    the hosts that meet them; the policy looks after those that are of its shapes.
+    """
 
     id: str
     hosts: int
     packing: Packing | None = field(default=None, compare=False, repr=False)
+    constraints: Constraints | None = None
 
 
 class GroupShare(NamedTuple):

@@ -15,9 +15,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
+from laas_service.domain.constrained import blamed, propose, view
+from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.fabric import Fabric, FabricView
 from laas_service.domain.policies.base import Policy
+
+LOOKS = 256
+"""Sizes tried one by one where a smaller size need not fit."""
 
 
 def admit(
@@ -33,42 +38,74 @@ def admit(
     """
     if request.hosts < 1:
         raise InvalidInput("hosts", request.hosts, "ask for at least 1 host")
-    answer = policy.propose(fabric, request)
+    answer = propose(policy, fabric, request)
     if isinstance(answer, NoFit):
         return answer
     if accept is not None and not accept(answer):
-        return NoFit(Refusal.CONSTRAINT, "the placement found would be in the way of another")
+        return NoFit(Refusal.OTHERS_WAIT, "the placement found would be in the way of another")
     fabric.claim(answer)
     return answer
 
 
-def largest_fit(policy: Policy, fabric: FabricView, below: int) -> int:
+def largest_fit(
+    policy: Policy, fabric: FabricView, below: int, constraints: Constraints | None = None
+) -> int:
     """The largest size under ``below`` that would fit now, 0 if none.
 
     For a monotone policy (if N fits, so does N - 1) bisection finds it;
     ``tests/unit/policies/test_contract.py`` holds policies to what they say. The
-    others are asked size by size, except those that their refusals rule out.
+    others are asked size by size, except those that their refusals rule out. So is
+    every policy under ``spread``, which a smaller size can miss: after ``LOOKS`` sizes
+    bisection finds a size that fits, if not surely the largest.
     """
+    if constraints is not None:
+        constraints = constraints.musts
+        fabric = view(fabric, constraints)
     if not policy.monotone:
-        return _largest_by_size(policy, fabric, below)
+        return _largest_by_size(policy, fabric, below, constraints)
+    if constraints is None or constraints.spread == 1:
+        return _largest_by_halves(policy, fabric, below, constraints)
+    top = _largest_by_halves(policy, fabric, below, constraints.without("spread"))
+    for size in range(top, max(0, top - LOOKS), -1):
+        if _fits(policy, fabric, size, constraints):
+            return size
+    return _largest_by_halves(policy, fabric, top - LOOKS + 1, constraints)
+
+
+def _fits(policy: Policy, fabric: FabricView, size: int, constraints: Constraints | None) -> bool:
+    request = Request("", size, constraints=constraints)
+    return isinstance(policy.propose(fabric, request), Allocation)
+
+
+def _largest_by_halves(
+    policy: Policy, fabric: FabricView, below: int, constraints: Constraints | None
+) -> int:
     fits, misfits = 0, min(below, fabric.free_host_count + 1)
     while misfits - fits > 1:
         middle = (fits + misfits) // 2
-        answer = policy.propose(fabric, Request("", middle))
-        fits, misfits = (middle, misfits) if isinstance(answer, Allocation) else (fits, middle)
+        if _fits(policy, fabric, middle, constraints):
+            fits = middle
+        else:
+            misfits = middle
     return fits
 
 
-def _largest_by_size(policy: Policy, fabric: FabricView, below: int) -> int:
+def _largest_by_size(
+    policy: Policy, fabric: FabricView, below: int, constraints: Constraints | None
+) -> int:
     size = min(below - 1, fabric.free_host_count)
     while size > 0:
-        answer = policy.propose(fabric, Request("", size))
+        answer = policy.propose(fabric, Request("", size, constraints=constraints))
         if isinstance(answer, Allocation):
             break
         size = size - 1 if answer.largest_fit is None else answer.largest_fit
-    return size
+    return max(size, 0)
 
 
 def explain(policy: Policy, fabric: FabricView, request: Request, refusal: NoFit) -> NoFit:
-    """The refusal with the largest size that would fit now filled in."""
-    return replace(refusal, largest_fit=largest_fit(policy, fabric, request.hosts))
+    """The refusal with the largest size that would fit now filled in.
+
+    If it is the constraints that refuse, the reason says so and the detail which.
+    """
+    most = largest_fit(policy, fabric, request.hosts, request.constraints)
+    return replace(blamed(policy, fabric, request, refusal), largest_fit=most)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import DoubleClaim, NotFound
+from laas_service.domain.features import Features, HostFeatures
 from laas_service.domain.part import Part
 from laas_service.domain.topology import LeafLink, Link, Topology
 
@@ -36,7 +37,8 @@ class Fabric:
     * ``odd_groups[pod]``: bit set of the pod's groups that miss an uplink, because
       it is absent or failed. Owners of uplinks own hosts below them, so any other
       group whose hosts are all free has all its uplinks free;
-    * ``lost_host_count``: hosts that would be free were they not failed or drained.
+    * ``lost_host_count``: hosts that would be free were they not failed or drained;
+    * ``features``: the traits and costs of hosts.
 
     The counts and bit sets follow from the masks and are kept up by the verbs, so
     that a policy need not look at every leaf. A policy must not change any of
@@ -56,6 +58,7 @@ class Fabric:
         self.failed_hosts: set[int] = set()
         self.drained_hosts: set[int] = set()
         self.failed_links: set[Link] = set()
+        self.features = Features()
         groups = range(topology.groups)
         columns = topology.pods * topology.columns_per_pod
         self.free_hosts = [topology.present_slots(g) for g in groups]
@@ -245,6 +248,19 @@ class Fabric:
         """Link -> id of its owner, for all owned links."""
         return {x: a.id for a in self.allocations.values() for x in a.links(self.topology)}
 
+    # -- what hosts are like --------------------------------------------------
+
+    def describe_host(self, host: int, features: HostFeatures) -> None:
+        """Record a host's traits and cost; who has it keeps it. Raises: NotFound."""
+        self._check_host(host)
+        self.features = self.features.having(host, features)
+
+    def describe_hosts(self, features: Features) -> None:
+        """Record the traits and costs of all hosts at once. Raises: NotFound."""
+        for host in features.hosts:
+            self._check_host(host)
+        self.features = features
+
     # -- faults ---------------------------------------------------------------
 
     def fail_host(self, host: int) -> None:
@@ -360,6 +376,7 @@ class Fabric:
             frozenset(self.drained_hosts),
             frozenset(self.failed_links),
             frozenset(self.allocations.values()),
+            frozenset(self.features.hosts.items()),
         )
 
 

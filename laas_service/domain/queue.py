@@ -36,6 +36,8 @@ from operator import itemgetter
 
 from laas_service.domain.allocation import Allocation, NoFit, Packing, Refusal, Request
 from laas_service.domain.allocator import admit
+from laas_service.domain.constrained import propose
+from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import InvalidInput, NotFound
 from laas_service.domain.fabric import Fabric
 from laas_service.domain.policies.base import Policy
@@ -45,6 +47,7 @@ PACKING_SHARE = 0.25
 by trial; between 0.1 and 0.5 it makes a tenth of a point of utilization."""
 
 Accept = Callable[[Allocation], bool]
+_Asked = tuple[int, Constraints | None]
 Started = Allocation | None
 
 
@@ -185,12 +188,12 @@ class Queue:
 
     def _admit(self, waiting: Waiting, now: float, accept: Accept | None = None) -> Started:
         """Start a request if it fits; asks the policy only if the answer is open."""
-        hosts = waiting.request.hosts
-        if hosts > self.fabric.free_host_count or self._refusals.cover(hosts):
+        request = waiting.request
+        if request.hosts > self.fabric.free_host_count or self._refusals.cover(request):
             return None
         answer = admit(self.policy, self.fabric, self._packed(waiting, now), accept)
         if isinstance(answer, NoFit):
-            self._refusals.add(hosts, answer)
+            self._refusals.add(request, answer)
             return None
         for group, _, _ in answer.groups:
             self._closing[group] = max(self._closing[group], now + waiting.duration)
@@ -280,7 +283,7 @@ class EasyQueue(Queue):
         if self.rules.shadow is Shadow.END_BEFORE_SHADOW:
             return None
         spare = self._future.fabric.free_host_count - self._waiting[0].request.hosts
-        if waiting.request.hosts > spare or self._refusals.vetoed(waiting.request.hosts):
+        if waiting.request.hosts > spare or self._refusals.vetoed(waiting.request):
             return None
         return self._admit(waiting, now, self._head_fits_beside)
 
@@ -299,7 +302,7 @@ class EasyQueue(Queue):
             return True  # allocations that own their links need nothing else
         head, future = self._waiting[0], self._future.fabric
         future.claim(newcomer)
-        answer = self.policy.propose(future, head.request)
+        answer = propose(self.policy, future, head.request)
         future.release(newcomer.id)
         if isinstance(answer, NoFit):
             self._vetoed.add(placement)
@@ -367,7 +370,7 @@ class _Future:
         self._set_back(now)
         while self._advance():
             if self.fabric.free_host_count >= request.hosts:
-                planned = policy.propose(self.fabric, request)
+                planned = propose(policy, self.fabric, request)
                 if isinstance(planned, Allocation):
                     return Reservation(self.time, planned)
         return Reservation(math.inf, None)
@@ -394,35 +397,40 @@ class _Future:
 
 
 class _Refusals:
-    """Sizes that do not fit until something is released; claims never make room.
+    """What does not fit until something is released; claims never make room.
 
-    For a monotone policy a refusal of N is one of every larger size. A search that
-    ran out of its budget says nothing about other sizes, nor does a veto: that the
-    present placement of a size would delay the head, until somebody starts.
+    For a monotone policy a refusal of N is one of every larger size, also under any
+    constraints; a refusal under constraints says nothing about other requests. Nor does
+    a search that ran out of its budget about other sizes, nor a veto: that the present
+    placement of a size would delay the head, until somebody starts.
     """
 
     def __init__(self, monotone: bool) -> None:
         self._monotone = monotone
-        self._sizes: set[int] = set()
-        self._vetoed: set[int] = set()
+        self._asked: set[_Asked] = set()
+        self._vetoed: set[_Asked] = set()
         self.smallest: float = math.inf
 
-    def add(self, hosts: int, refusal: NoFit) -> None:
-        if refusal.reason is Refusal.CONSTRAINT:
-            self._vetoed.add(hosts)
-        elif self._monotone and refusal.reason is not Refusal.BUDGET:
-            self.smallest = min(self.smallest, hosts)
+    def add(self, request: Request, refusal: NoFit) -> None:
+        asked = request.hosts, request.constraints
+        if refusal.reason is Refusal.OTHERS_WAIT:
+            self._vetoed.add(asked)
+        elif (
+            self._monotone and refusal.reason is not Refusal.BUDGET and request.constraints is None
+        ):
+            self.smallest = min(self.smallest, request.hosts)
         else:
-            self._sizes.add(hosts)
+            self._asked.add(asked)
 
-    def cover(self, hosts: int) -> bool:
-        return hosts >= self.smallest or hosts in self._sizes
+    def cover(self, request: Request) -> bool:
+        asked = request.hosts, request.constraints
+        return request.hosts >= self.smallest or asked in self._asked
 
-    def vetoed(self, hosts: int) -> bool:
-        return hosts in self._vetoed
+    def vetoed(self, request: Request) -> bool:
+        return (request.hosts, request.constraints) in self._vetoed
 
     def forget(self) -> None:
-        self._sizes.clear()
+        self._asked.clear()
         self._vetoed.clear()
         self.smallest = math.inf
 

@@ -9,18 +9,20 @@
 
 """Making room: what would have to go so that a refused request fits.
 
-The policy's own ``propose``, on copies of the ledger, is the judge of every
-suggestion; work is bounded by a number of such *looks*, never by a clock, so that the
-same state gives the same suggestion everywhere.
+The policy's own answer, on copies of the ledger and under the request's constraints, is
+the judge of every suggestion; work is bounded by a number of such *looks*, never by a
+clock, so that the same state gives the same suggestion everywhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import TypeVar
 
 from laas_service.domain.allocation import Allocation, Request, Room
+from laas_service.domain.constrained import propose
 from laas_service.domain.fabric import Fabric, FabricView
 from laas_service.domain.policies.base import Policy
 
@@ -36,7 +38,8 @@ GREEDY = LOOKS // 8
 def fits_when_empty(policy: Policy, fabric: FabricView, request: Request) -> bool:
     """Whether it would fit with all others gone and all drains undone; failures stay."""
     ids = tuple(fabric.allocations)
-    return _fits(policy, _after(fabric, Room(ids, _drained(fabric, ids))), request)
+    after = _after(fabric, Room(ids, _drained(fabric, ids)))
+    return _fits(policy, after, _unwished(request))
 
 
 def make_room(
@@ -64,7 +67,7 @@ class _Search:
     def __init__(self, policy: Policy, fabric: FabricView, request: Request, looks: int) -> None:
         self._policy = policy
         self._fabric = fabric
-        self._request = request
+        self._request = _unwished(request)
         self._left = looks
         self._missing = request.hosts - fabric.free_host_count
 
@@ -141,8 +144,15 @@ class _Search:
         return _fits(self._policy, _after(self._fabric, room), self._request)
 
 
+def _unwished(request: Request) -> Request:
+    """The same request wherever it fits; looking for the cheapest place takes longer."""
+    if request.constraints is None:
+        return request
+    return replace(request, constraints=request.constraints.musts)
+
+
 def _fits(policy: Policy, fabric: FabricView, request: Request) -> bool:
-    return isinstance(policy.propose(fabric, request), Allocation)
+    return isinstance(propose(policy, fabric, request), Allocation)
 
 
 def _after(fabric: FabricView, room: Room) -> Fabric:

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from operator import and_
 
@@ -240,7 +240,7 @@ class AcrossPods:
                     return self._placement(shape, full, rest, leaf, common, below, split)
         return None
 
-    def _remainder_leaves(self, shape: Shape, pod: int) -> Iterator[int]:
+    def _remainder_leaves(self, shape: Shape, pod: int) -> Iterable[int]:
         """Groups of the remainder pod with room for the remainder leaf, best fit first."""
         for group in self.fabric.groups_with_room(pod, shape.remainder_hosts):
             whole = self.whole[pod] >> group - pod * self.groups & 1

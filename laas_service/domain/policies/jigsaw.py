@@ -15,7 +15,8 @@ from typing import ClassVar
 
 from laas_service.domain.allocation import Allocation, NoFit, Request
 from laas_service.domain.fabric import FabricView
-from laas_service.domain.policies.search import WORK, Search
+from laas_service.domain.policies.cheapest import search_for
+from laas_service.domain.policies.search import WORK
 
 
 class Jigsaw:
@@ -43,7 +44,7 @@ class Jigsaw:
 
     def propose(self, fabric: FabricView, request: Request) -> Allocation | NoFit:
         variant = "two pods" if self._two_pods else ""
-        search = Search(fabric, self.name, request, self._work, variant)
+        search = search_for(fabric, self.name, request, self._work, variant)
         if refusal := search.hopeless():
             return refusal
         hosts = request.hosts

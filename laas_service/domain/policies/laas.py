@@ -15,7 +15,8 @@ from typing import ClassVar
 
 from laas_service.domain.allocation import Allocation, NoFit, Request
 from laas_service.domain.fabric import FabricView
-from laas_service.domain.policies.search import WORK, Search
+from laas_service.domain.policies.cheapest import search_for
+from laas_service.domain.policies.search import WORK
 
 
 class Laas:
@@ -35,7 +36,7 @@ class Laas:
         self._work = work
 
     def propose(self, fabric: FabricView, request: Request) -> Allocation | NoFit:
-        search = Search(fabric, self.name, request, self._work)
+        search = search_for(fabric, self.name, request, self._work)
         if refusal := search.hopeless():
             return refusal
         hosts = request.hosts

@@ -32,6 +32,7 @@ from laas_service.domain.allocation import (
     Request,
     Shape,
 )
+from laas_service.domain.constraints import Within
 from laas_service.domain.fabric import NEVER, FabricView
 from laas_service.domain.policies.across import AcrossPods
 from laas_service.domain.policies.blocks import Budget, blocks, lowest
@@ -67,8 +68,14 @@ class Search:
 
     A ``variant`` of a policy has a memory of misfits of its own. ``work`` bounds the
     search. Within it the search is complete: a shape that has a legal placement gets
-    one. ``answer`` says if the budget was the limit.
+    one. ``answer`` says if the budget was the limit. Under the request's ``within`` and
+    ``spread`` only shapes that meet these are looked for.
     """
+
+    within: Within | None = None
+    spread = 1
+    reach = 1
+    """The most pods that shapes looked at so far lie in, where that matters."""
 
     def __init__(
         self, fabric: FabricView, policy: str, request: Request, work: int, variant: str = ""
@@ -84,6 +91,8 @@ class Search:
         self.pods = topology.pods
         self.taper, self.spine_taper = topology.tree.taper
         self.planes = topology.plane_fields
+        if request.constraints is not None:
+            self.within, self.spread = request.constraints.within, request.constraints.spread
 
     def width(self, hosts: int) -> int:
         """Uplinks in each plane for that many hosts on a leaf."""
@@ -102,7 +111,7 @@ class Search:
         asked = self.request.hosts
         if refusal := too_few(self.fabric, asked):
             return refusal
-        if asked >= self.fabric.misfits.get(self.misfits_of, NEVER):
+        if asked >= self.fabric.misfits.get(self.misfits_of, NEVER) and self.spread == 1:
             return self._no_legal_shape()
         return None
 
@@ -118,8 +127,18 @@ class Search:
                 f"{self.fabric.free_host_count} hosts free, {request.hosts} asked; the search"
                 f" stopped after {self.budget.nodes} nodes, a placement may exist",
             )
+        if self.spread > 1:
+            return self._no_legal_shape() if self.spread <= self.reach else self._too_far()
         self.fabric.misfits[self.misfits_of] = request.hosts
         return self._no_legal_shape()
+
+    def _too_far(self) -> NoFit:
+        """No shape of this policy lies in so many pods, however empty the fabric is."""
+        hosts, most = self.request.hosts, min(self.request.hosts, self.pods)
+        text = f"{self.policy} spreads {hosts} hosts over {self.reach} of {self.pods} pods at most"
+        if self.reach < most:
+            text += f", as it has to fill leaves; lc spreads them over up to {most}"
+        return NoFit(Refusal.CONSTRAINT, text)
 
     def _no_legal_shape(self) -> NoFit:
         return NoFit(
@@ -132,7 +151,7 @@ class Search:
 
     def in_one_group(self, hosts: int) -> Placement | None:
         """The fullest leaf group with room. It needs no links, unless to join rails."""
-        for group in self._groups_for(hosts):
+        for group in self._groups_for(hosts) if self.spread == 1 else ():
             uplinks = self._joining_uplinks(group) if hosts > 1 else 0
             if uplinks is not None:
                 taken = lowest(self.fabric.free_hosts[group], hosts)
@@ -177,6 +196,8 @@ class Search:
         """Any shape of ``hosts`` hosts on several groups of one pod; fullest pod first."""
         misfits = self.fabric.pod_misfits
         shapes = pod_shapes(hosts, self.slots, self.groups, self.taper)
+        if self.spread > 1 or self.within is Within.LEAF:
+            return None
         for pod in self._pods_with_room(hosts) if shapes else ():
             if hosts >= misfits[pod]:
                 continue
@@ -189,6 +210,8 @@ class Search:
     def whole_groups(self, leaves: int) -> Placement | None:
         """That many whole leaf groups of one pod; fullest pod first."""
         shape = Shape(1, leaves, self.slots)
+        if self.spread > 1 or self.within is Within.LEAF:
+            return None
         for pod in self._pods_with_room(shape.size):
             if placement := self._place_in_pod(pod, (shape,)):
                 return placement
@@ -263,19 +286,36 @@ class Search:
 
         Jigsaw, conditions (1) to (6), with its own restriction of section 4.
         """
-        if leaves > self.fabric.groups_by_free[self.slots].bit_count():
+        if leaves > self.fabric.groups_by_free[self.slots].bit_count() and self.spread == 1:
             return None
         return self._across(
             tree_shapes(leaves, rest, self.slots, self.groups, self.pods, self.spine_taper)
         )
 
+    def _allowed(self, shapes: Sequence[Shape]) -> Sequence[Shape]:
+        """Those of shapes over several pods that the request's constraints leave."""
+        if self.within is not None:
+            return ()
+        if self.spread == 1:
+            return shapes
+        pods = [
+            shape.pods + (shape.remainder_leaves > 0 or shape.remainder_hosts > 0)
+            for shape in shapes
+        ]
+        self.reach = max(self.reach, *pods, 1)
+        return [shape for shape, some in zip(shapes, pods, strict=True) if some >= self.spread]
+
+    def _seen_across(self, uplinks: int, hosts: int) -> AcrossPods:
+        """The pods when leaves of so many hosts use some of ``uplinks``."""
+        return AcrossPods(self.fabric, uplinks, self.budget, hosts)
+
     def across_two_pods(self, leaves: int, rest: int) -> Placement | None:
         """Any shape over two pods whose remainder pod is no smaller than the other one."""
-        shapes = two_pod_shapes(leaves, rest, self.slots, self.groups)
+        shapes = self._allowed(two_pod_shapes(leaves, rest, self.slots, self.groups))
         if not shapes or leaves > self.fabric.groups_by_free[self.slots].bit_count():
             return None
         for uplinks in self._common_uplinks():
-            view = AcrossPods(self.fabric, uplinks, self.budget, self.slots)
+            view = self._seen_across(uplinks, self.slots)
             for shape in shapes:
                 if placement := view.place_in_two(shape):
                     return placement
@@ -289,7 +329,7 @@ class Search:
         for thin in range(min(self.slots, hosts) - 1, 0, -1):
             leaves, rest = divmod(hosts, thin)
             shapes = tree_shapes(leaves, rest, thin, self.groups, self.pods, self.spine_taper)
-            if placement := self._on_thin_leaves(thin, leaves, shapes):
+            if placement := self._on_thin_leaves(thin, leaves, self._allowed(shapes)):
                 return placement
         return None
 
@@ -314,7 +354,7 @@ class Search:
             if common in tried or not self.budget.spend(len(block), len(needs)):
                 continue
             tried.add(common)
-            view = AcrossPods(fabric, common, self.budget, thin)
+            view = self._seen_across(common, thin)
             for shape in shapes:
                 if placement := view.place(shape):
                     return placement
@@ -325,9 +365,9 @@ class Search:
         return self._across((Shape(pods, self.groups, self.slots),))
 
     def _across(self, shapes: Sequence[Shape]) -> Placement | None:
-        if shapes:
+        if shapes := self._allowed(shapes):
             for uplinks in self._common_uplinks():
-                view = AcrossPods(self.fabric, uplinks, self.budget, self.slots)
+                view = self._seen_across(uplinks, self.slots)
                 for shape in shapes:
                     if placement := view.place(shape):
                         return placement

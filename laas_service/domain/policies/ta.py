@@ -14,7 +14,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from laas_service.domain.allocation import Allocation, GroupShare, NoFit, Refusal, Request
+from laas_service.domain.constraints import Constraints, Within
 from laas_service.domain.fabric import FabricView
+from laas_service.domain.policies.any_hosts import any_hosts
 from laas_service.domain.policies.blocks import lowest
 from laas_service.domain.policies.search import too_few
 
@@ -51,6 +53,8 @@ class Ta:
         if refusal := too_few(fabric, request.hosts):
             return refusal
         topology, hosts = fabric.topology, request.hosts
+        if request.constraints is not None and request.constraints.of_shape:
+            return self._constrained(fabric, request, request.constraints)
         if hosts <= topology.largest_leaf:
             groups = _in_a_leaf(fabric, hosts)
         elif hosts <= topology.largest_pod:
@@ -64,6 +68,27 @@ class Ta:
             f"{fabric.free_host_count} hosts free, {hosts} asked, but no leaf, pod or set of pods"
             " of the right level has them clear of other tenants' traffic",
             _Ground(fabric).largest_fit(hosts),
+        )
+
+    def _constrained(
+        self, fabric: FabricView, request: Request, wish: Constraints
+    ) -> Allocation | NoFit:
+        """Any hosts that the rules leave; which level a size belongs to stays as it is."""
+        topology, hosts = fabric.topology, request.hosts
+        leaf, pod = hosts <= topology.largest_leaf, hosts <= topology.largest_pod
+        level = "leaf" if leaf else "pod" if pod else "set of pods"
+        if (wish.spread > 1 and pod) or (wish.within and not pod):
+            return NoFit(Refusal.CONSTRAINT, f"ta gives {hosts} hosts one {level}, no other")
+        if wish.within is Within.LEAF and not leaf:
+            return NoFit(Refusal.CONSTRAINT, f"ta gives {hosts} hosts one {level}, no other")
+        ground = _Ground(fabric)
+        places = [[group] for group in range(topology.groups)] if leaf else ground.places(pod)
+        if shares := any_hosts(fabric, places, hosts, wish):
+            return Allocation(request.id, hosts, self.name, tuple(shares))
+        return NoFit(
+            Refusal.NO_LEGAL_SHAPE,
+            f"{fabric.free_host_count} hosts free, {hosts} asked, but no {level} has them clear"
+            " of other tenants' traffic",
         )
 
 
@@ -101,6 +126,19 @@ class _Ground:
         pods = {group // self.width for group in groups}
         if len(pods) > 1:
             self.crossed |= pods
+
+    def places(self, pod: bool) -> list[list[int]]:
+        """The groups not taken of each pod, or of all pods that nobody crosses."""
+        pods = [
+            [
+                group
+                for group in range(one * self.width, (one + 1) * self.width)
+                if group not in self.taken
+            ]
+            for one in range(self.fabric.topology.pods)
+            if pod or one not in self.crossed
+        ]
+        return pods if pod else [[group for some in pods for group in some]]
 
     def in_a_pod(self, hosts: int) -> list[GroupShare]:
         """The pod with the least room that is enough; nothing if there is none."""

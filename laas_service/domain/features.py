@@ -1,0 +1,77 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What hosts are like: traits and costs, for clouds whose hosts are not all alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from laas_service.domain.topology import Topology
+
+
+class HostFeatures(NamedTuple):
+    """The traits of one host, and what it costs (an integer of at least 0, in any unit)."""
+
+    traits: frozenset[str] = frozenset()
+    cost: int = 0
+
+
+PLAIN = HostFeatures()
+"""A host of which nothing was said."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """The features of hosts by number; a host that is not named is plain.
+
+    Immutable, so that ledgers share it. LaaS (ANCS'16) section 5.
+    """
+
+    hosts: Mapping[int, HostFeatures] = field(default_factory=dict)
+    _masks: dict[str, tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
+
+    def of(self, host: int) -> HostFeatures:
+        return self.hosts.get(host, PLAIN)
+
+    def having(self, host: int, features: HostFeatures) -> Features:
+        """The same with another description of one host."""
+        hosts = {other: known for other, known in self.hosts.items() if other != host}
+        return Features(hosts if features == PLAIN else {**hosts, host: features})
+
+    @property
+    def traits(self) -> frozenset[str]:
+        """Every trait that some host has."""
+        return frozenset().union(*(known.traits for known in self.hosts.values()))
+
+    def masks(self, topology: Topology, trait: str) -> tuple[int, ...]:
+        """For each leaf group the slots whose hosts have the trait."""
+        if trait not in self._masks:
+            masks = [0] * topology.groups
+            for host, known in self.hosts.items():
+                if trait in known.traits:
+                    group, slot = topology.place_of(host)
+                    masks[group] |= 1 << slot
+            self._masks[trait] = tuple(masks)
+        return self._masks[trait]
+
+    def dearer(self, topology: Topology, cost: int) -> tuple[int, ...]:
+        """For each leaf group the slots whose hosts cost more."""
+        masks = [0] * topology.groups
+        for host, known in self.hosts.items():
+            if known.cost > cost:
+                group, slot = topology.place_of(host)
+                masks[group] |= 1 << slot
+        return tuple(masks)
+
+    def cost(self, hosts: tuple[int, ...]) -> int:
+        """What hosts cost together."""
+        return sum(self.of(host).cost for host in hosts)

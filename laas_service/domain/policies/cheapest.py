@@ -1,0 +1,260 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""The cheapest placement: all shapes a policy allows, at all levels, by what the hosts cost.
+
+LaaS (ANCS'16) section 5 would order the search by cost and try all divisors; this
+goes through every block of leaves and pods that could be the answer. Links cost
+nothing. In a fixed set of leaves the cheapest free hosts are taken, as hosts of a leaf
+are interchangeable; in a block (rows that share enough links) the cheapest rows, as
+any of them share at least as much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from heapq import merge
+from itertools import accumulate, islice
+from math import inf
+from operator import and_
+
+from laas_service.domain.allocation import Allocation, GroupShare, NoFit, Request, Shape
+from laas_service.domain.constraints import Within
+from laas_service.domain.fabric import FabricView
+from laas_service.domain.policies.across import AcrossPods
+from laas_service.domain.policies.blocks import blocks
+from laas_service.domain.policies.search import Search
+from laas_service.domain.policies.shapes import Placement, pod_shapes
+from laas_service.domain.topology import bits
+
+PATIENCE = 8
+"""How many times the work of an ordinary search it takes to look at everything."""
+
+
+def search_for(
+    fabric: FabricView, policy: str, request: Request, work: int, variant: str = ""
+) -> Search:
+    """The search that a request asks for."""
+    wish = request.constraints
+    if wish is None or not wish.cheapest:
+        return Search(fabric, policy, request, work, variant)
+    return Cheapest(fabric, policy, request, work * PATIENCE, variant)
+
+
+class Prices:
+    """What free hosts cost, by leaf group."""
+
+    def __init__(self, fabric: FabricView) -> None:
+        self._fabric = fabric
+        self._slots: dict[int, list[tuple[int, int]]] = {}
+        self._sums: dict[int, list[int]] = {}
+        self._pods: dict[int, list[int]] = {}
+
+    def _by_cost(self, group: int) -> list[tuple[int, int]]:
+        """(cost, slot) of a group's free hosts, the cheapest first."""
+        if group not in self._slots:
+            topology, features = self._fabric.topology, self._fabric.features
+            found = []
+            for slot in bits(self._fabric.free_hosts[group]):
+                host = topology.host_at(group, slot)
+                found.append((features.of(host).cost if host is not None else 0, slot))
+            self._slots[group] = sorted(found)
+            self._sums[group] = [0, *accumulate(cost for cost, _ in self._slots[group])]
+        return self._slots[group]
+
+    def of(self, group: int, hosts: int) -> int:
+        """The least that so many free hosts of a group cost together."""
+        if group not in self._sums:
+            self._by_cost(group)
+        return self._sums[group][hosts]
+
+    def cheapest(self, group: int, hosts: int) -> int:
+        """The mask of these hosts."""
+        return sum(1 << slot for _, slot in self._by_cost(group)[:hosts])
+
+    def at_least(self, pod: int, hosts: int) -> int:
+        """A bound: what so many hosts of a pod cost on whatever leaves."""
+        if pod not in self._pods:
+            width = self._fabric.topology.groups_per_pod
+            rows = (self._by_cost(group) for group in range(pod * width, (pod + 1) * width))
+            self._pods[pod] = [0, *accumulate(cost for cost, _ in merge(*rows))]
+        return self._pods[pod][hosts]
+
+
+class Cheapest(Search):
+    """Notes what each step finds and answers None, so that a policy takes every step.
+
+    ``answer`` gives the placement that costs least of all that are legal for the
+    policy; among equals the first found, which has the fewest levels. If the budget
+    runs out it is the cheapest found until then.
+    """
+
+    def __init__(
+        self, fabric: FabricView, policy: str, request: Request, work: int, variant: str = ""
+    ) -> None:
+        super().__init__(fabric, policy, request, work, variant)
+        self.prices = Prices(fabric)
+        self.least = inf
+        self._best: Placement | None = None
+
+    def note(self, placement: Placement) -> None:
+        """Keep it if it is cheaper than all before, with the cheapest hosts of its leaves."""
+        price = sum(self.prices.of(g, hosts.bit_count()) for g, hosts, _ in placement.groups)
+        if price >= self.least:
+            return
+        shares = (
+            GroupShare(g, self.prices.cheapest(g, hosts.bit_count()), uplinks)
+            for g, hosts, uplinks in placement.groups
+        )
+        self.least, self._best = price, placement._replace(groups=tuple(shares))
+
+    def answer(self, placement: Placement | None) -> Allocation | NoFit:
+        return super().answer(placement or self._best)
+
+    def in_one_group(self, hosts: int) -> Placement | None:
+        if self.spread > 1:
+            return None
+        free = enumerate(self.fabric.free_hosts)
+        roomy = [(mask.bit_count(), g) for g, mask in free if mask.bit_count() >= hosts]
+        for _, _, group in sorted((self.prices.of(g, hosts), room, g) for room, g in roomy):
+            uplinks = self._joining_uplinks(group) if hosts > 1 else 0
+            if uplinks is not None:
+                taken = self.prices.cheapest(group, hosts)
+                share = GroupShare(group, taken, uplinks)
+                self.note(Placement((share,), (), Shape(1, 1, hosts)))
+                break
+        return None
+
+    def in_one_pod(self, hosts: int) -> Placement | None:
+        if self.spread > 1 or self.within is Within.LEAF:
+            return None
+        shapes = pod_shapes(hosts, self.slots, self.groups, self.taper)
+        by_bound = [(self.prices.at_least(p, hosts), p) for p in self._pods_with_room(hosts)]
+        for bound, pod in sorted(by_bound):
+            if bound < self.least:
+                self._place_in_pod(pod, shapes)
+        return None
+
+    def _two_level(self, pod: int, shape: Shape) -> Placement | None:
+        """The cheapest leaves of each block, with each remainder leaf that goes with them."""
+        uplinks, prices = self.fabric.free_uplinks, self.prices
+        wide = self.wide(self.width(shape.hosts))
+        rest_wide = self.wide(self.width(shape.remainder_hosts))
+        groups = self.fabric.groups_with_room(pod, shape.hosts)
+        rest: list[int] = []
+        if shape.remainder_hosts:
+            rest = self.fabric.groups_with_room(pod, shape.remainder_hosts)
+
+        def met(common: int) -> bool:
+            return wide(common) and (
+                not rest or any(rest_wide(common & uplinks[group]) for group in rest)
+            )
+
+        needs = [(field, self.width(shape.hosts)) for field in self.planes]
+        rows = [uplinks[group] for group in groups]
+        for block, common in blocks(rows, shape.leaves, needs, met, self.budget):
+            full = sorted(
+                (groups[row] for row in block), key=lambda g: (prices.of(g, shape.hosts), g)
+            )
+            if not rest:
+                self.note(self._one_pod_placement(shape, full[: shape.leaves], common, None))
+            for group in rest:
+                others = [other for other in full if other != group][: shape.leaves]
+                if len(others) == shape.leaves and rest_wide(common & uplinks[group]):
+                    self.note(self._one_pod_placement(shape, others, common, group))
+        return None
+
+    def _seen_across(self, uplinks: int, hosts: int) -> AcrossPods:
+        return _CheapAcross(self, uplinks, hosts)
+
+
+class _CheapAcross(AcrossPods):
+    """Notes the cheapest placement of each shape over several pods."""
+
+    def __init__(self, search: Cheapest, uplinks: int, hosts: int) -> None:
+        super().__init__(search.fabric, uplinks, search.budget, hosts)
+        self._search = search
+        self._prices = search.prices
+        self._known: dict[tuple[int, int, int | None], int] = {}
+
+    def place(self, shape: Shape) -> Placement | None:
+        rows = [pod for pod in self.order if self.counts[pod] >= shape.leaves]
+        if len(rows) < shape.pods:
+            return None
+        for pods in self._pod_sets(rows, shape):
+            cheap = sorted(pods, key=lambda pod: (self._price(pod, shape.leaves), pod))
+            for rest in self._rests(shape):
+                full = [pod for pod in cheap if pod != rest][: shape.pods]
+                price = sum(self._price(pod, shape.leaves) for pod in full)
+                if len(full) < shape.pods or price >= self._search.least:
+                    continue
+                common = [
+                    reduce(and_, masks) for masks in zip(*map(self.spines, full), strict=True)
+                ]
+                if placement := self._with_remainder(shape, full, common, rest):
+                    self._search.note(placement)
+        return None
+
+    def _rests(self, shape: Shape) -> Sequence[int | None]:
+        """Pods that may be the remainder pod, None where the shape has none."""
+        hosts = shape.remainder_leaves * shape.hosts + shape.remainder_hosts
+        if not hosts:
+            return [None]
+        return [
+            pod
+            for pod in self.order
+            if self.counts[pod] >= shape.remainder_leaves
+            and self.fabric.pod_free_hosts[pod] >= hosts
+        ]
+
+    def place_in_two(self, shape: Shape) -> Placement | None:
+        for rest in self._rests(shape):
+            for pod in self.order:
+                if rest is None or pod == rest or self.counts[pod] < shape.leaves:
+                    continue
+                if not self.budget.spend(1, len(self.columns)):
+                    return None
+                below, own = self.spines(rest), self.spines(pod)
+                common = [mask & other for mask, other in zip(below, own, strict=True)]
+                if placement := self._with_leaf(shape, [pod], common, below, rest):
+                    self._search.note(placement)
+        return None
+
+    def _by_price(self, groups: Iterable[int]) -> list[int]:
+        return sorted(groups, key=lambda group: (self._prices.of(group, self.hosts), group))
+
+    def _price(self, pod: int, leaves: int, without: int | None = None) -> int:
+        """What the pod's cheapest full leaves cost, one of them left out."""
+        key = pod, leaves, without
+        if key not in self._known:
+            first = pod * self.groups
+            whole = (first + local for local in bits(self.whole[pod]) if first + local != without)
+            prices = sorted(self._prices.of(group, self.hosts) for group in whole)
+            self._known[key] = sum(prices[:leaves])
+        return self._known[key]
+
+    def _remainder_leaves(self, shape: Shape, pod: int) -> list[int]:
+        """The same leaves, the cheapest first, with the full leaves beside it."""
+        return sorted(
+            super()._remainder_leaves(shape, pod),
+            key=lambda leaf: (
+                self._prices.of(leaf, shape.remainder_hosts)
+                + self._price(pod, shape.remainder_leaves, leaf),
+                leaf,
+            ),
+        )
+
+    def _full_shares(self, whole: int, pod: int, count: int, uplinks: int) -> list[GroupShare]:
+        """The cheapest whole groups of a pod."""
+        groups = self._by_price(pod * self.groups + local for local in bits(whole))
+        return [
+            GroupShare(group, self._prices.cheapest(group, self.hosts), uplinks)
+            for group in islice(groups, count)
+        ]
