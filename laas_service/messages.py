@@ -31,10 +31,20 @@ class TenantRoute:
     """One allocation whose traffic the subnet manager has to keep on its own links.
 
     ``pkey`` is the tenant's partition key, 0x0001..0x7FFE, unique in the fabric.
+
+    While the placement changes, ``beside`` is another one that the tenant holds: its
+    entries stand wherever ``allocation`` has none, so that a packet which meets tables
+    of before and after the next change never leaves the tenant's links.
     """
 
     allocation: Allocation
     pkey: int
+    beside: Allocation | None = None
+
+    @property
+    def held(self) -> Allocation:
+        """All hosts and links that the tenant may be on."""
+        return self.allocation if self.beside is None else self.allocation.joined(self.beside)
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,7 +144,7 @@ def plan(state: FabricState, before: Plan | None = None) -> Plan:
     tables = forwarding_tables(
         state.topology,
         state.inventory,
-        [tenant.allocation for tenant in state.tenants],
+        [a for tenant in state.tenants for a in (tenant.beside, tenant.allocation) if a],
         state.failed_links,
         before.tables if before is not None else None,
     )
@@ -171,9 +171,7 @@ def partitions(state: FabricState) -> tuple[Partition, ...]:
             raise InvalidInput(f"pkey of {name}", tenant.pkey, "keys are 0x0001..0x7ffe")
         if seen.setdefault(tenant.pkey, name) != name:
             raise InvalidInput(f"pkey of {name}", tenant.pkey, f"{seen[tenant.pkey]} has it")
-        found.append(
-            Partition(group_name(name), tenant.pkey, tenant_ports(state, tenant.allocation))
-        )
+        found.append(Partition(group_name(name), tenant.pkey, tenant_ports(state, tenant.held)))
     return tuple(sorted(found, key=lambda partition: partition.pkey))
 
 

@@ -282,10 +282,10 @@ def _fingerprints(plan: Plan, entries: Mapping[int, str]) -> dict[str, dict[str,
         allocation = tenant.allocation
         guids = members[tenant.pkey]
         lids = [plan.lids[guid] for guid in guids]
+        places = [a for a in (allocation, tenant.beside) if a is not None]
+        held = [part for place in places for part in (place.groups, place.columns)]
         found[allocation.id] = {
-            "depends": _sha(
-                (ground, allocation.groups, allocation.columns, tenant.pkey, guids, lids)
-            ),
+            "depends": _sha((ground, *held, tenant.pkey, guids, lids)),
             "entries": entries[tenant.pkey],
         }
     return found

@@ -118,6 +118,7 @@ class _Tenant(BaseModel):
 
     allocation: _Allocation
     pkey: Pkey
+    beside: _Allocation | None = None
 
 
 class _FabricState(_Document):
@@ -332,6 +333,7 @@ def fabric_state_document(state: FabricState) -> dict[str, Any]:
         "inventory": inventory_document(state.inventory),
         "tenants": [
             {"allocation": allocation_document(tenant.allocation), "pkey": tenant.pkey}
+            | ({"beside": allocation_document(tenant.beside)} if tenant.beside else {})
             for tenant in state.tenants
         ],
         "failed_links": [link_name(link) for link in state.failed_links],
@@ -350,7 +352,12 @@ def fabric_state_from(document: object) -> FabricState:
         generation=read.generation,
         topology=_topology(read.topology),
         inventory=_inventory(read.inventory),
-        tenants=tuple(TenantRoute(_allocation(t.allocation), t.pkey) for t in read.tenants),
+        tenants=tuple(
+            TenantRoute(
+                _allocation(t.allocation), t.pkey, _allocation(t.beside) if t.beside else None
+            )
+            for t in read.tenants
+        ),
         failed_links=tuple(read.failed_links),
     )
 

@@ -18,13 +18,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from laas_service.app.records import (
     AllocationRecord,
     FabricRecord,
     HostState,
     LinkState,
+    Move,
     NewAllocation,
     State,
     Wait,
@@ -35,6 +36,8 @@ from laas_service.domain.inventory import Inventory
 from laas_service.domain.topology import Link, Topology
 from laas_service.messages import Applied as Applied
 from laas_service.messages import FabricState
+
+T = TypeVar("T")
 
 
 class Store(Protocol):
@@ -135,14 +138,43 @@ class Store(Protocol):
         ``ConcurrentUpdate``; ``Conflict`` unless it is releasing and handed back.
         """
 
+    def move(
+        self, record: AllocationRecord, choose: Callable[[Fabric], Move | T]
+    ) -> AllocationRecord | T:
+        """Begin a change of placement that ``choose`` decides on the present state.
+
+        One transaction: the new placement is claimed beside the old one, and becomes
+        ``placed`` in phase ``PREPARE`` (new generation). ``choose`` as ``propose`` of
+        ``admit``; what it answers instead of a ``Move`` comes back, nothing done.
+        ``ConcurrentUpdate`` if the record moved on; ``Conflict`` unless it is active and
+        no change is under way; ``DoubleClaim``.
+        """
+
+    def proceed(self, record: AllocationRecord, reason: str) -> AllocationRecord:
+        """The next phase of a change of placement (new generation).
+
+        After the last one what only the old placement held is freed and the change is
+        over. The phase before must be confirmed in the switches. ``ConcurrentUpdate``;
+        ``Conflict`` unless it is active and a change is under way.
+        """
+
     def set_host_state(self, fabric_id: str, host: int, state: HostState) -> int:
         """Record a host's state; returns the fabric's generation. ``NotFound``."""
 
     def set_link_state(self, fabric_id: str, link: Link, state: LinkState) -> int:
         """Record a link's state; returns the fabric's generation. ``NotFound``."""
 
-    def due(self, now: datetime, limit: int = 100) -> list[str]:
-        """Ids of allocations with a step to do whose next try is not after ``now``."""
+    def note_faults(self, fabric_id: str) -> list[str]:
+        """Record what has failed of what allocations hold, where that is not recorded.
+
+        ``set_host_state`` and ``set_link_state`` do so themselves. Ids of those changed.
+        """
+
+    def due(self, now: datetime, limit: int = 100, *, faulty: bool = False) -> list[str]:
+        """Ids of allocations with a step to do whose next try is not after ``now``.
+
+        With ``faulty`` also active ones that hold a failed link.
+        """
 
     def postpone(self, id: str, until: datetime, error: str) -> None:
         """Note why the next step failed or waits and when to try again; the state stays.

@@ -17,7 +17,7 @@ from datetime import datetime
 
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.inventory import Inventory
-from laas_service.domain.topology import Topology
+from laas_service.domain.topology import Link, Topology
 
 
 class State(enum.Enum):
@@ -51,6 +51,34 @@ class HostState(enum.Enum):
 class LinkState(enum.Enum):
     UP = "up"
     FAILED = "failed"
+
+
+class Phase(enum.Enum):
+    """How far a change of placement is; old and new are held until it is over.
+
+    ``PREPARE``: traffic goes the old way, the new one is laid beside it. ``SWITCH``:
+    traffic goes over to the new way. ``WITHDRAW``: the old way is taken up, then freed.
+    """
+
+    PREPARE = "prepare"
+    SWITCH = "switch"
+    WITHDRAW = "withdraw"
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What an allocation holds that has failed; both ascend, links by their numbers."""
+
+    links: tuple[Link, ...] = ()
+    hosts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A new placement for an allocation that has one, and why."""
+
+    to: Allocation
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +160,11 @@ class AllocationRecord:
     While it is queued ``pkey`` is 0 and ``placed`` None. ``duration`` as in
     ``NewAllocation``; ``ends_at`` is when it is expected to end, counted from the
     moment its hosts were claimed. Times are UTC and aware.
+
+    A change of placement is a new version: ``placed`` is what was decided last and
+    ``leaving`` what was held before, which stays claimed until ``phase``, how far the
+    change is, comes to its end; then both are None. ``faults`` is what has failed of all
+    it holds, None if nothing has.
     """
 
     id: str
@@ -154,3 +187,18 @@ class AllocationRecord:
     failures: int = 0
     duration: float | None = None
     ends_at: datetime | None = None
+    leaving: Allocation | None = None
+    phase: Phase | None = None
+    faults: Faults | None = None
+
+    @property
+    def held(self) -> Allocation | None:
+        """All that it has claimed: while its placement changes, old and new."""
+        if self.placed is None or self.leaving is None:
+            return self.placed
+        return self.placed.joined(self.leaving)
+
+    @property
+    def travelled(self) -> Allocation | None:
+        """The placement whose links its traffic uses, as far as is decided."""
+        return self.leaving if self.phase is Phase.PREPARE else self.placed

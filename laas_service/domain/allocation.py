@@ -12,8 +12,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from operator import or_
 from typing import NamedTuple
 
 from laas_service.domain.constraints import Constraints
@@ -144,6 +145,35 @@ class Allocation:
     def links(self, topology: Topology) -> Iterator[Link]:
         yield from self.leaf_links(topology)
         yield from self.spine_links(topology)
+
+    def joined(self, other: Allocation) -> Allocation:
+        """Both holdings in one: what an owner holds while it changes its place."""
+        return self._combined(other, or_)
+
+    def beyond(self, other: Allocation) -> Allocation:
+        """What this holds and ``other`` does not."""
+        return self._combined(other, lambda a, b: a & ~b)
+
+    def _combined(self, other: Allocation, masks: Callable[[int, int], int]) -> Allocation:
+        groups: dict[int, list[GroupShare]] = {}
+        columns: dict[tuple[int, int], list[int]] = {}
+        for side, allocation in enumerate((self, other)):
+            for share in allocation.groups:
+                nothing = GroupShare(share.group, 0, 0)
+                groups.setdefault(share.group, [nothing, nothing])[side] = share
+            for pod, column, uplinks in allocation.columns:
+                columns.setdefault((pod, column), [0, 0])[side] = uplinks
+        shares = (
+            GroupShare(group, masks(a.hosts, b.hosts), masks(a.uplinks, b.uplinks))
+            for group, (a, b) in sorted(groups.items())
+        )
+        spines = (ColumnShare(*at, masks(a, b)) for at, (a, b) in sorted(columns.items()))
+        return replace(
+            self,
+            groups=tuple(share for share in shares if share.hosts or share.uplinks),
+            columns=tuple(share for share in spines if share.uplinks),
+            shape=self.shape if self.shape == other.shape else None,
+        )
 
 
 class Refusal(enum.Enum):

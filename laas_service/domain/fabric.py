@@ -205,18 +205,8 @@ class Fabric:
         """
         if allocation.id in self.allocations:
             raise DoubleClaim(f"allocation {allocation.id!r} already holds hosts")
-        width = self.topology.columns_per_pod
-        for group, hosts, uplinks in allocation.groups:
-            if hosts & ~self.free_hosts[group] or uplinks & ~self.free_uplinks[group]:
-                raise DoubleClaim(f"leaf group {group}: a host or uplink is not free")
-        for pod, column, uplinks in allocation.columns:
-            if uplinks & ~self.free_spines[pod * width + column]:
-                raise DoubleClaim(f"pod {pod}, L2 {column}: an uplink is not free")
-        for group, hosts, uplinks in allocation.groups:
-            self._set_free_hosts(group, self.free_hosts[group] ^ hosts)
-            self.free_uplinks[group] ^= uplinks
-        for pod, column, uplinks in allocation.columns:
-            self.free_spines[pod * width + column] ^= uplinks
+        self._check_free(allocation)
+        self._take(allocation)
         self.allocations[allocation.id] = allocation
 
     def release(self, allocation_id: str) -> Allocation:
@@ -228,17 +218,59 @@ class Fabric:
         allocation = self.allocations.pop(allocation_id, None)
         if allocation is None:
             raise NotFound("allocation", allocation_id)
+        self._give_back(allocation)
+        return allocation
+
+    def change(self, allocation: Allocation) -> Allocation:
+        """From now on the owner of that id holds exactly this; returns what it held.
+
+        What it keeps it may keep although it is down. What it gives up is free at once:
+        an owner whose traffic has still to move holds both (``Allocation.joined``) until
+        it has.
+
+        Raises:
+            NotFound: nobody of that id holds anything.
+            DoubleClaim: what it did not hold is owned or down.
+        """
+        before = self.allocations.get(allocation.id)
+        if before is None:
+            raise NotFound("allocation", allocation.id)
+        more = allocation.beyond(before)
+        self._check_free(more)
+        self._take(more)
+        self.allocations[allocation.id] = allocation
+        self._give_back(before.beyond(allocation))
+        return before
+
+    def _check_free(self, wanted: Allocation) -> None:
         width = self.topology.columns_per_pod
-        for group, hosts, uplinks in allocation.groups:
+        for group, hosts, uplinks in wanted.groups:
+            if hosts & ~self.free_hosts[group] or uplinks & ~self.free_uplinks[group]:
+                raise DoubleClaim(f"leaf group {group}: a host or uplink is not free")
+        for pod, column, uplinks in wanted.columns:
+            if uplinks & ~self.free_spines[pod * width + column]:
+                raise DoubleClaim(f"pod {pod}, L2 {column}: an uplink is not free")
+
+    def _take(self, wanted: Allocation) -> None:
+        width = self.topology.columns_per_pod
+        for group, hosts, uplinks in wanted.groups:
+            self._set_free_hosts(group, self.free_hosts[group] ^ hosts)
+            self.free_uplinks[group] ^= uplinks
+        for pod, column, uplinks in wanted.columns:
+            self.free_spines[pod * width + column] ^= uplinks
+
+    def _give_back(self, held: Allocation) -> None:
+        width = self.topology.columns_per_pod
+        for group, hosts, uplinks in held.groups:
             usable = hosts & self._usable_hosts[group]
             self._set_free_hosts(group, self.free_hosts[group] | usable)
             self._forget_misfits(group // self.topology.groups_per_pod)
             self.lost_host_count += (hosts ^ usable).bit_count()
             self.free_uplinks[group] |= uplinks & self._usable_uplinks[group]
-        for pod, column, uplinks in allocation.columns:
+        for pod, column, uplinks in held.columns:
             index = pod * width + column
             self.free_spines[index] |= uplinks & self._usable_spines[index]
-        return allocation
+            self.misfits.clear()
 
     def owners_of_hosts(self) -> dict[int, str]:
         """Host number -> id of its owner, for all owned hosts."""

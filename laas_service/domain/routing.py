@@ -99,6 +99,9 @@ def forwarding_tables(
     leaves, as that would lead over links of others; a leaf with a subnet manager is
     the exception, and a tenant of one host, which has nobody to talk to.
 
+    Where two allocations are placements of one tenant, the entries of the later one
+    stand, and those of the earlier one where the later has none.
+
     ``before`` only saves time: tables of an earlier state of the fabric. While hardware
     and faults are the same, entries are worked out for new tenants only, and a row that
     stays is the very same object.

@@ -137,11 +137,12 @@ def _rebuild(session: Session, record: FabricRecord) -> Fabric:
     """The ledger from the tables: owners first, because they keep what fails later."""
     fabric = Fabric(record.topology)
     allocation, host, link = models.Allocation, models.HostState, models.LinkState
-    placed = select(allocation.placed).where(
+    held = select(allocation.placed, allocation.leaving).where(
         allocation.fabric == record.id, allocation.placed.is_not(None)
     )
-    for document in session.scalars(placed):
-        fabric.claim(allocation_from(document))
+    for placed, leaving in session.execute(held):
+        one = allocation_from(placed)
+        fabric.claim(one if leaving is None else one.joined(allocation_from(leaving)))
     for row in session.execute(select(host.host, host.state).where(host.fabric == record.id)):
         _set_host(fabric, row.host, HostState(row.state))
     for row in session.execute(select(link.link, link.state).where(link.fabric == record.id)):
@@ -154,6 +155,8 @@ def _apply(fabric: Fabric, change: dict[str, Any]) -> None:
     match change:
         case {"claim": document}:
             fabric.claim(allocation_from(document))
+        case {"change": document}:
+            fabric.change(allocation_from(document))
         case {"release": id}:
             fabric.release(id)
         case {"host": host, "state": state}:

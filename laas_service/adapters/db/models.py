@@ -49,7 +49,9 @@ class Allocation(Base):
     """``sequence`` is the order of creation, and of the queue.
 
     ``placed`` is NULL while it is queued and once the claims are freed; ``pkey`` is 0
-    until there are claims.
+    until there are claims. ``leaving`` and ``phase`` are NULL unless its placement
+    changes. ``faults`` is ``{"links": [name], "hosts": [number]}``, all that it has claimed
+    and that has failed, NULL if nothing has.
     """
 
     __tablename__ = "allocation"
@@ -73,6 +75,9 @@ class Allocation(Base):
     failures: Mapped[int]
     duration: Mapped[float | None] = mapped_column(Double())
     ends_at: Mapped[datetime | None] = mapped_column(Moment())
+    leaving: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    phase: Mapped[str | None] = mapped_column(exact(16))
+    faults: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     due_at: Mapped[datetime | None] = mapped_column(Moment())
     created_at: Mapped[datetime] = mapped_column(Moment())
     updated_at: Mapped[datetime] = mapped_column(Moment())

@@ -20,14 +20,25 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import tenacity
 from oslo_db.exception import DBDuplicateEntry
-from sqlalchemy import CursorResult, Engine, Select, Update, delete, insert, or_, select, update
+from sqlalchemy import (
+    CursorResult,
+    Engine,
+    Select,
+    Update,
+    and_,
+    delete,
+    insert,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.orm import Session
 
-from laas_service.adapters.db import models, schema
+from laas_service.adapters.db import faults, models, schema
 from laas_service.adapters.db.engine import WRITES, translated
 from laas_service.adapters.db.ledgers import Ledger, Ledgers
 from laas_service.adapters.documents import (
@@ -43,7 +54,9 @@ from laas_service.app.records import (
     FabricRecord,
     HostState,
     LinkState,
+    Move,
     NewAllocation,
+    Phase,
     State,
     Wait,
 )
@@ -63,11 +76,16 @@ from laas_service.domain.inventory import Inventory
 from laas_service.domain.topology import Link, Topology, link_name
 from laas_service.messages import FabricState, TenantRoute
 
+T = TypeVar("T")
+
 PKEYS = range(0x0001, 0x7FFF)
 """Partition keys for tenants; 0x7FFF is the default partition."""
 
 KEEP_DELTAS = 10_000
 """Generations a process may lag behind before it has to read the fabric anew."""
+
+NEXT_PHASE = {Phase.PREPARE: Phase.SWITCH, Phase.SWITCH: Phase.WITHDRAW}
+"""What follows in a change of placement; after the last phase the old claims are freed."""
 
 ATTEMPTS = 5
 """Tries of an admission that the database makes give way to another transaction."""
@@ -329,15 +347,22 @@ class SqlStore:
             generation=generation,
             ends_at=None if seconds is None else self._now() + timedelta(seconds=seconds),
         )
-        hosts = answer.hosts(topology)
-        links = [topology.tree.link_id(link) for link in answer.links(topology)]
         owner = {"fabric": record.fabric, "allocation": id}
         session.execute(insert(models.PkeyClaim), [{**owner, "pkey": pkey}])
-        session.execute(insert(models.HostClaim), [{**owner, "host": host} for host in hosts])
-        if links:
-            session.execute(insert(models.LinkClaim), [{**owner, "link": link} for link in links])
-        self._tell(session, id, State.ALLOCATING, f"claimed {len(hosts)} hosts")
+        self._insert_claims(session, record.fabric, answer, topology)
+        self._tell(session, id, State.ALLOCATING, f"claimed {answer.size} hosts")
         return self._record(session, id)
+
+    def _insert_claims(
+        self, session: Session, fabric_id: str, held: Allocation, topology: Topology
+    ) -> None:
+        owner = {"fabric": fabric_id, "allocation": held.id}
+        hosts = held.hosts(topology)
+        links = [topology.tree.link_id(link) for link in held.links(topology)]
+        if hosts:
+            session.execute(insert(models.HostClaim), [{**owner, "host": x} for x in hosts])
+        if links:
+            session.execute(insert(models.LinkClaim), [{**owner, "link": x} for x in links])
 
     def _remember(self, session: Session, new: NewAllocation) -> None:
         try:
@@ -479,6 +504,9 @@ class SqlStore:
                 record,
                 state=State.RELEASED.value,
                 placed=None,
+                leaving=None,
+                phase=None,
+                faults=None,
                 error=None,
                 failures=0,
                 due_at=None,
@@ -488,21 +516,132 @@ class SqlStore:
             self._tell(session, record.id, State.RELEASED, reason)
             return self._record(session, record.id)
 
+    # -- changes of placement -------------------------------------------------
+
+    def move(
+        self, record: AllocationRecord, choose: Callable[[Fabric], Move | T]
+    ) -> AllocationRecord | T:
+        return _retrying()(self._move, record, choose)
+
+    def _move(
+        self, record: AllocationRecord, choose: Callable[[Fabric], Move | T]
+    ) -> AllocationRecord | T:
+        """As ``_admit``: search without a lock; if the fabric moved on, again with it."""
+        _must_stand(record)
+        with self._admitting:
+            with self._reading() as session:
+                ledger = self._ledgers.caught_up(session, record.fabric)
+            answer = choose(ledger.fabric.copy())
+            if not isinstance(answer, Move):
+                return answer
+            try:
+                with self._writing("move") as session:
+                    if _locked_generation(session, record.fabric) != ledger.generation:
+                        ledger = self._ledgers.caught_up(session, record.fabric)
+                        answer = choose(ledger.fabric.copy())
+                        if not isinstance(answer, Move):
+                            return answer
+                    draft = ledger.fabric.copy()
+                    changed = self._hold_both(session, record, answer, draft)
+            except DBDuplicateEntry as error:
+                self._ledgers.forget(record.fabric)
+                raise DoubleClaim(f"the database refused the claims of {record.id!r}") from error
+            self._ledgers.keep(record.fabric, Ledger(draft, changed.generation))
+            return changed
+
+    def _hold_both(
+        self, session: Session, record: AllocationRecord, move: Move, draft: Fabric
+    ) -> AllocationRecord:
+        """Claim what the new placement has beyond the old one; ``draft`` holds both then."""
+        before = draft.allocations[record.id]
+        both = move.to.joined(before)
+        draft.change(both)
+        change = {"change": allocation_document(both)}
+        self._change(
+            session,
+            record,
+            placed=allocation_document(move.to),
+            leaving=allocation_document(before),
+            phase=Phase.PREPARE.value,
+            generation=self._advance(session, record.fabric, change, routes=True),
+            error=None,
+            failures=0,
+            due_at=None,
+        )
+        self._insert_claims(session, record.fabric, move.to.beyond(before), draft.topology)
+        self._tell(session, record.id, record.state, move.reason)
+        return self._record(session, record.id)
+
+    def proceed(self, record: AllocationRecord, reason: str) -> AllocationRecord:
+        old, new, phase = record.leaving, record.placed, record.phase
+        if record.state is not State.ACTIVE or old is None or new is None or phase is None:
+            raise Conflict(f"no change of placement of allocation {record.id!r} is under way")
+        if phase is Phase.WITHDRAW:
+            return self._settle(record, old, new, reason)
+        following = NEXT_PHASE[phase]
+        with self._writing(following.value) as session:
+            generation = self._advance(session, record.fabric, {}, routes=True)
+            self._change(
+                session,
+                record,
+                phase=following.value,
+                generation=generation,
+                error=None,
+                failures=0,
+                due_at=None,
+            )
+            self._tell(session, record.id, record.state, reason)
+            return self._record(session, record.id)
+
+    def _settle(
+        self, record: AllocationRecord, old: Allocation, new: Allocation, reason: str
+    ) -> AllocationRecord:
+        """Free what only the old placement held."""
+        fabric, gone = self.fabric(record.fabric), old.beyond(new)
+        tree = fabric.topology.tree
+        host, link = models.HostClaim, models.LinkClaim
+        hosts = gone.hosts(fabric.topology)
+        links = [tree.link_id(one) for one in gone.links(fabric.topology)]
+        with self._writing("settle") as session:
+            self._advance(session, record.fabric, {"change": allocation_document(new)})
+            session.execute(delete(host).where(host.allocation == record.id, host.host.in_(hosts)))
+            session.execute(delete(link).where(link.allocation == record.id, link.link.in_(links)))
+            found = faults.found(session, fabric).get(record.id)
+            self._change(
+                session,
+                record,
+                leaving=None,
+                phase=None,
+                faults=found and faults.document(found),
+                error=None,
+                failures=0,
+                due_at=None,
+            )
+            self._tell(session, record.id, record.state, reason)
+            return self._record(session, record.id)
+
     # -- work to do -----------------------------------------------------------
 
-    def due(self, now: datetime, limit: int = 100) -> list[str]:
+    def due(self, now: datetime, limit: int = 100, *, faulty: bool = False) -> list[str]:
         table = models.Allocation
-        query = (
-            select(table.id)
-            .where(
-                table.state.in_([State.ALLOCATING.value, State.RELEASING.value]),
-                or_(table.due_at.is_(None), table.due_at <= now),
-            )
-            .order_by(table.sequence)
-            .limit(limit)
+        ready = or_(table.due_at.is_(None), table.due_at <= now)
+        moving = or_(
+            table.state.in_([State.ALLOCATING.value, State.RELEASING.value]),
+            and_(table.state == State.ACTIVE.value, table.leaving.is_not(None)),
         )
+        query = select(table.id).where(ready, moving).order_by(table.sequence).limit(limit)
         with self._reading() as session:
-            return list(session.scalars(query))
+            found = list(session.scalars(query))
+            if faulty:
+                broken = select(table.id, table.faults).where(
+                    ready,
+                    table.state == State.ACTIVE.value,
+                    table.faults.is_not(None),
+                    table.leaving.is_(None),
+                )
+                rows = session.execute(broken.order_by(table.sequence)).all()
+                found += [row.id for row in rows if faults.parsed(row.faults).links]
+            return found[:limit]
 
     def postpone(self, id: str, until: datetime, error: str) -> None:
         table = models.Allocation
@@ -568,7 +707,19 @@ class SqlStore:
                 session.delete(present)
             else:
                 present.state = state
-            return self._advance(session, fabric_id, change, routes=routes)
+            session.flush()
+            generation = self._advance(session, fabric_id, change, routes=routes)
+            faults.note(session, self._ledgers.record(session, fabric_id), self._now())
+            return generation
+
+    def note_faults(self, fabric_id: str) -> list[str]:
+        fabric = self.fabric(fabric_id)
+        with self._reading() as session:
+            if not faults.misnoted(session, fabric):
+                return []
+        with self._writing("note faults") as session:
+            _locked_generation(session, fabric_id)
+            return faults.note(session, fabric, self._now())
 
     # -- for the subnet manager -----------------------------------------------
 
@@ -583,9 +734,9 @@ class SqlStore:
         record = self._ledgers.record(session, fabric_id)
         table, down = models.Allocation, models.LinkState
         tenants = [
-            TenantRoute(allocation_from(row.placed), row.pkey)
+            _route(row)
             for row in session.execute(
-                select(table.placed, table.pkey).where(
+                select(table.placed, table.leaving, table.phase, table.pkey).where(
                     table.fabric == fabric_id,
                     table.placed.is_not(None),
                     table.handed_back.is_(False),
@@ -601,6 +752,17 @@ class SqlStore:
             tuple(sorted(tenants, key=lambda tenant: tenant.allocation.id)),
             tuple(record.topology.tree.link_at(link) for link in sorted(links)),
         )
+
+
+def _route(row: Any) -> TenantRoute:
+    """How a tenant is routed; while its placement changes, as its phase says."""
+    placed = allocation_from(row.placed)
+    if row.leaving is None or row.phase == Phase.WITHDRAW.value:
+        return TenantRoute(placed, row.pkey)
+    before = allocation_from(row.leaving)
+    if row.phase == Phase.PREPARE.value:
+        return TenantRoute(before, row.pkey, beside=placed)
+    return TenantRoute(placed, row.pkey, beside=before)
 
 
 def _retrying() -> tenacity.Retrying:
@@ -657,6 +819,13 @@ def _locked_generation(session: Session, fabric_id: str) -> int:
     return session.scalars(query).one()
 
 
+def _must_stand(record: AllocationRecord) -> None:
+    if record.state is not State.ACTIVE or record.placed is None:
+        raise Conflict(f"allocation {record.id!r} is {record.state.value}, not active")
+    if record.leaving is not None:
+        raise Conflict(f"the placement of allocation {record.id!r} is changing already")
+
+
 def _must_release(record: AllocationRecord) -> None:
     if record.state is not State.RELEASING:
         raise Conflict(f"allocation {record.id!r} is {record.state.value}, not releasing")
@@ -699,4 +868,7 @@ def _as_record(row: models.Allocation, history: tuple[Event, ...] = ()) -> Alloc
         failures=row.failures,
         duration=row.duration,
         ends_at=row.ends_at,
+        leaving=row.leaving and allocation_from(row.leaving),
+        phase=Phase(row.phase) if row.phase else None,
+        faults=row.faults and faults.parsed(row.faults),
     )

@@ -8,6 +8,7 @@
 # License for the specific language governing permissions and limitations.
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -85,8 +86,9 @@ def test_allocation_comes_back(allocation):
     assert documents.allocation_from(document) == allocation
 
 
-def test_fabric_state_comes_back_and_is_stable():
-    state = FabricState("f", 7, SPINES, INVENTORY, (TenantRoute(ALLOCATION, 0x17),))
+@pytest.mark.parametrize("beside", [None, replace(ALLOCATION, columns=())])
+def test_fabric_state_comes_back_and_is_stable(beside):
+    state = FabricState("f", 7, SPINES, INVENTORY, (TenantRoute(ALLOCATION, 0x17, beside),))
     document = documents.fabric_state_document(state)
     again = documents.fabric_state_from(through_json(document))
     assert again == state

@@ -22,7 +22,16 @@ from oslo_db.exception import DBDuplicateEntry
 from laas_service.adapters.db import models, schema
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
-from laas_service.app.records import HostState, LinkState, NewAllocation, State, Wait
+from laas_service.app.records import (
+    Faults,
+    HostState,
+    LinkState,
+    Move,
+    NewAllocation,
+    Phase,
+    State,
+    Wait,
+)
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, NoFit, Refusal
 from laas_service.domain.errors import (
     ConcurrentUpdate,
@@ -103,7 +112,7 @@ def test_upgrade_keeps_what_is_recorded(managed):
     admit(managed, "a")
     engine = managed._engine
     with engine.begin() as connection:
-        for column in ("duration", "ends_at"):
+        for column in ("duration", "ends_at", "leaving", "phase", "faults"):
             connection.execute(sa.text(f"alter table allocation drop column {column}"))
         connection.execute(sa.text("update alembic_version set version_num = 'a001'"))
     with pytest.raises(Unavailable, match="laas-manage db upgrade"):
@@ -595,4 +604,135 @@ def test_threads_share_a_store(managed):
         thread.join()
     assert sum(isinstance(answer, NoFit) for answer in answers) == 4
     assert len(claims(managed)["host_claim"]) == 8
+    assert managed.ledger("f")[0].state() == rebuilt(managed).state()
+
+
+# -- changes of placement -------------------------------------------------------
+
+
+def active(store: SqlStore, id: str):
+    admit(store, id)
+    return store.transition(store.allocation(id), State.ACTIVE, "handed over")
+
+
+def elsewhere(id: str) -> Allocation:
+    """The hosts of ``across_pods``, over L2 index 3 and spine 2."""
+    return Allocation(
+        id,
+        2,
+        "test",
+        (GroupShare(0, 1, 0b1000), GroupShare(2, 1, 0b1000)),
+        (ColumnShare(0, 3, 0b100), ColumnShare(1, 3, 0b100)),
+    )
+
+
+def owned_links(store: SqlStore) -> set[Link]:
+    return {SMALL.tree.link_at(link) for _, link in claims(store)["link_claim"]}
+
+
+def test_a_move_holds_both_places_until_its_end(managed):
+    record = active(managed, "a")
+    old, new = across_pods("a"), elsewhere("a")
+    both = {*old.links(SMALL), *new.links(SMALL)}
+    record = managed.move(record, lambda fabric: Move(new, "another way"))
+    assert (record.placed, record.leaving, record.phase) == (new, old, Phase.PREPARE)
+    assert (record.travelled, record.held) == (old, new.joined(old))
+    stories, routes, versions = [record.history[-1].reason], [], [record.version]
+    while record.phase is not None:
+        assert owned_links(managed) == both
+        assert set(rebuilt(managed).owners_of_links()) == both
+        state = managed.routed("f")
+        assert state.generation == record.generation == managed.fabric("f").routes_generation
+        routes += [(state.tenants[0].allocation, state.tenants[0].beside)]
+        record = managed.proceed(record, f"after {record.phase.value}")
+        stories.append(record.history[-1].reason)
+        versions.append(record.version)
+    assert routes == [(old, new), (new, old), (new, None)]
+    assert stories == ["another way", "after prepare", "after switch", "after withdraw"]
+    assert versions == sorted(set(versions))
+    assert (record.placed, record.leaving, record.held) == (new, None, new)
+    assert owned_links(managed) == set(new.links(SMALL))
+    assert managed.ledger("f")[0].state() == rebuilt(managed).state()
+    assert managed.due(EPOCH) == []
+    with pytest.raises(Conflict, match="no change"):
+        managed.proceed(record, "once more")
+
+
+def test_only_one_of_two_moves_a_record(managed):
+    record = active(managed, "a")
+    managed.move(record, lambda fabric: Move(elsewhere("a"), "first"))
+    with pytest.raises(ConcurrentUpdate):
+        managed.move(record, lambda fabric: Move(elsewhere("a"), "second"))
+    with pytest.raises(Conflict, match="changing already"):
+        managed.move(managed.allocation("a"), lambda fabric: Move(across_pods("a"), "back"))
+    assert len(managed.allocation("a").history) == 3
+
+
+def test_a_move_onto_what_another_has_leaves_nothing_behind(managed):
+    record = active(managed, "a")
+    admit(managed, "b", slot=3)
+    theirs = Allocation("a", 2, "test", across_pods("b", slot=3).groups)
+    before = (claims(managed), managed.ledger("f")[1])
+    with pytest.raises(DoubleClaim):
+        managed.move(record, lambda fabric: Move(theirs, "theft"))
+    assert managed.move(record, lambda fabric: "nowhere") == "nowhere"
+    assert (claims(managed), managed.ledger("f")[1]) == before
+    assert managed.allocation("a") == record
+
+
+def test_a_release_ends_a_move_and_frees_both_places(managed):
+    managed.move(active(managed, "a"), lambda fabric: Move(elsewhere("a"), "another way"))
+    assert managed.due(EPOCH) == ["a"]
+    record = release(managed, "a")
+    assert (record.placed, record.leaving, record.phase) == (None, None, None)
+    assert claims(managed)["link_claim"] == set()
+    assert managed.ledger("f")[0].state() == Fabric(SMALL).state()
+
+
+def test_what_fails_of_what_is_owned_is_noted_with_it(managed):
+    record = active(managed, "a")
+    link = SpineLink(1, 0, 0)
+    managed.set_link_state("f", link, LinkState.FAILED)
+    managed.set_link_state("f", SpineLink(1, 3, 3), LinkState.FAILED)  # nobody's
+    noted = managed.allocation("a")
+    assert noted.faults == Faults((link,))
+    assert noted.version == record.version + 1
+    assert noted.history[-1].reason == "failed: link spine-1-0-0"
+    assert (managed.due(EPOCH), managed.due(EPOCH, faulty=True)) == ([], ["a"])
+    managed.postpone("a", EPOCH + timedelta(minutes=1), "no other way")
+    assert managed.due(EPOCH, faulty=True) == []
+    managed.set_host_state("f", 8, HostState.DRAINED)
+    assert managed.allocation("a").faults == Faults((link,))
+    managed.set_host_state("f", 8, HostState.FAILED)
+    assert managed.allocation("a").faults == Faults((link,), (8,))
+    managed.set_link_state("f", link, LinkState.UP)
+    noted = managed.allocation("a")
+    assert noted.faults == Faults((), (8,))
+    assert noted.history[-1].reason == "up again: link spine-1-0-0"
+    assert managed.due(EPOCH, faulty=True) == []  # hosts are not moved
+    managed.set_host_state("f", 8, HostState.UP)
+    noted = managed.allocation("a")
+    assert (noted.faults, noted.error) == (None, None)
+    assert managed.note_faults("f") == []
+
+
+def test_faults_recorded_by_an_earlier_release_are_noted(managed):
+    active(managed, "a")
+    managed.set_link_state("f", SpineLink(1, 0, 0), LinkState.FAILED)
+    with managed._engine.begin() as connection:
+        connection.execute(sa.text("update allocation set faults = null"))
+    assert managed.note_faults("f") == ["a"]
+    assert managed.allocation("a").faults == Faults((SpineLink(1, 0, 0),))
+
+
+def test_a_failed_link_that_was_left_is_no_fault_any_more(managed):
+    active(managed, "a")
+    managed.set_link_state("f", SpineLink(1, 0, 0), LinkState.FAILED)
+    record = managed.move(managed.allocation("a"), lambda fabric: Move(elsewhere("a"), "away"))
+    while record.phase is not None:
+        assert record.faults == Faults((SpineLink(1, 0, 0),))
+        assert managed.due(EPOCH, faulty=True) == ["a"]
+        record = managed.proceed(record, "on")
+    assert record.faults is None
+    assert SpineLink(1, 0, 0) not in owned_links(managed)
     assert managed.ledger("f")[0].state() == rebuilt(managed).state()

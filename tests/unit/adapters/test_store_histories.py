@@ -22,11 +22,11 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from laas_service.adapters.db import schema
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
-from laas_service.app.records import HostState, LinkState, NewAllocation, State
+from laas_service.app.records import HostState, LinkState, Move, NewAllocation, State
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, NoFit, Refusal
 from laas_service.domain.fabric import Fabric
 from laas_service.domain.inventory import Inventory
-from laas_service.domain.topology import LeafLink, Port, SpineLink, Topology, Xgft
+from laas_service.domain.topology import LeafLink, Link, Port, SpineLink, Topology, Xgft
 
 TREE = Xgft((3, 2, 2), (1, 4, 2), cables=(2, 1))
 ONE_RAIL = Topology(TREE, absent_hosts=frozenset({4}), absent_links=frozenset({LeafLink(0, 1, 2)}))
@@ -92,6 +92,32 @@ class Histories(RuleBasedStateMachine):
         self.model.claim(wanted)
         return id
 
+    @rule(process=processes, id=allocations, hosts=masks, uplinks=masks, spines=masks)
+    def move(self, process, id, hosts, uplinks, spines):
+        """Begin a change of placement, or take the next step of the one under way."""
+        if id not in self.model.allocations:
+            return
+        store = self.stores[process]
+        record = store.allocation(id)
+        if record.state is State.ALLOCATING:
+            record = store.transition(record, State.ACTIVE, "handed over")
+        if record.phase is not None:
+            record = store.proceed(record, "on")
+            if record.phase is None:
+                self.model.change(record.placed)
+            return
+
+        def choose(fabric):
+            """Some of what it has, and more."""
+            held = fabric.allocations[id]
+            groups = tuple(GroupShare(g, h & 1, u & 5) for g, h, u in held.groups if h & 1)
+            kept = Allocation(id, 1, "test", groups, held.columns[:1])
+            return Move(self.draw(id, fabric, hosts, uplinks, spines).joined(kept), "elsewhere")
+
+        record = store.move(record, choose)
+        assert record.leaving == self.model.allocations[id]
+        self.model.change(record.held)
+
     @rule(process=processes, id=consumes(allocations))
     def release(self, process, id):
         if id:
@@ -129,6 +155,22 @@ class Histories(RuleBasedStateMachine):
     @rule(process=processes)
     def look(self, process):
         assert self.stores[process].ledger("f")[0].state() == self.model.state()
+
+    @invariant()
+    def faults_are_what_failed_of_what_is_owned(self):
+        failed: dict[str, tuple[set[Link], set[int]]] = {}
+        for link, owner in self.model.owners_of_links().items():
+            if link in self.model.failed_links:
+                failed.setdefault(owner, (set(), set()))[0].add(link)
+        for host, owner in self.model.owners_of_hosts().items():
+            if host in self.model.failed_hosts:
+                failed.setdefault(owner, (set(), set()))[1].add(host)
+        noted = {
+            record.id: (set(record.faults.links), set(record.faults.hosts))
+            for record in self.stores[0].allocations()
+            if record.faults is not None
+        }
+        assert noted == failed
 
     @invariant()
     def claims_are_the_owners(self):

@@ -45,6 +45,26 @@ def noisy_fabric(topology: Topology, rng: Random) -> Fabric:
     return fabric
 
 
+def some_holding(fabric: Fabric, rng: Random, id: str) -> Allocation:
+    """Some of what is free, in no order at all."""
+    width = fabric.topology.columns_per_pod
+    groups = (
+        GroupShare(group, some_bits(rng, fabric.free_hosts[group], 0.4), some_bits(rng, free, 0.4))
+        for group, free in enumerate(fabric.free_uplinks)
+    )
+    columns = (
+        ColumnShare(*divmod(index, width), some_bits(rng, free, 0.4))
+        for index, free in enumerate(fabric.free_spines)
+    )
+    return Allocation(
+        id,
+        1,
+        "test",
+        tuple(share for share in groups if share.hosts or share.uplinks),
+        tuple(share for share in columns if share.uplinks),
+    )
+
+
 def break_things(fabric: Fabric, rng: Random, count: int) -> None:
     """Fail up to ``count`` hosts and as many links of each level."""
     topology, tree = fabric.topology, fabric.topology.tree

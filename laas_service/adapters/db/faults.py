@@ -1,0 +1,121 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""What has failed of what allocations hold: found by the claims, noted in their records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import and_, or_, select, update
+from sqlalchemy.orm import Session
+
+from laas_service.adapters.db import models
+from laas_service.app.records import FabricRecord, Faults, HostState, LinkState, State
+from laas_service.domain.topology import link_name, parse_link
+
+SHOWN = 5
+"""Links or hosts that a line of an allocation's story names."""
+
+Misnoted = dict[str, tuple[State, Faults, Faults]]
+"""By allocation: its state, the faults recorded and those there are."""
+
+
+def document(faults: Faults) -> dict[str, Any]:
+    return {"links": [link_name(link) for link in faults.links], "hosts": list(faults.hosts)}
+
+
+def parsed(document: Any) -> Faults:
+    return Faults(tuple(map(parse_link, document["links"])), tuple(document["hosts"]))
+
+
+def found(session: Session, fabric: FabricRecord) -> dict[str, Faults]:
+    """By allocation: what it has claimed and has failed."""
+    hosts, links = models.HostClaim, models.LinkClaim
+    host, link = models.HostState, models.LinkState
+    failed_hosts = session.execute(
+        select(hosts.allocation, hosts.host)
+        .join(host, and_(host.fabric == hosts.fabric, host.host == hosts.host))
+        .where(hosts.fabric == fabric.id, host.state == HostState.FAILED.value)
+        .order_by(hosts.host)
+    )
+    failed_links = session.execute(
+        select(links.allocation, links.link)
+        .join(link, and_(link.fabric == links.fabric, link.link == links.link))
+        .where(links.fabric == fabric.id, link.state == LinkState.FAILED.value)
+        .order_by(links.link)
+    )
+    faults: dict[str, Faults] = {}
+    for id, number in failed_hosts:
+        known = faults.get(id, Faults())
+        faults[id] = Faults(known.links, (*known.hosts, number))
+    for id, number in failed_links:
+        known = faults.get(id, Faults())
+        faults[id] = Faults((*known.links, fabric.topology.tree.link_at(number)), known.hosts)
+    return faults
+
+
+def misnoted(session: Session, fabric: FabricRecord) -> Misnoted:
+    """Allocations whose recorded faults are not those there are."""
+    table, faults = models.Allocation, found(session, fabric)
+    rows = session.execute(
+        select(table.id, table.state, table.faults).where(
+            table.fabric == fabric.id, or_(table.faults.is_not(None), table.id.in_(faults))
+        )
+    )
+    noted = {
+        row.id: (State(row.state), parsed(row.faults) if row.faults else Faults()) for row in rows
+    }
+    return {
+        id: (state, before, faults.get(id, Faults()))
+        for id, (state, before) in noted.items()
+        if before != faults.get(id, Faults())
+    }
+
+
+def note(session: Session, fabric: FabricRecord, now: datetime) -> list[str]:
+    """Bring every record up to date, with a line in its story; the ids of those that changed.
+
+    The fabric's row must be locked, so that nobody claims meanwhile.
+    """
+    table, changes = models.Allocation, misnoted(session, fabric)
+    for id, (state, before, after) in changes.items():
+        values: dict[str, Any] = {"faults": document(after)}
+        if after == Faults():
+            values = {"faults": None, "error": None}
+        session.execute(
+            update(table)
+            .where(table.id == id)
+            .values(version=table.version + 1, updated_at=now, failures=0, due_at=None, **values)
+        )
+        event = {"allocation": id, "at": now, "state": state.value, "reason": _news(before, after)}
+        session.add(models.Event(**event))
+    return list(changes)
+
+
+def _news(before: Faults, after: Faults) -> str:
+    """What has changed, in a sentence."""
+    was, now = _names(before), _names(after)
+    failed = [name for name in now if name not in was]
+    mended = [name for name in was if name not in now]
+    parts = ((failed, "failed"), (mended, "up again"))
+    return "; ".join(f"{what}: {_some(names)}" for names, what in parts if names)
+
+
+def _names(faults: Faults) -> list[str]:
+    links = [f"link {link_name(link)}" for link in faults.links]
+    return links + [f"host {host}" for host in faults.hosts]
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
