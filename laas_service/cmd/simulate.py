@@ -16,7 +16,7 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +40,8 @@ from laas_service.domain.policies import POLICIES
 from laas_service.domain.queue import Discipline, Order, Rules, Shadow
 from laas_service.domain.topology import Xgft
 from laas_service.simulator import papers, report
+from laas_service.simulator.experiments import EXPERIMENTS, figures
+from laas_service.simulator.experiments.figures import Experiment, Trial
 from laas_service.simulator.scenario import Scenario, Trace, Watcher, run
 from laas_service.simulator.workload import SPEEDUPS, Exponential
 
@@ -112,6 +114,9 @@ def _parser() -> argparse.ArgumentParser:
     many.add_argument("--dask", metavar="ADDRESS", help="run on this Dask cluster instead")
     many.add_argument("--json", metavar="FILE", default="-", help="one line of JSON a scenario")
     many.set_defaults(command=_sweep)
+
+    for name, experiment in EXPERIMENTS.items():
+        _add_experiment(commands.add_parser(name, help=experiment.source), experiment)
 
     page = commands.add_parser("report", help="plots and tables of results")
     page.add_argument("results", metavar="RESULTS", nargs="+", help="files that run or sweep wrote")
@@ -220,6 +225,30 @@ def _scenario(
 
 def _trace(options: argparse.Namespace, path: str, form: str) -> Trace:
     return Trace(path, form, options.procs_per_node, options.clean)
+
+
+def _add_experiment(parser: argparse.ArgumentParser, experiment: Experiment) -> None:
+    parser.description = f"Do the figures of {experiment.source} again."
+    parser.add_argument("--seed", type=int, default=1, help="of everything that is drawn (1)")
+    parser.add_argument(
+        "--runs",
+        type=_positive,
+        default=experiment.runs,
+        help=f"repetitions of each point ({experiment.runs})",
+    )
+    parser.add_argument(
+        "--size", type=float, default=1.0, help="of the published size; 0.1 is a quick look (1)"
+    )
+    parser.add_argument("--workers", type=_positive, default=os.cpu_count(), help="processes here")
+    parser.add_argument("--format", choices=("text", "rst", "html", "json"), default="text")
+    parser.add_argument("--output", metavar="FILE", default="-")
+    parser.set_defaults(command=_experiment, experiment=experiment)
+
+
+def _positive(text: str) -> int:
+    if not (text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number of at least 1")
+    return int(text)
 
 
 # -- run ----------------------------------------------------------------------
@@ -337,6 +366,44 @@ def _on_dask(scenarios: Sequence[Scenario], address: str) -> Iterator[Result]:
     with Client(address) as client:  # type: ignore[no-untyped-call]
         for future in client.map(run, scenarios, pure=False):
             yield future.result()
+
+
+# -- experiments --------------------------------------------------------------
+
+
+def _experiment(options: argparse.Namespace) -> int:
+    experiment: Experiment = options.experiment
+    if not 0 < options.size <= 1:
+        raise InvalidInput("size", options.size, "give a share of the published size, above 0 to 1")
+    trials = experiment.trials(options.seed, options.runs, options.size)
+    results = []
+    with _progress("simulations") as advance:
+        for result in _trial_results(trials, options.workers):
+            results.append(result)
+            advance(len(results), len(trials))
+    made = experiment.figures(results)
+    _write(
+        options.output,
+        {
+            "text": lambda: figures.text(made),
+            "rst": lambda: figures.rst(made),
+            "html": lambda: figures.html(experiment.source, made),
+            "json": lambda: json.dumps(figures.data(made), indent=1) + "\n",
+        }[options.format](),
+    )
+    return 0
+
+
+def _trial_results(trials: Sequence[Trial], workers: int) -> Iterator[Mapping[str, Any]]:
+    if workers == 1:
+        yield from map(_run_trial, trials)
+        return
+    with ProcessPoolExecutor(workers) as pool:
+        yield from pool.map(_run_trial, trials)
+
+
+def _run_trial(trial: Trial) -> Mapping[str, Any]:
+    return trial.run()
 
 
 # -- report -------------------------------------------------------------------

@@ -1,0 +1,144 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""What an experiment answers: figures, ours beside the published ones, and why they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any, NamedTuple, Protocol
+
+from laas_service.simulator import plots
+
+Result = Mapping[str, Any]
+
+
+class Trial(Protocol):
+    """One simulation: plain data that any process can run. Same trial, same result."""
+
+    def run(self) -> Result: ...
+
+
+class Point(NamedTuple):
+    """A point of a curve; ``paper`` where the paper states (or shows) a value."""
+
+    x: float | str
+    ours: float
+    paper: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure or table of a paper, done again.
+
+    ``curves`` by name. ``reason`` says why ours differs from the paper's where it does.
+    """
+
+    name: str
+    title: str
+    across: str
+    unit: str
+    curves: Mapping[str, Sequence[Point]]
+    digits: int = 1
+    reason: str = ""
+
+
+class Experiment(NamedTuple):
+    """A paper's evaluation: ``trials(seed, runs, size)`` to run, ``figures`` to make of them.
+
+    ``runs`` is how often the paper repeats each point (our default). ``size`` 1.0 is
+    the paper's size; smaller ones give a quick look.
+    """
+
+    source: str
+    runs: int
+    trials: Callable[[int, int, float], Sequence[Trial]]
+    figures: Callable[[Sequence[Result]], Sequence[Figure]]
+
+
+def text(figures: Sequence[Figure]) -> str:
+    """Tables for a terminal."""
+    parts = []
+    for figure in figures:
+        rows = list(_rows(figure))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        parts.append(f"{figure.name}: {figure.title}, {figure.unit}\n")
+        parts += [
+            "  ".join(x.ljust(w) for x, w in zip(row, widths, strict=True)).rstrip() + "\n"
+            for row in rows
+        ]
+        parts.append(f"{figure.reason}\n\n" if figure.reason else "\n")
+    return "".join(parts)
+
+
+def rst(figures: Sequence[Figure]) -> str:
+    """Tables for the documentation."""
+    parts = [".. Made by laas-simulate --format rst; do not edit.\n"]
+    for figure in figures:
+        parts.append(f"\n.. list-table:: {figure.name}: {figure.title}, {figure.unit}\n")
+        parts.append("   :header-rows: 1\n\n")
+        for row in _rows(figure):
+            parts += [
+                f"   {'* -' if i == 0 else '  -'} {cell}".rstrip() + "\n"
+                for i, cell in enumerate(row)
+            ]
+        parts.append(f"\n{figure.reason}\n" if figure.reason else "")
+    return "".join(parts)
+
+
+def html(title: str, figures: Sequence[Figure]) -> str:
+    """One page that needs nothing else."""
+    parts = [
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
+        f"<title>{escape(title)}</title></head><body style='font: 15px sans-serif'>",
+        f"<h1>{escape(title)}</h1>",
+    ]
+    for figure in figures:
+        groups: dict[str, dict[str, float]] = {}
+        for name, points in figure.curves.items():
+            for point in points:
+                groups.setdefault(str(point.x), {})[name] = point.ours
+        rows = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in _rows(figure)]
+        parts += [
+            f"<h2>{escape(figure.name)}: {escape(figure.title)}</h2>",
+            plots.bars(groups, figure.unit),
+            "<table>" + "".join(f"<tr>{row}</tr>" for row in rows) + "</table>",
+            f"<p>{escape(figure.reason)}</p>" if figure.reason else "",
+        ]
+    return "\n".join([*parts, "</body></html>\n"])
+
+
+def data(figures: Sequence[Figure]) -> list[dict[str, Any]]:
+    """Plain data for JSON."""
+    return [
+        {
+            "name": figure.name,
+            "title": figure.title,
+            "across": figure.across,
+            "unit": figure.unit,
+            "curves": {n: [p._asdict() for p in points] for n, points in figure.curves.items()},
+            "reason": figure.reason,
+        }
+        for figure in figures
+    ]
+
+
+def _rows(figure: Figure) -> Iterator[tuple[str, ...]]:
+    yield (figure.across, "curve", "paper", "ours", "difference")
+    for name, points in figure.curves.items():
+        for x, ours, paper in points:
+            number = f"{ours:.{figure.digits}f}"
+            if paper is None:
+                yield (str(x), name, "", number, "")
+            else:
+                difference = f"{ours - paper:+.{figure.digits}f}"
+                yield (str(x), name, f"{paper:.{figure.digits}f}", number, difference)

@@ -1,0 +1,60 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""The papers' evaluations, small: same seed same figures, and the order that they claim."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from laas_service.simulator.experiments import EXPERIMENTS, figures
+
+SMALL = {"adaptive-fit": 0.12}
+every_experiment = pytest.mark.parametrize("name", EXPERIMENTS)
+
+
+@cache
+def small(name):
+    experiment = EXPERIMENTS[name]
+    trials = experiment.trials(1, 1, SMALL[name])
+    return {figure.name: figure for figure in experiment.figures([trial.run() for trial in trials])}
+
+
+def curve(figure, name):
+    return {point.x: point.ours for point in figure.curves[name]}
+
+
+@every_experiment
+def test_every_form_shows_every_figure(name):
+    made = list(small(name).values())
+    forms = figures.text(made), figures.rst(made), figures.html(name, made)
+    for figure in made:
+        assert all(figure.title in form for form in forms)
+    assert [one["name"] for one in figures.data(made)] == [figure.name for figure in made]
+
+
+@every_experiment
+def test_the_same_seed_draws_the_same(name):
+    first, again, other = (EXPERIMENTS[name].trials(seed, 1, SMALL[name])[0] for seed in (1, 1, 2))
+    assert first.run() == again.run() != other.run()
+
+
+def test_adaptive_fit_moves_less_the_lower_its_threshold_and_fills_servers_less():
+    made = small("adaptive-fit")
+    methods = ("AF, u = 0.9", "AF, u = 0.95", "AF, u = 1", "FFD")
+    moved = [curve(made["Figure 5.1"], method)["mean"] for method in methods]
+    filled = [curve(made["Figure 5.2"], method)["mean"] for method in methods]
+    assert moved == sorted(moved)
+    assert moved[0] < 0.5 * moved[-1]
+    assert filled == sorted(filled)
+    totals = made["Figure 5.3"]
+    assert curve(totals, "AF, u = 0.9")[32] < curve(totals, "FFD")[32]
