@@ -7,18 +7,21 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations.
 
-"""Compute without Nova: the ``openstack`` commands of each step, for a person to run.
+"""Compute without Nova: the ``openstack`` commands of each step, and host lists for Slurm.
 
 In the directory:
 
 ``commands/000007-hand-over-ID.sh``
     one shell script a step, to be run in the order of their numbers. They may be
     moved away or deleted once they were run.
+``nodes/ID``
+    the hosts of an allocation as one host list expression of Slurm, for as long as it
+    is handed over and not fenced. Left out if a host's name is none for a Slurm node.
 ``state.json``
     what has been handed over, the number of the next script, and the scripts that
     belong to the newest change. It is replaced in one piece, which is the moment a
-    step counts as done; scripts that a crash kept from being written are written
-    by the next call.
+    step counts as done; scripts and host lists that a crash kept from being written
+    are written by the next call.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from laas_service.adapters import slurm
 from laas_service.app.ports import Handover, Occupant
 from laas_service.domain.errors import InvalidFile, InvalidInput, Unavailable
 
@@ -164,10 +168,11 @@ class DirectoryCompute:
     def _state(self) -> Iterator[_State]:
         """The state, for one caller at a time, with nothing left to be written."""
         try:
-            (self._path / "commands").mkdir(parents=True, exist_ok=True)
+            for directory in ("commands", "nodes"):
+                (self._path / directory).mkdir(parents=True, exist_ok=True)
             with open(self._path / ".lock", "w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                yield self._write_scripts(self._read())
+                yield self._write_files(self._read())
         except OSError as error:
             raise Unavailable(f"compute directory {self._path}: {error}") from error
 
@@ -189,16 +194,33 @@ class DirectoryCompute:
         name = f"{state.next:06d}-{step}.sh"
         state = replace(state, next=state.next + 1, scripts={name: script})
         self._save(state)
-        self._write_scripts(state)
+        self._write_files(state)
 
-    def _write_scripts(self, state: _State) -> _State:
+    def _write_files(self, state: _State) -> _State:
         if not state.scripts:
             return state
         for name, text in state.scripts.items():
             _replace_file(self._path / "commands" / name, text)
+        self._write_lists(state)
         state = replace(state, scripts={})
         self._save(state)
         return state
+
+    def _write_lists(self, state: _State) -> None:
+        """One for each tenant who may use its hosts; names are ids that were checked."""
+        wanted = {
+            id: f"{slurm.host_list(tenant.hosts)}\n"
+            for id, tenant in state.tenants.items()
+            if not tenant.fenced and all(map(slurm.usable, tenant.hosts))
+        }
+        directory = self._path / "nodes"
+        for file in directory.iterdir():
+            if file.name not in wanted:
+                file.unlink()
+            elif file.read_text("utf-8") == wanted[file.name]:
+                del wanted[file.name]
+        for id, text in wanted.items():
+            _replace_file(directory / id, text)
 
     def _save(self, state: _State) -> None:
         _replace_file(self._path / "state.json", json.dumps(asdict(state), indent=1) + "\n")

@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 from laas_service import conf as options
-from laas_service.adapters import documents, ibnetdiscover
+from laas_service.adapters import documents, ibnetdiscover, slurm
 from laas_service.adapters.fabric_file import FabricFile, parse_fabric, read_fabric
 from laas_service.adapters.netlist import netlist
 from laas_service.adapters.recovery import Selection
@@ -212,6 +212,7 @@ _FORMATS: dict[str, Callable[[FabricFile, FabricView], str]] = {
     "snapshot": _snapshot,
     "netlist": lambda fabric, _: netlist(fabric.inventory),
     "ibnetdiscover": lambda fabric, _: ibnetdiscover.render(fabric.inventory),
+    "slurm": lambda fabric, _: slurm.topology_conf(fabric.topology, fabric.inventory),
 }
 
 

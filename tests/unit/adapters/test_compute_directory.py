@@ -93,6 +93,10 @@ def texts(path):
     return {file.name: file.read_text() for file in (path / "commands").iterdir()}
 
 
+def lists(path):
+    return {file.name: file.read_text() for file in (path / "nodes").iterdir()}
+
+
 def test_life_of_an_allocation(path, openstack):
     compute = DirectoryCompute(path)
     compute.pool(["n1", "n2"])
@@ -102,11 +106,14 @@ def test_life_of_an_allocation(path, openstack):
     compute.hand_over(BLUE)
     assert openstack.aggregates(path)["laas-blue-1"] == owned(BLUE.project_id, "n1", "n2")
     assert compute.handed_over() == {"blue-1": Handover("blue-1", "p" * 32, ("n1", "n2"))}
+    assert lists(path) == {"blue-1": "n[1-2]\n"}
 
     compute.hand_over(SMALLER)
+    assert lists(path) == {"blue-1": "n[1,3]\n"}
     assert openstack.aggregates(path)["laas-blue-1"] == owned(BLUE.project_id, "n1", "n3")
 
     compute.fence("blue-1")
+    assert lists(path) == {}
     assert openstack.aggregates(path)["laas-blue-1"] == owned("laas-nobody", "n1", "n3")
     assert compute.handed_over()["blue-1"].project_id == "laas-nobody"
 
@@ -174,6 +181,7 @@ def test_names_are_arguments_and_never_shell(path, openstack):
         "laas-blue-1": owned(project, ODD),
     }
     assert not (openstack.home / "pwned").exists()
+    assert lists(path) == {}  # a Slurm node cannot have this name
 
 
 @pytest.mark.parametrize("id", ["", "../x", "a/b", ".hidden", "-rf", "a b", "a\n", "x" * 129])
@@ -230,6 +238,7 @@ def test_killed_between_any_two_steps_then_repeated(tmp_path, openstack, monkeyp
         kills += 1
         act(DirectoryCompute(path))
         assert texts(path) == texts(tmp_path / "unharmed")
+        assert lists(path) == lists(tmp_path / "unharmed")
         assert DirectoryCompute(path).handed_over() == unharmed.handed_over()
         assert openstack.aggregates(path) == openstack.aggregates(tmp_path / "unharmed")
     assert kills

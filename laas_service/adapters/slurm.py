@@ -1,0 +1,117 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""For sites that run Slurm: the fabric as its ``topology.conf``, hosts as its host lists.
+
+Slurm's topology/tree plugin knows trees only: every switch has one switch above. A fat-tree
+is written down as sites do by hand, a pod's L2 switches as one switch and all spines as
+one. Hosts with several rails are put below one switch for each leaf group.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from laas_service.domain.inventory import Inventory
+from laas_service.domain.topology import Topology
+
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
+"""What is safe as a node's name: Slurm itself forbids less, and trips over some of it."""
+
+_NUMBERED = re.compile(r"(.*?)([0-9]{1,9})")
+
+
+def usable(name: str) -> bool:
+    """Whether a Slurm node can have this name."""
+    return _NAME.fullmatch(name) is not None
+
+
+def host_list(names: Iterable[str]) -> str:
+    """The names as one of Slurm's host list expressions, such as ``node[000-003,7],sm0``.
+
+    ``scontrol show hostnames`` expands it to the same names, in order of their prefixes
+    and numbers, each once.
+    """
+    runs: dict[str, list[list[str]]] = {}
+    for prefix, number in sorted(map(_split, set(names)), key=_order):
+        ranges = runs.setdefault(prefix, [])
+        if ranges and _follows(ranges[-1][-1], number, ranges[-1][0]):
+            ranges[-1][1:] = [number]
+        else:
+            ranges.append([number])
+    return ",".join(_expression(prefix, ranges) for prefix, ranges in runs.items())
+
+
+def topology_conf(topology: Topology, inventory: Inventory) -> str:
+    """The fabric's hosts for tenants as ``topology.conf``; equal fabrics give equal text.
+
+    Hosts whose names Slurm cannot have are left out, and named in a comment.
+    """
+    pods: dict[str, list[str]] = {}
+    lines = []
+    for group in range(topology.groups):
+        pod, leaf = divmod(group, topology.groups_per_pod)
+        hosts = [name for name in _hosts(topology, inventory, group) if usable(name)]
+        if hosts:
+            switch = f"leaf-{pod}-{leaf}"
+            lines += [f"# {_shown(name)}" for name in _leaves(topology, inventory, group)]
+            lines += [f"SwitchName={switch} Nodes={host_list(hosts)}"]
+            pods.setdefault(f"pod-{pod}", []).append(switch)
+    lines += [f"SwitchName={pod} Switches={host_list(leaves)}" for pod, leaves in pods.items()]
+    if len(pods) > 1 and topology.tree.w[2]:
+        lines.append(f"SwitchName=spines Switches={host_list(pods)}")
+    odd = [name for name in inventory.host_names if name and not usable(name)]
+    head = ["# For Slurm with TopologyPlugin=topology/tree; each comment names the switches below."]
+    head += [f"# No name for a Slurm node, left out: {_shown(name)}" for name in odd]
+    return "\n".join([*head, *lines, ""])
+
+
+def _hosts(topology: Topology, inventory: Inventory, group: int) -> Iterator[str]:
+    for slot in range(topology.slots):
+        host = topology.host_at(group, slot)
+        if host is not None and host not in topology.absent_hosts:
+            yield inventory.host_names[host]
+
+
+def _leaves(topology: Topology, inventory: Inventory, group: int) -> Iterator[str]:
+    for leaf in topology.leaves_of_group(group):
+        switch = inventory.switch_of_guid.get(inventory.leaf_guids[leaf])
+        if switch:
+            yield f"{switch.name} ({switch.guid:#018x})"
+
+
+def _shown(text: str) -> str:
+    """On one line, whatever is in it, and no backslash at its end."""
+    return text.encode("unicode_escape").decode("ascii").replace("\\", "/")
+
+
+def _split(name: str) -> tuple[str, str]:
+    """A name and the number at its end, if there is one."""
+    found = _NUMBERED.fullmatch(name)
+    return (found[1], found[2]) if found else (name, "")
+
+
+def _order(parts: tuple[str, str]) -> tuple[str, int, int]:
+    prefix, number = parts
+    return prefix, int(number or -1), len(number)
+
+
+def _follows(last: str, number: str, first: str) -> bool:
+    """Whether Slurm, which pads to the width of the first, comes to this number next."""
+    return bool(last) and f"{int(last) + 1:0{len(first)}d}" == number
+
+
+def _expression(prefix: str, ranges: list[list[str]]) -> str:
+    if ranges == [[""]]:
+        return prefix
+    texts = ["-".join(ends) for ends in ranges if ends != [""]]
+    alone = [prefix] if [""] in ranges else []
+    bare = len(texts) == 1 and "-" not in texts[0]
+    return ",".join([*alone, f"{prefix}{texts[0]}" if bare else f"{prefix}[{','.join(texts)}]"])
