@@ -106,6 +106,7 @@ class Parts:
             chance=SystemRandom(),
             pace=Pace(options.retry_first, options.retry_last, options.apply_timeout),
             repair=options.repair,
+            repair_links=options.repair_links,
             at=self._at,
         )
 

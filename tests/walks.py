@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise, permutations
 
 import networkx as nx
@@ -19,7 +19,7 @@ import networkx as nx
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.inventory import Cable, Inventory, PortRef
 from laas_service.domain.routing import NO_ROUTE, ForwardingTables
-from laas_service.domain.topology import Topology
+from laas_service.domain.topology import Link, Topology
 
 LONGEST = 10
 
@@ -97,3 +97,54 @@ class Walks:
                 hops = self.path(switch, destination)
                 needs.add_edges_from(pairwise((cable.lower, down) for cable, down in hops))
         assert nx.is_directed_acyclic_graph(needs), "a credit loop"
+
+
+class Mixed:
+    """Where packets of a tenant may get while switches go from some tables to others.
+
+    Each switch may have changed its entry or not, and a packet meets them in any order.
+    ``foreign`` are the links not its own that it may use. ``lost`` are pairs of a leaf
+    and a port one of whose packets may end nowhere, on a failed link or in a circle.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        inventory: Inventory,
+        tables: Sequence[ForwardingTables],
+        tenant: Allocation,
+        failed: Collection[Link] = (),
+    ) -> None:
+        self._walks = [Walks.over(inventory, one) for one in tables]
+        self._own, self._failed = set(tenant.links(topology)), set(failed)
+        self.foreign: set[Link | None] = set()
+        self.lost: set[tuple[int, int]] = set()
+        for rail in range(topology.rails):
+            hosts = tenant.hosts(topology)
+            ports = [inventory.endpoint_of_port[host, rail] for host in hosts]
+            for leaf in {port.at.guid for port in ports}:
+                for target in ports:
+                    if not self._arrives(leaf, target.guid, ()):
+                        self.lost.add((leaf, target.guid))
+
+    def _arrives(self, switch: int, target: int, before: tuple[int, ...]) -> bool:
+        """Whether every packet that comes here does, whatever it meets."""
+        if switch in before:
+            return False
+        arrived = [self._steps(walks, switch, target, (*before, switch)) for walks in self._walks]
+        return all(arrived)
+
+    def _steps(self, walks: Walks, switch: int, target: int, before: tuple[int, ...]) -> bool:
+        port = walks.port(switch, target)
+        if port is None:
+            return False
+        here = PortRef(switch, port)
+        if port == 0 or here in walks.hung:
+            return walks.hung.get(here) == target
+        cable, there = walks.ends[here]
+        if cable.link in self._failed:
+            return False
+        if cable.link not in self._own:
+            self.foreign.add(cable.link)
+            return False
+        return self._arrives(there.guid, target, before)

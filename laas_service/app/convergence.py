@@ -18,7 +18,10 @@ what keeps the promises:
 * release: hosts fenced and empty and taken back, then routes withdrawn and
   confirmed, then the claims freed;
 * forced release: hosts fenced, then the network cut and confirmed, then hosts
-  taken back when they are empty, then the claims freed.
+  taken back when they are empty, then the claims freed;
+* a change of placement (a repair): both placements claimed; the new routes laid beside
+  the old ones and confirmed, then traffic switched and confirmed, then the old routes
+  withdrawn and confirmed, then the old claims freed.
 """
 
 from __future__ import annotations
@@ -30,9 +33,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
 
+from laas_service.app.changes import mend, next_phase
 from laas_service.app.ports import Applied, Compute, Handover, Store, SubnetManager
 from laas_service.app.records import AllocationRecord, FabricRecord, State
-from laas_service.domain.errors import ConcurrentUpdate, LaasError, NotFound
+from laas_service.domain.degradation import Degraded
+from laas_service.domain.errors import ConcurrentUpdate, Conflict, LaasError, NotFound
 
 LOG = logging.getLogger(__name__)
 
@@ -46,10 +51,19 @@ class Action(enum.Enum):
     TAKE_BACK = "take back"
     CUT_OFF = "cut off"
     FREE = "free"
+    REPAIR = "repair"
+    PROCEED = "proceed"
 
 
-def next_action(record: AllocationRecord, confirmed: bool) -> Action:
-    """The next safe step; ``confirmed`` says that its present routes are in the switches."""
+def next_action(record: AllocationRecord, confirmed: bool, repairs: bool = True) -> Action:
+    """The next safe step; ``confirmed`` says that its present routes are in the switches.
+
+    With ``repairs`` links that have failed are replaced.
+    """
+    if record.state is State.ACTIVE and record.phase is not None:
+        return Action.PROCEED if confirmed else Action.PUBLISH
+    if record.state is State.ACTIVE and record.faults is not None:
+        return Action.REPAIR if repairs and record.faults.links else Action.NOTHING
     if record.state is State.ALLOCATING:
         return Action.HAND_OVER if confirmed else Action.PUBLISH
     if record.state is not State.RELEASING:
@@ -87,7 +101,8 @@ class Converger:
     """The steps, and the choice of the next one; one at a time, never two at once.
 
     ``at`` is called with a step's name before and after each effect outside (for
-    fault injection). With ``repair`` False, drift is reported and left alone.
+    fault injection). With ``repair`` False, drift is reported and left alone; with
+    ``repair_links`` False, so are failed links of live allocations.
     """
 
     def __init__(
@@ -100,6 +115,7 @@ class Converger:
         chance: Random,
         pace: Pace = Pace(),
         repair: bool = True,
+        repair_links: bool = True,
         at: Callable[[str], None] = lambda step: None,
     ) -> None:
         self._store = store
@@ -109,12 +125,15 @@ class Converger:
         self._chance = chance
         self._pace = pace
         self._repair = repair
+        self._repair_links = repair_links
         self._at = at
         self._acts: dict[Action, Callable[[AllocationRecord], AllocationRecord]] = {
             Action.HAND_OVER: self._hand_over,
             Action.TAKE_BACK: self._take_back,
             Action.CUT_OFF: self._cut_off,
             Action.FREE: self._free,
+            Action.REPAIR: self._mend,
+            Action.PROCEED: self._proceed,
         }
         self._tried: dict[str, int] = {}  # fabric -> generation seen or published last
         self._published: dict[str, _Published] = {}
@@ -131,7 +150,7 @@ class Converger:
         for fabric in self._store.fabrics():
             if fabric.id not in self._tried:
                 self._adopt(fabric)
-        due = self._store.due(self._now(), limit)
+        due = self._store.due(self._now(), limit, faulty=self._repair_links)
         self._drive(due)
         for fabric in self._store.fabrics():  # what no allocation waited for: a link's state
             if self._tried.get(fabric.id) not in (None, fabric.routes_generation):
@@ -143,26 +162,36 @@ class Converger:
         self._drive([self._store.allocation(allocation_id).id])
 
     def _drive(self, ids: Iterable[str]) -> None:
-        """First what makes routes change, then one publication for all, then the rest."""
+        """First what makes routes change, then one publication for all, then the rest.
+
+        What changes routes several times waits for as many publications.
+        """
         self._seen.clear()
         held_up = [record for record in map(self._walk, ids) if record]
-        problems = {
-            fabric: self._publish(fabric) for fabric in {record.fabric for record in held_up}
-        }
-        for record in held_up:
-            problem = problems[record.fabric]
-            if problem is None:
-                if self._walk(record.id) is None:
-                    continue
-                problem = self._awaited(record)
-            self._postpone(record, problem)
+        while held_up:
+            problems = {
+                fabric: self._publish(fabric) for fabric in {record.fabric for record in held_up}
+            }
+            further = []
+            for record in held_up:
+                problem = problems[record.fabric]
+                if problem is None:
+                    waiting = self._walk(record.id)
+                    if waiting is None:
+                        continue
+                    if waiting.generation > record.generation:
+                        further.append(waiting)
+                        continue
+                    problem = self._awaited(record)
+                self._postpone(record, problem)
+            held_up = further
 
     def _walk(self, id: str) -> AllocationRecord | None:
         """Step until it is done, is postponed, or its routes hold it up (then its record)."""
         record = self._store.allocation(id)
         try:
             while True:
-                action = next_action(record, self._confirmed(record))
+                action = next_action(record, self._confirmed(record), self._repair_links)
                 if action is Action.NOTHING:
                     return None
                 if action is Action.PUBLISH:
@@ -207,6 +236,8 @@ class Converger:
     def _confirmed(self, record: AllocationRecord) -> bool:
         if record.state is State.RELEASING and not record.handed_back:
             return False  # its routes are still to change, whatever is applied
+        if record.state is State.ACTIVE and record.phase is None:
+            return False  # nobody waits for them
         applied = self._applied(record.fabric).generation
         return applied is not None and applied >= record.generation
 
@@ -266,6 +297,21 @@ class Converger:
             self._effect("take back", lambda: self._compute.take_back(handover))
         return self._store.free(record, "hosts taken back, withdrawn routes confirmed")
 
+    # -- placement ------------------------------------------------------------
+
+    def _mend(self, record: AllocationRecord) -> AllocationRecord:
+        """Raises: Conflict, which says what is degraded."""
+        answer = mend(self._store, record)
+        if isinstance(answer, Degraded):
+            raise Conflict(f"degraded: {answer}")
+        if answer is record:
+            raise ConcurrentUpdate(f"the links of allocation {record.id!r} are up again")
+        return answer
+
+    def _proceed(self, record: AllocationRecord) -> AllocationRecord:
+        reason = next_phase(self._store.fabric(record.fabric).topology, record)
+        return self._store.proceed(record, reason)
+
     # -- comparing everything ---------------------------------------------------
 
     def reconcile(self) -> list[str]:
@@ -291,6 +337,7 @@ class Converger:
         present = set(range(fabric.topology.hosts)) - fabric.topology.absent_hosts
         names = [fabric.inventory.host_names[host] for host in sorted(present)]
         findings = []
+        self._store.note_faults(fabric.id)
         try:
             self._effect("pool", lambda: self._compute.pool([name for name in names if name]))
         except LaasError as error:
@@ -324,7 +371,7 @@ class Converger:
                 self._postpone(record, drift)
                 return self._reported([f"allocation {id}: {drift}"])
             self._effect("hand over", lambda: self._compute.hand_over(handover))
-            if drift or record.error:
+            if drift or (record.error and not record.faults and not record.phase):
                 self._store.transition(record, State.ACTIVE, f"repaired: {drift or record.error}")
         except ConcurrentUpdate:
             return []

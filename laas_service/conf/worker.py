@@ -52,6 +52,18 @@ With False it is only reported, in the log and as the allocation's error; choose
 that while somebody works on Nova's aggregates on purpose.
 """,
     ),
+    cfg.BoolOpt(
+        "repair_links",
+        default=True,
+        help="""
+Whether links of a live allocation that fail are replaced without being asked.
+
+The hosts stay and traffic goes on: the new links are claimed beside the old ones,
+which are freed when no route uses them any more. With False the allocation is only
+shown as degraded until somebody asks for the repair (laas allocation repair) or the
+links are up again; choose that where every change of routes is to be approved.
+""",
+    ),
     cfg.FloatOpt(
         "retry_first",
         default=1.0,

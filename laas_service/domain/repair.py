@@ -261,11 +261,14 @@ class _Links:
 def _most_kept(
     columns: Sequence[dict[tuple[int, int], _Choice]], width: int, rest_width: int
 ) -> list[_Choice] | None:
-    """One choice of each column: the numbers add up to the widths, the cables kept to the most."""
+    """One choice of each column: the numbers add up to the widths, the cables kept to the most.
+
+    Of equal ones that which takes more from earlier columns.
+    """
     best: dict[tuple[int, int], tuple[int, list[_Choice]]] = {(0, 0): (0, [])}
     for choices in columns:
         following: dict[tuple[int, int], tuple[int, list[_Choice]]] = {}
-        for (some, extra), (kept, chosen) in best.items():
+        for (some, extra), (kept, chosen) in sorted(best.items(), key=_place, reverse=True):
             for (more, more_extra), choice in choices.items():
                 at, value = (some + more, extra + more_extra), kept + choice.kept
                 fits = at[0] <= width and at[1] <= rest_width
@@ -273,3 +276,7 @@ def _most_kept(
                     following[at] = value, [*chosen, choice]
         best = following
     return best[width, rest_width][1] if (width, rest_width) in best else None
+
+
+def _place(item: tuple[tuple[int, int], object]) -> tuple[int, int]:
+    return item[0]

@@ -153,18 +153,24 @@ class _Ground:
         return (topology, inventory, failed) == (self._topology, self._inventory, self._failed)
 
     def overlay(self, allocation: Allocation) -> list[tuple[int, _Patch]]:
-        """What differs from the default for the ports of a tenant: by switch."""
+        """What differs from the default for the ports of a tenant: by switch.
+
+        Entries that lead nowhere are left out at a switch where a manager hangs, above
+        the tenant's leaves: the default finds a way round the fault.
+        """
         partition = _Partition(self._topology, allocation, self._hop, self._failed)
         on_leaves = list(_tenant_ports(self._topology, allocation))
         apart = _keeps_rails_apart(allocation)
+        leaves = {self._inventory.leaf_guids[leaf] for leaf, _, _ in on_leaves}
         found = []
         for leaf, rail, hosts in on_leaves:
             places = [self._index[_endpoint(self._inventory, host, rail)] for host in hosts]
             here = self._inventory.leaf_guids[leaf]
             joined = {here}
-            for switch, out in partition.entries(here, len(hosts)):
-                found.append((switch, _Patch(places, out)))
+            for switch, out, leads_on in partition.entries(here, len(hosts)):
                 joined.add(switch)
+                if leads_on or switch in leaves or switch not in self._open_leaves:
+                    found.append((switch, _Patch(places, out)))
             for other, other_rail, _ in on_leaves if apart else ():
                 switch = self._inventory.leaf_guids[other]
                 if other_rail != rail and switch not in joined | self._open_leaves:
@@ -220,7 +226,7 @@ def tenant_tables(
         name = f"leaf:{pod}:{local}"
         names = [f"{host}/{rail}" if topology.rails > 1 else f"{host}" for host in hosts]
         tables[name].update(dict.fromkeys(names, "host"))
-        for switch, out in partition.entries(name, len(hosts)):
+        for switch, out, _ in partition.entries(name, len(hosts)):
             tables[switch].update(zip(names, out, strict=True))
     return dict(sorted(tables.items()))
 
@@ -324,32 +330,40 @@ class _Partition(Generic[N]):
         bundles = Counter((h.lower, h.upper) for h in leaf_hops)
         self._width: int = max(bundles.values(), default=1)
 
-    def entries(self, leaf: N, count: int) -> Iterator[tuple[N, Sequence[N]]]:
-        """Switches of the partition and their entries for ``count`` ports on a leaf.
+    def entries(self, leaf: N, count: int) -> Iterator[tuple[N, Sequence[N], bool]]:
+        """Switches of the partition, their entries for ``count`` ports on a leaf, and
+        whether these lead on.
 
-        Later tiers (failed links) only fill in for switches that earlier ones left out.
+        Later tiers (failed links) only fill in for switches that earlier ones left out:
+        such entries lead nowhere, but not onto links of others either. So which switches
+        have entries does not depend on faults, and a packet that meets tables of before
+        and after a fault stays on the tenant's links.
         """
         if leaf not in self._pod_of_leaf:
             return
         down: dict[N, list[_Hop[N]]] = {}
         up: dict[N, list[_Hop[N]]] = {}
-        for tier in self._tiers:
-            if len(self._pod_of_leaf.keys() - up.keys()) > 1:  # the leaf itself never goes up
-                self._climb(leaf, tier, down, up)
-        own = [hop for hops in down.values() for hop in hops if hop.lower == leaf]
+        own: list[_Hop[N]] = []
+        alive: set[N] = set()
+        for number, tier in enumerate(self._tiers):
+            self._climb(leaf, tier, down, up)
+            if number == 0:
+                alive = down.keys() | up.keys()
+            own = own or [hop for hops in down.values() for hop in hops if hop.lower == leaf]
         own.sort(key=lambda hop: hop.link)
         start = self._rank[leaf] * self._width
         for switch, hops in up.items():
-            outs = [hop.up for hop in hops]
-            if switch in self._pod_of_leaf:
-                yield switch, _spread(outs, 0, count, count)
-            else:
-                yield switch, _spread(outs, start, self._width, count)
+            period = (0, count) if switch in self._pod_of_leaf else (start, self._width)
+            yield switch, _spread([hop.up for hop in hops], *period, count), switch in alive
         for switch, hops in down.items():
             if switch in self._pod_of_l2:
-                yield switch, _spread([hop.down for hop in hops], 0, len(own), count)
+                yield (
+                    switch,
+                    _spread([hop.down for hop in hops], 0, len(own), count),
+                    switch in alive,
+                )
             else:
-                yield switch, self._down_from_spine(hops, own, start, count)
+                yield switch, self._down_from_spine(hops, own, start, count), switch in alive
 
     def _climb(
         self,

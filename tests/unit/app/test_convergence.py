@@ -10,6 +10,7 @@
 
 """The order of steps, what failures leave behind, and that every step can be repeated."""
 
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -17,11 +18,26 @@ from random import Random
 import pytest
 
 from laas_service.adapters.db.store import SqlStore
+from laas_service.app.changes import mend
 from laas_service.app.convergence import Action, Converger, Pace, difference, next_action
 from laas_service.app.ports import Handover
-from laas_service.app.records import LinkState, NewAllocation, State
-from laas_service.domain.allocation import Allocation, GroupShare
-from laas_service.domain.errors import HostsBusy, LimitExceeded, NotFound, Unavailable
+from laas_service.app.records import (
+    AllocationRecord,
+    Faults,
+    HostState,
+    LinkState,
+    NewAllocation,
+    Phase,
+    State,
+)
+from laas_service.domain.allocation import Allocation, GroupShare, Shape
+from laas_service.domain.errors import (
+    ConcurrentUpdate,
+    HostsBusy,
+    LimitExceeded,
+    NotFound,
+    Unavailable,
+)
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.topology import LeafLink, Topology, Xgft
 from tests.fakes import FakeCompute, FakeSubnetManager
@@ -477,6 +493,172 @@ def test_routes_that_cannot_be_published_do_not_keep_the_worker_busy(world):
     world.switches.faults.before.clear()
     world.converger.reconcile()
     assert world.switches.running["f"].failed_links
+
+
+# -- links that fail under a live allocation ----------------------------------------
+
+
+FAILED = LeafLink(0, 1, 1)
+
+
+def linked(world: World, **options) -> Converger:
+    """Two hosts on each leaf and two uplinks; one of these has failed."""
+    shares = (GroupShare(0, 0b11, 0b0011), GroupShare(1, 0b11, 0b0011))
+    answer = Allocation("a", 4, "jigsaw", shares, (), Shape(1, 2, 2))
+    new = NewAllocation("a", "f", "a", "blue", "jigsaw", 4)
+    world.store.admit(new, lambda fabric: answer)
+    world.converger = world.restarted(**options)
+    world.converger.run_once()
+    assert world.state("a") is State.ACTIVE
+    world.store.set_link_state("f", FAILED, LinkState.FAILED)
+    return world.converger
+
+
+def uplinks(allocation: Allocation | None) -> int | None:
+    return None if allocation is None else allocation.groups[0].uplinks
+
+
+def routed(world: World) -> tuple[int | None, int | None]:
+    """The uplinks that the switches use, and those laid beside them."""
+    (tenant,) = world.switches.running["f"].tenants
+    return uplinks(tenant.allocation), uplinks(tenant.beside)
+
+
+def story(world: World) -> list[str]:
+    return [event.reason for event in world.store.allocation("a").history]
+
+
+def owned_uplinks(world: World) -> int:
+    return world.store.ledger("f")[0].allocations["a"].groups[0].uplinks
+
+
+def test_failed_link_is_replaced_and_told(world):
+    before = world.outside()
+    linked(world)
+    assert world.converger.run_once() == 1
+    record = world.store.allocation("a")
+    assert (record.state, record.error, record.faults, record.phase) == (State.ACTIVE, *[None] * 3)
+    assert owned_uplinks(world) == uplinks(record.placed) == 0b0101
+    assert routed(world) == (0b0101, None)
+    assert world.outside() != before
+    assert world.compute.accepts("node-0") == {"blue"}
+    assert story(world)[-5:] == [
+        "failed: link leaf-0-1-1",
+        "repair: links leaf-0-0-1, leaf-0-1-1 replaced by links leaf-0-0-2, leaf-0-1-2",
+        "routes over the new links confirmed; traffic goes over to them",
+        "traffic confirmed on the new links; the old routes have to go",
+        "old routes gone; freed links leaf-0-0-1, leaf-0-1-1",
+    ]
+    assert world.converger.run_once() == 0
+
+
+def test_nothing_old_is_freed_before_each_phase_is_confirmed(world):
+    linked(world)
+    world.switches.at_once = False
+    seen: list[tuple[int | None, int | None]] = []
+    for _ in range(4):
+        for _ in range(2):  # looking again changes nothing
+            world.later()
+            world.converger.run_once()
+        assert owned_uplinks(world) == (0b0111 if len(seen) < 3 else 0b0101)
+        seen.append(routed(world))
+        assert ("waiting for the subnet manager" in world.error("a")) == (len(seen) < 4)
+        world.switches.apply()
+    assert seen == [(0b0011, None), (0b0011, 0b0101), (0b0101, 0b0011), (0b0101, None)]
+
+
+def test_dying_at_any_step_of_a_repair_and_starting_again(world):
+    linked(world)
+    allowed = {(0b0011, None), (0b0011, 0b0101), (0b0101, 0b0011), (0b0101, None)}
+    for dies_at in range(200):
+        left = dies_at % 17
+
+        def die(step: str) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Crash(step)
+
+        world.converger = world.restarted()
+        world.converger._at = world.store._at = die
+        with suppress(Crash):
+            world.later()
+            world.converger.run_once()
+        world.store._at = lambda step: None
+        assert routed(world) in allowed
+        way = routed(world)[0]
+        assert way is not None
+        assert owned_uplinks(world) & way == way
+        if world.store.allocation("a").faults is None:
+            break
+    assert routed(world) == (0b0101, None)
+    assert owned_uplinks(world) == 0b0101
+    assert sum("replaced by" in line for line in story(world)) == 1
+
+
+def test_failed_links_are_only_reported_when_so_configured(world):
+    linked(world, repair_links=False)
+    assert world.converger.run_once() == 0
+    record = world.store.allocation("a")
+    assert record.faults == Faults((FAILED,))
+    assert owned_uplinks(world) == 0b0011
+    assert world.switches.running["f"].failed_links == (FAILED,)
+    begun = mend(world.store, record)
+    assert isinstance(begun, AllocationRecord)
+    assert begun.phase is Phase.PREPARE
+    assert world.converger.run_once() == 1  # what was asked for is carried out
+    assert owned_uplinks(world) == 0b0101
+
+
+def test_what_cannot_be_repaired_is_told_once_and_tried_again(world):
+    linked(world)
+    for up in (2, 3):
+        world.store.set_link_state("f", LeafLink(0, 0, up), LinkState.FAILED)
+    for _ in range(3):
+        world.converger.run_once()
+        world.later()
+    assert world.error("a").startswith("degraded: link leaf-0-1-1 has failed; leaf 0/1 has 1 of 2")
+    assert len([line for line in story(world) if line.startswith("degraded")]) == 1
+    assert world.converger.reconcile() == []
+    assert not any("repaired" in line for line in story(world))
+    world.store.set_link_state("f", LeafLink(0, 0, 3), LinkState.UP)
+    world.later()
+    world.converger.run_once()
+    assert owned_uplinks(world) == 0b1001
+    assert world.error("a") == ""
+
+
+def test_degraded_ends_by_itself_when_the_link_comes_back(world):
+    linked(world)
+    for up in (2, 3):
+        world.store.set_link_state("f", LeafLink(0, 0, up), LinkState.FAILED)
+    world.converger.run_once()
+    world.store.set_link_state("f", FAILED, LinkState.UP)
+    record = world.store.allocation("a")
+    assert (record.faults, record.error) == (None, None)
+    assert world.converger.run_once() == 0
+    assert owned_uplinks(world) == 0b0011
+    assert mend(world.store, record) is record
+
+
+def test_two_workers_repair_once(world):
+    linked(world)
+    seen = world.store.allocation("a")
+    assert world.restarted().run_once() == 1
+    with pytest.raises(ConcurrentUpdate):
+        mend(world.store, seen)
+    assert sum("replaced by" in line for line in story(world)) == 1
+
+
+def test_a_failed_host_is_reported_and_nothing_moves(world):
+    linked(world)
+    world.converger.run_once()
+    world.store.set_host_state("f", 1, HostState.FAILED)
+    assert world.converger.run_once() == 0
+    record = world.store.allocation("a")
+    assert record.faults == Faults((), (1,))
+    assert record.state is State.ACTIVE
+    assert story(world)[-1] == "failed: host 1"
 
 
 def test_nova_away_is_a_finding(world):
