@@ -17,12 +17,17 @@ from operator import and_
 
 from laas_service.domain.allocation import ColumnShare, GroupShare, Shape
 from laas_service.domain.fabric import FabricView
-from laas_service.domain.policies.blocks import Budget, blocks, first_block, lowest
+from laas_service.domain.policies.blocks import Budget, Wanted, blocks, first_block, lowest
 from laas_service.domain.policies.shapes import Placement
+from laas_service.domain.policies.spines import Spines
 from laas_service.domain.topology import Column, bits
 
 Split = list[tuple[int, int]]
 """For each column, uplinks of its bundle taken by full leaves, and by the remainder leaf."""
+
+
+COST_OF_A_POD = 6
+"""Work, in units of ``Budget``, to see what a pod has for leaves that are alike."""
 
 
 class AcrossPods:
@@ -34,11 +39,14 @@ class AcrossPods:
     uplinks of its L2 switches.
     """
 
-    def __init__(self, fabric: FabricView, uplinks: int, budget: Budget, hosts: int) -> None:
+    def __init__(
+        self, fabric: FabricView, uplinks: int, budget: Budget, hosts: int, sharing: Spines
+    ) -> None:
         topology = fabric.topology
         self.fabric = fabric
         self.uplinks = uplinks
         self.budget = budget
+        self.sharing = sharing
         self.groups = topology.groups_per_pod
         self.taper, self.spine_taper = topology.tree.taper
         self.columns = [
@@ -53,6 +61,7 @@ class AcrossPods:
         self.counts = [groups.bit_count() for groups in self.whole]
         free = fabric.pod_free_hosts
         self.order = sorted(range(topology.pods), key=lambda pod: (self.counts[pod], free[pod]))
+        budget.spend(COST_OF_A_POD * topology.pods)
         self._spines: dict[int, list[int]] = {}
         self._leasts: dict[int, list[int]] = {}
 
@@ -89,20 +98,18 @@ class AcrossPods:
     def place(self, shape: Shape) -> Placement | None:
         """``pods`` pods alike and a remainder pod if there is one; Jigsaw's FIND_L3."""
         rows = [pod for pod in self.order if self.counts[pod] >= shape.leaves]
-        if len(rows) < shape.pods:
+        if len(rows) < shape.pods or not self.budget.spend(2 * len(self.order)):
             return None
         rests: list[int | None] = [None]
         if shape.remainder_leaves or shape.remainder_hosts:
-            hosts = shape.remainder_leaves * shape.hosts + shape.remainder_hosts
-            rests = [
-                pod
-                for pod in self.order
-                if self.counts[pod] >= shape.remainder_leaves
-                and self.fabric.pod_free_hosts[pod] >= hosts
-            ]
+            rests = [pod for pod in self.order if self._holds_remainder(pod, shape)]
+            if not rests:
+                return None
         for pods in self._pod_sets(rows, shape):
             full: list[int] = []
             for rest in rests:
+                if not self.budget.spend(len(self.columns)):
+                    return None
                 others = [pod for pod in pods if pod != rest][: shape.pods]
                 if len(others) < shape.pods:
                     continue
@@ -120,23 +127,30 @@ class AcrossPods:
 
         Here the spine uplinks of the full pod lie within those of the other.
         """
-        hosts = shape.remainder_leaves * shape.hosts + shape.remainder_hosts
         for rest in self.order:
-            if (
-                self.counts[rest] < shape.remainder_leaves
-                or self.fabric.pod_free_hosts[rest] < hosts
-            ):
+            if not self._holds_remainder(rest, shape):
                 continue
             below = self.spines(rest)
             for pod in self.order:
                 if pod == rest or self.counts[pod] < shape.leaves:
                     continue
-                if not self.budget.spend(1, len(self.columns)):
+                if not self.budget.spend(2 * len(self.columns)):
                     return None
                 common = [mask & own for mask, own in zip(below, self.spines(pod), strict=True)]
                 if placement := self._with_leaf(shape, [pod], common, below, rest):
                     return placement
         return None
+
+    def _holds_remainder(self, pod: int, shape: Shape) -> bool:
+        """Whether a pod has the leaves of the remainder, as hosts go."""
+        if self.counts[pod] < shape.remainder_leaves:
+            return False
+        if not shape.remainder_hosts:
+            return True
+        roomy = 0
+        for groups in self.fabric.pod_groups_by_free[pod][shape.remainder_hosts :]:
+            roomy |= groups
+        return roomy.bit_count() > shape.remainder_leaves
 
     def _least(self, leaves: int) -> list[int]:
         """For each column the spine uplinks without which ``leaves`` full leaves cannot do."""
@@ -163,19 +177,36 @@ class AcrossPods:
             first = first_block(alike, shape.pods, lambda common: common.bit_count() >= most)
             if first:
                 yield [rows[row] for row in first[0]]
-        sides, needs, met = self._side_by_side(rows, shape, least)
-        for block, _ in blocks(sides, shape.pods, needs, met, self.budget):
-            yield [rows[row] for row in block]
+        among = self._candidates(rows, shape, least)
+        rows = [pod for pod in rows if among >> pod & 1]
+        if len(rows) >= shape.pods:
+            with self.budget.keeping(2):
+                sides, wanted = self._side_by_side(rows, shape, least)
+                for block, _ in blocks(sides, wanted, self.budget):
+                    yield [rows[row] for row in block]
+
+    def _candidates(self, rows: list[int], shape: Shape, least: list[int]) -> int:
+        """Those of the pods ``rows`` that the bounds leave, as a bit set."""
+        among = sum(1 << pod for pod in rows)
+        if self.forced:
+            wanted = [need for need in least if need]
+            return self.sharing.candidates(among, shape.pods, min(wanted), len(wanted))
+        used = [column for column, size in zip(self.columns, self.sizes, strict=True) if size]
+        need = min(self._spine_width(shape.leaves, column) for column in used)
+        wide = max(size for size in self.sizes)
+        columns = len(self.spare) * -(-self._width(self.hosts) // wide)
+        return self.sharing.candidates(among, shape.pods, need, columns)
 
     def _side_by_side(
         self, rows: list[int], shape: Shape, least: list[int]
-    ) -> tuple[list[int], list[tuple[int, int]], Callable[[int], bool]]:
+    ) -> tuple[list[int], Wanted]:
         """The columns of each pod in one mask, and what is needed in common; see ``blocks``.
 
         Where all uplinks are used, columns that are equal in all pods count once.
         """
         width = self.fabric.topology.tree.w[2]
         field = (1 << width) - 1
+        self.budget.spend(len(rows) * len(self.columns))
         wants: dict[tuple[int, ...], int] = {}
         for column, need in zip(self.columns, least, strict=True):
             masks = tuple(self.spines(pod)[column.number] for pod in rows)
@@ -193,7 +224,26 @@ class AcrossPods:
                     return False
             return self.forced or self._carry(common, shape.leaves)
 
-        return sides, [(part, need) for part, need in parts if need], met
+        needs = [(part, need) for part, need in parts if need]
+        trim = None if self.forced else self._trimmer(shape)
+        return sides, Wanted(shape.pods, needs, met, trim)
+
+    def _trimmer(self, shape: Shape) -> Callable[[int], int]:
+        """Drops from masks of columns side by side those that carry no uplink at all."""
+        width = self.fabric.topology.tree.w[2]
+        field = (1 << width) - 1
+        parts = [
+            (field << column.number * width, self._spine_width(shape.leaves, column))
+            for column in self.columns
+        ]
+
+        def trim(common: int) -> int:
+            for part, need in parts:
+                if (common & part).bit_count() < need:
+                    common &= ~part
+            return common
+
+        return trim
 
     def _carry(self, common: int, leaves: int) -> bool:
         """Whether L2 switches with these spine uplinks let enough uplinks of leaves in."""

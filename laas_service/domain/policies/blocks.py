@@ -21,16 +21,20 @@ no set of rows is met twice.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache, reduce
 from operator import and_, or_
+from typing import NamedTuple
 
 
 class Budget:
-    """How much work search trees may still take; ``exceeded`` if they wanted more.
+    """How much work a search may still do; ``exceeded`` if it wanted more.
 
-    ``nodes`` counts nodes visited. ``work`` is in units of about half a
-    microsecond: a node costs its rows times its fields, and something for itself.
+    ``work`` is in units of about half a microsecond. Whatever may be done more than a
+    few times is paid for beforehand, or where nobody knows how much it will be,
+    as soon as it is done. ``nodes`` counts the nodes of search trees.
     """
 
     def __init__(self, work: int) -> None:
@@ -38,20 +42,34 @@ class Budget:
         self.nodes = 0
         self.exceeded = False
 
-    def spend(self, rows: int, fields: int) -> bool:
-        """Pay for a node; False if too little is left."""
-        cost = rows * (fields + 4)
-        if cost > self.work:
+    def spend(self, cost: int) -> bool:
+        """Pay; False, and nothing left, if that is more than there is."""
+        self.work -= cost
+        if self.work < 0:
+            self.work = 0
             self.exceeded = True
             return False
-        self.work -= cost
-        self.nodes += 1
         return True
+
+    @contextmanager
+    def keeping(self, part: int) -> Iterator[None]:
+        """Inside, only one ``part``-th of what is left may be spent."""
+        kept = self.work - self.work // part
+        self.work -= kept
+        try:
+            yield
+        finally:
+            self.work += kept
 
 
 def lowest(mask: int, count: int) -> int:
     """The ``count`` lowest bits of ``mask``; all of it if it has no more."""
-    if mask.bit_count() <= count:
+    spare = mask.bit_count() - count
+    if spare <= 0:
+        return mask
+    if spare < count:
+        for _ in range(spare):
+            mask ^= 1 << mask.bit_length() - 1
         return mask
     taken = 0
     for _ in range(count):
@@ -87,50 +105,85 @@ def held_by(masks: Sequence[int], count: int) -> int:
     return enough
 
 
-def matching(graph: Sequence[int], limit: int, row_units: int = 1, bit_units: int = 1) -> int:
-    """Size of a maximum matching of rows and bits, or ``limit`` + 1 if it is larger.
+def matching(
+    graph: Sequence[int], limit: int, row_units: int = 1, bit_units: int = 1
+) -> tuple[int, int]:
+    """Size of a maximum matching of rows and bits, or more than ``limit``; and the work it was.
 
     ``graph[row]`` is the mask of the bits a row is joined to. A row may be matched
-    ``row_units`` times, a bit ``bit_units`` times. Augmenting paths (Kuhn).
+    ``row_units`` times, a bit ``bit_units`` times. Equal rows are matched together.
     """
-    partners: dict[int, list[int]] = {}
-    used_up = seen = 0
+    flow = _Flow(Counter(mask for mask in graph if mask), row_units, bit_units)
+    for row in range(len(flow.masks)):
+        while flow.open and flow.left[row] and flow.augment(row):
+            if flow.size > limit:
+                return flow.size, flow.work
+    return flow.size, flow.work
 
-    def augment(row: int) -> bool:
-        nonlocal used_up, seen
-        free = graph[row] & ~used_up
-        if free:
-            bit = free & -free
-            rows = partners.setdefault(bit, [])
-            rows.append(row)
-            if len(rows) == bit_units:
-                used_up |= bit
-            return True
-        while todo := graph[row] & ~seen:
-            bit = todo & -todo
-            seen |= bit
-            rows = partners[bit]
-            for place, other in enumerate(rows):
-                if augment(other):
-                    rows[place] = row
-                    return True
+
+class _Flow:
+    """A matching that grows along augmenting paths, found breadth first.
+
+    What a search has reached in vain no later one need look at.
+    """
+
+    def __init__(self, rows: Counter[int], row_units: int, bit_units: int) -> None:
+        self.masks = list(rows)
+        self.left = [count * row_units for count in rows.values()]
+        self.open = reduce(or_, self.masks, 0)
+        self.units = bit_units
+        self.taken: dict[int, dict[int, int]] = {}
+        self.size = self.work = self.dead = 0
+
+    def augment(self, start: int) -> bool:
+        """Match ``start`` more often; False if it cannot be."""
+        before: dict[int, tuple[int, int]] = {start: (0, start)}
+        reached, seen = [start], self.dead
+        for row in reached:
+            new = self.masks[row] & ~seen
+            if found := new & self.open:
+                self.work += len(reached)
+                self._push(start, row, found & -found, before)
+                return True
+            seen |= new
+            while new:
+                bit = new & -new
+                new ^= bit
+                for other in self.taken[bit]:
+                    if other not in before:
+                        before[other] = bit, row
+                        reached.append(other)
+        self.work += len(reached) + (seen ^ self.dead).bit_count()
+        self.dead = seen
         return False
 
-    size = 0
-    for row in range(len(graph)):
-        for _ in range(row_units if graph[row] else 0):
-            seen = 0
-            if not augment(row):
-                break
-            size += 1
-            if size > limit:
-                return size
-    return size
+    def _push(self, start: int, row: int, bit: int, before: dict[int, tuple[int, int]]) -> None:
+        """As many units as the path from ``start`` to a bit with room carries."""
+        rows = self.taken.setdefault(bit, {})
+        room = self.units - sum(rows.values())
+        amount, at = min(self.left[start], room), row
+        while at != start:
+            given, earlier = before[at]
+            amount, at = min(amount, self.taken[given][at]), earlier
+        if amount == room:
+            self.open ^= bit
+        rows[row] = rows.get(row, 0) + amount
+        while row != start:
+            given, earlier = before[row]
+            rows = self.taken[given]
+            rows[row] -= amount
+            if not rows[row]:
+                del rows[row]
+            rows[earlier] = rows.get(earlier, 0) + amount
+            row = earlier
+            self.work += 1
+        self.left[start] -= amount
+        self.size += amount
 
 
 @lru_cache(maxsize=1024)
-def heaviest(rows: tuple[int, ...], row_weight: int, bit_weight: int) -> int:
-    """The most that rows and bits of any block weigh together.
+def heaviest(rows: tuple[int, ...], row_weight: int, bit_weight: int) -> tuple[int, int]:
+    """The most that rows and bits of any block weigh together; and the work to find it.
 
     A block is an independent set of the graph that joins each row to the bits it
     misses, so König's theorem applies: all rows and bits less a maximum matching,
@@ -138,29 +191,41 @@ def heaviest(rows: tuple[int, ...], row_weight: int, bit_weight: int) -> int:
     """
     union = reduce(or_, rows, 0)
     whole = row_weight * len(rows) + bit_weight * union.bit_count()
-    return whole - matching([union & ~row for row in rows], whole, row_weight, bit_weight)
+    size, work = matching([union & ~row for row in rows], whole, row_weight, bit_weight)
+    return whole - size, work
 
 
-def impossible(rows: Sequence[int], count: int, field: int, need: int) -> bool:
-    """Whether a bound tells that no ``count`` rows have ``need`` bits of a field in common.
+def konig(rows: tuple[int, ...], budget: Budget) -> list[tuple[int, int, int]]:
+    """Bounds (x, y, most): any r rows have b bits in common only if x * r + y * b <= most.
 
     Rows and bits weigh the same at first. That is blind to shapes far from
     square, so then the rarer of incomplete rows and incomplete bits weighs more,
-    by as much as it is rarer.
+    by as much as it is rarer. What was found before is paid for all the same, so that
+    an answer does not depend on what was asked earlier.
     """
-    shift = (field & -field).bit_length() - 1  # equal columns are looked up as equal
-    within = tuple((row & field) >> shift for row in rows)
-    if heaviest(within, 1, 1) < count + need:
-        return True
-    union, common = reduce(or_, within), reduce(and_, within)
-    if union == common:
+    most, work = heaviest(rows, 1, 1)
+    budget.spend(len(rows) + work)
+    bounds = [(1, 1, most)]
+    union, common = reduce(or_, rows), reduce(and_, rows)
+    if union != common:
+        incomplete_rows = sum(row != union for row in rows)
+        incomplete_bits = (union ^ common).bit_count()
+        bit_weight = max(1, round(incomplete_rows / incomplete_bits))
+        row_weight = max(1, round(incomplete_bits / incomplete_rows))
+        if bit_weight != row_weight:
+            most, work = heaviest(rows, row_weight, bit_weight)
+            budget.spend(work)
+            bounds.append((row_weight, bit_weight, most))
+    return bounds
+
+
+def impossible(rows: Sequence[int], count: int, field: int, need: int, budget: Budget) -> bool:
+    """Whether a bound tells that no ``count`` rows have ``need`` bits of a field in common."""
+    if not budget.spend(len(rows)):
         return False
-    incomplete_rows = sum(row != union for row in within)
-    incomplete_bits = (union ^ common).bit_count()
-    bit_weight = max(1, round(incomplete_rows / incomplete_bits))
-    row_weight = max(1, round(incomplete_bits / incomplete_rows))
-    weighed = heaviest(within, row_weight, bit_weight)
-    return weighed < row_weight * count + bit_weight * need
+    shift = (field & -field).bit_length() - 1  # equal columns are looked up as equal
+    bounds = konig(tuple((row & field) >> shift for row in rows), budget)
+    return any(x * count + y * need > most for x, y, most in bounds)
 
 
 def first_block(
@@ -177,72 +242,86 @@ def first_block(
     return None
 
 
-def blocks(
-    rows: Sequence[int],
-    count: int,
-    needs: Sequence[tuple[int, int]],
-    met: Callable[[int], bool],
-    budget: Budget,
-) -> Iterator[tuple[list[int], int]]:
-    """Blocks of at least ``count`` rows and the bits that all of these rows have.
+class Wanted(NamedTuple):
+    """What a block must be.
 
-    ``met`` says whether common bits are enough; if it is true of some bits, it
-    must be true of more. ``needs`` are pairs (field, n): ``met`` is never true
-    of fewer than n bits in that field.
-
-    Complete while the budget lasts: whatever ``count`` rows have common bits that
-    are enough, some block yielded contains them and has the same common bits.
-    The first block, if ``first_block`` finds one, costs no budget.
+    At least ``least`` rows. ``met`` says whether common bits are enough; if it is true of
+    some bits, it must be true of more. ``needs`` are pairs (field, n): ``met`` is never
+    true of fewer than n bits in that field. ``trim`` may drop bits that are of no use
+    to any block, and ``plausible`` refuse rows that hold none; both are told what is
+    left of the matrix.
     """
-    if block := first_block(rows, count, met):
+
+    least: int
+    needs: Sequence[tuple[int, int]]
+    met: Callable[[int], bool]
+    trim: Callable[[int], int] | None = None
+    plausible: Callable[[list[int]], bool] | None = None
+
+    @property
+    def cost(self) -> int:
+        """Work that a row is at a node."""
+        return 3 + len(self.needs)
+
+
+def blocks(rows: Sequence[int], wanted: Wanted, budget: Budget) -> Iterator[tuple[list[int], int]]:
+    """Blocks as wanted, of all rows that have some bits in common, and these bits.
+
+    Complete while the budget lasts: whatever ``wanted.least`` rows have common bits that
+    are enough, some block yielded contains them and has the same common bits. The first
+    block, if taking rows in order finds one, is free, so that easy requests are served
+    without a budget.
+    """
+    block = first_block(rows, wanted.least, wanted.met)
+    if block:
         yield block
-    elif any(impossible(rows, count, field, need) for field, need in needs):
+    if not budget.spend(len(rows) * 2):
         return
-    yield from _branch(rows, list(range(len(rows))), -1, count, needs, met, budget)
+    if not block and any(impossible(rows, wanted.least, *need, budget) for need in wanted.needs):
+        return
+    yield from _branch(rows, list(range(len(rows))), -1, wanted, budget)
 
 
 def _branch(
-    rows: Sequence[int],
-    left: list[int],
-    live: int,
-    count: int,
-    needs: Sequence[tuple[int, int]],
-    met: Callable[[int], bool],
-    budget: Budget,
+    rows: Sequence[int], left: list[int], live: int, wanted: Wanted, budget: Budget
 ) -> Iterator[tuple[list[int], int]]:
     """Blocks among the rows ``left``, of bits in ``live``: the kernel, the bound, two branches."""
-    if not budget.spend(len(left), len(needs)):
+    count, _, met, trim, plausible = wanted
+    if budget.exceeded:
         return
+    budget.nodes += 1
     before: tuple[int, int] | None = None
     while before != (len(left), live):
         before = len(left), live
-        if len(left) < count:
+        if len(left) < count or not budget.spend(len(left) * wanted.cost):
             return
         live &= held_by([rows[row] for row in left], count)
+        if trim is not None:
+            live = trim(live)
         left = [row for row in left if met(rows[row] & live)]
+        if plausible is not None and not plausible(left):
+            return
     missing = [(live & ~rows[row]).bit_count() for row in left]
-    most = max(missing)
+    most = max(missing, default=0)
     if not most:
-        yield left, live
+        if left:
+            yield left, live
         return
     worst = missing.index(most)
-    if needs and _bounded(rows, left, live, count, needs, live & ~rows[left[worst]]):
+    if wanted.needs and _bounded(rows, left, live, wanted, live & ~rows[left[worst]], budget):
         return
     without = left[:worst] + left[worst + 1 :]
-    yield from _branch(rows, without, live, count, needs, met, budget)
-    yield from _branch(rows, left, live & rows[left[worst]], count, needs, met, budget)
+    yield from _branch(rows, without, live, wanted, budget)
+    yield from _branch(rows, left, live & rows[left[worst]], wanted, budget)
 
 
 def _bounded(
-    rows: Sequence[int],
-    left: list[int],
-    live: int,
-    count: int,
-    needs: Sequence[tuple[int, int]],
-    lacks: int,
+    rows: Sequence[int], left: list[int], live: int, wanted: Wanted, lacks: int, budget: Budget
 ) -> bool:
     """König's bound once more, for the field of which the worst row lacks most."""
-    field, need = max(needs, key=lambda part: (lacks & part[0]).bit_count())
+    field, need = max(wanted.needs, key=lambda part: (lacks & part[0]).bit_count())
     within = live & field
-    spare = len(left) + within.bit_count() - count - need
-    return matching([within & ~rows[row] for row in left], spare) > spare
+    spare = len(left) + within.bit_count() - wanted.least - need
+    size, work = matching([within & ~rows[row] for row in left], spare)
+    budget.spend(len(left) + work)
+    return size > spare

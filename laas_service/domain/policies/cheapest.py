@@ -29,7 +29,7 @@ from laas_service.domain.allocation import Allocation, GroupShare, NoFit, Reques
 from laas_service.domain.constraints import Within
 from laas_service.domain.fabric import FabricView
 from laas_service.domain.policies.across import AcrossPods
-from laas_service.domain.policies.blocks import blocks
+from laas_service.domain.policies.blocks import Wanted, blocks
 from laas_service.domain.policies.search import Search
 from laas_service.domain.policies.shapes import Placement, pod_shapes
 from laas_service.domain.topology import bits
@@ -159,7 +159,7 @@ class Cheapest(Search):
 
         needs = [(field, self.width(shape.hosts)) for field in self.planes]
         rows = [uplinks[group] for group in groups]
-        for block, common in blocks(rows, shape.leaves, needs, met, self.budget):
+        for block, common in blocks(rows, Wanted(shape.leaves, needs, met), self.budget):
             full = sorted(
                 (groups[row] for row in block), key=lambda g: (prices.of(g, shape.hosts), g)
             )
@@ -179,7 +179,7 @@ class _CheapAcross(AcrossPods):
     """Notes the cheapest placement of each shape over several pods."""
 
     def __init__(self, search: Cheapest, uplinks: int, hosts: int) -> None:
-        super().__init__(search.fabric, uplinks, search.budget, hosts)
+        super().__init__(search.fabric, uplinks, search.budget, hosts, search.sharing)
         self._search = search
         self._prices = search.prices
         self._known: dict[tuple[int, int, int | None], int] = {}
@@ -191,6 +191,8 @@ class _CheapAcross(AcrossPods):
         for pods in self._pod_sets(rows, shape):
             cheap = sorted(pods, key=lambda pod: (self._price(pod, shape.leaves), pod))
             for rest in self._rests(shape):
+                if not self.budget.spend(len(self.columns)):
+                    return None
                 full = [pod for pod in cheap if pod != rest][: shape.pods]
                 price = sum(self._price(pod, shape.leaves) for pod in full)
                 if len(full) < shape.pods or price >= self._search.least:
@@ -219,7 +221,7 @@ class _CheapAcross(AcrossPods):
             for pod in self.order:
                 if rest is None or pod == rest or self.counts[pod] < shape.leaves:
                     continue
-                if not self.budget.spend(1, len(self.columns)):
+                if not self.budget.spend(2 * len(self.columns)):
                     return None
                 below, own = self.spines(rest), self.spines(pod)
                 common = [mask & other for mask, other in zip(below, own, strict=True)]

@@ -35,17 +35,19 @@ from laas_service.domain.allocation import (
 from laas_service.domain.constraints import Within
 from laas_service.domain.fabric import NEVER, FabricView
 from laas_service.domain.policies.across import AcrossPods
-from laas_service.domain.policies.blocks import Budget, blocks, lowest
+from laas_service.domain.policies.blocks import Budget, Wanted, blocks, lowest
 from laas_service.domain.policies.shapes import (
     Placement,
     pod_shapes,
     tree_shapes,
     two_pod_shapes,
 )
+from laas_service.domain.policies.spines import Spines
+from laas_service.domain.policies.thin import ThinLeaves
 from laas_service.domain.topology import bits
 
 WORK = 60_000
-"""Default budget of a request for searching (see ``Budget``): 10 to 40 ms.
+"""Default budget of a request for searching (see ``Budget``): 15 to 30 ms.
 
 Most requests need none of it, and tenants of all sizes that come and go hardly
 ever a hundredth.
@@ -93,6 +95,7 @@ class Search:
         self.planes = topology.plane_fields
         if request.constraints is not None:
             self.within, self.spread = request.constraints.within, request.constraints.spread
+        self.sharing = Spines(fabric, self.budget)
 
     def width(self, hosts: int) -> int:
         """Uplinks in each plane for that many hosts on a leaf."""
@@ -198,14 +201,27 @@ class Search:
         shapes = pod_shapes(hosts, self.slots, self.groups, self.taper)
         if self.spread > 1 or self.within is Within.LEAF:
             return None
+        failed: int | None = None
         for pod in self._pods_with_room(hosts) if shapes else ():
             if hosts >= misfits[pod]:
                 continue
-            if placement := self._place_in_pod(pod, shapes):
-                return placement
+            if failed is None or not self._alike(failed, pod):
+                if self.budget.exceeded:
+                    return None
+                if placement := self._place_in_pod(pod, shapes):
+                    return placement
+                failed = pod
             if not self.budget.exceeded:
                 misfits[pod] = hosts
         return None
+
+    def _alike(self, one: int, other: int) -> bool:
+        """Whether leaf by leaf two pods have the same uplinks and numbers of hosts free."""
+        by_free, uplinks = self.fabric.pod_groups_by_free, self.fabric.free_uplinks
+        width = self.groups
+        return by_free[one] == by_free[other] and (
+            uplinks[one * width : (one + 1) * width] == uplinks[other * width : (other + 1) * width]
+        )
 
     def whole_groups(self, leaves: int) -> Placement | None:
         """That many whole leaf groups of one pod; fullest pod first."""
@@ -250,7 +266,7 @@ class Search:
         needs = [(field, width) for field in self.planes]
         rows = [uplinks[group] for group in groups]
         met = wide_with_rest if rest else wide
-        for block, common in blocks(rows, shape.leaves, needs, met, self.budget):
+        for block, common in blocks(rows, Wanted(shape.leaves, needs, met), self.budget):
             full = [groups[row] for row in block]
             if not rest:
                 return self._one_pod_placement(shape, full[: shape.leaves], common, None)
@@ -307,7 +323,7 @@ class Search:
 
     def _seen_across(self, uplinks: int, hosts: int) -> AcrossPods:
         """The pods when leaves of so many hosts use some of ``uplinks``."""
-        return AcrossPods(self.fabric, uplinks, self.budget, hosts)
+        return AcrossPods(self.fabric, uplinks, self.budget, hosts, self.sharing)
 
     def across_two_pods(self, leaves: int, rest: int) -> Placement | None:
         """Any shape over two pods whose remainder pod is no smaller than the other one."""
@@ -322,43 +338,9 @@ class Search:
         return None
 
     def across_pods_on_thin_leaves(self, hosts: int) -> Placement | None:
-        """Any shape of ``hosts`` hosts over several pods whose leaves are not full.
-
-        Jigsaw, conditions (1) to (6).
-        """
-        for thin in range(min(self.slots, hosts) - 1, 0, -1):
-            leaves, rest = divmod(hosts, thin)
-            shapes = tree_shapes(leaves, rest, thin, self.groups, self.pods, self.spine_taper)
-            if placement := self._on_thin_leaves(thin, leaves, self._allowed(shapes)):
-                return placement
-        return None
-
-    def _on_thin_leaves(self, thin: int, leaves: int, shapes: Sequence[Shape]) -> Placement | None:
-        """One of these shapes, all of ``leaves`` leaves of ``thin`` hosts and a remainder.
-
-        The leaves have uplinks in common, so those of a placement lie in a block of
-        all leaves with room; the widest uplinks of each block are tried.
-        """
-        fabric, width = self.fabric, self.width(thin)
-        roomy = sum(groups.bit_count() for groups in fabric.groups_by_free[thin:])
-        if not shapes or roomy < leaves or not self.budget.spend(roomy, 0):
-            return None
-        rows = [
-            fabric.free_uplinks[group]
-            for pod in range(self.pods)
-            for group in fabric.groups_with_room(pod, thin)
-        ]
-        needs = [(field, width) for field in self.planes]
-        tried = set()
-        for block, common in blocks(rows, leaves, needs, self.wide(width), self.budget):
-            if common in tried or not self.budget.spend(len(block), len(needs)):
-                continue
-            tried.add(common)
-            view = self._seen_across(common, thin)
-            for shape in shapes:
-                if placement := view.place(shape):
-                    return placement
-        return None
+        """Any shape of ``hosts`` hosts over several pods whose leaves are not full."""
+        thin = ThinLeaves(self.fabric, self.budget, self.sharing, self._seen_across)
+        return thin.place(hosts, self._allowed)
 
     def whole_pods(self, pods: int) -> Placement | None:
         """That many whole pods."""
@@ -391,7 +373,7 @@ class Search:
             mask = todo.pop()
             if mask in closed or not wide(mask):
                 continue
-            if not self.budget.spend(len(masks), 1):
+            if not self.budget.spend(2 * len(masks)):
                 break
             closed.add(mask)
             todo.extend(sorted(mask & other for other in masks))

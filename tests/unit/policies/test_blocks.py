@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from functools import reduce
-from operator import and_
+from operator import and_, or_
 from random import Random
 
 import pytest
@@ -21,7 +21,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laas_service.domain.policies.across import _most_rest
-from laas_service.domain.policies.blocks import Budget, blocks, held_by, lowest
+from laas_service.domain.policies.blocks import (
+    Budget,
+    Wanted,
+    blocks,
+    held_by,
+    lowest,
+    matching,
+)
 
 MASKS = st.lists(st.integers(0, 255), min_size=1, max_size=7)
 
@@ -51,7 +58,7 @@ def test_every_combination_of_rows_is_covered_and_nothing_else_is_found(seed):
             return all((common & field).bit_count() >= n for field, n in needs)
 
         budget = Budget(10**6)
-        found = list(blocks(rows, count, needs, met, budget))
+        found = list(blocks(rows, Wanted(count, needs, met), budget))
         for block, common in found:
             assert len(block) >= count
             assert met(common)
@@ -71,14 +78,29 @@ def test_crowns_are_refuted_without_a_search():
         rows = [0xFFFFFF & ~(1 << row // twins) for row in range(24)]
         for count in range(2, 25):
             most = 24 - -(-count // twins)
-            budget = Budget(10)
             for need, fits in ((most, True), (most + 1, False)):
 
                 def met(common, need=need):
                     return common.bit_count() >= need
 
-                assert any(blocks(rows, count, [(0xFFFFFF, need)], met, budget)) == fits
-            assert not budget.exceeded
+                budget = Budget(400)
+                wanted = Wanted(count, [(0xFFFFFF, need)], met)
+                assert any(blocks(rows, wanted, budget)) == fits
+                assert not budget.exceeded
+                assert not budget.nodes
+
+
+@given(masks=MASKS, rows=st.integers(1, 3), bits=st.integers(1, 3))
+def test_a_matching_is_as_large_as_the_largest_flow(masks, rows, bits):
+    """Hall's defect version, by all sets of rows; every row and bit as often as it may be."""
+    total = rows * len(masks)
+    defect = max(
+        rows * len(some) - bits * reduce(or_, some, 0).bit_count()
+        for size in range(len(masks) + 1)
+        for some in itertools.combinations(masks, size)
+    )
+    assert matching(masks, total, rows, bits)[0] == total - defect
+    assert matching(masks, 2, rows, bits)[0] >= min(3, total - defect)
 
 
 @pytest.mark.parametrize("seed", range(5))
