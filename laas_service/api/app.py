@@ -26,11 +26,11 @@ from pydantic import BaseModel, ValidationError
 from werkzeug.exceptions import BadRequest, HTTPException, UnsupportedMediaType
 
 from laas_service.api import errors, fabric, openapi, schemas, system, tenants
-from laas_service.api.auth import REQUEST_ID, Gate
+from laas_service.api.auth import NOBODY, REQUEST_ID, Gate
 from laas_service.api.errors import InvalidRequest
 from laas_service.api.metrics import Metrics
+from laas_service.api.policies import METRICS
 from laas_service.api.resource import Answer, Call, Route
-from laas_service.app.records import Caller
 from laas_service.app.service import Service
 from laas_service.domain.errors import InvalidInput, LaasError, NotSupported, Unavailable
 
@@ -59,7 +59,7 @@ def _document(call: Call) -> Answer:
 ROUTES = (
     _get("/", system.versions, None, schemas.Versions),
     _get("/healthcheck", system.health, None, schemas.Health),
-    _get("/metrics", system.metrics, None, schemas.Text),
+    Route("GET", "/metrics", system.metrics, METRICS, {200: schemas.Text}, nobody=True),
     _get("/v1/openapi.json", _document, None, schemas.Document),
     _get("/v1/fabrics", fabric.index, "laas:fabric:get", schemas.FabricList),
     _get(FABRIC, fabric.show, "laas:fabric:get", schemas.Fabric),
@@ -153,7 +153,7 @@ class _Door:
             raise BadRequest("leave out the NUL")
 
     def answer(self, route: Route, **variables: str) -> Response:
-        caller = self._gate.caller(request.environ, route.rule) if route.rule else NOBODY
+        caller = self._gate.caller(request.environ, route) if route.rule else NOBODY
         call = Call(
             service=self._service,
             caller=caller,
@@ -184,10 +184,6 @@ class _Door:
             },
         )
         return response
-
-
-NOBODY = Caller(project_id="", user_id="", admin=False, request_id="")
-"""The caller of a route that needs no token."""
 
 
 def _parts(route: Route) -> dict[str, BaseModel]:

@@ -39,6 +39,7 @@ from webob.exc import HTTPServiceUnavailable
 
 from laas_service.api import policies
 from laas_service.api.errors import problem
+from laas_service.api.resource import Route
 from laas_service.api.schemas import Problem
 from laas_service.app.records import Caller
 from laas_service.domain.errors import Forbidden, InvalidInput, Unauthenticated
@@ -55,6 +56,17 @@ LOCAL_PROJECT = "local"
 """The project of a local caller who names none in ``X-Project-Id``."""
 
 
+SERVICE_TYPE = "isolated-network"
+"""What the service is called in Keystone's catalog, and in access rules."""
+
+_ALWAYS = {
+    "delay_auth_decision": True,  # the routes decide
+    "service_token_roles_required": True,
+    "service_type": SERVICE_TYPE,
+}
+"""What [keystone_authtoken] cannot change."""
+
+
 class Keystone(AuthProtocol):  # type: ignore[misc]
     """Checks ``X-Auth-Token``; answers a problem document while Keystone is away.
 
@@ -67,7 +79,7 @@ class Keystone(AuthProtocol):  # type: ignore[misc]
 
     def __init__(self, app: WSGIApplication, conf: cfg.ConfigOpts) -> None:
         try:
-            super().__init__(app, {"oslo_config_config": conf, "delay_auth_decision": True})
+            super().__init__(app, {"oslo_config_config": conf, **_ALWAYS})
         except MissingRequiredOptions as error:
             names = ", ".join(option.name for option in error.options)
             raise InvalidInput("[keystone_authtoken]", None, f"say {names}") from error
@@ -196,6 +208,10 @@ def middleware(
     raise InvalidInput("auth_strategy", strategy, "use keystone or none")
 
 
+NOBODY = Caller(project_id="", user_id="", admin=False, request_id="")
+"""The caller where no token is needed."""
+
+
 class Gate:
     """Lets a request through if a rule allows it, and says who is calling."""
 
@@ -203,14 +219,17 @@ class Gate:
         self._enforcer = policy.Enforcer(conf)
         self._enforcer.register_defaults(policies.list_rules())
 
-    def caller(self, environ: WSGIEnvironment, rule: str) -> Caller:
-        """The caller, if the rule lets them.
+    def caller(self, environ: WSGIEnvironment, route: Route) -> Caller:
+        """The caller, if the route's rule lets them.
 
         Raises:
             Unauthenticated: there is no valid token.
             Forbidden: the rule says no.
         """
+        rule = route.rule or ""
         if environ.get("HTTP_X_IDENTITY_STATUS") != "Confirmed":
+            if route.nobody and self._allows(rule, RequestContext(overwrite=False)):
+                return NOBODY
             raise Unauthenticated("give a valid token in X-Auth-Token")
         context = RequestContext.from_environ(environ)
         if not self._allows(rule, context):

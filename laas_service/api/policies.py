@@ -9,6 +9,11 @@
 
 """Who may do what; ``policy.yaml`` only overrides.
 
+Every rule wants a token scoped to a project: one for a domain or the whole system is
+refused whatever its roles. ``admin`` is the cloud's administrator, in whichever project;
+``reader`` and ``member`` (and ``manager``, who is a member) act in their own;
+``service`` is what other services have, and sees the machinery but no tenant.
+
 A tenant's rules are checked against the tenant's own project: what belongs to
 another project does not exist for a caller who fails ``laas:any_project``.
 """
@@ -20,9 +25,11 @@ from oslo_policy import policy
 ADMIN = "role:admin"
 READER = "role:admin or (role:reader and project_id:%(project_id)s)"
 MEMBER = "role:admin or (role:member and project_id:%(project_id)s)"
+SERVICE = "role:admin or role:service"
 
 ANY_PROJECT = "laas:any_project"
 FORCE = "laas:allocation:force_release"
+METRICS = "laas:metrics:get"
 
 
 def _rule(
@@ -51,8 +58,15 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             "POST /v1/allocations",
         ),
         _rule(
+            METRICS,
+            SERVICE,
+            "Scrape what Prometheus wants. Asked for callers without a token too: set it to "
+            "the empty string to let everybody who reaches the service scrape.",
+            "GET /metrics",
+        ),
+        _rule(
             "laas:fabric:get",
-            READER,
+            f"{READER} or role:service",
             "See fabrics in numbers: shape, utilization, what would fit.",
             "GET /v1/fabrics",
             f"GET {fabric}",
@@ -61,7 +75,7 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
         ),
         _rule(
             "laas:fabric:inventory",
-            ADMIN,
+            SERVICE,
             "See all hosts, links and switches with owner, what is idle, and the state of routing.",
             f"GET {fabric}/hosts",
             f"GET {fabric}/links",

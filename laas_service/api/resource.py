@@ -72,6 +72,7 @@ class Route:
     ``view`` takes the ``Call``, the path's variables by name and, by the names
     ``query``, ``headers`` and ``body``, what the schemas in its annotations
     describe. ``rule`` is an oslo.policy rule; without one no token is needed.
+    ``nobody``: the rule may let callers without a token through as well.
     """
 
     method: str
@@ -79,6 +80,7 @@ class Route:
     view: Callable[..., Answer]
     rule: str | None
     answers: Mapping[int, type[BaseModel]]
+    nobody: bool = False
 
     @cached_property
     def takes(self) -> dict[str, type[BaseModel]]:

@@ -43,8 +43,18 @@ def register_opts(conf: cfg.ConfigOpts) -> None:
     database.set_defaults(conf)
     logging.register_options(conf)
     conf.set_default("use_stderr", True)
-    quiet = ["alembic.runtime.migration=WARN"]
-    logging.set_defaults(default_log_levels=logging.get_default_log_levels() + quiet)
+    logging.set_defaults(default_log_levels=_log_levels())
+
+
+def set_defaults() -> None:
+    """For ``oslo-config-generator``: our defaults of other libraries' options."""
+    cfg.set_defaults(database.OPTIONS, connection=database.CONNECTION)
+    logging.set_defaults(default_log_levels=_log_levels())
+
+
+def _log_levels() -> list[str]:
+    levels: list[str] = logging.get_default_log_levels()
+    return [*levels, "alembic.runtime.migration=WARN"]
 
 
 def list_opts() -> list[tuple[str, list[Any]]]:

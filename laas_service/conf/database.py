@@ -36,8 +36,11 @@ ENGINE_OPTIONS = (
 """Options that oslo.db's ``create_engine`` takes under the same name."""
 
 
+CONNECTION = "sqlite:///$state_dir/laas.sqlite"
+
+
 def set_defaults(conf: cfg.ConfigOpts) -> None:
-    options.set_defaults(conf, connection="sqlite:///$state_dir/laas.sqlite")
+    options.set_defaults(conf, connection=CONNECTION)
 
 
 def engine_options(conf: cfg.ConfigOpts) -> dict[str, Any]:

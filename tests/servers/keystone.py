@@ -51,7 +51,8 @@ log_file = {directory}/keystone.log
 [database]
 connection = {connection}
 [cache]
-enabled = false
+enabled = true
+backend = dogpile.cache.memory
 [identity]
 password_hash_rounds = 4
 [token]
@@ -75,7 +76,7 @@ class Keystone:
     """Keystone with the default roles, and an administrator in project ``admin``.
 
     ``url`` ends in ``/v3``. Tokens last ``expiration`` seconds; what is revoked is
-    refused at once (no cache).
+    refused at once.
     """
 
     def __init__(
@@ -210,7 +211,8 @@ class Keystone:
         return Session(auth=self.login(name, project=project, **scope), timeout=60)
 
     def token(self, name: str = ADMIN, *, project: str | None = ADMIN, **scope: Any) -> str:
-        """A fresh one; ``domain_id`` or ``system_scope`` with ``project=None`` for other scopes."""
+        """A fresh one. With ``project=None`` and ``domain_id``, ``system_scope`` or ``unscoped``:
+        for another scope."""
         return str(self.session(name, project=project, **scope).get_token())
 
     def revoke(self, token: str) -> None:

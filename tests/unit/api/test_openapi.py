@@ -17,6 +17,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from laas_service.api import policies
 from laas_service.api.app import ROUTES
 from laas_service.api.openapi import document
+from tests.access import table
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +82,7 @@ def test_what_needs_a_token_says_so(spec):
         for operation in operations.values()
         if not operation["security"]
     }
-    assert open_paths == {"/", "/healthcheck", "/metrics", "/v1/openapi.json"}
+    assert open_paths == {"/", "/healthcheck", "/v1/openapi.json"}
 
 
 def test_every_rule_of_a_route_is_registered():
@@ -94,3 +95,14 @@ def test_every_rule_names_operations_that_exist(spec):
         for operation in rule.operations:
             path = operation["path"].partition("?")[0]
             assert operation["method"].lower() in spec["paths"][path]
+
+
+def test_every_route_says_who_may_call_it():
+    """The documented table has a row for each route, and no row for none."""
+    routes = {f"{route.method} {route.template}" for route in ROUTES}
+    assert {" ".join(request.split()[:2]) for request in table()} == routes
+
+
+def test_only_what_describes_the_service_needs_no_token():
+    free = {request for request, statuses in table().items() if statuses["none"] != 401}
+    assert free == {"GET /", "GET /healthcheck", "GET /v1/openapi.json"}

@@ -1,0 +1,137 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Every route, every role: the documented table, tried cell by cell with real tokens."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.access import table
+
+TABLE = table()
+FABRIC = {"{fabric_id}": "main", "{name}": "node00", "{link_id}": "leaf-0-0-0"}
+NEW = {"name": "new", "hosts": 1}
+BODIES = {
+    "PATCH /v1/fabrics/{fabric_id}/hosts/{name}": {"state": "up"},
+    "PATCH /v1/fabrics/{fabric_id}/links/{link_id}": {"state": "up"},
+    "POST /v1/allocations": NEW,
+    "PATCH /v1/allocations/{allocation_id}": {"name": "renamed"},
+}
+QUERIES = {"GET /v1/fabrics/{fabric_id}/fit": "?hosts=1"}
+
+
+@pytest.fixture
+def request_of(client, people):
+    """What to send for a row of the table; each time about a new allocation of blue."""
+
+    def made():
+        answer = client.post("/v1/allocations?wait=5", json=NEW, headers=people["member"])
+        assert answer.status_code == 202, answer.text
+        return answer.json["id"]
+
+    def wanted(row):
+        method, path, kind = row.partition(" ")[0], row.split()[1], row.split()[2:]
+        route = f"{method} {path}"
+        body = BODIES.get(route)
+        if kind == ["for", "another", "project"]:
+            body = {**NEW, "project_id": "b1ac4"}
+        query = "?force=true" if kind == ["by", "force"] else QUERIES.get(route, "")
+        for name, value in FABRIC.items():
+            path = path.replace(name, value)
+        if "{allocation_id}" in path:
+            path = path.replace("{allocation_id}", made())
+        return {"method": method, "path": path + query, "json": body}
+
+    return wanted
+
+
+@pytest.mark.parametrize("row", TABLE)
+def test_the_documented_table_is_true(client, people, request_of, row):
+    seen = {
+        who: {
+            client.open(
+                **request_of(row), headers={"X-Auth-Token": token} if token else {}
+            ).status_code
+            for token in tokens
+        }
+        for who, tokens in people.tokens.items()
+    }
+    assert seen == {who: {status} for who, status in TABLE[row].items()}
+
+
+FORGED = {
+    "X-Identity-Status": "Confirmed",
+    "X-Service-Identity-Status": "Confirmed",
+    "X-Roles": "admin,service",
+    "X-Role": "admin",
+    "X-Service-Roles": "service",
+    "X-User-Id": "root",
+    "X-Project-Id": "ops",
+    "X-Tenant-Id": "ops",
+    "X-Domain-Id": "default",
+    "X-Is-Admin-Project": "True",
+    "OpenStack-System-Scope": "all",
+}
+
+
+@pytest.mark.parametrize("row", TABLE)
+def test_headers_that_pretend_have_no_effect(client, people, request_of, row):
+    """Neither do they open a door, nor does the service take the caller for another."""
+    for who in ("none", "reader", "stranger"):
+        answer = client.open(**request_of(row), headers={**FORGED, **people[who]})
+        assert answer.status_code == TABLE[row][who], who
+
+
+def test_the_project_is_the_tokens(client, people):
+    made = client.post("/v1/allocations", json=NEW, headers={**FORGED, **people["member"]})
+    assert made.json["project_id"] == people.blue
+
+
+def test_tenants_see_their_own_and_administrators_all(client, people):
+    for who in ("member", "stranger"):
+        for name in (who, f"{who} again"):
+            body = {"name": name, "hosts": 1}
+            assert client.post("/v1/allocations", json=body, headers=people[who]).status_code == 202
+
+    def listed(who, query=""):
+        answer = client.get(f"/v1/allocations{query}", headers=people[who])
+        return {one["name"] for one in answer.json["allocations"]}
+
+    blue, red = {"member", "member again"}, {"stranger", "stranger again"}
+    assert listed("reader") == listed("manager") == blue
+    assert listed("stranger") == red
+    assert listed("stranger", f"?project_id={people.blue}") == set()
+    assert listed("admin") == blue | red
+    assert listed("admin", f"?project_id={people.red}") == red
+
+
+def test_an_administrator_names_another_project(client, people):
+    body = {**NEW, "project_id": people.red}
+    made = client.post("/v1/allocations", json=body, headers=people["admin"])
+    assert made.json["project_id"] == people.red
+    seen = client.get(f"/v1/allocations/{made.json['id']}", headers=people["stranger"])
+    assert seen.status_code == 200
+
+
+def test_looking_at_the_head_only_is_looking(client, people):
+    assert client.head("/v1/fabrics").status_code == 401
+    assert client.head("/v1/fabrics/main/hosts", headers=people["member"]).status_code == 403
+
+
+@pytest.mark.parametrize(("rule", "status"), [("laas:metrics:get", 200), ("laas:fabric:get", 401)])
+def test_only_metrics_can_be_opened_to_everybody(deployment, shared, tmp_path, rule, status):
+    """A rule that is empty means everybody with a token, as in other services."""
+    overrides = tmp_path / "policy.yaml"
+    overrides.write_text(f'"{rule}": ""\n')
+    deployment.client(shared)  # knows the option
+    deployment.conf.set_override("policy_file", str(overrides), group="oslo_policy")
+    client = deployment.client(shared)
+    path = {"laas:metrics:get": "/metrics", "laas:fabric:get": "/v1/fabrics"}[rule]
+    assert client.get(path).status_code == status
