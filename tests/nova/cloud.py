@@ -1,0 +1,194 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""A real Nova and placement in one process, for several tests, in memory or over TCP.
+
+nova-api, scheduler, conductor, placement and nova-compute (with Nova's fake driver)
+are real; only Keystone, images and networks are stubbed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import waitress.server
+import wsgi_intercept
+from keystoneauth1 import plugin, session
+from keystoneauth1.adapter import Adapter
+from nova import test
+from nova.tests import fixtures as nova_fixtures
+from nova.tests.functional import fixtures as functional_fixtures
+from novaclient import client
+
+from laas_service.adapters.nova import NOVA_VERSION, Cloud, NovaCompute
+
+IMAGE = "155d900f-4e14-4e4c-a73d-069cbf4541e6"
+POOL, NOBODY = "laas-pool", "laas-nobody"
+
+STOCK = ["ComputeFilter", "AggregateMultiTenancyIsolation"]
+"""Nova as an operator finds it: its own filter for tenants, no pre-filter."""
+
+OURS = [*STOCK, "LaasTenantFilter"]
+"""As ``doc/source/nova.rst`` says; goes together with the pre-filter."""
+
+
+class Login(plugin.BaseAuthPlugin):
+    """Headers as Nova's test fixture reads them in Keystone's place."""
+
+    def __init__(self, url: str, project: str, *, admin: bool = False) -> None:
+        super().__init__()
+        self.url = url
+        self.headers = headers(project, admin)
+
+    def get_headers(self, session, **kwargs):
+        return self.headers
+
+    def get_endpoint(self, session, **kwargs):
+        return self.url
+
+
+def headers(project: str, admin: bool) -> dict[str, str]:
+    return {
+        "X-Auth-Token": "admin",
+        "X-Auth-User": "admin" if admin else "user",
+        "X-Auth-Project-Id": project,
+        "X-Roles": "reader,member" + (",admin" if admin else ""),
+    }
+
+
+class Nova(test.TestCase):
+    """The services. ``setUp`` starts them; they stay until ``stop``."""
+
+    hosts: Sequence[str] = ()
+
+    def runTest(self) -> None:
+        """Nothing: this is a test case to Nova's fixtures only."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        paste = os.path.join(sys.prefix, "etc/nova/api-paste.ini")
+        self.flags(group="wsgi", api_paste_config=paste)
+        self.flags(compute_driver="fake.MediumFakeDriver")
+        self.flags(group="quota", instances=-1, cores=-1, ram=-1)
+        self.useFixture(nova_fixtures.RealPolicyFixture())
+        self.useFixture(nova_fixtures.GlanceFixture(self))
+        self.useFixture(nova_fixtures.NeutronFixture(self))
+        self.placement_api = self.useFixture(functional_fixtures.PlacementFixture())
+        self.osapi = self.useFixture(nova_fixtures.OSAPIFixture())
+        self.start_service("conductor")
+        self.scheduler = None
+        self.filter_with(OURS)
+        for host in self.hosts:
+            self._start_compute(host)
+        self.placement = Adapter(
+            session.Session(Login(self.placement_api.endpoint, "service", admin=True)),
+            service_type="placement",
+            endpoint_override=self.placement_api.endpoint,
+        )
+        self.admin = self.client("service", admin=True)
+
+    def stop(self) -> None:
+        self.doCleanups()
+
+    def filter_with(self, filters: Sequence[str], *, pre_filter: bool = True) -> None:
+        """Start the scheduler anew with these filters."""
+        if self.scheduler is not None:
+            self.scheduler.stop()
+        self.flags(
+            group="filter_scheduler",
+            available_filters=[
+                "nova.scheduler.filters.all_filters",
+                "nova_filters.laas.LaasTenantFilter",
+            ],
+            enabled_filters=list(filters),
+        )
+        self.flags(group="scheduler", limit_tenants_to_placement_aggregate=pre_filter)
+        self.scheduler = self.start_service("scheduler")
+
+    def client(self, project: str, *, admin: bool = False) -> Any:
+        """A novaclient that acts for a project."""
+        url = self.osapi.base_url
+        login = Login(url, project, admin=admin)
+        return client.Client(
+            NOVA_VERSION, session=session.Session(login), auth=login, endpoint_override=url
+        )
+
+    def compute(self) -> NovaCompute:
+        """Our adapter, as after a start of the service."""
+        return NovaCompute(Cloud(self.admin, self.placement), pool=POOL, sentinel=NOBODY)
+
+
+@contextmanager
+def started(hosts: Sequence[str]) -> Iterator[Nova]:
+    nova = Nova()
+    nova.hosts = hosts
+    try:
+        nova.setUp()
+        yield nova
+    finally:
+        nova.stop()
+
+
+@contextmanager
+def served(nova: Nova) -> Iterator[str]:
+    """The same services on a TCP port: ``/compute`` and ``/placement``.
+
+    A token is ``PROJECT`` or ``PROJECT:admin``.
+    """
+    apps = {"compute": nova.osapi.app(), "placement": _placement_app(nova)}
+
+    def application(environ, start_response):
+        service, _, path = environ["PATH_INFO"].lstrip("/").partition("/")
+        environ["SCRIPT_NAME"], environ["PATH_INFO"] = f"/{service}", f"/{path}"
+        project, _, role = environ.get("HTTP_X_AUTH_TOKEN", "").partition(":")
+        for name, value in headers(project, role == "admin").items():
+            environ["HTTP_" + name.upper().replace("-", "_")] = value
+        return apps[service](environ, start_response)
+
+    server = waitress.server.create_server(application, host="127.0.0.1", port=0, threads=8)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.effective_port}"
+    finally:
+        server.close()
+        thread.join(10)
+
+
+def _placement_app(nova: Nova) -> Any:
+    host = nova.placement_api.endpoint.split("/")[2]
+    return wsgi_intercept._wsgi_intercept[host, 80][0]()
+
+
+def remote_client(url: str, project: str, *, admin: bool = False) -> Any:
+    """A novaclient over TCP."""
+    login = Token(f"{url}/compute/v2.1", project, admin)
+    return client.Client(
+        NOVA_VERSION, session=session.Session(login), auth=login, endpoint_override=login.url
+    )
+
+
+class Token(plugin.BaseAuthPlugin):
+    """What ``served`` takes for a token."""
+
+    def __init__(self, url: str, project: str, admin: bool) -> None:
+        super().__init__()
+        self.url = url
+        self.token = f"{project}:admin" if admin else project
+
+    def get_token(self, session, **kwargs):
+        return self.token
+
+    def get_endpoint(self, session, **kwargs):
+        return self.url

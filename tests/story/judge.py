@@ -1,0 +1,216 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Who owns a host: as told, as Nova has it, as the switches have it. All three agree, or not.
+
+Nothing here is shared with the service. The evidence is what Nova's API answers and
+what ``ibnetdiscover -p``, ``dump_lfts -n`` and ``smpquery pkeys`` print.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import permutations
+
+EVERYBODY = 0x7FFF
+"""The key of the default partition, without the bit for full members."""
+
+LONGEST = 12
+"""Switches on a path before it is called a loop."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a project was told it has: an allocation and its hosts."""
+
+    id: str
+    project: str
+    hosts: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server as Nova lists it; ``host`` is None where it has none."""
+
+    id: str
+    project: str
+    host: str | None
+
+
+Port = tuple[int, int]
+"""GUID of a switch, and the number of a port of it."""
+
+
+@dataclass(frozen=True)
+class Subnet:
+    """What the tools print of the fabric; ``run`` gives what one of them prints."""
+
+    run: Callable[..., str]
+
+    def seen(self) -> Wires:
+        wires = Wires()
+        for line in self.run("ibnetdiscover", "-p").splitlines():
+            wires.add_link(line)
+        guid = 0
+        for line in self.run("dump_lfts", "-n").splitlines():
+            if found := _SWITCH.search(line):
+                guid = int(found[1], 16)
+            elif found := _ENTRY.match(line):
+                wires.tables[guid][int(found[1], 16)] = int(found[2])
+        for lids in wires.lids.values():
+            for lid in lids:
+                printed = self.run("smpquery", "pkeys", str(lid))
+                keys = {int(key, 16) & EVERYBODY for key in _KEY.findall(printed)}
+                wires.keys[lid] = keys - {0, EVERYBODY}
+        return wires
+
+
+_LINK = re.compile(
+    r"(CA|SW)\s+(\d+)\s+(\d+) (0x[0-9a-f]+) .* - (CA|SW)\s+(\d+)\s+(\d+) (0x[0-9a-f]+) "
+    r"\( '(\S+).*' - '(\S+).*' \)"
+)
+_SWITCH = re.compile(r"of switch .* guid (0x[0-9a-f]+)")
+_ENTRY = re.compile(r"(0x[0-9a-f]{4}) (\d{3})")
+_KEY = re.compile(r"\b0x([0-9a-f]{4})\b")
+
+
+@dataclass
+class Wires:
+    """Cables, tables and partition keys, as read.
+
+    ``lids`` and ``leaves`` are by the first word of an adapter's description, which is
+    the host's name; ``ends`` leads from a switch's port over the cable to the other end.
+    """
+
+    lids: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    leaves: dict[int, Port] = field(default_factory=dict)
+    ends: dict[Port, Port] = field(default_factory=dict)
+    tables: dict[int, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
+    keys: dict[int, set[int]] = field(default_factory=dict)
+
+    def add_link(self, line: str) -> None:
+        found = _LINK.match(line)
+        if found is None:
+            return
+        near, far = (int(found[4], 16), int(found[3])), (int(found[8], 16), int(found[7]))
+        if found[1] == found[5] == "SW":
+            self.ends[near], self.ends[far] = far, near
+        elif found[1] == "CA" and found[5] == "SW":
+            self.lids[found[9]].append(int(found[2]))
+            self.leaves[int(found[2])] = far
+
+    def path(self, source: int, target: int) -> Iterator[frozenset[Port]]:
+        """The cables between switches from one LID to another. ValueError: it leads elsewhere."""
+        switch = self.leaves[source][0]
+        for _ in range(LONGEST):
+            port = self.tables[switch].get(target)
+            if port is None:
+                raise ValueError(f"switch {switch:#x} knows no way to LID {target}")
+            here = (switch, port)
+            if here == self.leaves[target]:
+                return
+            if here not in self.ends:
+                raise ValueError(f"switch {switch:#x} sends LID {target} to port {port}")
+            yield frozenset((here, self.ends[here]))
+            switch = self.ends[here][0]
+        raise ValueError(f"a loop on the way from LID {source} to LID {target}")
+
+
+def problems(
+    told: Collection[Held],
+    servers: Iterable[Server],
+    let_in: Mapping[str, Collection[str]],
+    projects: Collection[str],
+    subnet: Wires | None = None,
+) -> list[str]:
+    """Everything that is not as it was told; empty means that all agree.
+
+    ``let_in`` has, for every host, the values of the aggregates that keep it for
+    somebody; ``projects`` are all that take part, with and without an allocation.
+    """
+    owners: dict[str, str] = {}
+    found = []
+    for held in told:
+        found += [f"{host} was given twice" for host in sorted(held.hosts & owners.keys())]
+        owners |= dict.fromkeys(held.hosts, held.project)
+    found += _server_problems(servers, owners)
+    found += _door_problems(let_in, owners, set(projects))
+    if subnet is not None:
+        found += _key_problems(subnet, told)
+        found += _path_problems(subnet, told)
+    return found
+
+
+def _server_problems(servers: Iterable[Server], owners: Mapping[str, str]) -> list[str]:
+    return [
+        f"server {s.id} of {s.project} runs on {s.host} of {owners.get(s.host, 'nobody')}"
+        for s in servers
+        if s.host is not None and owners.get(s.host) != s.project
+    ]
+
+
+def _door_problems(
+    let_in: Mapping[str, Collection[str]], owners: Mapping[str, str], projects: set[str]
+) -> list[str]:
+    found = []
+    for host in sorted(let_in.keys() | owners.keys()):
+        values = set(let_in.get(host, ()))
+        wanted = {owners[host]} if host in owners else set()
+        if not values:
+            found.append(f"{host} is open to everybody")
+        elif values & projects != wanted:
+            found.append(f"{host} lets in {sorted(values & projects)}, not {sorted(wanted)}")
+    return found
+
+
+def _key_problems(subnet: Wires, told: Collection[Held]) -> list[str]:
+    """Hosts with the same owner share one key, which nobody else has."""
+    found = []
+    owners = {host: held for held in told for host in held.hosts}
+    holders: dict[int, set[str]] = defaultdict(set)
+    for host, lids in sorted(subnet.lids.items()):
+        for lid in lids:
+            keys = subnet.keys[lid]
+            if len(keys) != (host in owners):
+                found.append(f"port {lid} of {host} has the keys {sorted(map(hex, keys))}")
+            for key in keys:
+                holders[key].add(owners[host].id if host in owners else "nobody")
+    for held in told:
+        shared = [subnet.keys[lid] for host in held.hosts for lid in subnet.lids[host]]
+        if len(set().union(*shared)) > 1:
+            found.append(f"the hosts of {held.project} have different keys")
+        found += [f"{host} is not in the fabric" for host in held.hosts - subnet.lids.keys()]
+    found += [
+        f"key {key:#x} is shared by {sorted(ids)}" for key, ids in holders.items() if len(ids) > 1
+    ]
+    return found
+
+
+def _path_problems(subnet: Wires, told: Collection[Held]) -> list[str]:
+    """All hosts of an owner reach each other, over cables that serve no other owner's pairs."""
+    found = []
+    users: dict[frozenset[Port], set[str]] = defaultdict(set)
+    for held in told:
+        ports = [subnet.lids[host] for host in held.hosts]
+        for sources, targets in permutations(ports, 2):
+            for source, target in zip(sources, targets, strict=True):
+                try:
+                    for cable in subnet.path(source, target):
+                        users[cable].add(held.project)
+                except ValueError as error:
+                    found.append(f"{held.project}: {error}")
+    found += [
+        f"cable {sorted((hex(guid), port) for guid, port in cable)} serves {sorted(projects)}"
+        for cable, projects in users.items()
+        if len(projects) > 1
+    ]
+    return found

@@ -1,0 +1,169 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""A cloud as its users reach it: our service by REST, Nova through novaclient."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tests.story.judge import Held, Server, Subnet
+
+PATIENCE = 300.0
+"""Seconds until something that should happen is given up."""
+
+
+class Rest:
+    """Our service; ``headers`` are for a project, such as its token."""
+
+    def __init__(
+        self, url: str, headers: Callable[[str], Mapping[str, str]] = lambda project: {}
+    ) -> None:
+        self.url = url
+        self.headers = headers
+
+    def call(
+        self, method: str, path: str, project: str = "", body: object = None
+    ) -> tuple[int, Any]:
+        """Status and document of an answer; AssertionError for what is neither 2xx nor 409."""
+        request = urllib.request.Request(
+            self.url + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json", **self.headers(project)},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            status, text = error.code, error.read().decode()
+        assert status == 409, f"{method} {path}: {status} {text}"
+        return status, json.loads(text)
+
+    def settled(self, project: str, document: dict[str, Any], state: str) -> dict[str, Any]:
+        """The allocation once it is in the state."""
+        path = f"/v1/allocations/{document['id']}"
+        until = time.monotonic() + PATIENCE
+        while document["state"] != state:
+            assert time.monotonic() < until, f"{document['id']} does not become {state}: {document}"
+            time.sleep(0.1)
+            document = self.call("GET", path, project)[1]
+        return document
+
+
+class OpenStackSite:
+    """``Site`` over our REST interface and novaclient.
+
+    ``nova`` gives a client that acts for a project, ``admin`` sees everything.
+    ``boot_options`` are for every ``servers.create``: image, flavor, networks.
+    """
+
+    def __init__(
+        self,
+        rest: Rest,
+        nova: Callable[[str], Any],
+        admin: Any,
+        boot_options: Mapping[str, Any],
+        subnet: Subnet | None = None,
+    ) -> None:
+        self._rest = rest
+        self._nova = nova
+        self._admin = admin
+        self._boot_options = dict(boot_options)
+        self._subnet = subnet
+
+    def allocate(self, project: str, hosts: int) -> Held | None:
+        body = {"name": f"story-{project[-4:]}", "hosts": hosts, "project_id": project}
+        status, document = self._rest.call("POST", "/v1/allocations", project, body)
+        if status == 409:
+            return None
+        active = self._rest.settled(project, document, "active")
+        return Held(active["id"], project, frozenset(host["name"] for host in active["hosts"]))
+
+    def release(self, held: Held) -> None:
+        _, document = self._rest.call("DELETE", f"/v1/allocations/{held.id}", held.project)
+        self._rest.settled(held.project, document, "released")
+
+    def boot(self, project: str, count: int) -> int:
+        return boot(self._nova(project), self._admin, project, count, self._boot_options)
+
+    def delete(self, project: str) -> None:
+        delete(self._admin, project)
+
+    def servers(self) -> list[Server]:
+        return [
+            Server(s.id, s.tenant_id, getattr(s, _HOST))
+            for s in self._admin.servers.list(search_opts={"all_tenants": 1})
+        ]
+
+    def let_in(self) -> dict[str, set[str]]:
+        return let_in(self._admin)
+
+    def subnet(self) -> Subnet | None:
+        return self._subnet
+
+
+_HOST = "OS-EXT-SRV-ATTR:host"
+
+
+def boot(nova: Any, admin: Any, project: str, count: int, options: Mapping[str, Any]) -> int:
+    """As ``Site.boot``."""
+    reservation = nova.servers.create(
+        f"server-{project[-4:]}",
+        min_count=count,
+        max_count=count,
+        reservation_id=True,
+        **options,
+    )
+    search = {"all_tenants": 1, "project_id": project, "reservation_id": reservation}
+    until = time.monotonic() + PATIENCE
+    while any(s.status == "BUILD" for s in admin.servers.list(search_opts=search)):
+        assert time.monotonic() < until, f"servers of {project} stay in BUILD"
+        time.sleep(0.2)
+    mine = admin.servers.list(search_opts=search)
+    lost = [server for server in mine if server.status == "ERROR"]
+    for server in lost:
+        assert "No valid host" in server.fault["message"], server.fault
+        server.delete()
+    _wait_until_gone(admin, project, {server.id for server in lost})
+    return len(mine) - len(lost)
+
+
+def delete(admin: Any, project: str) -> None:
+    """As ``Site.delete``."""
+    servers = admin.servers.list(search_opts={"all_tenants": 1, "project_id": project})
+    for server in servers:
+        server.delete()
+    _wait_until_gone(admin, project, {server.id for server in servers})
+
+
+def _wait_until_gone(admin: Any, project: str, ids: set[str]) -> None:
+    search = {"all_tenants": 1, "project_id": project}
+    until = time.monotonic() + PATIENCE
+    while ids and ids & {server.id for server in admin.servers.list(search_opts=search)}:
+        assert time.monotonic() < until, f"servers of {project} stay"
+        time.sleep(0.1)
+
+
+def let_in(admin: Any) -> dict[str, set[str]]:
+    """As ``Site.let_in``."""
+    found: dict[str, set[str]] = {
+        service.host: set() for service in admin.services.list(binary="nova-compute")
+    }
+    for aggregate in admin.aggregates.list():
+        values = {v for k, v in aggregate.metadata.items() if k.startswith("filter_tenant_id")}
+        projects = {project.strip() for value in values for project in value.split(",")}
+        for host in aggregate.hosts:
+            found.setdefault(host, set()).update(projects)
+    return found
