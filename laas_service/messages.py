@@ -78,10 +78,60 @@ class Wake:
     version: str = "1.0"
 
 
-Message = TypeVar("Message", bound=Wake)
+@dataclass(frozen=True, slots=True)
+class Initiator:
+    """Who asked, as authentication established it, and with which request."""
+
+    request_id: str
+    user_id: str
+    project_id: str
 
 
-def document(message: Wake) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class NotedAllocation:
+    """The allocation that changed. ``project_id`` is its owner; ``hosts`` how many it is for."""
+
+    id: str
+    name: str
+    project_id: str
+    policy: str
+    hosts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """Something changed: exactly one of ``allocation``, ``host`` and ``link`` says what.
+
+    A notification that is sent twice has the same ``id``. ``at`` is ISO 8601, UTC.
+    ``initiator`` is None where the service acted by itself, and where a worker carries out
+    a request, it is who made that request. ``old_state`` is None where there was nothing
+    before. ``error`` is why the next step failed or has to wait, None when all is well.
+    """
+
+    id: str
+    event_type: str
+    at: str
+    fabric: str
+    initiator: Initiator | None
+    allocation: NotedAllocation | None
+    host: str | None
+    link: str | None
+    old_state: str | None
+    new_state: str
+    reason: str
+    error: str | None
+    version: str = "1.0"
+
+
+Message = TypeVar("Message", bound=Wake | Notification)
+
+_PARTS: dict[str, type[Initiator | NotedAllocation]] = {
+    "initiator": Initiator,
+    "allocation": NotedAllocation,
+}
+
+
+def document(message: Wake | Notification) -> dict[str, Any]:
     """What travels."""
     return asdict(message)
 
@@ -92,11 +142,21 @@ def read(kind: type[Message], document: Mapping[str, Any]) -> Message:
     Raises:
         InvalidInput: another major version, or a field is missing.
     """
-    known = {field.name: field for field in fields(kind)}
-    for name in sorted(set(known) - set(document)):
-        raise InvalidInput(name, None, "every document of this kind has it")
-    check_version(document["version"], str(known["version"].default))
-    return kind(**{name: document[name] for name in known})
+    ours = next(field.default for field in fields(kind) if field.name == "version")
+    values = _known(kind, document)
+    check_version(values["version"], str(ours))
+    for name in _PARTS.keys() & values.keys():
+        if values[name] is not None:
+            values[name] = _PARTS[name](**_known(_PARTS[name], values[name]))
+    return kind(**values)
+
+
+def _known(kind: type[Any], document: Mapping[str, Any]) -> dict[str, Any]:
+    names = [field.name for field in fields(kind)]
+    for name in names:
+        if name not in document:
+            raise InvalidInput(name, None, f"every {kind.__name__} has it")
+    return {name: document[name] for name in names}
 
 
 def check_version(version: object, ours: str) -> None:

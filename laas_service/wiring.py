@@ -27,10 +27,13 @@ from laas_service.adapters import messaging, nova
 from laas_service.adapters.compute_directory import DirectoryCompute
 from laas_service.adapters.db import schema
 from laas_service.adapters.db.engine import connect, translated
+from laas_service.adapters.db.outbox import SqlOutbox
 from laas_service.adapters.db.store import SqlStore, nowhere, utc_now
 from laas_service.app.convergence import Converger, Pace
 from laas_service.app.line import Line
+from laas_service.app.loop import Loop
 from laas_service.app.ports import Compute, SubnetManager
+from laas_service.app.relay import Relay
 from laas_service.app.service import Rules, Service
 from laas_service.app.worker import Worker
 from laas_service.conf.database import engine_options
@@ -70,7 +73,7 @@ class Parts:
 
     @cached_property
     def store(self) -> SqlStore:
-        return SqlStore(self._engine, at=self._at)
+        return SqlStore(self._engine, at=self._at, announce=messaging.announces(self._conf))
 
     @cached_property
     def compute(self) -> Compute:
@@ -130,23 +133,38 @@ class Parts:
         """Wakes workers in other processes; takes no time, whatever the bus does."""
         return self.bus.waker() if self.bus else _polled
 
+    @cached_property
+    def relay(self) -> Relay | None:
+        """Tells others what happened; None where nobody is to be told."""
+        if not messaging.announces(self._conf):
+            return None
+        return Relay(
+            SqlOutbox(self._engine),
+            messaging.publisher(self._conf),
+            clock=utc_now,
+            interval=self._conf.worker.poll_interval,
+        )
+
     @contextmanager
     def working(self, patience: float | None = None) -> Iterator[Worker]:
         """The worker runs in threads of this process; they end with the block.
 
         The step at hand is finished first, within ``patience`` seconds if they are given.
         """
-        worker = self.worker
-        listener = self.bus.listener(worker.wake) if self.bus else None
-        worker.start()
+        loops: list[Loop] = [self.worker, *([self.relay] if self.relay else [])]
+        listener = self.bus.listener(lambda: _wake(loops)) if self.bus else None
+        for loop in loops:
+            loop.start()
         if listener:
             listener.start()
         try:
-            yield worker
+            yield self.worker
         finally:
             if listener:
                 listener.stop(timeout=1)
-            worker.stop(patience)
+            self.worker.stop(patience)
+            if self.relay:
+                self.relay.stop(timeout=1)  # it may wait for the broker for ever
 
     @cached_property
     def line(self) -> Line:
@@ -173,6 +191,11 @@ class Parts:
             wake=wake,
             new_id=lambda: str(uuid.uuid4()),
         )
+
+
+def _wake(loops: list[Loop]) -> None:
+    for loop in loops:
+        loop.wake()
 
 
 def _polled() -> None:

@@ -26,9 +26,11 @@ from typing import Any
 
 from oslo_config import cfg
 from oslo_service import backend
+from pydantic import TypeAdapter
 
 from laas_service import messages
-from laas_service.domain.errors import InvalidInput, LaasError
+from laas_service.app import notifications
+from laas_service.domain.errors import InvalidInput, LaasError, Unavailable
 
 # Native threads. Which ones is settled when oslo.messaging is imported; what it imports
 # looks for eventlet, too, and complains if it is there.
@@ -80,9 +82,36 @@ def connect(conf: cfg.ConfigOpts) -> Bus | None:
             return None
         return Bus(oslo_messaging.get_rpc_transport(conf))
     except NO_ADDRESS as error:
-        raise InvalidInput(  # the value has the password in it
-            "[DEFAULT] transport_url", "***", "give rabbit://USER:PASSWORD@HOST:PORT/VHOST"
-        ) from error
+        raise _no_address("[DEFAULT] transport_url") from error
+
+
+def announces(conf: cfg.ConfigOpts) -> bool:
+    """Whether others are told what happens: some driver but noop is configured."""
+    configure(conf)
+    return bool(set(conf.oslo_messaging_notifications.driver) - {"noop"})
+
+
+def publisher(conf: cfg.ConfigOpts) -> Publisher:
+    """Tells others in the ways that the configuration names. Connects when it is used.
+
+    Raises:
+        InvalidInput: as ``connect``.
+    """
+    configure(conf)
+    try:
+        return Publisher(oslo_messaging.get_notification_transport(conf))
+    except NO_ADDRESS as error:
+        raise _no_address("[oslo_messaging_notifications] transport_url") from error
+
+
+def notification_schema() -> dict[str, Any]:
+    """The JSON schema of a notification's payload, as doc/source has it."""
+    return TypeAdapter(messages.Notification).json_schema(mode="serialization")
+
+
+def _no_address(option: str) -> InvalidInput:
+    """The value is not shown, as it has the password in it."""
+    return InvalidInput(option, "***", "give rabbit://USER:PASSWORD@HOST:PORT/VHOST")
 
 
 class Bus:
@@ -97,11 +126,10 @@ class Bus:
 
     def listener(self, wake: Callable[[], None]) -> Listener:
         """Calls ``wake`` when somebody wakes the workers."""
-        target = oslo_messaging.Target(topic=TOPIC, server=socket.gethostname())
         return Listener(
-            oslo_messaging.get_rpc_server(
+            lambda: oslo_messaging.get_rpc_server(
                 self._transport,
-                target,
+                oslo_messaging.Target(topic=TOPIC, server=socket.gethostname()),
                 [_Endpoint(wake)],
                 access_policy=oslo_messaging.ExplicitRPCAccessPolicy,
             )
@@ -138,11 +166,17 @@ class Waker:
 
 
 class Listener:
-    """Listens from the moment the broker answers, and again after each time it was away."""
+    """Listens from the moment the broker lets it, and again after each time it was away.
 
-    def __init__(self, server: Any) -> None:
-        self._server = server
-        self._listening = threading.Event()
+    ``server`` makes what listens; ``pause`` is how many seconds lie between two tries
+    where the broker refuses it (a wrong password, a missing virtual host).
+    """
+
+    def __init__(self, server: Callable[[], Any], pause: float = 10.0) -> None:
+        self._make = server
+        self._pause = pause
+        self._server: Any = None
+        self._stopping = threading.Event()
 
     def start(self) -> None:
         """Returns at once."""
@@ -150,19 +184,24 @@ class Listener:
 
     def stop(self, timeout: float) -> None:
         """End; waits up to ``timeout`` seconds for the broker to hear of it."""
-        if self._listening.is_set():
+        self._stopping.set()
+        if self._server is not None:
             thread = threading.Thread(target=self._server.stop, name="laas-deaf", daemon=True)
             thread.start()
             thread.join(timeout)
 
     def _start(self) -> None:
-        try:
-            self._server.start()  # waits for the broker for as long as it takes
-        except Exception:
-            LOG.exception("nobody can wake this worker; it finds its work by polling")
-        else:
-            self._listening.set()
-            LOG.info("Listening on the bus")
+        while not self._stopping.is_set():
+            server = self._make()
+            try:
+                server.start()  # waits for a broker that is away for as long as it takes
+            except Exception as error:
+                LOG.error("nobody can wake this worker, it polls: %s", error)
+                self._stopping.wait(self._pause)
+            else:
+                self._server = server
+                LOG.info("Listening on the bus")
+                return
 
 
 class _Endpoint:
@@ -181,3 +220,35 @@ class _Endpoint:
             LOG.warning("a wake-up that this release does not understand: %s", error)
         else:
             self._wake()
+
+
+class Publisher:
+    """``app.ports.Publisher`` over oslo.messaging's notification drivers."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = _Witness(transport)
+        self._notifier = oslo_messaging.Notifier(
+            self._transport, f"isolated_network.{socket.gethostname()}", retry=-1
+        )
+
+    def publish(self, notification: messages.Notification) -> None:
+        self._transport.failure = None
+        send = getattr(self._notifier, notifications.priority(notification))
+        send({}, notification.event_type, messages.document(notification))
+        if failure := self._transport.failure:
+            raise Unavailable(f"the broker refuses notifications: {failure}")
+
+
+class _Witness(oslo_messaging.transport.NotificationTransport):  # type: ignore[misc]
+    """Remembers that sending failed, as the library's drivers log that and say nothing."""
+
+    def __init__(self, transport: Any) -> None:
+        super().__init__(transport._driver)
+        self.failure: Exception | None = None
+
+    def _send_notification(self, *args: Any, **options: Any) -> None:
+        try:
+            super()._send_notification(*args, **options)
+        except Exception as error:
+            self.failure = error
+            raise

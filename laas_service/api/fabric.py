@@ -109,7 +109,9 @@ def idle(call: Call, fabric_id: str) -> Answer:
 
 def set_host(call: Call, fabric_id: str, name: str, body: schemas.HostChange) -> Answer:
     """Drain, fail or repair a host; its owner, if any, keeps it."""
-    return Answer(200, schemas.Host.of(call.service.set_host_state(fabric_id, name, body.state)))
+    return Answer(
+        200, schemas.Host.of(call.service.set_host_state(call.caller, fabric_id, name, body.state))
+    )
 
 
 def set_link(call: Call, fabric_id: str, link_id: str, body: schemas.LinkChange) -> Answer:
@@ -117,4 +119,6 @@ def set_link(call: Call, fabric_id: str, link_id: str, body: schemas.LinkChange)
     link = parse_link(link_id)
     if link_name(link) != link_id:
         raise NotFound("link", link_id)
-    return Answer(200, schemas.Link.of(call.service.set_link_state(fabric_id, link, body.state)))
+    return Answer(
+        200, schemas.Link.of(call.service.set_link_state(call.caller, fabric_id, link, body.state))
+    )

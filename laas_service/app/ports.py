@@ -35,13 +35,16 @@ from laas_service.domain.fabric import Fabric
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.topology import Link, Topology
 from laas_service.messages import Applied as Applied
-from laas_service.messages import FabricState
+from laas_service.messages import FabricState, Initiator, Notification
 
 T = TypeVar("T")
 
 
 class Store(Protocol):
     """The recorded decisions; every method that writes is one transaction.
+
+    What changes is told to others if the store has an outbox; ``by`` is who asked for it,
+    None where the service acts by itself.
 
     Errors of all methods: ``Unavailable`` when the database does not answer (the
     outcome is then unknown and the call may be repeated).
@@ -88,7 +91,9 @@ class Store(Protocol):
         ``allocating``. ``choose`` as ``propose`` of ``admit``.
         """
 
-    def cancel(self, record: AllocationRecord, reason: str) -> AllocationRecord:
+    def cancel(
+        self, record: AllocationRecord, reason: str, *, by: Initiator | None = None
+    ) -> AllocationRecord:
         """A queued request becomes ``released`` (new generation).
 
         ``ConcurrentUpdate`` if it moved on; ``Conflict`` unless it is queued.
@@ -116,6 +121,7 @@ class Store(Protocol):
         *,
         force: bool = False,
         error: str | None = None,
+        by: Initiator | None = None,
     ) -> AllocationRecord:
         """Record a new state (or the same again) and its reason; clears the next try.
 
@@ -123,7 +129,9 @@ class Store(Protocol):
         follow (``records.SUCCESSORS``; ``released`` is reached by ``free`` and ``cancel``).
         """
 
-    def rename(self, record: AllocationRecord, name: str) -> AllocationRecord:
+    def rename(
+        self, record: AllocationRecord, name: str, *, by: Initiator | None = None
+    ) -> AllocationRecord:
         """``ConcurrentUpdate`` if the record moved on."""
 
     def hand_back(self, record: AllocationRecord) -> AllocationRecord:
@@ -139,7 +147,11 @@ class Store(Protocol):
         """
 
     def move(
-        self, record: AllocationRecord, choose: Callable[[Fabric], Move | T]
+        self,
+        record: AllocationRecord,
+        choose: Callable[[Fabric], Move | T],
+        *,
+        by: Initiator | None = None,
     ) -> AllocationRecord | T:
         """Begin a change of placement that ``choose`` decides on the present state.
 
@@ -158,10 +170,14 @@ class Store(Protocol):
         ``Conflict`` unless it is active and a change is under way.
         """
 
-    def set_host_state(self, fabric_id: str, host: int, state: HostState) -> int:
+    def set_host_state(
+        self, fabric_id: str, host: int, state: HostState, *, by: Initiator | None = None
+    ) -> int:
         """Record a host's state; returns the fabric's generation. ``NotFound``."""
 
-    def set_link_state(self, fabric_id: str, link: Link, state: LinkState) -> int:
+    def set_link_state(
+        self, fabric_id: str, link: Link, state: LinkState, *, by: Initiator | None = None
+    ) -> int:
         """Record a link's state; returns the fabric's generation. ``NotFound``."""
 
     def note_faults(self, fabric_id: str) -> list[str]:
@@ -261,3 +277,34 @@ class SubnetManager(Protocol):
 
     def applied(self, fabric: str) -> Applied:
         """The generation that is in the switches, by reading back and comparing."""
+
+
+class Outbox(Protocol):
+    """What others are still to be told, recorded together with what happened.
+
+    Errors of all methods: ``Unavailable``.
+    """
+
+    def take(
+        self, now: datetime, until: datetime, limit: int = 100
+    ) -> Sequence[tuple[int, Notification]]:
+        """The oldest ones, each with its number; nobody else takes any before ``until``.
+
+        Empty also while somebody else has taken some.
+        """
+
+    def done(self, number: int) -> None:
+        """It was told; safe to repeat."""
+
+    def put_back(self, numbers: Collection[int]) -> None:
+        """They were not told: whoever asks next may take them."""
+
+
+class Publisher(Protocol):
+    """Tells others."""
+
+    def publish(self, notification: Notification) -> None:
+        """Returns when the broker has confirmed that it has it, however long that takes.
+
+        ``Unavailable`` if it will not have it.
+        """

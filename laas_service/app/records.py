@@ -18,6 +18,7 @@ from datetime import datetime
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.topology import Link, Topology
+from laas_service.messages import Initiator
 
 
 class State(enum.Enum):
@@ -93,6 +94,10 @@ class Caller:
     admin: bool
     request_id: str
 
+    @property
+    def initiator(self) -> Initiator:
+        return Initiator(self.request_id, self.user_id, self.project_id)
+
 
 @dataclass(frozen=True, slots=True)
 class FabricRecord:
@@ -115,7 +120,8 @@ class NewAllocation:
     """What is to be recorded if a policy finds room.
 
     ``duration`` in seconds is how long it is expected to hold its hosts, None if
-    nobody knows. ``waits`` says that it was asked to queue if there is no room.
+    nobody knows. ``waits`` says that it was asked to queue if there is no room. ``by``
+    is who asks.
     """
 
     id: str
@@ -127,6 +133,7 @@ class NewAllocation:
     idempotency_key: str | None = None
     duration: float | None = None
     waits: bool = False
+    by: Initiator | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +145,15 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of an allocation's story: it became ``state``, and why."""
+    """One line of an allocation's story: it became ``state``, and why.
+
+    ``by`` is who asked for it; None where the service took its next step.
+    """
 
     at: datetime
     state: State
     reason: str
+    by: Initiator | None = None
 
 
 @dataclass(frozen=True, slots=True)

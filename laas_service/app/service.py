@@ -221,7 +221,9 @@ class Service:
         fabric, ledger = self._with_ledger(fabric_id)
         return fabric, idle(ledger, fabric.inventory)
 
-    def set_host_state(self, fabric_id: str, name: str, state: HostState) -> listing.HostEntry:
+    def set_host_state(
+        self, caller: Caller, fabric_id: str, name: str, state: HostState
+    ) -> listing.HostEntry:
         """Drain, fail or repair a host; its present owner, if any, keeps it.
 
         Raises:
@@ -230,17 +232,19 @@ class Service:
         number = self._store.fabric(fabric_id).inventory.host_numbers.get(name)
         if number is None:
             raise NotFound("host", name)
-        self._store.set_host_state(fabric_id, number, state)
+        self._store.set_host_state(fabric_id, number, state, by=caller.initiator)
         self._wake()
         return next(host for host in self.hosts(fabric_id) if host.index == number)
 
-    def set_link_state(self, fabric_id: str, link: Link, state: LinkState) -> listing.LinkEntry:
+    def set_link_state(
+        self, caller: Caller, fabric_id: str, link: Link, state: LinkState
+    ) -> listing.LinkEntry:
         """Fail or repair a link; its present owner, if any, keeps it.
 
         Raises:
             NotFound: there is no such fabric or link.
         """
-        self._store.set_link_state(fabric_id, link, state)
+        self._store.set_link_state(fabric_id, link, state, by=caller.initiator)
         self._wake()
         return next(entry for entry in self.links(fabric_id) if entry.link == link)
 
@@ -374,7 +378,9 @@ class Service:
             ConcurrentUpdate: somebody kept changing it meanwhile.
         """
         return _retried(
-            lambda: self._store.rename(self._expected(caller, id, versions), name),
+            lambda: self._store.rename(
+                self._expected(caller, id, versions), name, by=caller.initiator
+            ),
         )
 
     def release(
@@ -410,11 +416,14 @@ class Service:
         if record.state is State.RELEASING and (record.force or not force):
             return record
         if record.state is State.QUEUED:
-            return self._store.cancel(record, f"cancelled by {caller.user_id}")
+            reason = f"cancelled by {caller.user_id}"
+            return self._store.cancel(record, reason, by=caller.initiator)
         if not force:
             self._check_empty(record)
         reason = f"{'forced release' if force else 'release'} asked for by {caller.user_id}"
-        return self._store.transition(record, State.RELEASING, reason, force=force)
+        return self._store.transition(
+            record, State.RELEASING, reason, force=force, by=caller.initiator
+        )
 
     def outcome(self, caller: Caller, id: str, seconds: float) -> AllocationRecord:
         """The allocation once convergence is done with it, or as it is after ``seconds``.
@@ -461,6 +470,7 @@ class Service:
             idempotency_key=ask.idempotency_key,
             duration=ask.duration,
             waits=ask.wait,
+            by=caller.initiator,
         )
 
     def _policy(self, name: str | None) -> Policy:

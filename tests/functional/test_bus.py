@@ -48,6 +48,8 @@ transport_url = {url}
 bind_port = 0
 [worker]
 poll_interval = {poll}
+[oslo_messaging_notifications]
+driver = {driver}
 [oslo_messaging_rabbit]
 heartbeat_timeout_threshold = {heartbeat}
 """
@@ -56,10 +58,10 @@ heartbeat_timeout_threshold = {heartbeat}
 class Site:
     """A database with a fabric of 16 hosts, and the processes that share it."""
 
-    def __init__(self, directory, url):
+    def __init__(self, directory, url, **settings):
         self.directory, self.url = directory, url
         self.processes = {}
-        self.configure()
+        self.configure(**settings)
         conf = cfg.ConfigOpts()
         options.register_opts(conf)
         conf([], project="laas", default_config_files=[self.config], default_config_dirs=[])
@@ -72,9 +74,9 @@ class Site:
     def config(self):
         return str(self.directory / "laas.conf")
 
-    def configure(self, poll=SELDOM, heartbeat=60):
-        values = {"directory": self.directory, "url": self.url, "poll": poll}
-        text = CONFIGURATION.format(heartbeat=heartbeat, **values)
+    def configure(self, poll=SELDOM, heartbeat=60, driver="noop"):
+        values = {"poll": poll, "heartbeat": heartbeat, "driver": driver}
+        text = CONFIGURATION.format(directory=self.directory, url=self.url, **values)
         (self.directory / "laas.conf").write_text(text)
 
     def start(self, name):
@@ -263,6 +265,19 @@ def test_processes_end_while_the_broker_is_dead(site, broker):
     site.becomes("active", made["id"])
     site.end("worker")
     site.end("api")
+
+
+def test_a_broker_that_refuses_the_worker_is_asked_again(site, broker):
+    """The virtual host (or user, or permission) is made after the worker was started."""
+    site.url = f"{broker.url}late"
+    site.configure()
+    site.start("worker")
+    site.said("worker", "nobody can wake this worker")
+    broker.control("add_vhost", "late")
+    broker.control("set_permissions", "-p", "late", "guest", ".*", ".*", ".*")
+    site.listening()
+    site.start("api")
+    site.becomes("active", site.ask()["id"])
 
 
 def test_an_address_that_is_none_is_refused_without_its_password(site):

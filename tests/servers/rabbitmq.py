@@ -33,7 +33,8 @@ from pathlib import Path
 from types import TracebackType
 
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
-"""The script itself; the one in PATH wants to be root, and become another user."""
+CONTROL = SERVER.with_name("rabbitmqctl")
+"""The scripts themselves; those in PATH want to be root, and become another user."""
 
 AVAILABLE = SERVER.exists() and shutil.which("epmd") is not None
 """Whether the package rabbitmq-server is installed."""
@@ -120,6 +121,18 @@ class RabbitMQ:
     def resume(self) -> None:
         """Let it go on after ``pause``."""
         self._signal(signal.SIGCONT)
+
+    def control(self, *words: str) -> str:
+        """What ``rabbitmqctl`` answers, as in ``control("add_vhost", "late")``."""
+        return subprocess.run(
+            [str(CONTROL), *words],
+            cwd=self.directory,
+            env=self._environment(),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=True,
+        ).stdout
 
     def answers(self) -> bool:
         """Whether it begins to speak AMQP 0-9-1 to whoever connects."""

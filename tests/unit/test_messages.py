@@ -17,10 +17,41 @@ from laas_service import messages
 from laas_service.domain.errors import InvalidInput
 
 WAKE = messages.document(messages.Wake())
+NOTE = messages.Notification(
+    id="1",
+    event_type="isolated_network.allocation.create.start",
+    at="2026-05-01T09:30:12+00:00",
+    fabric="f",
+    initiator=messages.Initiator("req-1", "alice", "blue"),
+    allocation=messages.NotedAllocation("a", "name", "blue", "jigsaw", 4),
+    host=None,
+    link=None,
+    old_state=None,
+    new_state="allocating",
+    reason="claimed 4 hosts",
+    error=None,
+)
 
 
 def test_what_is_written_is_read():
     assert messages.read(messages.Wake, WAKE) == messages.Wake()
+    assert messages.read(messages.Notification, messages.document(NOTE)) == NOTE
+
+
+def test_parts_of_a_newer_minor_version_are_read_without_what_they_added():
+    newer = messages.document(NOTE) | {"version": "1.1"}
+    newer["allocation"] |= {"colour": "blue"}
+    read = messages.read(messages.Notification, newer)
+    assert read.allocation == NOTE.allocation
+    assert read.version == "1.1"
+
+
+@pytest.mark.parametrize("name", ["event_type", "initiator", "error"])
+def test_a_field_that_is_missing_from_a_notification_is_named(name):
+    document = messages.document(NOTE)
+    del document[name]
+    with pytest.raises(InvalidInput, match=name):
+        messages.read(messages.Notification, document)
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.99"])

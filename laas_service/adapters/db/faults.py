@@ -82,13 +82,13 @@ def misnoted(session: Session, fabric: FabricRecord) -> Misnoted:
     }
 
 
-def note(session: Session, fabric: FabricRecord, now: datetime) -> list[str]:
-    """Bring every record up to date, with a line in its story; the ids of those that changed.
+def note(session: Session, fabric: FabricRecord, now: datetime) -> dict[str, tuple[State, str]]:
+    """Bring every record up to date; the state of those that changed, and the news.
 
     The fabric's row must be locked, so that nobody claims meanwhile.
     """
     table, changes = models.Allocation, misnoted(session, fabric)
-    for id, (state, before, after) in changes.items():
+    for id, (_, _, after) in changes.items():
         values: dict[str, Any] = {"faults": document(after)}
         if after == Faults():
             values = {"faults": None, "error": None}
@@ -97,9 +97,7 @@ def note(session: Session, fabric: FabricRecord, now: datetime) -> list[str]:
             .where(table.id == id)
             .values(version=table.version + 1, updated_at=now, failures=0, due_at=None, **values)
         )
-        event = {"allocation": id, "at": now, "state": state.value, "reason": _news(before, after)}
-        session.add(models.Event(**event))
-    return list(changes)
+    return {id: (state, _news(before, after)) for id, (state, before, after) in changes.items()}
 
 
 def _news(before: Faults, after: Faults) -> str:

@@ -84,7 +84,7 @@ class Allocation(Base):
 
 
 class Event(Base):
-    """The story of an allocation, a line a row."""
+    """The story of an allocation, a line a row, and who asked for that."""
 
     __tablename__ = "event"
 
@@ -93,6 +93,19 @@ class Event(Base):
     at: Mapped[datetime] = mapped_column(Moment())
     state: Mapped[str] = mapped_column(exact(16))
     reason: Mapped[str] = mapped_column(Text())
+    request_id: Mapped[str | None] = mapped_column(exact(255))
+    user_id: Mapped[str | None] = mapped_column(exact(255))
+    project_id: Mapped[str | None] = mapped_column(exact(255))
+
+
+class Notification(Base):
+    """What others are still to be told; whoever has taken it tells them until then."""
+
+    __tablename__ = "notification"
+
+    id: Mapped[int] = mapped_column(Serial, primary_key=True)
+    document: Mapped[Any] = mapped_column(JSON())
+    taken_until: Mapped[datetime | None] = mapped_column(Moment())
 
 
 class HostClaim(Base):

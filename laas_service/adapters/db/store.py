@@ -17,8 +17,10 @@ database has committed, so a failed one leaves nothing behind in memory either.
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, cast
 
@@ -38,7 +40,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
-from laas_service.adapters.db import faults, models, schema
+from laas_service.adapters.db import faults, models, outbox, schema
 from laas_service.adapters.db.engine import WRITES, translated
 from laas_service.adapters.db.ledgers import Ledger, Ledgers
 from laas_service.adapters.documents import (
@@ -47,6 +49,7 @@ from laas_service.adapters.documents import (
     inventory_document,
     topology_document,
 )
+from laas_service.app import notifications
 from laas_service.app.records import (
     SUCCESSORS,
     AllocationRecord,
@@ -74,7 +77,7 @@ from laas_service.domain.errors import (
 from laas_service.domain.fabric import Fabric
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.topology import Link, Topology, link_name
-from laas_service.messages import FabricState, TenantRoute
+from laas_service.messages import FabricState, Initiator, Notification, TenantRoute
 
 T = TypeVar("T")
 
@@ -102,7 +105,8 @@ def nowhere(step: str) -> None:
 class SqlStore:
     """``app.ports.Store`` on SQLite, PostgreSQL or MariaDB; safe to share between threads.
 
-    ``at`` is called with a step's name around every commit (for fault injection).
+    ``at`` is called with a step's name around every commit (for fault injection). With
+    ``announce``, what others are to be told is put into the outbox.
     """
 
     def __init__(
@@ -112,11 +116,13 @@ class SqlStore:
         now: Callable[[], datetime] = utc_now,
         at: Callable[[str], None] = nowhere,
         keep_deltas: int = KEEP_DELTAS,
+        announce: bool = False,
     ) -> None:
         self._engine = engine
         self._now = now
         self._at = at
         self._keep_deltas = keep_deltas
+        self._announces = announce
         self._ledgers = Ledgers()
         self._admitting = threading.Lock()
 
@@ -241,7 +247,7 @@ class SqlStore:
                     if isinstance(answer, Wait):
                         return self._enqueue(session, new, answer.refusal)
                     self._insert(session, new, ledger.generation + 1)
-                    record = self._claim(session, new.id, answer, draft.topology)
+                    record = self._claim(session, new.id, answer, draft.topology, new.by)
             except DBDuplicateEntry as error:
                 self._ledgers.forget(new.fabric)
                 raise DoubleClaim(f"the database refused the claims of {new.id!r}") from error
@@ -325,11 +331,16 @@ class SqlStore:
         """Record a request that waits; who decides by the queue has to look again."""
         self._insert(session, new, self._advance(session, new.fabric, {}))
         self._change(session, self._record(session, new.id))
-        self._tell(session, new.id, State.QUEUED, f"waits: {refusal.detail}")
+        self._tell(session, new.id, State.QUEUED, f"waits: {refusal.detail}", new.by)
         return self._record(session, new.id)
 
     def _claim(
-        self, session: Session, id: str, answer: Allocation, topology: Topology
+        self,
+        session: Session,
+        id: str,
+        answer: Allocation,
+        topology: Topology,
+        by: Initiator | None = None,
     ) -> AllocationRecord:
         """Write everything that an admission is, for a request whose row is there."""
         record = self._record(session, id)
@@ -350,7 +361,7 @@ class SqlStore:
         owner = {"fabric": record.fabric, "allocation": id}
         session.execute(insert(models.PkeyClaim), [{**owner, "pkey": pkey}])
         self._insert_claims(session, record.fabric, answer, topology)
-        self._tell(session, id, State.ALLOCATING, f"claimed {answer.size} hosts")
+        self._tell(session, id, State.ALLOCATING, f"claimed {answer.size} hosts", by)
         return self._record(session, id)
 
     def _insert_claims(
@@ -418,14 +429,21 @@ class SqlStore:
         if row is None:
             raise NotFound("allocation", id)
         events = session.scalars(select(event).where(event.allocation == id).order_by(event.id))
-        return _as_record(row, tuple(Event(e.at, State(e.state), e.reason) for e in events))
+        return _as_record(row, tuple(map(_as_event, events)))
 
-    def _tell(self, session: Session, id: str, state: State, reason: str) -> None:
+    def _tell(
+        self, session: Session, id: str, state: State, reason: str, by: Initiator | None = None
+    ) -> None:
+        """The next line of the story; others are told of it, too."""
+        asked = {} if by is None else asdict(by)
         session.execute(
             insert(models.Event).values(
-                allocation=id, at=self._now(), state=state.value, reason=reason
+                allocation=id, at=self._now(), state=state.value, reason=reason, **asked
             )
         )
+        if self._announces:
+            record = self._record(session, id)
+            outbox.put(session, notifications.allocation_changed(_new_id(), record))
 
     def _change(self, session: Session, record: AllocationRecord, **values: Any) -> None:
         """Change the row of a record that has not moved on."""
@@ -447,6 +465,7 @@ class SqlStore:
         *,
         force: bool = False,
         error: str | None = None,
+        by: Initiator | None = None,
     ) -> AllocationRecord:
         if to not in SUCCESSORS[record.state] or to is State.RELEASED:
             raise Conflict(f"allocation {record.id!r} is {record.state.value}, not {to.value}")
@@ -460,21 +479,26 @@ class SqlStore:
                 failures=0,
                 due_at=None,
             )
-            self._tell(session, record.id, to, reason)
+            self._tell(session, record.id, to, reason, by)
             return self._record(session, record.id)
 
-    def rename(self, record: AllocationRecord, name: str) -> AllocationRecord:
+    def rename(
+        self, record: AllocationRecord, name: str, *, by: Initiator | None = None
+    ) -> AllocationRecord:
         with self._writing("rename") as session:
             self._change(session, record, name=name)
+            self._tell(session, record.id, record.state, f"renamed from {record.name!r}", by)
             return self._record(session, record.id)
 
-    def cancel(self, record: AllocationRecord, reason: str) -> AllocationRecord:
+    def cancel(
+        self, record: AllocationRecord, reason: str, *, by: Initiator | None = None
+    ) -> AllocationRecord:
         if record.state is not State.QUEUED:
             raise Conflict(f"allocation {record.id!r} is {record.state.value}, not queued")
         with self._writing("cancel") as session:
             self._advance(session, record.fabric, {})
             self._change(session, record, state=State.RELEASED.value)
-            self._tell(session, record.id, State.RELEASED, reason)
+            self._tell(session, record.id, State.RELEASED, reason, by)
             return self._record(session, record.id)
 
     def hand_back(self, record: AllocationRecord) -> AllocationRecord:
@@ -519,12 +543,19 @@ class SqlStore:
     # -- changes of placement -------------------------------------------------
 
     def move(
-        self, record: AllocationRecord, choose: Callable[[Fabric], Move | T]
+        self,
+        record: AllocationRecord,
+        choose: Callable[[Fabric], Move | T],
+        *,
+        by: Initiator | None = None,
     ) -> AllocationRecord | T:
-        return _retrying()(self._move, record, choose)
+        return _retrying()(self._move, record, choose, by)
 
     def _move(
-        self, record: AllocationRecord, choose: Callable[[Fabric], Move | T]
+        self,
+        record: AllocationRecord,
+        choose: Callable[[Fabric], Move | T],
+        by: Initiator | None,
     ) -> AllocationRecord | T:
         """As ``_admit``: search without a lock; if the fabric moved on, again with it."""
         _must_stand(record)
@@ -542,7 +573,7 @@ class SqlStore:
                         if not isinstance(answer, Move):
                             return answer
                     draft = ledger.fabric.copy()
-                    changed = self._hold_both(session, record, answer, draft)
+                    changed = self._hold_both(session, record, answer, draft, by)
             except DBDuplicateEntry as error:
                 self._ledgers.forget(record.fabric)
                 raise DoubleClaim(f"the database refused the claims of {record.id!r}") from error
@@ -550,7 +581,12 @@ class SqlStore:
             return changed
 
     def _hold_both(
-        self, session: Session, record: AllocationRecord, move: Move, draft: Fabric
+        self,
+        session: Session,
+        record: AllocationRecord,
+        move: Move,
+        draft: Fabric,
+        by: Initiator | None,
     ) -> AllocationRecord:
         """Claim what the new placement has beyond the old one; ``draft`` holds both then."""
         before = draft.allocations[record.id]
@@ -569,7 +605,7 @@ class SqlStore:
             due_at=None,
         )
         self._insert_claims(session, record.fabric, move.to.beyond(before), draft.topology)
-        self._tell(session, record.id, record.state, move.reason)
+        self._tell(session, record.id, record.state, move.reason, by)
         return self._record(session, record.id)
 
     def proceed(self, record: AllocationRecord, reason: str) -> AllocationRecord:
@@ -659,30 +695,63 @@ class SqlStore:
 
     # -- states of hosts and links --------------------------------------------
 
-    def set_host_state(self, fabric_id: str, host: int, state: HostState) -> int:
-        topology = self.fabric(fabric_id).topology
+    def set_host_state(
+        self, fabric_id: str, host: int, state: HostState, *, by: Initiator | None = None
+    ) -> int:
+        fabric = self.fabric(fabric_id)
+        topology = fabric.topology
         if not 0 <= host < topology.hosts or host in topology.absent_hosts:
             raise NotFound("host", host)
         table = models.HostState
+
+        def told(old: str) -> Notification:
+            return notifications.part_changed(
+                _new_id(),
+                fabric_id,
+                host=fabric.inventory.host_names[host] or str(host),
+                old=HostState(old),
+                new=state,
+                at=self._now(),
+                by=by,
+            )
+
         return self._set_state(
             fabric_id,
             {"host": host, "state": state.value},
             state.value,
             select(table).where(table.fabric == fabric_id, table.host == host),
             table(fabric=fabric_id, host=host, state=state.value),
+            told,
+            by,
         )
 
-    def set_link_state(self, fabric_id: str, link: Link, state: LinkState) -> int:
+    def set_link_state(
+        self, fabric_id: str, link: Link, state: LinkState, *, by: Initiator | None = None
+    ) -> int:
         topology = self.fabric(fabric_id).topology
         if not topology.tree.has_link(link) or link in topology.absent_links:
             raise NotFound("link", link_name(link))
         table, number = models.LinkState, topology.tree.link_id(link)
+
+        def told(old: str) -> Notification:
+            return notifications.part_changed(
+                _new_id(),
+                fabric_id,
+                link=link_name(link),
+                old=LinkState(old),
+                new=state,
+                at=self._now(),
+                by=by,
+            )
+
         return self._set_state(
             fabric_id,
             {"link": link_name(link), "state": state.value},
             state.value,
             select(table).where(table.fabric == fabric_id, table.link == number),
             table(fabric=fabric_id, link=number, state=state.value),
+            told,
+            by,
             routes=True,
         )
 
@@ -693,14 +762,22 @@ class SqlStore:
         state: str,
         query: Select[Any],
         row: models.HostState | models.LinkState,
+        told: Callable[[str], Notification],
+        by: Initiator | None,
         *,
         routes: bool = False,
     ) -> int:
-        """Keep a row for what is not up; the same state again is no change."""
+        """Keep a row for what is not up; the same state again is no change.
+
+        ``told`` is what others are told of it, given the state before; ``by`` is who asked.
+        """
         with self._writing("set state") as session:
             present = session.scalar(query.with_for_update())
-            if state == (present.state if present else "up"):
+            old = present.state if present else "up"
+            if state == old:
                 return self._ledgers.record(session, fabric_id).generation
+            if self._announces:
+                outbox.put(session, told(old))
             if present is None:
                 session.add(row)
             elif state == "up":
@@ -709,7 +786,7 @@ class SqlStore:
                 present.state = state
             session.flush()
             generation = self._advance(session, fabric_id, change, routes=routes)
-            faults.note(session, self._ledgers.record(session, fabric_id), self._now())
+            self._note(session, self._ledgers.record(session, fabric_id), by)
             return generation
 
     def note_faults(self, fabric_id: str) -> list[str]:
@@ -719,7 +796,15 @@ class SqlStore:
                 return []
         with self._writing("note faults") as session:
             _locked_generation(session, fabric_id)
-            return faults.note(session, fabric, self._now())
+            return self._note(session, fabric)
+
+    def _note(
+        self, session: Session, fabric: FabricRecord, by: Initiator | None = None
+    ) -> list[str]:
+        noted = faults.note(session, fabric, self._now())
+        for id, (state, news) in noted.items():
+            self._tell(session, id, state, news, by)
+        return list(noted)
 
     # -- for the subnet manager -----------------------------------------------
 
@@ -844,6 +929,17 @@ def _free_pkey(session: Session, fabric_id: str) -> int:
         if pkey not in taken:
             return pkey
     raise LimitExceeded(f"all {len(PKEYS)} partition keys of fabric {fabric_id!r} are in use")
+
+
+def _new_id() -> str:
+    return str(uuid.uuid4())
+
+
+def _as_event(row: models.Event) -> Event:
+    by = None
+    if row.request_id is not None:
+        by = Initiator(row.request_id, row.user_id or "", row.project_id or "")
+    return Event(row.at, State(row.state), row.reason, by)
 
 
 def _as_record(row: models.Allocation, history: tuple[Event, ...] = ()) -> AllocationRecord:

@@ -365,11 +365,11 @@ def test_a_rename_survives_a_worker_that_is_faster(deployment, client):
     real = deployment.store.rename
     raced: list[bool] = []
 
-    def rename(record, name):
+    def rename(record, name, **by):
         if not raced:
             raced.append(True)
             deployment.converge()
-        return real(record, name)
+        return real(record, name, **by)
 
     deployment.store.rename = rename
     renamed = client.patch(url, json={"name": "navy"}).json

@@ -9,13 +9,19 @@
 
 """The bus without a broker: what is refused, and that telling others takes no time."""
 
+import json
 import os
+import re
 import threading
+from pathlib import Path
 
+import jsonschema
 import pytest
 from oslo_config import cfg
 
+from laas_service import messages
 from laas_service.adapters import messaging
+from laas_service.app.notifications import ALLOCATION_EVENTS, allocation_event
 from laas_service.domain.errors import InvalidInput
 
 
@@ -26,6 +32,9 @@ def conf(**values):
     for name, value in values.items():
         made.set_override(name, value)
     return made
+
+
+DOCS = Path(__file__).parents[3] / "doc" / "source"
 
 
 class Client:
@@ -91,3 +100,32 @@ def test_a_wake_up_of_another_major_version_is_left_alone(version, times):
     endpoint = messaging._Endpoint(lambda: woken.append(1))
     endpoint.wake({}, {"version": version})
     assert len(woken) == times
+
+
+def test_the_documented_schema_is_the_one_that_is_sent():
+    """Write it anew with json.dumps(notification_schema(), indent=2)."""
+    documented = json.loads((DOCS / "notification.schema.json").read_text())
+    assert documented == messaging.notification_schema()
+
+
+def test_the_documented_example_is_one():
+    page = (DOCS / "notifications.rst").read_text()
+    [block] = re.findall(r"code-block:: json\n\n((?:   .*\n)+)", page)
+    example = json.loads(block)
+    jsonschema.validate(example, messaging.notification_schema())
+    assert messages.document(messages.read(messages.Notification, example)) == example
+
+
+@pytest.mark.parametrize("change", sorted(ALLOCATION_EVENTS, key=str))
+def test_every_event_type_is_documented(change):
+    assert f"``{allocation_event(*change)}``" in (DOCS / "notifications.rst").read_text()
+
+
+@pytest.mark.parametrize(
+    ("drivers", "expected"),
+    [([], False), (["noop"], False), (["messagingv2"], True), (["noop", "log"], True)],
+)
+def test_others_are_told_where_a_driver_is_named(drivers, expected):
+    made = conf()
+    made.set_override("driver", drivers, group="oslo_messaging_notifications")
+    assert messaging.announces(made) is expected

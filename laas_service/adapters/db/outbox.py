@@ -1,0 +1,82 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""What others are still to be told: written with what happened, deleted when it was told."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, cast
+
+from sqlalchemy import CursorResult, Engine, delete, insert, or_, select, update
+from sqlalchemy.orm import Session
+
+from laas_service import messages
+from laas_service.adapters.db import models
+from laas_service.adapters.db.engine import WRITES, translated
+from laas_service.domain.errors import ConcurrentUpdate
+from laas_service.messages import Notification
+
+_TABLE = models.Notification
+
+
+def put(session: Session, notification: Notification) -> None:
+    """Part of the transaction that makes the change."""
+    session.execute(insert(_TABLE).values(document=messages.document(notification)))
+
+
+class SqlOutbox:
+    """``app.ports.Outbox``; any number of processes share one."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def take(
+        self, now: datetime, until: datetime, limit: int = 100
+    ) -> Sequence[tuple[int, Notification]]:
+        with translated(), Session(self._engine) as session:
+            rows = session.execute(
+                select(_TABLE.id, _TABLE.document, _TABLE.taken_until)
+                .order_by(_TABLE.id)
+                .limit(limit)
+            ).all()
+        if not rows or any(row.taken_until and row.taken_until > now for row in rows):
+            return []
+        try:
+            self._reserve([row.id for row in rows], now, until)
+        except ConcurrentUpdate:
+            return []
+        return [(row.id, messages.read(Notification, row.document)) for row in rows]
+
+    def _reserve(self, numbers: Collection[int], now: datetime, until: datetime) -> None:
+        """All of them or none, so that nobody tells half of them out of order."""
+        free = or_(_TABLE.taken_until.is_(None), _TABLE.taken_until <= now)
+        step = update(_TABLE).where(_TABLE.id.in_(numbers), free).values(taken_until=until)
+        with self._writing() as session:
+            taken = cast("CursorResult[Any]", session.execute(step)).rowcount
+            if taken != len(numbers):
+                raise ConcurrentUpdate("another relay was faster")
+
+    def done(self, number: int) -> None:
+        with self._writing() as session:
+            session.execute(delete(_TABLE).where(_TABLE.id == number))
+
+    def put_back(self, numbers: Collection[int]) -> None:
+        with self._writing() as session:
+            session.execute(update(_TABLE).where(_TABLE.id.in_(numbers)).values(taken_until=None))
+
+    @contextmanager
+    def _writing(self) -> Iterator[Session]:
+        with translated(), Session(self._engine) as session:
+            session.connection(execution_options={WRITES: True})
+            yield session
+            session.commit()

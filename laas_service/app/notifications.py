@@ -1,0 +1,97 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""What others are told of a change; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from laas_service.app.records import AllocationRecord, HostState, LinkState, State
+from laas_service.messages import Initiator, NotedAllocation, Notification
+
+ALLOCATION_EVENTS: Mapping[tuple[State | None, State], str] = {
+    (None, State.QUEUED): "create.start",
+    (None, State.ALLOCATING): "create.start",
+    (State.ALLOCATING, State.ACTIVE): "create.end",
+    (State.ALLOCATING, State.ERROR): "create.error",
+    (State.ACTIVE, State.ERROR): "update.error",
+    (State.ALLOCATING, State.RELEASING): "release.start",
+    (State.ACTIVE, State.RELEASING): "release.start",
+    (State.ERROR, State.RELEASING): "release.start",
+    (State.QUEUED, State.RELEASED): "release.end",
+    (State.RELEASING, State.RELEASED): "release.end",
+    (State.RELEASING, State.ERROR): "release.error",
+}
+"""What a change of state is called; everything else that is told of is an ``update``."""
+
+
+def allocation_event(old: State | None, new: State) -> str:
+    """The event type of an allocation's change of state."""
+    return f"isolated_network.allocation.{ALLOCATION_EVENTS.get((old, new), 'update')}"
+
+
+def allocation_changed(id: str, record: AllocationRecord) -> Notification:
+    """The last line of an allocation's story, told to others."""
+    last = record.history[-1]
+    old = record.history[-2].state if len(record.history) > 1 else None
+    asked = (event.by for event in reversed(record.history) if event.by is not None)
+    return Notification(
+        id=id,
+        event_type=allocation_event(old, last.state),
+        at=last.at.isoformat(),
+        fabric=record.fabric,
+        initiator=next(asked, None),
+        allocation=NotedAllocation(
+            record.id, record.name, record.project_id, record.policy, record.hosts
+        ),
+        host=None,
+        link=None,
+        old_state=old and old.value,
+        new_state=last.state.value,
+        reason=last.reason,
+        error=record.error,
+    )
+
+
+def part_changed(
+    id: str,
+    fabric: str,
+    *,
+    host: str | None = None,
+    link: str | None = None,
+    old: HostState | LinkState,
+    new: HostState | LinkState,
+    at: datetime,
+    by: Initiator | None,
+) -> Notification:
+    """A host or a link was drained, has failed, or is up again."""
+    return Notification(
+        id=id,
+        event_type=f"isolated_network.{'link' if host is None else 'host'}.update",
+        at=at.isoformat(),
+        fabric=fabric,
+        initiator=by,
+        allocation=None,
+        host=host,
+        link=link,
+        old_state=old.value,
+        new_state=new.value,
+        reason=f"set to {new.value}",
+        error=None,
+    )
+
+
+def priority(notification: Notification) -> str:
+    """``error``, ``warn`` or ``info``, as oslo.messaging calls them."""
+    if notification.event_type.endswith(".error"):
+        return "error"
+    return "warn" if notification.error else "info"

@@ -1,0 +1,206 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""Notifications over a real broker: what is sent is what is documented, and none is lost."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import jsonschema
+import pytest
+import requests
+from kombu.connection import Connection
+from kombu.entity import Exchange, Queue
+
+from laas_service import messages
+from laas_service.adapters import messaging
+from laas_service.adapters.db.store import utc_now
+from laas_service.domain.errors import Unavailable
+from tests.functional.test_bus import OFTEN, PATIENCE, Site
+from tests.marks import needs_rabbitmq
+from tests.servers.rabbitmq import RabbitMQ
+
+pytestmark = needs_rabbitmq
+
+SCHEMA = json.loads(
+    (Path(__file__).parents[2] / "doc" / "source" / "notification.schema.json").read_text()
+)
+PRIORITIES = ("info", "warn", "error")
+LIFE = ["create.start", "create.end", "release.start", "update", "release.end"]
+
+
+@contextmanager
+def channel_of(broker):
+    url = broker.url.replace("rabbit://", "amqp://")
+    with Connection(url) as connection, connection.channel() as channel:
+        yield channel
+
+
+@pytest.fixture(scope="module")
+def only_broker():
+    with RabbitMQ() as broker:
+        yield broker
+
+
+@pytest.fixture
+def broker(only_broker):
+    """A broker that answers, with nothing of another test in it."""
+    if not only_broker.answers():
+        only_broker.start()
+    with channel_of(only_broker) as channel:
+        Exchange("laas", channel=channel).delete()
+        for priority in PRIORITIES:
+            Queue(f"notifications.{priority}", channel=channel).delete()
+    return only_broker
+
+
+@pytest.fixture
+def site(tmp_path, broker):
+    site = Site(tmp_path, broker.url, poll=OFTEN, driver="messagingv2")
+    yield site
+    site.close()
+
+
+class Listener:
+    """Everything that arrived, whatever its priority, in the order of the queue."""
+
+    def __init__(self, broker):
+        self.broker = broker
+        self.payloads = []
+
+    def fetch(self):
+        with channel_of(self.broker) as channel:
+            for priority in PRIORITIES:
+                queue = Queue(f"notifications.{priority}", channel=channel, durable=False)
+                queue.queue_declare()
+                while message := queue.get(no_ack=True):
+                    self.payloads.append(opened(message.body, priority))
+
+    def until(self, expected):
+        """Fetch until somebody was told of all that; a second time counts as the first."""
+        end = time.monotonic() + PATIENCE
+        while expected - set(map(facts, self.payloads)):
+            assert time.monotonic() < end, self.payloads
+            time.sleep(0.1)
+            self.fetch()
+        return self.payloads
+
+    def life(self, id):
+        """What was told of an allocation, each once, in the order in which it came."""
+        seen: dict[str, str] = {}
+        for payload in self.payloads:
+            if payload["allocation"] and payload["allocation"]["id"] == id:
+                seen.setdefault(payload["id"], payload["event_type"].split(".", 2)[2])
+        return list(seen.values())
+
+
+def opened(body, priority):
+    """The payload out of both envelopes; it is what the documentation says."""
+    inner = json.loads(json.loads(body)["oslo.message"])
+    assert inner["priority"].lower() == priority
+    assert inner["publisher_id"].startswith("isolated_network.")
+    jsonschema.validate(inner["payload"], SCHEMA)
+    read = messages.read(messages.Notification, inner["payload"])
+    assert read.event_type == inner["event_type"]
+    return inner["payload"]
+
+
+def facts(payload):
+    about = payload["allocation"]["id"] if payload["allocation"] else payload["host"]
+    return about, payload["event_type"].removeprefix("isolated_network.")
+
+
+def whole(*ids):
+    return {(id, f"allocation.{kind}") for id in ids for kind in LIFE}
+
+
+def lived(site):
+    """An allocation is made and released; the ids of it and of the two requests."""
+    asked = requests.post(site.api(), json={"name": "blue", "hosts": 4}, timeout=PATIENCE)
+    id = asked.json()["id"]
+    site.becomes("active", id)
+    released = requests.delete(f"{site.api()}/{id}", timeout=PATIENCE)
+    site.becomes("released", id)
+    return id, [answer.headers["x-openstack-request-id"] for answer in (asked, released)]
+
+
+def test_a_life_is_told_as_documented_with_the_requests_that_asked_for_it(site, broker):
+    site.serve()
+    id, (asked, released) = lived(site)
+    listener = Listener(broker)
+    told = listener.until(whole(id))
+    assert listener.life(id) == LIFE
+    requested = [payload["initiator"]["request_id"] for payload in told]
+    assert requested == [asked, asked, released, released, released]
+    assert [(payload["old_state"], payload["new_state"]) for payload in told] == [
+        (None, "allocating"),
+        ("allocating", "active"),
+        ("active", "releasing"),
+        ("releasing", "releasing"),
+        ("releasing", "released"),
+    ]
+    host = site.parts.store.fabric("main").inventory.host_names[7]
+    url = site.api().replace("allocations", f"fabrics/main/hosts/{host}")
+    requests.patch(url, json={"state": "drained"}, timeout=PATIENCE).raise_for_status()
+    listener.until({(host, "host.update")})
+    site.end("worker")
+    site.end("api")
+
+
+def test_a_broker_that_is_killed_and_a_worker_that_is_killed_lose_nothing(site, broker):
+    site.serve()
+    before, _ = lived(site)
+    listener = Listener(broker)
+    listener.until(whole(before))
+    broker.kill()
+    during, _ = lived(site)
+    site.processes["worker"].kill()  # while it waits for the broker
+    site.processes["worker"].wait()
+    site.start("worker")
+    last, _ = lived(site)
+    broker.start()
+    listener.until(whole(during, last))
+    assert [listener.life(id) for id in (during, last)] == [LIFE, LIFE]
+
+
+def test_a_broker_that_comes_last_is_told_everything(site, broker):
+    broker.stop()
+    site.serve()
+    id, _ = lived(site)
+    broker.start()
+    listener = Listener(broker)
+    listener.until(whole(id))
+    assert listener.life(id) == LIFE
+
+
+def test_what_the_broker_refuses_is_not_taken_for_sent(site, broker):
+    """An exchange of another kind: oslo.messaging itself would log that, and go on."""
+    with channel_of(broker) as channel:
+        exchange = Exchange("laas", type="fanout", durable=True, channel=channel)
+        exchange.declare()
+        publisher = messaging.publisher(site.parts._conf)
+        site.start("api")
+        asked = requests.post(site.api(), json={"name": "blue", "hosts": 4}, timeout=PATIENCE)
+        relay = site.parts.relay
+        assert relay is not None
+        with pytest.raises(Unavailable, match=r"refuses notifications: .*PRECONDITION_FAILED"):
+            relay.round()
+        [(_, kept)] = relay._outbox.take(utc_now(), utc_now())
+        with pytest.raises(Unavailable, match="refuses notifications"):
+            publisher.publish(kept)
+        exchange.delete()
+    site.start("worker")
+    listener = Listener(broker)
+    listener.until({(asked.json()["id"], "allocation.create.end")})
+    assert listener.life(asked.json()["id"]) == LIFE[:2]
