@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from laas_service.app.records import State
@@ -28,6 +28,7 @@ class Metrics:
     def __init__(self, service: Service) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(Fabrics(service))
+        self.registry.register(Searches(service))
         self._requests = Counter(
             "laas_http_requests",
             "Requests answered.",
@@ -57,6 +58,26 @@ class Metrics:
 
     def refused(self, reason: str) -> None:
         self._refusals.labels(reason).inc()
+
+
+class Searches(Collector):
+    """What the service's policies count themselves."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        exhausted = CounterMetricFamily(
+            "laas_search_budget_exhausted",
+            "Searches that stopped at their budget, so that a placement may have been missed.",
+            labels=("policy",),
+        )
+        for policy, count in self._service.exhausted().items():
+            exhausted.add_metric([policy], count)
+        yield exhausted
 
 
 class Fabrics(Collector):

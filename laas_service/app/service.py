@@ -24,6 +24,7 @@ from datetime import datetime, timedelta
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
 from laas_service.app import listing
+from laas_service.app.counted import Counted
 from laas_service.app.line import Line, Place
 from laas_service.app.ports import Applied, Compute, Store, SubnetManager
 from laas_service.app.records import (
@@ -181,14 +182,19 @@ class Service:
         self._store = store
         self._compute = compute
         self._subnet_managers = subnet_managers
+        self._policies = {name: Counted.around(one) for name, one in rules.policies.items()}
         self._rules = rules
         self._clock = clock
         self._sleep = sleep
         self._wake = wake
         self._new_id = new_id
         everything = {name: policy() for name, policy in POLICIES.items()}
-        self._line = Line(store, {**everything, **rules.policies}, rules.queue, clock=clock)
+        self._line = Line(store, {**everything, **self._policies}, rules.queue, clock=clock)
         self._waiters = threading.BoundedSemaphore(rules.waiters)
+
+    def exhausted(self) -> dict[str, int]:
+        """By policy, how many searches of this process stopped at their budget."""
+        return {name: policy.exhausted for name, policy in self._policies.items()}
 
     # -- fabrics --------------------------------------------------------------
 
@@ -475,9 +481,9 @@ class Service:
 
     def _policy(self, name: str | None) -> Policy:
         name = self._rules.default_policy if name is None else name
-        if name not in self._rules.policies:
-            raise InvalidInput("policy", name, _choose(self._rules.policies, "policy"))
-        return self._rules.policies[name]
+        if name not in self._policies:
+            raise InvalidInput("policy", name, _choose(self._policies, "policy"))
+        return self._policies[name]
 
     def _choose_fabric(self, id: str | None) -> str:
         """The fabric asked for, the configured one, or the only one there is."""

@@ -11,6 +11,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import DoubleClaim, NotFound
 from laas_service.domain.features import Features, HostFeatures
@@ -59,6 +62,7 @@ class Fabric:
         self.drained_hosts: set[int] = set()
         self.failed_links: set[Link] = set()
         self.features = Features()
+        self._undo: list[tuple[list[int] | None, int, int]] | None = None
         groups = range(topology.groups)
         columns = topology.pods * topology.columns_per_pod
         self.free_hosts = [topology.present_slots(g) for g in groups]
@@ -90,6 +94,7 @@ class Fabric:
         """A ledger of its own in the same state; what never changes is shared."""
         twin = Fabric.__new__(Fabric)
         twin.__dict__.update(self.__dict__)
+        twin._undo = None
         twin.allocations = dict(self.allocations)
         twin.failed_hosts = set(self.failed_hosts)
         twin.drained_hosts = set(self.drained_hosts)
@@ -134,6 +139,39 @@ class Fabric:
         twin.pod_misfits = [NEVER] * self.topology.pods
         return twin
 
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """Try something on this ledger itself: whatever is done inside is undone at the end.
+
+        Everything is as it was then, what is remembered of misfits included, which a
+        release makes the ledger forget and a claim makes it learn. Trials nest. Costs about
+        as much as what is done, not as much as the fabric is large; nobody else may look
+        at this ledger meanwhile (an ordinary ``copy`` is for that).
+        """
+        outer, undo = self._undo, list[tuple[list[int] | None, int, int]]()
+        before = {name: getattr(self, name) for name in _SMALL}
+        for name, value in before.items():
+            setattr(self, name, value.copy())
+        unchanging = self.lost_host_count, self.features
+        self._undo = undo
+        try:
+            yield
+        finally:
+            self._undo = None
+            for masks, index, value in reversed(undo):
+                if masks is None:
+                    self._set_free_hosts(index, value)
+                else:
+                    masks[index] = value
+            self.__dict__.update(before)
+            self.lost_host_count, self.features = unchanging
+            self._undo = outer
+
+    def _note(self, masks: list[int], index: int) -> None:
+        """Before a mask changes: what it was, if this is a trial."""
+        if self._undo is not None:
+            self._undo.append((masks, index, masks[index]))
+
     # -- indices --------------------------------------------------------------
 
     def _index_hosts(self) -> None:
@@ -167,6 +205,8 @@ class Fabric:
 
     def _set_free_hosts(self, group: int, mask: int) -> None:
         before, after = self.free_hosts[group].bit_count(), mask.bit_count()
+        if self._undo is not None:
+            self._undo.append((None, group, self.free_hosts[group]))
         self.free_hosts[group] = mask
         if before == after:
             return
@@ -255,9 +295,13 @@ class Fabric:
         width = self.topology.columns_per_pod
         for group, hosts, uplinks in wanted.groups:
             self._set_free_hosts(group, self.free_hosts[group] ^ hosts)
+            self._note(self.free_uplinks, group)
             self.free_uplinks[group] ^= uplinks
         for pod, column, uplinks in wanted.columns:
-            self.free_spines[pod * width + column] ^= uplinks
+            index = pod * width + column
+            if self._undo is not None:
+                self._note(self.free_spines, index)
+            self.free_spines[index] ^= uplinks
 
     def _give_back(self, held: Allocation) -> None:
         width = self.topology.columns_per_pod
@@ -266,9 +310,12 @@ class Fabric:
             self._set_free_hosts(group, self.free_hosts[group] | usable)
             self._forget_misfits(group // self.topology.groups_per_pod)
             self.lost_host_count += (hosts ^ usable).bit_count()
+            self._note(self.free_uplinks, group)
             self.free_uplinks[group] |= uplinks & self._usable_uplinks[group]
         for pod, column, uplinks in held.columns:
             index = pod * width + column
+            if self._undo is not None:
+                self._note(self.free_spines, index)
             self.free_spines[index] |= uplinks & self._usable_spines[index]
             self.misfits.clear()
 
@@ -340,6 +387,7 @@ class Fabric:
         usable = self._usable_hosts[group]
         if up == bool(usable & bit):
             return
+        self._note(self._usable_hosts, group)
         self._usable_hosts[group] = usable ^ bit
         owned = any(
             share.group == group and share.hosts & bit
@@ -387,6 +435,8 @@ class Fabric:
                 for allocation in self.allocations.values()
                 for share in allocation.columns
             )
+        self._note(usable, index)
+        self._note(free, index)
         usable[index] = usable[index] & ~bit | (bit if up else 0)
         free[index] = free[index] & ~bit | (bit if up and not owned else 0)
         self.misfits.clear()
@@ -410,6 +460,18 @@ class Fabric:
             frozenset(self.allocations.values()),
             frozenset(self.features.hosts.items()),
         )
+
+
+_SMALL = (
+    "allocations",
+    "failed_hosts",
+    "drained_hosts",
+    "failed_links",
+    "misfits",
+    "pod_misfits",
+    "odd_groups",
+)
+"""What a trial copies as a whole, as it is short; the rest is noted as it changes."""
 
 
 FabricView = Fabric

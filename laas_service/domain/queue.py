@@ -301,9 +301,9 @@ class EasyQueue(Queue):
         if planned is not None and _disjoint(planned, newcomer):
             return True  # allocations that own their links need nothing else
         head, future = self._waiting[0], self._future.fabric
-        future.claim(newcomer)
-        answer = propose(self.policy, future, head.request)
-        future.release(newcomer.id)
+        with future.trial():
+            future.claim(newcomer)
+            answer = propose(self.policy, future, head.request)
         if isinstance(answer, NoFit):
             self._vetoed.add(placement)
             return False

@@ -9,7 +9,7 @@
 
 """Making room: what would have to go so that a refused request fits.
 
-The policy's own answer, on copies of the ledger and under the request's constraints, is
+The policy's own answer, on a copy of the ledger and under the request's constraints, is
 the judge of every suggestion; work is bounded by a number of such *looks*, never by a
 clock, so that the same state gives the same suggestion everywhere.
 """
@@ -38,8 +38,9 @@ GREEDY = LOOKS // 8
 def fits_when_empty(policy: Policy, fabric: FabricView, request: Request) -> bool:
     """Whether it would fit with all others gone and all drains undone; failures stay."""
     ids = tuple(fabric.allocations)
-    after = _after(fabric, Room(ids, _drained(fabric, ids)))
-    return _fits(policy, after, _unwished(request))
+    twin = fabric.copy()
+    _make(twin, Room(ids, _drained(fabric, ids)))
+    return _fits(policy, twin, _unwished(request))
 
 
 def make_room(
@@ -66,7 +67,7 @@ class _Search:
 
     def __init__(self, policy: Policy, fabric: FabricView, request: Request, looks: int) -> None:
         self._policy = policy
-        self._fabric = fabric
+        self._fabric = fabric.copy()
         self._request = _unwished(request)
         self._left = looks
         self._missing = request.hosts - fabric.free_host_count
@@ -141,7 +142,9 @@ class _Search:
         if room.hosts + len(room.undrain) < self._missing or self._left <= 0:
             return False
         self._left -= 1
-        return _fits(self._policy, _after(self._fabric, room), self._request)
+        with self._fabric.trial():
+            _make(self._fabric, room)
+            return _fits(self._policy, self._fabric, self._request)
 
 
 def _unwished(request: Request) -> Request:
@@ -155,14 +158,11 @@ def _fits(policy: Policy, fabric: FabricView, request: Request) -> bool:
     return isinstance(propose(policy, fabric, request), Allocation)
 
 
-def _after(fabric: FabricView, room: Room) -> Fabric:
-    """The ledger as it would be."""
-    twin = fabric.copy()
+def _make(fabric: Fabric, room: Room) -> None:
     for id in room.releases:
-        twin.release(id)
+        fabric.release(id)
     for host in room.undrain:
-        twin.repair_host(host)
-    return twin
+        fabric.repair_host(host)
 
 
 def _drained(fabric: FabricView, released: Sequence[str] = ()) -> tuple[int, ...]:

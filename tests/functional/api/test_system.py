@@ -11,10 +11,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from prometheus_client.parser import text_string_to_metric_families
 
 from laas_service.domain.errors import Unavailable
+from laas_service.domain.policies import POLICIES
+from laas_service.domain.policies.jigsaw import Jigsaw
 
 
 def figures(client):
@@ -65,6 +69,23 @@ def test_metrics_count_what_happened(client, allocate):
     assert found["laas_http_requests_total", "/v1/allocations", "409", "POST"] == 1
     assert found["laas_http_request_seconds_count", "/v1/allocations", "POST"] == 2
     assert found["laas_store_up",] == 1
+
+
+def test_metrics_count_searches_that_stop_at_their_budget(deployment):
+    jigsaw = Jigsaw(work=0)
+    client = deployment.client(policies={"jigsaw": jigsaw, "laas": POLICIES["laas"]()})
+    for leaf in range(4):  # each leaf of a pod has its own uplink: a search has to tell
+        for pod, up in itertools.product(range(2), range(4)):
+            if up != leaf:
+                client.patch(
+                    f"/v1/fabrics/main/links/leaf-{pod}-{leaf}-{up}", json={"state": "failed"}
+                )
+    for hosts, policy in ((3, "jigsaw"), (5, "jigsaw"), (5, "laas")):
+        client.post("/v1/allocations", json={"name": "red", "hosts": hosts, "policy": policy})
+    found = figures(client)
+    assert found["laas_refusals_total", "search_budget"] == 1
+    assert found["laas_search_budget_exhausted_total", "jigsaw"] >= 1
+    assert found["laas_search_budget_exhausted_total", "laas"] == 0
 
 
 def test_metrics_name_routes_not_addresses(client):
