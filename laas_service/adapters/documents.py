@@ -27,14 +27,17 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    StrictBool,
     StrictInt,
     StrictStr,
     ValidationError,
 )
 
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, Shape
+from laas_service.domain.constraints import Constraints, Within
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.fabric import Fabric
+from laas_service.domain.features import DEAREST, PLAIN_HOSTS, TRAIT, Features, HostFeatures
 from laas_service.domain.inventory import Cable, Endpoint, Inventory, PortRef, Switch
 from laas_service.domain.topology import (
     LeafLink,
@@ -75,6 +78,8 @@ LinkName = Annotated[Any, BeforeValidator(_link)]
 Lid = Annotated[StrictInt, Field(ge=1, le=0xBFFF)]
 Pkey = Annotated[StrictInt, Field(ge=1, le=0x7FFE)]
 Triple = tuple[Natural, Natural, Natural]
+Trait = Annotated[StrictStr, Field(pattern=TRAIT)]
+Cost = Annotated[StrictInt, Field(ge=0, le=DEAREST)]
 
 
 class _Document(BaseModel):
@@ -130,6 +135,27 @@ class _FabricState(_Document):
     failed_links: list[LinkName] = []
 
 
+class _Constraints(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    traits: list[Trait] = []
+    avoid_hosts: list[Natural] = []
+    avoid_pods: list[Natural] = []
+    within: Within | None = None
+    spread: Rails = 1
+    max_host_cost: Cost | None = None
+    cheapest: StrictBool = False
+
+
+class HostDocument(BaseModel):
+    """What a host is like, as files have it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    traits: list[Trait] = []
+    cost: Cost = 0
+
+
 class _SnapshotTopology(BaseModel):
     """Keys that a later release adds are passed over: the contract grows by adding."""
 
@@ -144,6 +170,7 @@ class _SnapshotTopology(BaseModel):
     absent_hosts: list[Natural] = []
     absent_leaf_links: list[Triple] = []
     absent_spine_links: list[Triple] = []
+    hosts: dict[StrictStr, HostDocument] = {}
 
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -323,6 +350,45 @@ def _allocation(read: _Allocation) -> Allocation:
     )
 
 
+def constraints_document(constraints: Constraints) -> dict[str, Any]:
+    """The constraints that are set, hosts and pods by number; ``constraints_from`` inverts it."""
+    values = {name: getattr(constraints, name) for name in constraints.names}
+    for name in ("traits", "avoid_hosts", "avoid_pods"):
+        if name in values:
+            values[name] = sorted(values[name])
+    if constraints.within is not None:
+        values["within"] = constraints.within.value
+    return values
+
+
+def constraints_from(document: object) -> Constraints | None:
+    """The constraints of a document, None if it has none.
+
+    Raises:
+        InvalidInput: it is no document of constraints; names the field.
+    """
+    read = validated(_Constraints, "constraints", document)
+    found = Constraints(
+        traits=frozenset(read.traits),
+        avoid_hosts=frozenset(read.avoid_hosts),
+        avoid_pods=frozenset(read.avoid_pods),
+        within=read.within,
+        spread=read.spread,
+        max_host_cost=read.max_host_cost,
+        cheapest=read.cheapest,
+    )
+    return found if found.names else None
+
+
+def host_document(known: HostFeatures) -> dict[str, Any]:
+    """What a host is like as a document; ``host_features`` is the inverse."""
+    return {"traits": sorted(known.traits), "cost": known.cost}
+
+
+def host_features(read: HostDocument) -> HostFeatures:
+    return HostFeatures(frozenset(read.traits), read.cost)
+
+
 def fabric_state_document(state: FabricState) -> dict[str, Any]:
     """The state as a document; ``fabric_state_from`` is the inverse."""
     return {
@@ -366,15 +432,19 @@ def fabric_state_from(document: object) -> FabricState:
 
 
 class SnapshotTopology(NamedTuple):
-    """A snapshot's topology, and what has failed in it beyond what is absent."""
+    """A snapshot's topology, what has failed in it beyond what is absent, and its hosts."""
 
     topology: Topology
     failed_hosts: frozenset[int]
     failed_links: frozenset[Link]
+    features: Features = PLAIN_HOSTS
 
 
 def snapshot_topology(
-    topology: Topology, failed_hosts: Collection[int] = (), failed_links: Collection[Link] = ()
+    topology: Topology,
+    failed_hosts: Collection[int] = (),
+    failed_links: Collection[Link] = (),
+    features: Features | None = None,
 ) -> dict[str, Any]:
     """The ``topology`` of a public snapshot.
 
@@ -402,6 +472,10 @@ def snapshot_topology(
     if missing:
         document["absent_leaf_links"] = [list(x) for x in missing if isinstance(x, LeafLink)]
         document["absent_spine_links"] = [list(x) for x in missing if isinstance(x, SpineLink)]
+    if features is not None and features.hosts:
+        document["hosts"] = {
+            str(host): host_document(known) for host, known in sorted(features.hosts.items())
+        }
     return document
 
 
@@ -409,7 +483,7 @@ def snapshot(fabric: Fabric) -> dict[str, Any]:
     """The public snapshot of a ledger; drained hosts count as failed for its readers."""
     down = fabric.failed_hosts | fabric.drained_hosts
     return {
-        "topology": snapshot_topology(fabric.topology, down, fabric.failed_links),
+        "topology": snapshot_topology(fabric.topology, down, fabric.failed_links, fabric.features),
         "allocations": [
             snapshot_allocation(fabric.topology, allocation)
             for _, allocation in sorted(fabric.allocations.items())
@@ -459,8 +533,26 @@ def topology_from_snapshot(document: object) -> SnapshotTopology:
                 "topology.failed links", list(link), f"links lie within w={topology.tree.w}"
             )
     return SnapshotTopology(
-        topology, frozenset(read.failed_hosts) - absent_hosts, failed_links - absent_links
+        topology,
+        frozenset(read.failed_hosts) - absent_hosts,
+        failed_links - absent_links,
+        features_from(read.hosts, topology, "topology.hosts"),
     )
+
+
+def features_from(read: Mapping[str, HostDocument], topology: Topology, field: str) -> Features:
+    """What hosts are like, by their numbers; ``field`` is what errors call it.
+
+    Raises:
+        InvalidInput: the topology has no such host.
+    """
+    found = {}
+    for name, one in read.items():
+        if not name.isdecimal() or not 0 <= int(name) < topology.hosts:
+            raise InvalidInput(field, name, f"use the numbers of hosts, 0..{topology.hosts - 1}")
+        if int(name) not in topology.absent_hosts:
+            found[int(name)] = host_features(one)
+    return PLAIN_HOSTS.having(found)
 
 
 def _rows(host_ports: dict[str, list[tuple[int, int, int]]]) -> list[list[tuple[int, int, int]]]:

@@ -28,6 +28,7 @@ from laas_service.adapters import documents, generator, ibnetdiscover
 from laas_service.adapters.generator import of_sane_size, parse_xgft
 from laas_service.adapters.recovery import ImportReport, Selection, recover
 from laas_service.domain.errors import InvalidFile, InvalidInput
+from laas_service.domain.features import PLAIN_HOSTS, Features
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.topology import Link, Topology
 
@@ -41,6 +42,8 @@ _TABLE = re.compile(r'[^\[\]{}"=#]*,[^\[\]{}"=#]*')
 class FabricFile:
     """A fabric as read. ``report`` is there for dumps; faults only come from snapshots.
 
+    What hosts are like (``features``) comes from snapshots and descriptions.
+
     ``inventory`` is made when it is first asked for: inventing names and GUIDs for a
     large tree takes longer than building the tree.
     """
@@ -50,6 +53,7 @@ class FabricFile:
     report: ImportReport | None = None
     failed_hosts: frozenset[int] = frozenset()
     failed_links: frozenset[Link] = frozenset()
+    features: Features = PLAIN_HOSTS
 
     @cached_property
     def inventory(self) -> Inventory:
@@ -112,12 +116,17 @@ def _from_json(text: str, source: str) -> FabricFile:
         lambda: inventory or generator.inventory(read.topology),
         failed_hosts=read.failed_hosts,
         failed_links=read.failed_links,
+        features=read.features,
     )
 
 
 def _described(description: generator.Description) -> FabricFile:
     topology = generator.topology(description)
-    return FabricFile(topology, lambda: generator.inventory(topology, description))
+    return FabricFile(
+        topology,
+        lambda: generator.inventory(topology, description),
+        features=documents.features_from(description.hosts, topology, "hosts"),
+    )
 
 
 def _refuse_without_cables(text: str, source: str) -> None:

@@ -26,6 +26,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, ValidationError
 
 from laas_service.adapters import lids
+from laas_service.adapters.documents import HostDocument
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.inventory import Cable, Endpoint, Inventory, PortRef, Switch
 from laas_service.domain.topology import LeafLink, Link, Port, Topology, Xgft
@@ -77,7 +78,8 @@ class Description(BaseModel):
     ``wiring`` says where the leaves of a leaf group are: in one ``pod``, or each rail a
     ``plane`` of pods of its own. The counts add irregularities, at places that ``seed``
     chooses; ``extra_cables`` are parallel to regular ones, ``odd_names`` contain ``;``,
-    ``:`` and ``/``, ``shuffled`` permutes names, GUIDs and ports.
+    ``:`` and ``/``, ``shuffled`` permutes names, GUIDs and ports. ``hosts`` says by number
+    what some hosts are like: their traits and cost.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -95,6 +97,7 @@ class Description(BaseModel):
     aggregation_nodes: StrictBool = False
     odd_names: StrictBool = False
     shuffled: StrictBool = False
+    hosts: dict[StrictStr, HostDocument] = {}
 
     @property
     def tree(self) -> Xgft:

@@ -102,6 +102,9 @@ def fabric_from_snapshot(document: object, topology: Topology | None = None) -> 
             "snapshot.topology", str(found.topology.tree), f"the fabric is {topology.tree}"
         )
     fabric = Fabric(topology)
+    fabric.describe_hosts(
+        {h: one for h, one in found.features.hosts.items() if h not in topology.absent_hosts}
+    )
     builder = _Builder(topology)
     for number, entry in enumerate(read.allocations):
         place = f"snapshot.allocations[{number}]"

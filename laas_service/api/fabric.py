@@ -11,11 +11,13 @@
 
 from __future__ import annotations
 
-from laas_service.api import schemas
+from laas_service.api import policies, schemas
 from laas_service.api.resource import Answer, Call, page
 from laas_service.app import listing
 from laas_service.app.records import HostState, LinkState
-from laas_service.domain.errors import NotFound
+from laas_service.app.service import Ask
+from laas_service.domain.errors import InvalidInput, NotFound
+from laas_service.domain.features import HostChange
 from laas_service.domain.topology import link_name, parse_link
 
 
@@ -39,8 +41,17 @@ def utilization(call: Call, fabric_id: str) -> Answer:
 
 
 def fit(call: Call, fabric_id: str, query: schemas.FitQuery) -> Answer:
-    """Ask whether so many hosts would fit now."""
-    found = call.service.fit(call.caller, fabric_id, query.hosts, query.policy)
+    """Ask whether so many hosts would fit now, under these constraints."""
+    if query.avoid_hosts or query.avoid_pods:
+        call.require(policies.AVOID)
+    ask = Ask(
+        name="",
+        hosts=query.hosts,
+        policy=query.policy,
+        constraints=query.domain(),
+        avoid=tuple(query.avoid_hosts or ()),
+    )
+    found = call.service.fit(call.caller, fabric_id, ask)
     return Answer(200, schemas.Fit.of(fabric_id, query.hosts, found))
 
 
@@ -58,6 +69,7 @@ def hosts(call: Call, fabric_id: str, query: schemas.HostQuery) -> Answer:
             query.state in (None, host.state)
             and query.owner in (None, host.owner)
             and query.free in (None, free)
+            and (query.trait is None or query.trait in host.features.traits)
         )
 
     entries = call.service.hosts(fabric_id)
@@ -108,10 +120,15 @@ def idle(call: Call, fabric_id: str) -> Answer:
 
 
 def set_host(call: Call, fabric_id: str, name: str, body: schemas.HostChange) -> Answer:
-    """Drain, fail or repair a host; its owner, if any, keeps it."""
-    return Answer(
-        200, schemas.Host.of(call.service.set_host_state(call.caller, fabric_id, name, body.state))
-    )
+    """Drain, fail or repair a host, or say what it is like; its owner, if any, keeps it."""
+    if body.state is None and body.traits is None and body.cost is None:
+        raise InvalidInput("state", None, "say what to change: state, traits or cost")
+    if body.traits is not None or body.cost is not None:
+        traits = None if body.traits is None else frozenset(body.traits)
+        entry = call.service.describe_host(fabric_id, name, HostChange(traits, body.cost))
+    if body.state is not None:
+        entry = call.service.set_host_state(call.caller, fabric_id, name, body.state)
+    return Answer(200, schemas.Host.of(entry))
 
 
 def set_link(call: Call, fabric_id: str, link_id: str, body: schemas.LinkChange) -> Answer:

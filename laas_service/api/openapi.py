@@ -99,12 +99,15 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
         schema = route.takes[part].model_json_schema(ref_template=REFERENCE)
         definitions = schema.get("$defs", {})
         for name, value in schema["properties"].items():
+            inlined = _inlined(value, definitions)
+            commas = {"explode": False} if inlined.get("type") == "array" else {}
             found.append(
                 {
                     "name": name,
                     "in": place,
                     "required": name in schema.get("required", ()),
-                    "schema": _inlined(value, definitions),
+                    "schema": inlined,
+                    **commas,
                 }
             )
     return found

@@ -30,6 +30,7 @@ SERVICE = "role:admin or role:service"
 ANY_PROJECT = "laas:any_project"
 FORCE = "laas:allocation:force_release"
 METRICS = "laas:metrics:get"
+AVOID = "laas:allocation:avoid"
 
 
 def _rule(
@@ -86,7 +87,7 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
         _rule(
             "laas:fabric:update",
             ADMIN,
-            "Drain, fail and repair hosts and links.",
+            "Drain, fail and repair hosts and links; say what hosts are like.",
             f"PATCH {fabric}/hosts/{{name}}",
             f"PATCH {fabric}/links/{{link_id}}",
         ),
@@ -114,6 +115,13 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             MEMBER,
             "Release the own project's allocations.",
             f"DELETE {one}",
+        ),
+        _rule(
+            AVOID,
+            ADMIN,
+            "Name hosts or pods to avoid: with other sizes and names, answers tell what is free.",
+            "POST /v1/allocations",
+            f"GET {fabric}/fit",
         ),
         _rule(
             FORCE,

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, RootModel
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, RootModel, field_validator
 
 from laas_service.app import listing
 from laas_service.app import service as use_cases
@@ -28,6 +28,9 @@ from laas_service.domain.allocation import Allocation as Placed
 from laas_service.domain.allocation import NoFit, Refusal
 from laas_service.domain.allocation import Room as DomainRoom
 from laas_service.domain.allocation import Shape as DomainShape
+from laas_service.domain.constraints import Constraints as Wanted
+from laas_service.domain.constraints import Within
+from laas_service.domain.features import DEAREST, TRAIT
 from laas_service.domain.inventory import PortRef
 from laas_service.domain.topology import Link as Cable
 from laas_service.domain.topology import Port, link_name
@@ -85,6 +88,7 @@ class HostQuery(Paging):
     free: Annotated[bool | None, Field(description="Up and without an owner, or the opposite.")] = (
         None
     )
+    trait: Annotated[str | None, Field(description="A trait that the host has.")] = None
 
 
 class LinkQuery(Paging):
@@ -111,9 +115,83 @@ class AllocationQuery(Paging):
     project_id: str | None = None
 
 
-class FitQuery(Schema):
+Trait = Annotated[str, Field(pattern=TRAIT, examples=["HW_GPU"])]
+Cost = Annotated[int, Field(ge=0, le=DEAREST, description="What a host costs, in any unit.")]
+HostName = Annotated[str, Field(min_length=1, max_length=255)]
+MANY = 4096
+"""The most hosts, pods or traits a constraint names."""
+
+
+class Wishes(Schema):
+    """What hosts must be like and where they may be; all of them are met, or it is refused."""
+
+    traits: Annotated[
+        list[Trait] | None, Field(max_length=MANY, description="Every host has all of these.")
+    ] = None
+    avoid_hosts: Annotated[
+        list[HostName] | None,
+        Field(max_length=MANY, description="No host of these names (administrators)."),
+    ] = None
+    avoid_pods: Annotated[
+        list[Annotated[int, Field(ge=0)]] | None,
+        Field(max_length=MANY, description="No host in these pods (administrators)."),
+    ] = None
+    within: Annotated[
+        Within | None, Field(strict=False, description="All hosts in one leaf, or in one pod.")
+    ] = None
+    spread: Annotated[int | None, Field(ge=1, description="Hosts in at least so many pods.")] = None
+    max_host_cost: Annotated[Cost | None, Field(description="No host is dearer.")] = None
+    cheapest: Annotated[
+        bool | None, Field(description="Hosts that cost least together, of all legal placements.")
+    ] = None
+
+    def domain(self) -> Wanted:
+        """The same without hosts to avoid, whose numbers only the service knows.
+
+        Raises:
+            InvalidInput: two of them contradict each other.
+        """
+        return Wanted(
+            traits=frozenset(self.traits or ()),
+            avoid_pods=frozenset(self.avoid_pods or ()),
+            within=self.within,
+            spread=self.spread or 1,
+            max_host_cost=self.max_host_cost,
+            cheapest=bool(self.cheapest),
+        )
+
+
+class Constraints(Wishes):
+    """What hosts must be like and where they may be; all of them are met, or it is refused."""
+
+    model_config = Body.model_config
+
+    @classmethod
+    def of(cls, wanted: Wanted | None, fabric: FabricRecord, admin: bool) -> Self | None:
+        """As recorded; only administrators see which hosts and pods are avoided."""
+        if wanted is None:
+            return None
+        names = fabric.inventory.host_names
+        avoided = admin and sorted(wanted.avoid_hosts)
+        return cls(
+            traits=sorted(wanted.traits) or None,
+            avoid_hosts=[names[host] for host in avoided] if avoided else None,
+            avoid_pods=(admin and sorted(wanted.avoid_pods)) or None,
+            within=wanted.within,
+            spread=wanted.spread if wanted.spread > 1 else None,
+            max_host_cost=wanted.max_host_cost,
+            cheapest=wanted.cheapest or None,
+        )
+
+
+class FitQuery(Wishes):
     hosts: Hosts
     policy: str | None = None
+
+    @field_validator("traits", "avoid_hosts", "avoid_pods", mode="before")
+    @classmethod
+    def _listed(cls, value: object) -> object:
+        return value.split(",") if isinstance(value, str) else value
 
 
 class WaitQuery(Schema):
@@ -163,9 +241,7 @@ class NewAllocation(Body):
     project_id: Annotated[
         Project | None, Field(description="Whose it will be; administrators may name any.")
     ] = None
-    constraints: Annotated[
-        dict[str, Any] | None, Field(description="Not supported yet; empty or absent.")
-    ] = None
+    constraints: Constraints | None = None
     wait: Annotated[bool, Field(description="Queue until there is room, instead of refusing.")] = (
         False
     )
@@ -189,7 +265,15 @@ class AllocationChange(Body):
 
 
 class HostChange(Body):
-    state: Annotated[HostState, Field(strict=False, description="`up` repairs and undrains.")]
+    """At least one of them; what is left out stays as it is."""
+
+    state: Annotated[
+        HostState | None, Field(strict=False, description="`up` repairs and undrains.")
+    ] = None
+    traits: Annotated[
+        list[Trait] | None, Field(max_length=MANY, description="All traits it has from now on.")
+    ] = None
+    cost: Cost | None = None
 
 
 class LinkChange(Body):
@@ -417,6 +501,8 @@ class Host(Schema):
     name: str
     state: HostState
     owner: Annotated[str | None, Field(description="The id of the allocation that has it.")]
+    traits: list[str]
+    cost: int
     ports: list[Endpoint]
 
     @classmethod
@@ -439,6 +525,8 @@ class Host(Schema):
             name=entry.name,
             state=entry.state,
             owner=entry.owner,
+            traits=sorted(entry.features.traits),
+            cost=entry.features.cost,
             ports=[port(rail, at) for rail, at in enumerate(entry.ports)],
         )
 
@@ -588,6 +676,7 @@ class DryRun(Holding):
     project_id: str
     policy: str
     requested: int
+    cost: Annotated[int, Field(description="What the hosts cost together.")]
     dry_run: Literal[True]
 
     @classmethod
@@ -599,6 +688,7 @@ class DryRun(Holding):
             project_id=proposal.project_id,
             policy=placed.policy,
             requested=placed.requested,
+            cost=proposal.cost,
             dry_run=True,
             **cls.held(proposal.fabric, placed),
         )
@@ -647,13 +737,16 @@ class AllocationSummary(Holding):
     expected_end: Annotated[
         AwareDatetime | None, Field(description="Its duration, counted from admission.")
     ]
+    constraints: Annotated[
+        Constraints | None, Field(description="As asked; avoided hosts are for administrators.")
+    ]
     error: Annotated[str | None, Field(description="Why the last step failed.")]
     created_at: AwareDatetime
     updated_at: AwareDatetime
 
     @classmethod
     def parts(
-        cls, record: AllocationRecord, fabric: FabricRecord, place: Place | None
+        cls, record: AllocationRecord, fabric: FabricRecord, place: Place | None, admin: bool
     ) -> dict[str, Any]:
         return {
             "id": record.id,
@@ -669,6 +762,7 @@ class AllocationSummary(Holding):
             "waits_for": Waiting.of(place) if place else None,
             "duration": record.duration,
             "expected_end": record.ends_at,
+            "constraints": Constraints.of(record.constraints, fabric, admin),
             "error": record.error,
             "created_at": record.created_at,
             "updated_at": record.updated_at,
@@ -676,17 +770,29 @@ class AllocationSummary(Holding):
         }
 
     @classmethod
-    def of(cls, record: AllocationRecord, fabric: FabricRecord, place: Place | None = None) -> Self:
-        return cls(**cls.parts(record, fabric, place))
+    def of(
+        cls,
+        record: AllocationRecord,
+        fabric: FabricRecord,
+        place: Place | None = None,
+        admin: bool = False,
+    ) -> Self:
+        return cls(**cls.parts(record, fabric, place, admin))
 
 
 class Allocation(AllocationSummary):
     history: list[Event]
 
     @classmethod
-    def of(cls, record: AllocationRecord, fabric: FabricRecord, place: Place | None = None) -> Self:
+    def of(
+        cls,
+        record: AllocationRecord,
+        fabric: FabricRecord,
+        place: Place | None = None,
+        admin: bool = False,
+    ) -> Self:
         return cls(
-            **cls.parts(record, fabric, place),
+            **cls.parts(record, fabric, place, admin),
             history=[Event(at=e.at, state=e.state, reason=e.reason) for e in record.history],
         )
 

@@ -35,7 +35,9 @@ def index(call: Call, query: schemas.AllocationQuery) -> Answer:
     fabrics = {fabric.id: fabric for fabric in call.service.fabrics()}
     places = call.service.places(records[:limit])
     shown = [
-        schemas.AllocationSummary.of(record, fabrics[record.fabric], places.get(record.id))
+        schemas.AllocationSummary.of(
+            record, fabrics[record.fabric], places.get(record.id), call.caller.admin
+        )
         for record in records[:limit]
     ]
     following = call.next_page(shown[-1].id) if len(records) > limit else None
@@ -49,8 +51,9 @@ def create(
     body: schemas.NewAllocation,
 ) -> Answer:
     """Allocate hosts and links, wait for them, or ask what would be given."""
-    if body.constraints:
-        raise NotSupported("constraints are not supported yet; leave them out")
+    constraints = body.constraints or schemas.Constraints()
+    if constraints.avoid_hosts or constraints.avoid_pods:
+        call.require(policies.AVOID)
     ask = Ask(
         name=body.name,
         hosts=body.hosts,
@@ -60,6 +63,8 @@ def create(
         idempotency_key=headers.idempotency_key,
         wait=body.wait,
         duration=body.duration,
+        constraints=constraints.domain(),
+        avoid=tuple(constraints.avoid_hosts or ()),
     )
     if body.dry_run:
         proposal = call.service.propose(call.caller, ask)
@@ -113,7 +118,7 @@ def release(
 def _shown(call: Call, record: AllocationRecord, status: int = 200) -> Answer:
     fabric = call.service.fabric(record.fabric)
     place = call.service.places([record]).get(record.id)
-    shown = schemas.Allocation.of(record, fabric, place)
+    shown = schemas.Allocation.of(record, fabric, place, call.caller.admin)
     return Answer(status, shown, {"ETag": f'"{record.version}"'})
 
 

@@ -29,7 +29,9 @@ from laas_service.app.ports import Store
 from laas_service.app.records import AllocationRecord, NewAllocation, State
 from laas_service.domain import queue
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
-from laas_service.domain.allocator import largest_fit
+from laas_service.domain.allocator import explain, largest_fit
+from laas_service.domain.constrained import blamed, propose
+from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import LaasError
 from laas_service.domain.fabric import Fabric, FabricView
 from laas_service.domain.policies.base import Policy
@@ -133,10 +135,13 @@ class Line:
 
         It stands behind all who wait; the discipline decides whether it may pass.
         """
-        request = Request(new.id, new.hosts)
+        request = Request(new.id, new.hosts, constraints=new.constraints)
         waiting = self._waiting(new.fabric)
-        answer = self._policies[new.policy].propose(fabric, request)
-        if not waiting or isinstance(answer, NoFit):
+        policy = self._policies[new.policy]
+        answer = propose(policy, fabric, request)
+        if isinstance(answer, NoFit):
+            return blamed(policy, fabric, request, answer)
+        if not waiting:
             return answer
         line = self._queue(new.fabric, fabric.copy(), waiting, new)
         started = line.step(self._now())
@@ -150,18 +155,17 @@ class Line:
 
     # -- explaining -----------------------------------------------------------
 
-    def hopeless(self, new: NewAllocation) -> NoFit | None:
+    def hopeless(self, new: NewAllocation, fabric: FabricView) -> NoFit | None:
         """Why a request could not be served by an empty fabric without faults; None if it could."""
-        policy, topology = self._policies[new.policy], self._store.fabric(new.fabric).topology
-        empty = Fabric(topology)
-        answer = policy.propose(empty, Request(new.id, new.hosts))
+        policy, empty = self._policies[new.policy], Fabric(fabric.topology)
+        empty.describe_hosts(fabric.features.hosts)
+        request = Request(new.id, new.hosts, constraints=new.constraints)
+        answer = propose(policy, empty, request)
         if not isinstance(answer, NoFit):
             return None
-        return replace(
-            answer,
-            detail=f"it would wait for ever, as it does not fit the empty fabric: {answer.detail}",
-            largest_fit=largest_fit(policy, empty, new.hosts),
-        )
+        told = explain(policy, empty, request, answer)
+        detail = f"it would wait for ever, as it does not fit the empty fabric: {told.detail}"
+        return replace(told, detail=detail)
 
     def places(self, fabric_id: str) -> dict[str, Place]:
         """The place of everybody who waits, by allocation id, as of now."""
@@ -171,7 +175,7 @@ class Line:
         most = functools.cache(functools.partial(self._most, fabric))
         places = {}
         for position, record in enumerate(waiting, start=1):
-            refusal = answer(record.policy, record.hosts)
+            refusal = answer(record.policy, record.hosts, record.constraints)
             start = None
             if refusal is None and position > 1:
                 refusal = NoFit(
@@ -182,16 +186,21 @@ class Line:
             elif refusal is not None and position == 1:
                 start = self._expected_start(fabric_id, fabric, waiting)
             if refusal is not None:
-                refusal = replace(refusal, largest_fit=most(record.policy))
+                refusal = replace(refusal, largest_fit=most(record.policy, record.constraints))
             places[record.id] = Place(position, refusal, start)
         return places
 
-    def _answer(self, fabric: FabricView, policy: str, hosts: int) -> NoFit | None:
-        answer = self._policies[policy].propose(fabric, Request("", hosts))
-        return answer if isinstance(answer, NoFit) else None
+    def _answer(
+        self, fabric: FabricView, policy: str, hosts: int, wish: Constraints | None
+    ) -> NoFit | None:
+        request = Request("", hosts, constraints=wish and wish.musts)
+        answer = propose(self._policies[policy], fabric, request)
+        if not isinstance(answer, NoFit):
+            return None
+        return blamed(self._policies[policy], fabric, request, answer)
 
-    def _most(self, fabric: FabricView, policy: str) -> int:
-        return largest_fit(self._policies[policy], fabric, fabric.free_host_count + 1)
+    def _most(self, fabric: FabricView, policy: str, wish: Constraints | None) -> int:
+        return largest_fit(self._policies[policy], fabric, fabric.free_host_count + 1, wish)
 
     def _expected_start(
         self, fabric_id: str, fabric: Fabric, waiting: Sequence[AllocationRecord]
@@ -246,7 +255,7 @@ class Line:
         line = queue.make_queue(fabric, policy, self._rules, self._ends(fabric_id))
         for one in standing:
             duration = math.inf if one.duration is None else one.duration
-            line.submit(Request(one.id, one.hosts), duration)
+            line.submit(Request(one.id, one.hosts, constraints=one.constraints), duration)
         return line
 
 

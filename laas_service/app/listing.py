@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from laas_service.app.records import FabricRecord, HostState, LinkState
 from laas_service.domain.fabric import FabricView
+from laas_service.domain.features import PLAIN, HostFeatures
 from laas_service.domain.inventory import Endpoint, PortRef, Switch
 from laas_service.domain.topology import Link, Port
 
@@ -30,6 +31,7 @@ class HostEntry:
     owner: str | None
     ports: tuple[Port, ...]
     endpoints: tuple[Endpoint, ...]
+    features: HostFeatures = PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ def hosts(fabric: FabricRecord, ledger: FabricView) -> Iterator[HostEntry]:
                 owners.get(number),
                 topology.ports_of(number),
                 tuple(endpoint for endpoint in found if endpoint is not None),
+                ledger.features.of(number),
             )
 
 

@@ -32,6 +32,7 @@ from laas_service.app.records import (
 )
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.fabric import Fabric
+from laas_service.domain.features import HostChange
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.topology import Link, Topology
 from laas_service.messages import Applied as Applied
@@ -174,6 +175,9 @@ class Store(Protocol):
         self, fabric_id: str, host: int, state: HostState, *, by: Initiator | None = None
     ) -> int:
         """Record a host's state; returns the fabric's generation. ``NotFound``."""
+
+    def describe_hosts(self, fabric_id: str, changes: Mapping[int, HostChange]) -> int:
+        """Record what these hosts are like; returns the fabric's generation. ``NotFound``."""
 
     def set_link_state(
         self, fabric_id: str, link: Link, state: LinkState, *, by: Initiator | None = None

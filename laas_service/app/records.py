@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from laas_service.domain.allocation import Allocation, NoFit
+from laas_service.domain.constraints import Constraints
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.topology import Link, Topology
 from laas_service.messages import Initiator
@@ -121,7 +122,7 @@ class NewAllocation:
 
     ``duration`` in seconds is how long it is expected to hold its hosts, None if
     nobody knows. ``waits`` says that it was asked to queue if there is no room. ``by``
-    is who asks.
+    is who asks. ``constraints`` are None or at least one.
     """
 
     id: str
@@ -134,6 +135,7 @@ class NewAllocation:
     duration: float | None = None
     waits: bool = False
     by: Initiator | None = None
+    constraints: Constraints | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,7 @@ class AllocationRecord:
     failures: int = 0
     duration: float | None = None
     ends_at: datetime | None = None
+    constraints: Constraints | None = None
     leaving: Allocation | None = None
     phase: Phase | None = None
     faults: Faults | None = None

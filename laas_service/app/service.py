@@ -39,6 +39,8 @@ from laas_service.app.records import (
 )
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
 from laas_service.domain.allocator import largest_fit
+from laas_service.domain.constrained import blamed, check, propose
+from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import (
     ConcurrentUpdate,
     Forbidden,
@@ -49,6 +51,7 @@ from laas_service.domain.errors import (
     Unavailable,
 )
 from laas_service.domain.fabric import Fabric, FabricView
+from laas_service.domain.features import HostChange
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.power import Idle, idle
@@ -96,7 +99,8 @@ class Ask:
     """A wish for hosts. What is None is filled in: the caller's project, the defaults.
 
     With ``wait`` it is queued where there is no room. ``duration`` in seconds is how
-    long it is expected to last; None if nobody knows.
+    long it is expected to last; None if nobody knows. ``avoid`` are names of hosts that
+    the constraints shall avoid.
     """
 
     name: str
@@ -107,15 +111,18 @@ class Ask:
     idempotency_key: str | None = None
     wait: bool = False
     duration: float | None = None
+    constraints: Constraints | None = None
+    avoid: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What would be given if it were asked for now; nothing is reserved."""
+    """What would be given if it were asked for now, and its hosts' cost; nothing is reserved."""
 
     fabric: FabricRecord
     project_id: str
     allocation: Allocation
+    cost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,12 +242,27 @@ class Service:
         Raises:
             NotFound: there is no such fabric or host.
         """
-        number = self._store.fabric(fabric_id).inventory.host_numbers.get(name)
-        if number is None:
-            raise NotFound("host", name)
+        number = self._host(fabric_id, name)
         self._store.set_host_state(fabric_id, number, state, by=caller.initiator)
         self._wake()
         return next(host for host in self.hosts(fabric_id) if host.index == number)
+
+    def describe_host(self, fabric_id: str, name: str, change: HostChange) -> listing.HostEntry:
+        """Record what a host is like; its owner, if any, keeps it.
+
+        Raises:
+            NotFound: there is no such fabric or host.
+        """
+        number = self._host(fabric_id, name)
+        self._store.describe_hosts(fabric_id, {number: change})
+        self._wake()
+        return next(host for host in self.hosts(fabric_id) if host.index == number)
+
+    def _host(self, fabric_id: str, name: str) -> int:
+        number = self._store.fabric(fabric_id).inventory.host_numbers.get(name)
+        if number is None:
+            raise NotFound("host", name)
+        return number
 
     def set_link_state(
         self, caller: Caller, fabric_id: str, link: Link, state: LinkState
@@ -260,19 +282,25 @@ class Service:
         states = Counter(record.state for record in self._all_live(fabric=fabric_id))
         return _utilization(fabric, ledger, states)
 
-    def fit(self, caller: Caller, fabric_id: str, hosts: int, policy: str | None = None) -> Fit:
-        """Would ``hosts`` fit now, what is the largest size that would, and who is in the way?
+    def fit(self, caller: Caller, fabric_id: str, ask: Ask) -> Fit:
+        """Would ``ask.hosts`` fit now, what is the largest size that would, who is in the way?
 
         Raises:
             NotFound: there is no such fabric.
-            InvalidInput: the policy is not offered, or ``hosts`` is below 1.
+            InvalidInput: the policy is not offered, ``hosts`` is below 1, or the fabric
+                has nothing of what the constraints say.
         """
-        chosen = self._policy(policy)
+        policy = self._policy(ask.policy)
+        if ask.hosts < 1:
+            raise InvalidInput("hosts", ask.hosts, "ask for at least 1 host")
         ledger, _ = self._store.ledger(fabric_id)
-        answer = chosen.propose(ledger, _request("", hosts))
+        request = Request("", ask.hosts, constraints=self._constraints(fabric_id, ask))
+        answer = propose(policy, ledger, request)
         if isinstance(answer, NoFit):
-            answer = _with_room(chosen, ledger, hosts, answer, caller.admin)
-        return Fit(answer, largest_fit(chosen, ledger, ledger.free_host_count + 1))
+            answer = blamed(policy, ledger, request, answer)
+            answer = _with_room(policy, ledger, request, answer, caller.admin)
+        most = largest_fit(policy, ledger, ledger.free_host_count + 1, request.constraints)
+        return Fit(answer, most)
 
     def routing(self, fabric_id: str) -> Routing:
         """Raises: NotFound."""
@@ -308,7 +336,7 @@ class Service:
             answer = self._line.propose(new, fabric)
             if isinstance(answer, Allocation) or not ask.wait:
                 return answer
-            return self._line.hopeless(new) or Wait(answer)
+            return self._line.hopeless(new, fabric) or Wait(answer)
 
         answer = self._store.admit(new, propose)
         if isinstance(answer, NoFit):
@@ -326,7 +354,9 @@ class Service:
         answer = self._over_quota(new.project_id) or self._line.propose(new, ledger)
         if isinstance(answer, NoFit):
             return self._explain(caller, new, answer)
-        return Proposal(self._store.fabric(new.fabric), new.project_id, answer)
+        fabric = self._store.fabric(new.fabric)
+        cost = ledger.features.cost(answer.hosts(fabric.topology))
+        return Proposal(fabric, new.project_id, answer, cost)
 
     def allocation(self, caller: Caller, id: str) -> AllocationRecord:
         """One allocation with its history.
@@ -466,9 +496,10 @@ class Service:
             raise InvalidInput("hosts", ask.hosts, "ask for at least 1 host")
         if ask.duration is not None and not 0 < ask.duration <= LONGEST:
             raise InvalidInput("duration", ask.duration, f"give 1 to {LONGEST} seconds")
+        fabric = self._choose_fabric(ask.fabric)
         return NewAllocation(
             id=self._new_id(),
-            fabric=self._choose_fabric(ask.fabric),
+            fabric=fabric,
             name=ask.name,
             project_id=_project(caller, ask),
             policy=policy.name,
@@ -477,7 +508,27 @@ class Service:
             duration=ask.duration,
             waits=ask.wait,
             by=caller.initiator,
+            constraints=self._constraints(fabric, ask),
         )
+
+    def _constraints(self, fabric_id: str, ask: Ask) -> Constraints | None:
+        """What was asked of hosts and place, the hosts to avoid by number; None if nothing.
+
+        Raises:
+            InvalidInput: the fabric has no such host, pod or trait.
+        """
+        numbers = self._store.fabric(fabric_id).inventory.host_numbers
+        wish = ask.constraints or Constraints()
+        if unknown := sorted(set(ask.avoid) - numbers.keys()):
+            fix = f"fabric {fabric_id} has no host of this name"
+            raise InvalidInput("constraints.avoid_hosts", ", ".join(unknown), fix)
+        if ask.avoid:
+            avoid = wish.avoid_hosts.union(numbers[name] for name in ask.avoid)
+            wish = replace(wish, avoid_hosts=avoid)
+        if not wish.names:
+            return None
+        check(self._store.ledger(fabric_id)[0], wish)
+        return wish
 
     def _policy(self, name: str | None) -> Policy:
         name = self._rules.default_policy if name is None else name
@@ -526,13 +577,15 @@ class Service:
             return refusal
         policy = self._policy(new.policy)
         ledger, _ = self._store.ledger(new.fabric)
+        request = Request("", new.hosts, constraints=new.constraints)
         waits = refusal.reason is Refusal.OTHERS_WAIT
         if refusal.largest_fit is None:
-            below = ledger.free_host_count if waits else new.hosts - 1
-            refusal = replace(refusal, largest_fit=largest_fit(policy, ledger, below + 1))
+            below = ledger.free_host_count + 1 if waits else new.hosts
+            most = largest_fit(policy, ledger, below, new.constraints)
+            refusal = replace(refusal, largest_fit=most)
         if waits:
             return refusal
-        return _with_room(policy, ledger, new.hosts, refusal, caller.admin)
+        return _with_room(policy, ledger, request, refusal, caller.admin)
 
     def _expected(
         self, caller: Caller, id: str, versions: Collection[int] | None
@@ -562,17 +615,10 @@ def _choose(names: Collection[str], kind: str) -> str:
     return f"name a {kind} out of: {', '.join(sorted(names))}"
 
 
-def _request(id: str, hosts: int) -> Request:
-    if hosts < 1:
-        raise InvalidInput("hosts", hosts, "ask for at least 1 host")
-    return Request(id, hosts)
-
-
 def _with_room(
-    policy: Policy, ledger: FabricView, hosts: int, refusal: NoFit, admin: bool
+    policy: Policy, ledger: FabricView, request: Request, refusal: NoFit, admin: bool
 ) -> NoFit:
     """Whether others are in the way, and for administrators who: tenants see no other's id."""
-    request = _request("", hosts)
     possible = fits_when_empty(policy, ledger, request)
     room = make_room(policy, ledger, request) if possible and admin else None
     return replace(refusal, fits_when_empty=possible, room=room)

@@ -188,12 +188,18 @@ def fabric_idle(rest: Rest, args: argparse.Namespace) -> Any:
 
 
 def fabric_fit(rest: Rest, args: argparse.Namespace) -> Any:
-    return rest.get(f"{rest.fabric(args.fabric)}/fit", hosts=args.hosts, policy=args.policy)
+    query = {
+        name: ",".join(map(str, value)) if isinstance(value, list) else value
+        for name, value in _constraints(args).items()
+    }
+    path = f"{rest.fabric(args.fabric)}/fit"
+    return rest.get(path, hosts=args.hosts, policy=args.policy, **query)
 
 
 def fabric_inventory(rest: Rest, args: argparse.Namespace) -> Any:
     query = {
-        name: getattr(args, name, None) for name in ("state", "owner", "free", "kind", "level")
+        name: getattr(args, name, None)
+        for name in ("state", "owner", "free", "trait", "kind", "level")
     }
     return list(rest.listed(f"{rest.fabric(args.fabric)}/{args.verb}", args.verb, **query))
 
@@ -204,9 +210,32 @@ def host_state(rest: Rest, args: argparse.Namespace) -> Any:
     return rest.call("PATCH", path, body={"state": state})
 
 
+def host_set(rest: Rest, args: argparse.Namespace) -> Any:
+    names = {"traits": [] if args.no_traits else args.trait, "cost": args.cost}
+    body = {name: value for name, value in names.items() if value is not None}
+    path = f"{rest.fabric(args.fabric)}/hosts/{quote(args.name, safe='')}"
+    return rest.call("PATCH", path, body=body)
+
+
+def _constraints(args: argparse.Namespace) -> dict[str, Any]:
+    """What was asked of hosts and place, by the service's names."""
+    options = {
+        "traits": args.trait,
+        "avoid_hosts": args.avoid_host,
+        "avoid_pods": args.avoid_pod,
+        "within": args.within,
+        "spread": args.spread,
+        "max_host_cost": args.max_host_cost,
+        "cheapest": getattr(args, "cheapest", None),
+    }
+    return {name: value for name, value in options.items() if value is not None}
+
+
 def allocation_create(rest: Rest, args: argparse.Namespace) -> Any:
     names = ("name", "hosts", "policy", "fabric", "project_id", "duration")
     body = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    if constraints := _constraints(args):
+        body["constraints"] = constraints
     if args.queue:
         body["wait"] = True
     if args.dry_run:
@@ -240,7 +269,7 @@ def allocation_delete(rest: Rest, args: argparse.Namespace) -> Any:
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "fabrics": ("id", "shape", "generation", "created_at"),
-    "hosts": ("index", "name", "state", "owner", "ports"),
+    "hosts": ("index", "name", "state", "owner", "traits", "cost", "ports"),
     "links": ("id", "state", "owner", "lower", "upper"),
     "switches": ("guid", "name", "level", "ports", "lid", "positions"),
     "allocations": (
@@ -311,7 +340,9 @@ def parser() -> argparse.ArgumentParser:
     nouns = top.add_subparsers(dest="noun", required=True, metavar="WHAT")
     _fabric(_noun(nouns, "fabric", "what is managed and how it stands"))
     _allocation(_noun(nouns, "allocation", "a tenant's hosts and links"))
-    _state(_noun(nouns, "host", "an operator's word on a host"), ("drain", "fail", "repair"))
+    host = _noun(nouns, "host", "an operator's word on a host")
+    _state(host, ("drain", "fail", "repair"))
+    _describe(_verb(host, "set", host_set, "say what it is like; what is left out stays"))
     _state(_noun(nouns, "link", "an operator's word on a link"), ("fail", "repair"))
     return top
 
@@ -369,6 +400,7 @@ def _fabric(verbs: Any) -> None:
     fit = _verb(verbs, "fit", fabric_fit, "would so many hosts fit now?")
     fit.add_argument("hosts", type=int)
     fit.add_argument("--policy")
+    _constrain(fit)
     _named_fabric(fit)
     for name, states in (("hosts", ("up", "drained", "failed")), ("links", ("up", "failed"))):
         listed = _verb(verbs, name, fabric_inventory, f"{name} with state and owner", name)
@@ -376,6 +408,8 @@ def _fabric(verbs: Any) -> None:
         listed.add_argument("--owner", metavar="ALLOCATION")
         listed.add_argument("--free", action="store_true", default=None)
         _named_fabric(listed)
+        if name == "hosts":
+            listed.add_argument("--trait")
         if name == "links":
             listed.add_argument("--kind", choices=("leaf", "spine"))
     switches = _verb(verbs, "switches", fabric_inventory, "switches and their places", "switches")
@@ -398,6 +432,13 @@ def _allocation(verbs: Any) -> None:
     create.add_argument("--policy")
     create.add_argument("--fabric")
     create.add_argument("--project-id", help="administrators may name any")
+    _constrain(create)
+    create.add_argument(
+        "--cheapest",
+        action="store_true",
+        default=None,
+        help="hosts that cost least together, of all legal placements",
+    )
     create.add_argument("--queue", action="store_true", help="wait in the queue for room")
     create.add_argument(
         "--duration", type=float, metavar="SECONDS", help="how long it is expected to last"
@@ -419,6 +460,23 @@ def _allocation(verbs: Any) -> None:
     _wait(delete)
 
 
+def _constrain(parser: argparse.ArgumentParser) -> None:
+    """What hosts must be like and where they may be."""
+    add = parser.add_argument_group("constraints").add_argument
+    add("--trait", action="append", help="every host has it; may be repeated")
+    add("--avoid-host", action="append", metavar="NAME", help="administrators; may be repeated")
+    add(
+        "--avoid-pod",
+        action="append",
+        type=int,
+        metavar="POD",
+        help="administrators; may be repeated",
+    )
+    add("--within", choices=("leaf", "pod"), help="all hosts in one")
+    add("--spread", type=int, metavar="PODS", help="hosts in at least so many pods")
+    add("--max-host-cost", type=int, metavar="COST", help="no host is dearer")
+
+
 def _wait(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wait", type=float, metavar="SECONDS", help="until it is done")
 
@@ -428,6 +486,17 @@ def _state(verbs: Any, names: Sequence[str]) -> None:
         one = _verb(verbs, name, host_state, f"{name} it; its owner, if any, keeps it")
         one.add_argument("name")
         _named_fabric(one, option=True)
+
+
+def _describe(one: argparse.ArgumentParser) -> None:
+    one.add_argument("name")
+    traits = one.add_mutually_exclusive_group()
+    traits.add_argument(
+        "--trait", action="append", help="these it has and no other; may be repeated"
+    )
+    traits.add_argument("--no-traits", action="store_true", help="it has none any more")
+    one.add_argument("--cost", type=int, help="what it costs, in any unit")
+    _named_fabric(one, option=True)
 
 
 def adapter(args: argparse.Namespace) -> Adapter:

@@ -17,7 +17,9 @@ could not check.
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -39,7 +41,8 @@ from laas_service.app.records import FabricRecord, HostState, LinkState
 from laas_service.domain import verification
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import InvalidInput, LaasError
-from laas_service.domain.fabric import FabricView
+from laas_service.domain.fabric import Fabric, FabricView
+from laas_service.domain.features import DEAREST, TRAIT, HostChange
 from laas_service.domain.topology import Topology
 from laas_service.wiring import Parts
 from opensm_writer.reader import dumped_tables
@@ -66,9 +69,10 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="laas-manage", description=__doc__)
     top.add_argument("--config-file", action="append", metavar="PATH", help="may be repeated")
     top.add_argument("--config-dir", action="append", metavar="PATH", help="may be repeated")
-    groups = top.add_subparsers(required=True, metavar="db|fabric")
+    groups = top.add_subparsers(required=True, metavar="db|fabric|host")
     _add_database(groups.add_parser("db", help="the database").add_subparsers(required=True))
     _add_fabric(groups.add_parser("fabric", help="the fabrics").add_subparsers(required=True))
+    _add_host(groups.add_parser("host", help="what hosts are like").add_subparsers(required=True))
     return top
 
 
@@ -133,6 +137,30 @@ def _add_fabric(commands: Commands) -> None:
     add.set_defaults(command=verify)
 
 
+def _add_host(commands: Commands) -> None:
+    add = commands.add_parser("set", help="traits and cost of hosts; what is left out stays")
+    add.add_argument("names", nargs="+", metavar="NAME", help="host, or a pattern such as gpu*")
+    add.add_argument("--fabric", metavar="ID", help="may be left out where there is one")
+    traits = add.add_mutually_exclusive_group()
+    text = "they have these and no others; may be repeated"
+    traits.add_argument("--trait", action="append", type=_trait, help=text)
+    traits.add_argument("--no-traits", action="store_true", help="they have none any more")
+    add.add_argument("--cost", type=_cost, help="what each costs, a whole number in any unit")
+    add.set_defaults(command=set_hosts)
+
+
+def _trait(text: str) -> str:
+    if not re.fullmatch(TRAIT, text):
+        raise argparse.ArgumentTypeError(f"{text!r}: use letters, digits and _ . : -")
+    return text
+
+
+def _cost(text: str) -> int:
+    if not text.isdecimal() or int(text) > DEAREST:
+        raise argparse.ArgumentTypeError(f"{text!r}: give 0 to {DEAREST}")
+    return int(text)
+
+
 def _guid(text: str) -> int:
     return int(text, 16)
 
@@ -193,6 +221,9 @@ def _record(parts: Parts, id: str, fabric: FabricFile) -> None:
         store.set_host_state(id, host, HostState.FAILED)
     for link in sorted(fabric.failed_links, key=fabric.topology.tree.link_id):
         store.set_link_state(id, link, LinkState.FAILED)
+    if fabric.features.hosts:
+        known = fabric.features.hosts
+        store.describe_hosts(id, {host: HostChange(*one) for host, one in known.items()})
 
 
 def _summary(topology: Topology) -> str:
@@ -228,7 +259,9 @@ def export(args: argparse.Namespace) -> int:
 def generate(args: argparse.Namespace) -> int:
     """Write a generated fabric as the tools would print it."""
     fabric = read_fabric(args.description)
-    return _write(_FORMATS[args.format](fabric, FabricView(fabric.topology)), args.output)
+    ledger = Fabric(fabric.topology)
+    ledger.describe_hosts(fabric.features.hosts)
+    return _write(_FORMATS[args.format](fabric, ledger), args.output)
 
 
 def _write(text: str, output: str | None) -> int:
@@ -268,6 +301,36 @@ def _fabric(parts: Parts, id: str | None) -> FabricRecord:
     if len(found) != 1:
         raise InvalidInput("id", "", f"name one of {', '.join(x.id for x in found) or 'none'}")
     return found[0]
+
+
+# -- hosts --------------------------------------------------------------------
+
+
+def set_hosts(args: argparse.Namespace) -> int:
+    """Record what hosts are like; all of them, or none."""
+    traits = [] if args.no_traits else args.trait
+    if traits is None and args.cost is None:
+        raise InvalidInput("--trait", None, "say what to change: --trait, --no-traits or --cost")
+    store = (parts := _parts(args)).store
+    record = _fabric(parts, args.fabric)
+    change = HostChange(None if traits is None else frozenset(traits), args.cost)
+    hosts = _named(record, args.names)
+    store.describe_hosts(record.id, dict.fromkeys(hosts, change))
+    print(f"{record.id}: {len(hosts)} hosts described")
+    return 0
+
+
+def _named(record: FabricRecord, patterns: list[str]) -> list[int]:
+    """The hosts of these names, or that match these patterns."""
+    numbers, absent = record.inventory.host_numbers, record.topology.absent_hosts
+    found: set[int] = set()
+    for pattern in patterns:
+        names = [pattern] if pattern in numbers else fnmatch.filter(numbers, pattern)
+        if not names:
+            fix = f"fabric {record.id} has no host of this name or pattern"
+            raise InvalidInput("NAME", pattern, fix)
+        found.update(numbers[name] for name in names)
+    return sorted(found - absent)
 
 
 # -- verification ---------------------------------------------------------------

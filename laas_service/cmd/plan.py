@@ -19,7 +19,9 @@ written as soon as it is known:
     {"op": "fail", "host": 7}      also "leaf_link": [pod, leaf, l2],
     {"op": "repair", "host": 7}    "spine_link": [pod, l2, spine]
 
-A request may name a "policy" of its own. With --explain, or "explain": true in the
+A request may name a "policy" of its own, and "constraints" of an allocate or a probe:
+{"traits": [...], "avoid_hosts": [host], "avoid_pods": [pod], "within": "leaf" or "pod",
+"spread": pods, "max_host_cost": cost, "cheapest": true}. With --explain, or "explain": true in the
 request, a refusal says what would make "room". Exit status 0: every line was understood.
 1: the fabric, the state or an output file is of no use. 2: a line was malformed
 (it is answered "error" and the run goes on), or the command line was.
@@ -40,9 +42,12 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
+from laas_service.adapters.documents import constraints_from
 from laas_service.adapters.snapshot import fabric_from_snapshot, shape_document, snapshot
 from laas_service.domain.allocation import Allocation, NoFit, Request
 from laas_service.domain.allocator import admit, explain
+from laas_service.domain.constrained import check, propose
+from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, LaasError, NotFound
 from laas_service.domain.fabric import Fabric
 from laas_service.domain.policies import POLICIES
@@ -145,6 +150,8 @@ def _fabric(args: argparse.Namespace) -> tuple[FabricFile, Fabric]:
         fabric = Fabric(source.topology)
     else:
         fabric = fabric_from_snapshot(_state(args.state), source.topology)
+    if not fabric.features.hosts:
+        fabric.describe_hosts(source.features.hosts)
     for host in sorted(source.failed_hosts):
         fabric.fail_host(host)
     for link in sorted(source.failed_links, key=source.topology.tree.link_id):
@@ -237,7 +244,7 @@ class Planner:
             return request | _error(error, str(error))
 
     def _allocate(self, request: Answer) -> Answer:
-        wanted = Request(_id(request), _hosts(request))
+        wanted = Request(_id(request), _hosts(request), constraints=self._constraints(request))
         policy, asked = self._policy(request), self._explains(request)
         if wanted.id in self._fabric.allocations:
             raise Conflict(
@@ -254,6 +261,7 @@ class Planner:
             "n": wanted.hosts,
             "policy": policy.name,
             **self._placed(found),
+            **self._cost(found),
         }
 
     def _placed(self, allocation: Allocation) -> Answer:
@@ -265,11 +273,27 @@ class Planner:
             "shape": shape_document(allocation.shape),
         }
 
+    def _cost(self, allocation: Allocation) -> Answer:
+        """What the hosts cost together, where anything was said of hosts."""
+        features = self._fabric.features
+        if not features.hosts:
+            return {}
+        return {"cost": features.cost(allocation.hosts(self._fabric.topology))}
+
+    def _constraints(self, request: Answer) -> Constraints | None:
+        """Raises: InvalidInput."""
+        if request.get("constraints") is None:
+            return None
+        found = constraints_from(request["constraints"])
+        if found is not None:
+            check(self._fabric, found)
+        return found
+
     def _probe(self, request: Answer) -> Answer:
-        wanted = Request("", _hosts(request))
+        wanted = Request("", _hosts(request), constraints=self._constraints(request))
         policy, asked = self._policy(request), self._explains(request)
         start = perf_counter_ns()
-        found = policy.propose(self._fabric, wanted)
+        found = propose(policy, self._fabric, wanted)
         elapsed = _microseconds(start)
         if isinstance(found, NoFit):
             return self._refused(policy, wanted, found, elapsed, asked)
@@ -278,6 +302,7 @@ class Planner:
             "elapsed_us": elapsed,
             "policy": policy.name,
             "shape": shape_document(found.shape),
+            **self._cost(found),
         }
 
     def _refused(

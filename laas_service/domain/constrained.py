@@ -107,7 +107,7 @@ def blamed(policy: Policy, fabric: FabricView, request: Request, refusal: NoFit)
         return refusal
     without = policy.propose(fabric, replace(request, constraints=None))
     if isinstance(without, NoFit):
-        return without
+        return replace(without, largest_fit=None)
     musts = wish.musts
     culprits = [
         musts.told(name)

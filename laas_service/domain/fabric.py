@@ -11,12 +11,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import DoubleClaim, NotFound
-from laas_service.domain.features import Features, HostFeatures
+from laas_service.domain.features import PLAIN_HOSTS, HostFeatures
 from laas_service.domain.part import Part
 from laas_service.domain.topology import LeafLink, Link, Topology
 
@@ -61,7 +61,7 @@ class Fabric:
         self.failed_hosts: set[int] = set()
         self.drained_hosts: set[int] = set()
         self.failed_links: set[Link] = set()
-        self.features = Features()
+        self.features = PLAIN_HOSTS
         self._undo: list[tuple[list[int] | None, int, int]] | None = None
         groups = range(topology.groups)
         columns = topology.pods * topology.columns_per_pod
@@ -329,16 +329,11 @@ class Fabric:
 
     # -- what hosts are like --------------------------------------------------
 
-    def describe_host(self, host: int, features: HostFeatures) -> None:
-        """Record a host's traits and cost; who has it keeps it. Raises: NotFound."""
-        self._check_host(host)
-        self.features = self.features.having(host, features)
-
-    def describe_hosts(self, features: Features) -> None:
-        """Record the traits and costs of all hosts at once. Raises: NotFound."""
-        for host in features.hosts:
+    def describe_hosts(self, known: Mapping[int, HostFeatures]) -> None:
+        """Record the traits and costs of these hosts; who has them keeps them. Raises: NotFound."""
+        for host in known:
             self._check_host(host)
-        self.features = features
+        self.features = self.features.having(known)
 
     # -- faults ---------------------------------------------------------------
 

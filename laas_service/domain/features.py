@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from laas_service.domain.topology import Topology
@@ -25,6 +26,25 @@ class HostFeatures(NamedTuple):
     cost: int = 0
 
 
+class HostChange(NamedTuple):
+    """A new word on a host; None leaves as it is."""
+
+    traits: frozenset[str] | None = None
+    cost: int | None = None
+
+    def of(self, known: HostFeatures) -> HostFeatures:
+        return HostFeatures(
+            known.traits if self.traits is None else self.traits,
+            known.cost if self.cost is None else self.cost,
+        )
+
+
+TRAIT = r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,254}$"
+"""What a trait's name looks like; the names of Nova's traits do."""
+
+DEAREST = 2**31 - 1
+"""The highest cost of a host."""
+
 PLAIN = HostFeatures()
 """A host of which nothing was said."""
 
@@ -33,19 +53,22 @@ PLAIN = HostFeatures()
 class Features:
     """The features of hosts by number; a host that is not named is plain.
 
-    Immutable, so that ledgers share it. LaaS (ANCS'16) section 5.
+    Immutable, so that ledgers share it, with the masks of what was once asked for. LaaS
+    (ANCS'16) section 5.
     """
 
     hosts: Mapping[int, HostFeatures] = field(default_factory=dict)
-    _masks: dict[str, tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
+    _masks: dict[str | int, tuple[int, ...]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     def of(self, host: int) -> HostFeatures:
         return self.hosts.get(host, PLAIN)
 
-    def having(self, host: int, features: HostFeatures) -> Features:
-        """The same with another description of one host."""
-        hosts = {other: known for other, known in self.hosts.items() if other != host}
-        return Features(hosts if features == PLAIN else {**hosts, host: features})
+    def having(self, known: Mapping[int, HostFeatures]) -> Features:
+        """The same with other descriptions of these hosts."""
+        hosts = {**self.hosts, **known}
+        return Features({host: one for host, one in hosts.items() if one != PLAIN})
 
     @property
     def traits(self) -> frozenset[str]:
@@ -65,13 +88,24 @@ class Features:
 
     def dearer(self, topology: Topology, cost: int) -> tuple[int, ...]:
         """For each leaf group the slots whose hosts cost more."""
-        masks = [0] * topology.groups
-        for host, known in self.hosts.items():
-            if known.cost > cost:
-                group, slot = topology.place_of(host)
-                masks[group] |= 1 << slot
-        return tuple(masks)
+        ceiling = max((one for one in self._costs if one <= cost), default=-1)
+        if ceiling not in self._masks:
+            masks = [0] * topology.groups
+            for host, known in self.hosts.items():
+                if known.cost > ceiling:
+                    group, slot = topology.place_of(host)
+                    masks[group] |= 1 << slot
+            self._masks[ceiling] = tuple(masks)
+        return self._masks[ceiling]
+
+    @cached_property
+    def _costs(self) -> frozenset[int]:
+        return frozenset(known.cost for known in self.hosts.values())
 
     def cost(self, hosts: tuple[int, ...]) -> int:
         """What hosts cost together."""
         return sum(self.of(host).cost for host in hosts)
+
+
+PLAIN_HOSTS = Features()
+"""A fabric of whose hosts nothing was said."""

@@ -9,7 +9,7 @@
 
 """All figures of this machine: ``python -m tests.bench``; each module also runs by itself."""
 
-from tests.bench import policies, rendering
+from tests.bench import constraints, policies, rendering
 
-for part in (policies, rendering):
+for part in (policies, constraints, rendering):
     part.main()

@@ -23,6 +23,7 @@ from laas_service.app.records import NewAllocation
 from laas_service.cmd import manage
 from laas_service.domain.allocation import Request
 from laas_service.domain.allocator import admit
+from laas_service.domain.features import HostFeatures
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import LeafLink
 from opensm_writer.files import lfts
@@ -104,6 +105,44 @@ def test_generate_import_list_export_import(ready):
         assert "MF0;leaf-0-0" in ready("fabric", "export", "one", "--format", form)
     assert "name one of one, two" in ready("fabric", "export", rc=1)
     assert "no fabric 'three'" in ready("fabric", "export", "three", rc=1)
+
+
+def test_what_hosts_are_like_is_set_by_pattern_and_travels_with_the_snapshot(ready):
+    description = '{"xgft": "3;2,2,2;1,2,2", "hosts": {"7": {"traits": ["gpu"], "cost": 5}}}'
+    again = ready.path / "again.json"
+    path = ready.path / "fabric.json"
+    path.write_text(description)
+    ready("fabric", "import", path)
+    store = ready.store()
+    gpu = HostFeatures(frozenset({"gpu"}), 5)
+    assert store.ledger("fabric")[0].features.hosts == {7: gpu}
+    words = ("--trait", "gpu", "--trait", "HW_NVME", "--cost", "3")
+    assert "3 hosts described" in ready("host", "set", "node[67]", "node0", *words)
+    assert "8 hosts described" in ready("host", "set", "node*", "--cost", "1")
+    assert "1 hosts described" in ready("host", "set", "node0", "--no-traits")
+    known = store.ledger("fabric")[0].features
+    assert known.of(0) == HostFeatures(cost=1)
+    assert known.of(6) == HostFeatures(frozenset({"gpu", "HW_NVME"}), 1)
+    ready("fabric", "export", "--output", again)
+    ready("fabric", "import", again, "--id", "two")
+    assert store.ledger("two")[0].features == known
+    ready("fabric", "generate", path, "--format", "snapshot", "--output", again)
+    assert json.loads(again.read_text())["topology"]["hosts"]["7"] == {"traits": ["gpu"], "cost": 5}
+
+
+def test_what_cannot_be_set_is_named_and_nothing_is_recorded(ready):
+    path = ready.path / "fabric.json"
+    path.write_text('{"xgft": "3;2,2,2;1,2,2"}')
+    ready("fabric", "import", path)
+    assert "'node9'" in ready("host", "set", "node0", "node9", "--cost", "1", rc=1)
+    assert "say what to change" in ready("host", "set", "node0", rc=1)
+    for words in (("--cost", "-1"), ("--cost", "x"), ("--trait", "two words")):
+        with pytest.raises(SystemExit):
+            ready("host", "set", "node0", *words)
+    assert ready.store().ledger("fabric")[0].features.hosts == {}
+    for hosts in ('{"8": {}}', '{"0": {"cost": -1}}', '{"0": {"colour": "red"}}', '["node0"]'):
+        path.write_text(f'{{"xgft": "3;2,2,2;1,2,2", "hosts": {hosts}}}')
+        assert "hosts" in ready("fabric", "import", path, "--id", "bad", rc=1)
 
 
 def test_import_from_standard_input(ready, monkeypatch):

@@ -42,7 +42,11 @@ def request_of(client, people):
         body = BODIES.get(route)
         if kind == ["for", "another", "project"]:
             body = {**NEW, "project_id": "b1ac4"}
+        if kind == ["away", "from", "a", "host"] and body is not None:
+            body = {**NEW, "constraints": {"avoid_hosts": ["node00"]}}
         query = "?force=true" if kind == ["by", "force"] else QUERIES.get(route, "")
+        if kind == ["away", "from", "a", "host"] and body is None:
+            query += "&avoid_hosts=node00"
         for name, value in FABRIC.items():
             path = path.replace(name, value)
         if "{allocation_id}" in path:

@@ -28,6 +28,7 @@ from laas_service.adapters.documents import allocation_from, inventory_from, top
 from laas_service.app.records import FabricRecord, HostState, LinkState
 from laas_service.domain.errors import NotFound
 from laas_service.domain.fabric import Fabric
+from laas_service.domain.features import HostFeatures
 from laas_service.domain.topology import Link, parse_link
 
 T = TypeVar("T")
@@ -137,6 +138,7 @@ def _rebuild(session: Session, record: FabricRecord) -> Fabric:
     """The ledger from the tables: owners first, because they keep what fails later."""
     fabric = Fabric(record.topology)
     allocation, host, link = models.Allocation, models.HostState, models.LinkState
+    feature = models.HostFeature
     held = select(allocation.placed, allocation.leaving).where(
         allocation.fabric == record.id, allocation.placed.is_not(None)
     )
@@ -147,6 +149,10 @@ def _rebuild(session: Session, record: FabricRecord) -> Fabric:
         _set_host(fabric, row.host, HostState(row.state))
     for row in session.execute(select(link.link, link.state).where(link.fabric == record.id)):
         _set_link(fabric, record.topology.tree.link_at(row.link), LinkState(row.state))
+    known = select(feature.host, feature.traits, feature.cost).where(feature.fabric == record.id)
+    fabric.describe_hosts(
+        {row.host: HostFeatures(frozenset(row.traits), row.cost) for row in session.execute(known)}
+    )
     return fabric
 
 
@@ -163,6 +169,10 @@ def _apply(fabric: Fabric, change: dict[str, Any]) -> None:
             _set_host(fabric, host, HostState(state))
         case {"link": name, "state": state}:
             _set_link(fabric, parse_link(name), LinkState(state))
+        case {"features": described}:
+            fabric.describe_hosts(
+                {host: HostFeatures(frozenset(traits), cost) for host, traits, cost in described}
+            )
 
 
 def _set_host(fabric: Fabric, host: int, state: HostState) -> None:

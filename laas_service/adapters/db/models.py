@@ -73,6 +73,7 @@ class Allocation(Base):
     force: Mapped[bool]
     error: Mapped[str | None] = mapped_column(Text())
     failures: Mapped[int]
+    constraints: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     duration: Mapped[float | None] = mapped_column(Double())
     ends_at: Mapped[datetime | None] = mapped_column(Moment())
     leaving: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
@@ -146,6 +147,17 @@ class HostState(Base):
     fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
     host: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     state: Mapped[str] = mapped_column(exact(16))
+
+
+class HostFeature(Base):
+    """What a host is like, of which something was said."""
+
+    __tablename__ = "host_feature"
+
+    fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
+    host: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    traits: Mapped[Any] = mapped_column(JSON())
+    cost: Mapped[int]
 
 
 class LinkState(Base):

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -46,6 +46,8 @@ from laas_service.adapters.db.ledgers import Ledger, Ledgers
 from laas_service.adapters.documents import (
     allocation_document,
     allocation_from,
+    constraints_document,
+    constraints_from,
     inventory_document,
     topology_document,
 )
@@ -75,6 +77,7 @@ from laas_service.domain.errors import (
     Unavailable,
 )
 from laas_service.domain.fabric import Fabric
+from laas_service.domain.features import PLAIN, HostChange, HostFeatures
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.topology import Link, Topology, link_name
 from laas_service.messages import FabricState, Initiator, Notification, TenantRoute
@@ -89,6 +92,9 @@ KEEP_DELTAS = 10_000
 
 NEXT_PHASE = {Phase.PREPARE: Phase.SWITCH, Phase.SWITCH: Phase.WITHDRAW}
 """What follows in a change of placement; after the last phase the old claims are freed."""
+
+FEW = 500
+"""Hosts that one statement names."""
 
 ATTEMPTS = 5
 """Tries of an admission that the database makes give way to another transaction."""
@@ -319,6 +325,7 @@ class SqlStore:
                 handed_back=False,
                 force=False,
                 failures=0,
+                constraints=new.constraints and constraints_document(new.constraints),
                 duration=new.duration,
                 created_at=now,
                 updated_at=now,
@@ -806,6 +813,38 @@ class SqlStore:
             self._tell(session, id, state, news, by)
         return list(noted)
 
+    def describe_hosts(self, fabric_id: str, changes: Mapping[int, HostChange]) -> int:
+        topology = self.fabric(fabric_id).topology
+        for host in changes:
+            if not 0 <= host < topology.hosts or host in topology.absent_hosts:
+                raise NotFound("host", host)
+        table = models.HostFeature
+        here = table.fabric == fabric_id
+        with self._writing("describe hosts") as session:
+            _locked_generation(session, fabric_id)
+            query = select(table).where(here)
+            if len(changes) <= FEW:
+                query = query.where(table.host.in_(changes))
+            before = {
+                row.host: HostFeatures(frozenset(row.traits), row.cost)
+                for row in session.scalars(query)
+            }
+            news = {host: changes[host].of(before.get(host, PLAIN)) for host in sorted(changes)}
+            news = {host: one for host, one in news.items() if one != before.get(host, PLAIN)}
+            if not news:
+                return self._ledgers.record(session, fabric_id).generation
+            for some in _batched(sorted(before.keys() & news)):
+                session.execute(delete(table).where(here, table.host.in_(some)))
+            rows = [
+                {"fabric": fabric_id, "host": h, "traits": sorted(one.traits), "cost": one.cost}
+                for h, one in news.items()
+                if one != PLAIN
+            ]
+            if rows:
+                session.execute(insert(table), rows)
+            change = [[h, sorted(one.traits), one.cost] for h, one in news.items()]
+            return self._advance(session, fabric_id, {"features": change})
+
     # -- for the subnet manager -----------------------------------------------
 
     def routed(self, fabric_id: str) -> FabricState:
@@ -850,6 +889,12 @@ def _route(row: Any) -> TenantRoute:
     return TenantRoute(placed, row.pkey, beside=before)
 
 
+def _batched(hosts: list[int]) -> Iterator[list[int]]:
+    """``FEW`` at a time: databases bound the parameters of a statement."""
+    for first in range(0, len(hosts), FEW):
+        yield hosts[first : first + FEW]
+
+
 def _retrying() -> tenacity.Retrying:
     return tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(ConcurrentUpdate),
@@ -867,6 +912,8 @@ def _asked(new: NewAllocation) -> dict[str, Any]:
         "policy": new.policy,
         "hosts": new.hosts,
     }
+    if new.constraints is not None:
+        asked["constraints"] = constraints_document(new.constraints)
     if new.duration is not None:
         asked["duration"] = new.duration
     if new.waits:
@@ -962,6 +1009,7 @@ def _as_record(row: models.Allocation, history: tuple[Event, ...] = ()) -> Alloc
         history=history,
         generation=row.generation,
         failures=row.failures,
+        constraints=row.constraints and constraints_from(row.constraints),
         duration=row.duration,
         ends_at=row.ends_at,
         leaving=row.leaving and allocation_from(row.leaving),

@@ -56,6 +56,7 @@ class Prices:
         self._slots: dict[int, list[tuple[int, int]]] = {}
         self._sums: dict[int, list[int]] = {}
         self._pods: dict[int, list[int]] = {}
+        self._leaves: dict[int, list[int]] = {}
 
     def _by_cost(self, group: int) -> list[tuple[int, int]]:
         """(cost, slot) of a group's free hosts, the cheapest first."""
@@ -86,6 +87,23 @@ class Prices:
             rows = (self._by_cost(group) for group in range(pod * width, (pod + 1) * width))
             self._pods[pod] = [0, *accumulate(cost for cost, _ in merge(*rows))]
         return self._pods[pod][hosts]
+
+    def of_shape(self, shape: Shape) -> float:
+        """A bound: what the leaves of a shape cost, wherever they are."""
+        full = shape.pods * shape.leaves + shape.remainder_leaves
+        rows = self._of_leaves(shape.hosts)
+        rest = self._of_leaves(shape.remainder_hosts) if shape.remainder_hosts else [0, 0]
+        return rows[full] + rest[1] if full < len(rows) and len(rest) > 1 else inf
+
+    def _of_leaves(self, hosts: int) -> list[int]:
+        """What the cheapest leaves cost together, by how many; so many hosts on each."""
+        if hosts not in self._leaves:
+            groups = range(self._fabric.topology.groups)
+            rows = sorted(
+                self._sums[group][hosts] for group in groups if len(self._by_cost(group)) >= hosts
+            )
+            self._leaves[hosts] = [0, *accumulate(rows)]
+        return self._leaves[hosts]
 
 
 class Cheapest(Search):
@@ -142,9 +160,16 @@ class Cheapest(Search):
                 self._place_in_pod(pod, shapes)
         return None
 
+    def _allowed(self, shapes: Sequence[Shape]) -> Sequence[Shape]:
+        """Without those that cannot be cheaper than what is known."""
+        allowed = super()._allowed(shapes)
+        return [shape for shape in allowed if self.prices.of_shape(shape) < self.least]
+
     def _two_level(self, pod: int, shape: Shape) -> Placement | None:
         """The cheapest leaves of each block, with each remainder leaf that goes with them."""
         uplinks, prices = self.fabric.free_uplinks, self.prices
+        if max(prices.at_least(pod, shape.size), prices.of_shape(shape)) >= self.least:
+            return None
         wide = self.wide(self.width(shape.hosts))
         rest_wide = self.wide(self.width(shape.remainder_hosts))
         groups = self.fabric.groups_with_room(pod, shape.hosts)
@@ -182,11 +207,12 @@ class _CheapAcross(AcrossPods):
         super().__init__(search.fabric, uplinks, search.budget, hosts, search.sharing)
         self._search = search
         self._prices = search.prices
-        self._known: dict[tuple[int, int, int | None], int] = {}
+        self._known: dict[int, tuple[list[int], dict[int, int]]] = {}
+        self._ordered: dict[tuple[int, int, int], list[int]] = {}
 
     def place(self, shape: Shape) -> Placement | None:
         rows = [pod for pod in self.order if self.counts[pod] >= shape.leaves]
-        if len(rows) < shape.pods:
+        if len(rows) < shape.pods or self._prices.of_shape(shape) >= self._search.least:
             return None
         for pods in self._pod_sets(rows, shape):
             cheap = sorted(pods, key=lambda pod: (self._price(pod, shape.leaves), pod))
@@ -195,6 +221,8 @@ class _CheapAcross(AcrossPods):
                     return None
                 full = [pod for pod in cheap if pod != rest][: shape.pods]
                 price = sum(self._price(pod, shape.leaves) for pod in full)
+                if rest is not None:
+                    price += self._rest_price(rest, shape)
                 if len(full) < shape.pods or price >= self._search.least:
                     continue
                 common = [
@@ -232,26 +260,46 @@ class _CheapAcross(AcrossPods):
     def _by_price(self, groups: Iterable[int]) -> list[int]:
         return sorted(groups, key=lambda group: (self._prices.of(group, self.hosts), group))
 
-    def _price(self, pod: int, leaves: int, without: int | None = None) -> int:
+    def _price(self, pod: int, leaves: int, without: int | None = None) -> float:
         """What the pod's cheapest full leaves cost, one of them left out."""
-        key = pod, leaves, without
-        if key not in self._known:
+        if pod not in self._known:
             first = pod * self.groups
-            whole = (first + local for local in bits(self.whole[pod]) if first + local != without)
-            prices = sorted(self._prices.of(group, self.hosts) for group in whole)
-            self._known[key] = sum(prices[:leaves])
-        return self._known[key]
+            rows = sorted(
+                (self._prices.of(first + local, self.hosts), first + local)
+                for local in bits(self.whole[pod])
+            )
+            places = {group: place for place, (_, group) in enumerate(rows)}
+            self._known[pod] = [0, *accumulate(price for price, _ in rows)], places
+        sums, places = self._known[pod]
+        place = len(sums) if without is None else places.get(without, len(sums))
+        if place >= leaves:
+            return sums[leaves] if leaves < len(sums) else inf
+        return sums[leaves + 1] - sums[place + 1] + sums[place] if leaves + 1 < len(sums) else inf
+
+    def _rest_price(self, pod: int, shape: Shape) -> float:
+        """What the remainder costs there, if links allow its cheapest leaves."""
+        if not shape.remainder_hosts:
+            return self._price(pod, shape.remainder_leaves)
+        leaf = next(iter(self._remainder_leaves(shape, pod)), None)
+        if leaf is None:
+            return inf
+        return self._prices.of(leaf, shape.remainder_hosts) + self._price(
+            pod, shape.remainder_leaves, leaf
+        )
 
     def _remainder_leaves(self, shape: Shape, pod: int) -> list[int]:
         """The same leaves, the cheapest first, with the full leaves beside it."""
-        return sorted(
-            super()._remainder_leaves(shape, pod),
-            key=lambda leaf: (
-                self._prices.of(leaf, shape.remainder_hosts)
-                + self._price(pod, shape.remainder_leaves, leaf),
-                leaf,
-            ),
-        )
+        key = pod, shape.remainder_leaves, shape.remainder_hosts
+        if key not in self._ordered:
+            self._ordered[key] = sorted(
+                super()._remainder_leaves(shape, pod),
+                key=lambda leaf: (
+                    self._prices.of(leaf, shape.remainder_hosts)
+                    + self._price(pod, shape.remainder_leaves, leaf),
+                    leaf,
+                ),
+            )
+        return self._ordered[key]
 
     def _full_shares(self, whole: int, pod: int, count: int, uplinks: int) -> list[GroupShare]:
         """The cheapest whole groups of a pod."""

@@ -38,6 +38,7 @@ from laas_service.domain.policies.across import AcrossPods
 from laas_service.domain.policies.blocks import Budget, Wanted, blocks, lowest
 from laas_service.domain.policies.shapes import (
     Placement,
+    most_pods,
     pod_shapes,
     tree_shapes,
     two_pod_shapes,
@@ -137,9 +138,11 @@ class Search:
 
     def _too_far(self) -> NoFit:
         """No shape of this policy lies in so many pods, however empty the fabric is."""
-        hosts, most = self.request.hosts, min(self.request.hosts, self.pods)
+        hosts, most = self.request.hosts, 1
         text = f"{self.policy} spreads {hosts} hosts over {self.reach} of {self.pods} pods at most"
-        if self.reach < most:
+        if self.policy != "lc":
+            most = most_pods(hosts, self.slots, self.groups, self.pods)
+        if self.spread <= most:
             text += f", as it has to fill leaves; lc spreads them over up to {most}"
         return NoFit(Refusal.CONSTRAINT, text)
 

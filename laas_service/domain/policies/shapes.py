@@ -75,3 +75,16 @@ def tree_shapes(
         if taken > 1:
             shapes.append(Shape(full, dense, slots, more, rest))
     return tuple(sorted(shapes, key=lambda shape: shape.leaves % taper > 0))
+
+
+@lru_cache(maxsize=1024)
+def most_pods(hosts: int, slots: int, groups: int, pods: int) -> int:
+    """The most pods that any shape of ``hosts`` hosts has, on leaves however thin."""
+    return max(
+        (
+            shape.pods + (shape.remainder_leaves > 0 or shape.remainder_hosts > 0)
+            for thin in range(1, min(slots, hosts) + 1)
+            for shape in tree_shapes(*divmod(hosts, thin), thin, groups, pods, 1)
+        ),
+        default=1,
+    )

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -37,7 +38,8 @@ def server(deployment, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("LAAS_ENDPOINT", f"http://127.0.0.1:{listening.effective_port}")
     yield listening
-    listening.trigger.pull_trigger(lambda: wasyncore.close_all(listening._map, ignore_all=True))
+    with suppress(OSError):  # woken by somebody else, it may have closed before we knock
+        listening.trigger.pull_trigger(lambda: wasyncore.close_all(listening._map, ignore_all=True))
     thread.join(5)
 
 
@@ -84,6 +86,32 @@ def test_waiting_in_the_queue_from_the_terminal(laas):
     listed = answered(laas, "allocation", "list", "--state", "queued")
     assert [one["position"] for one in listed] == [1, 2]
     assert answered(laas, "allocation", "delete", made["id"])["state"] == "released"
+
+
+def test_constraints_from_the_terminal(laas):
+    for host in ("node16", "node17"):
+        told = answered(laas, "host", "set", host, "--trait", "gpu", "--trait", "ib", "--cost", "3")
+        assert (told["traits"], told["cost"]) == (["gpu", "ib"], 3)
+    assert answered(laas, "host", "set", "node17", "--no-traits")["traits"] == []
+    (listed,) = answered(laas, "fabric", "hosts", "--trait", "gpu")
+    assert listed["name"] == "node16"
+    create = ("allocation", "create", "--name", "blue", "--hosts")
+    wish = ("--trait", "gpu", "--trait", "ib", "--within", "leaf", "--max-host-cost", "4")
+    made = answered(laas, *create, "1", *wish, "--cheapest")
+    assert [host["name"] for host in made["hosts"]] == ["node16"]
+    assert made["constraints"]["traits"] == ["gpu", "ib"]
+    status, _, err = laas(*create, "1", "--trait", "gpu")
+    assert status == 1
+    assert "would fit without constraint traits (gpu)" in err
+    made = answered(laas, *create, "5", "--spread", "2")
+    assert {host["index"] // 16 for host in made["hosts"]} == {0, 1}
+    avoiding = ("--avoid-host", "node31", "--avoid-pod", "0", "--avoid-host", "node30")
+    made = answered(laas, *create, "4", *avoiding)
+    assert all(16 < host["index"] < 30 for host in made["hosts"])
+    fit = answered(laas, "fabric", "fit", "30", *avoiding, "--within", "pod")
+    assert fit["fits"] is False
+    status, _, err = laas(*create, "1", "--avoid-host", "nobody")
+    assert "constraints.avoid_hosts: 'nobody'" in err
 
 
 def test_tables_name_what_matters(laas):

@@ -200,17 +200,6 @@ def test_a_bad_key_allocates_nothing(client, key):
     assert client.get("/v1/allocations").json["allocations"] == []
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"constraints": {"within": "pod"}}, {"constraints": {"within": "pod"}, "wait": True}],
-)
-def test_what_comes_later_is_said_to_be_missing(client, change):
-    answer = client.post("/v1/allocations", json={**GOOD, **change})
-    assert answer.status_code == 501
-    assert answer.json["code"] == "not_supported"
-    assert client.get("/v1/allocations").json["allocations"] == []
-
-
 def test_what_is_empty_asks_for_nothing(client):
     body = {**GOOD, "wait": False, "constraints": {}, "dry_run": False, "policy": None}
     assert client.post("/v1/allocations", json=body).status_code == 202

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from laas_service.adapters import documents
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, Shape
+from laas_service.domain.constraints import Constraints, Within
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.inventory import Cable, Endpoint, Inventory, PortRef, Switch
 from laas_service.domain.topology import LeafLink, Port, SpineLink, Topology, Xgft
@@ -191,3 +192,39 @@ def test_snapshot_written_by_others_is_read():
 def test_bad_snapshot_is_refused(change, message):
     with pytest.raises(InvalidInput, match=message):
         documents.topology_from_snapshot({"m": [2, 2, 1], "w": [1, 2, 0]} | change)
+
+
+@given(
+    traits=st.frozensets(st.sampled_from(["gpu", "HW_CPU_X86_AVX2", "a.b:c-d"])),
+    avoid_hosts=st.frozensets(st.integers(0, 99)),
+    avoid_pods=st.frozensets(st.integers(0, 9)),
+    where=st.sampled_from([{}, {"within": Within.LEAF}, {"within": Within.POD}, {"spread": 3}]),
+    max_host_cost=st.none() | st.integers(0, 9),
+    cheapest=st.booleans(),
+)
+def test_constraints_come_back_equal(where, **others):
+    wish = Constraints(**where, **others)
+    document = json.loads(json.dumps(documents.constraints_document(wish)))
+    assert documents.constraints_from(document) == (wish if wish.names else None)
+
+
+@pytest.mark.parametrize(
+    ("document", "field"),
+    [
+        ({"trait": ["gpu"]}, "constraints.trait"),
+        ({"traits": "gpu"}, "constraints.traits"),
+        ({"traits": ["two words"]}, "constraints.traits"),
+        ({"avoid_hosts": [-1]}, "constraints.avoid_hosts"),
+        ({"avoid_hosts": ["node1"]}, "constraints.avoid_hosts"),
+        ({"within": "rack"}, "constraints.within"),
+        ({"spread": 0}, "constraints.spread"),
+        ({"spread": True}, "constraints.spread"),
+        ({"spread": 2, "within": "pod"}, "constraints.spread"),
+        ({"max_host_cost": -1}, "constraints.max_host_cost"),
+        ({"cheapest": 1}, "constraints.cheapest"),
+        ([], "constraints"),
+    ],
+)
+def test_what_are_no_constraints_is_refused_by_field(document, field):
+    with pytest.raises(InvalidInput, match=field):
+        documents.constraints_from(document)

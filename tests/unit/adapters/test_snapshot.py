@@ -20,6 +20,7 @@ from laas_service.adapters.snapshot import fabric_from_snapshot, snapshot
 from laas_service.domain.allocation import Shape
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.fabric import Fabric
+from laas_service.domain.features import HostFeatures
 from laas_service.domain.topology import LeafLink, SpineLink, Topology, Xgft
 from tests.unit.domain.verification.sound import FULL, RAILS, TOPOLOGIES, build
 
@@ -39,7 +40,23 @@ def inhabited(topology: Topology) -> Fabric:
     fabric.fail_link(LeafLink(0, 0, 1))
     if topology.tree.w[2]:
         fabric.fail_link(SpineLink(0, 0, 1))
+    fabric.describe_hosts({1: HostFeatures(frozenset({"gpu", "HW_FPGA"}), 4)})
     return fabric
+
+
+def test_what_hosts_are_like_is_in_the_topology_by_number():
+    document = through_json(snapshot(inhabited(FULL)))
+    assert document["topology"]["hosts"] == {"1": {"traits": ["HW_FPGA", "gpu"], "cost": 4}}
+    for hosts, field in (
+        ({"27": {}}, "topology.hosts"),
+        ({"one": {}}, "topology.hosts"),
+        ({"1": {"cost": -1}}, "topology.hosts.1.cost"),
+        ({"1": {"traits": ["a b"]}}, r"topology.hosts.1.traits\[0\]"),
+        ({"1": {"rack": 3}}, "topology.hosts.1.rack"),
+    ):
+        document["topology"]["hosts"] = hosts
+        with pytest.raises(InvalidInput, match=field):
+            fabric_from_snapshot(document)
 
 
 @pytest.mark.parametrize("name", TOPOLOGIES)

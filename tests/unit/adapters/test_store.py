@@ -35,6 +35,7 @@ from laas_service.app.records import (
     Wait,
 )
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, NoFit, Refusal
+from laas_service.domain.constraints import Constraints, Within
 from laas_service.domain.errors import (
     ConcurrentUpdate,
     Conflict,
@@ -45,6 +46,7 @@ from laas_service.domain.errors import (
     Unavailable,
 )
 from laas_service.domain.fabric import Fabric
+from laas_service.domain.features import HostChange, HostFeatures
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, Xgft
 
@@ -129,6 +131,7 @@ def test_upgrade_keeps_what_is_recorded(managed):
     assert managed.allocation("a").placed == across_pods("a")
     assert managed.allocation("a").duration is None
     assert [event.by for event in managed.allocation("a").history] == [None]
+    assert managed.allocation("a").constraints is None
 
 
 def test_a_database_without_tables_is_not_ready(tmp_path):
@@ -744,3 +747,76 @@ def test_a_failed_link_that_was_left_is_no_fault_any_more(managed):
     assert record.faults is None
     assert SpineLink(1, 0, 0) not in owned_links(managed)
     assert managed.ledger("f")[0].state() == rebuilt(managed).state()
+
+
+# -- what hosts are like, and what requests ask of them -------------------------
+
+
+GPU = HostFeatures(frozenset({"gpu", "nvme"}), 7)
+SAID = HostChange(*GPU)
+
+
+def test_what_hosts_are_like_reaches_other_processes_and_the_next_start(managed):
+    other = SqlStore(managed._engine)
+    generation = other.ledger("f")[1]
+    first = managed.describe_hosts("f", {0: SAID, 1: SAID, 5: HostChange(cost=3)})
+    again = managed.describe_hosts(
+        "f", {0: HostChange(cost=9), 1: HostChange(frozenset(), 0), 5: HostChange(frozenset("x"))}
+    )
+    assert (first, again) == (generation + 1, generation + 2)
+    known = {0: GPU._replace(cost=9), 5: HostFeatures(frozenset("x"), 3)}
+    for store in (managed, other, SqlStore(managed._engine)):
+        assert store.ledger("f")[0].features.hosts == known
+    assert rebuilt(managed).state() == managed.ledger("f")[0].state()
+
+
+def test_the_same_word_on_a_host_again_is_no_change(managed):
+    generation = managed.describe_hosts("f", {0: SAID})
+    assert managed.describe_hosts("f", {0: SAID, 3: HostChange(frozenset(), 0)}) == generation
+    assert managed.describe_hosts("f", {0: HostChange(), 1: HostChange(cost=0)}) == generation
+    assert managed.describe_hosts("f", {}) == generation
+
+
+def test_a_word_on_hosts_that_are_not_there_changes_nothing(managed):
+    with pytest.raises(NotFound):
+        managed.describe_hosts("f", {0: SAID, 16: SAID})
+    with pytest.raises(NotFound):
+        managed.describe_hosts("nowhere", {0: SAID})
+    assert managed.ledger("f")[0].features.hosts == {}
+
+
+def test_a_word_on_more_hosts_than_a_statement_may_name(store):
+    topology = Topology(Xgft((40, 32, 32), (1, 1, 1)))
+    store.add_fabric("large", topology, HOSTS)
+    everybody = range(topology.hosts)  # 40,960, more than SQLite takes parameters
+    store.describe_hosts("large", dict.fromkeys(everybody, SAID))
+    store.describe_hosts("large", dict.fromkeys(everybody, HostChange(cost=1)))
+    assert set(store.ledger("large")[0].features.hosts.values()) == {GPU._replace(cost=1)}
+
+
+WISH = Constraints(
+    traits=frozenset({"gpu"}),
+    avoid_hosts=frozenset({3, 1}),
+    avoid_pods=frozenset({1}),
+    within=Within.POD,
+    max_host_cost=9,
+    cheapest=True,
+)
+
+
+@pytest.mark.parametrize("wish", [None, WISH, Constraints(spread=2)])
+def test_constraints_are_remembered_with_the_request(managed, wish):
+    waits = NoFit(Refusal.TOO_FEW_HOSTS, "none")
+    managed.admit(new("q", constraints=wish, waits=True), lambda fabric: Wait(waits))
+    managed.admit(new("a", constraints=wish), lambda fabric: across_pods("a"))
+    again = SqlStore(managed._engine)
+    assert again.allocation("q").constraints == wish
+    assert [record.constraints for record in again.allocations(fabric="f")] == [wish, wish]
+
+
+def test_a_key_used_with_other_constraints_is_refused(managed):
+    first = managed.admit(new("a", "k", constraints=WISH), lambda fabric: across_pods("a"))
+    assert managed.admit(new("b", "k", name="a", constraints=WISH), lambda fabric: None) == first
+    for other in (None, Constraints(spread=2)):
+        with pytest.raises(IdempotencyMismatch):
+            managed.admit(new("b", "k", name="a", constraints=other), lambda fabric: None)

@@ -25,6 +25,7 @@ from laas_service.adapters.db.store import SqlStore
 from laas_service.app.records import HostState, LinkState, Move, NewAllocation, State
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, NoFit, Refusal
 from laas_service.domain.fabric import Fabric
+from laas_service.domain.features import HostChange
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.topology import LeafLink, Link, Port, SpineLink, Topology, Xgft
 
@@ -147,6 +148,20 @@ class Histories(RuleBasedStateMachine):
         self.stores[process].set_link_state("f", link, state)
         act = self.model.fail_link if state is LinkState.FAILED else self.model.repair_link
         act(link)
+
+    @rule(
+        process=processes,
+        data=st.data(),
+        traits=st.none() | st.frozensets(st.sampled_from(["gpu", "nvme"])),
+        cost=st.none() | st.integers(0, 2),
+    )
+    def describe_hosts(self, process, data, traits, cost):
+        present = sorted(set(range(self.topology.hosts)) - self.topology.absent_hosts)
+        hosts = data.draw(st.sets(st.sampled_from(present)))
+        change = HostChange(traits, cost)
+        self.stores[process].describe_hosts("f", dict.fromkeys(hosts, change))
+        known = self.model.features
+        self.model.describe_hosts({host: change.of(known.of(host)) for host in hosts})
 
     @rule(process=processes)
     def restart(self, process):

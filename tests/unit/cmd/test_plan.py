@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from laas_service.cmd.plan import Planner
 from laas_service.domain.fabric import Fabric
+from laas_service.domain.features import HostFeatures
 from laas_service.domain.policies import POLICIES
 from tests.unit.domain.verification.sound import FULL, RAILS
 
@@ -106,6 +107,66 @@ def test_a_request_may_name_its_policy():
     assert [len(a["hosts"]) for a in answers] == [4, 6]
     assert [a["policy"] for a in answers] == ["baseline", "simple"]
     assert answers[0]["shape"] is None
+
+
+def described() -> Planner:
+    """Hosts 9 to 17, which are pod 1, have a gpu; host 9 is dear."""
+    fabric = Fabric(FULL)
+    gpus = {host: HostFeatures(frozenset({"gpu"}), 2) for host in range(10, 18)}
+    fabric.describe_hosts({**gpus, 9: HostFeatures(frozenset({"gpu"}), 9)})
+    return Planner(fabric, "jigsaw")
+
+
+def test_a_request_may_have_constraints():
+    wish = {"traits": ["gpu"], "max_host_cost": 5}
+    answers = ask(
+        described(),
+        {"op": "allocate", "id": "a", "hosts": 3, "constraints": wish},
+        {"op": "probe", "hosts": 6, "constraints": wish},
+        {"op": "allocate", "id": "b", "hosts": 2, "constraints": {"avoid_pods": [1, 2]}},
+        {"op": "allocate", "id": "c", "hosts": 5, "constraints": {"spread": 3}, "policy": "lc"},
+        {"op": "allocate", "id": "d", "hosts": 2, "constraints": {"cheapest": True}},
+        {"op": "allocate", "id": "e", "hosts": 1, "constraints": None},
+    )
+    assert (answers[0]["hosts"], answers[0]["cost"]) == ([12, 13, 14], 6)
+    assert (answers[1]["reason"], answers[1]["largest_fit"]) == ("constraint", 5)
+    assert "constraint traits (gpu)" in answers[1]["detail"]
+    assert set(answers[2]["hosts"]) <= set(range(9))
+    assert {host // 9 for host in answers[3]["hosts"]} == {0, 1, 2}
+    assert answers[4]["cost"] == 0
+    assert answers[5]["outcome"] == "allocated"
+
+
+def test_constraints_that_mean_nothing_here_are_malformed():
+    plan = described()
+    answers = ask(
+        plan,
+        *(
+            {"op": "probe", "hosts": 1, "constraints": wish}
+            for wish in (
+                {"traits": ["gpuu"]},
+                {"avoid_hosts": [27]},
+                {"avoid_pods": [3]},
+                {"spread": 4},
+                {"spread": 2, "within": "leaf"},
+                {"colour": "blue"},
+                "gpu",
+            )
+        ),
+    )
+    assert {answer["reason"] for answer in answers} == {"invalid_input"}
+    assert plan.malformed == len(answers)
+    assert "known are gpu" in answers[0]["detail"]
+    assert all("constraints" in answer["detail"] for answer in answers)
+
+
+def test_room_is_made_for_a_request_with_its_constraints():
+    plan = described()
+    asked = {"op": "allocate", "hosts": 9, "constraints": {"within": "pod", "traits": ["gpu"]}}
+    ask(plan, {"op": "allocate", "id": "a", "hosts": 1, "constraints": {"traits": ["gpu"]}})
+    ask(plan, {"op": "allocate", "id": "b", "hosts": 9, "constraints": {"avoid_pods": [1]}})
+    (answer,) = ask(plan, {**asked, "id": "c", "explain": True})
+    assert answer["room"]["releases"] == ["a"]
 
 
 def test_time_is_that_of_policy_and_ledger_alone(monkeypatch):

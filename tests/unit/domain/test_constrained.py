@@ -19,7 +19,7 @@ from laas_service.domain.constrained import check
 from laas_service.domain.constraints import Constraints, Within
 from laas_service.domain.errors import InvalidInput, NotFound
 from laas_service.domain.fabric import Fabric
-from laas_service.domain.features import Features, HostFeatures
+from laas_service.domain.features import HostFeatures
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.queue import Rules, make_queue
 from laas_service.domain.room import fits_when_empty, make_room
@@ -34,7 +34,7 @@ def fabric() -> Fabric:
     """Hosts 0 to 5, which are pod 0, have a gpu and cost 3."""
     made = Fabric(TREE)
     known = HostFeatures(frozenset({"gpu"}), 3)
-    made.describe_hosts(Features(dict.fromkeys(range(6), known)))
+    made.describe_hosts(dict.fromkeys(range(6), known))
     return made
 
 
@@ -131,12 +131,11 @@ def test_what_a_fabric_does_not_have_is_named():
 def test_a_ledger_knows_its_hosts_features_and_a_copy_keeps_its_own():
     made = fabric()
     twin = made.copy()
-    made.describe_host(7, HostFeatures(frozenset({"fpga"})))
-    made.describe_host(0, HostFeatures())
+    made.describe_hosts({7: HostFeatures(frozenset({"fpga"})), 0: HostFeatures()})
     assert made.features.traits == {"gpu", "fpga"}
     assert twin.features.traits == {"gpu"}
     assert made.state() != twin.state()
     assert made.features.of(0) == HostFeatures()
     assert made.features.cost((0, 1, 2)) == 6
     with pytest.raises(NotFound):
-        made.describe_host(18, HostFeatures())
+        made.describe_hosts({18: HostFeatures()})

@@ -50,7 +50,7 @@ def play(fabric: Fabric, steps, prefix: str) -> None:
         elif verb == "learn":
             largest_fit(POLICIES[policy](), fabric, topology.hosts)
         elif verb == "say":
-            fabric.describe_host(host, HostFeatures(cost=choice))
+            fabric.describe_hosts({host: HostFeatures(cost=choice)})
         elif verb in ("fail", "drain", "repair"):
             getattr(fabric, f"{verb}_host")(host)
         elif verb in ("cut", "mend"):

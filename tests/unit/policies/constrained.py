@@ -17,24 +17,22 @@ from random import Random
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.constraints import Constraints, Within
 from laas_service.domain.fabric import Fabric
-from laas_service.domain.features import Features, HostFeatures
+from laas_service.domain.features import HostFeatures
 from tests.unit.policies.test_brute_force import Naive, divided_up, subsets
 
 TRAITS = ("gpu", "nvme")
 
 
-def some_features(fabric: Fabric, rng: Random) -> Features:
+def some_features(fabric: Fabric, rng: Random) -> dict[int, HostFeatures]:
     """Traits and costs here and there; sometimes all hosts cost the same."""
     costs = rng.choice(((0,), (0, 1), (1, 2, 3, 5, 8, 13)))
-    return Features(
-        {
-            host: HostFeatures(
-                frozenset(trait for trait in TRAITS if rng.random() < 0.7), rng.choice(costs)
-            )
-            for host in range(fabric.topology.hosts)
-            if host not in fabric.topology.absent_hosts
-        }
-    )
+    return {
+        host: HostFeatures(
+            frozenset(trait for trait in TRAITS if rng.random() < 0.7), rng.choice(costs)
+        )
+        for host in range(fabric.topology.hosts)
+        if host not in fabric.topology.absent_hosts
+    }
 
 
 def pods_of(fabric: Fabric, host: int) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ from laas_service.domain.constrained import propose
 from laas_service.domain.constraints import Constraints, Within
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.fabric import Fabric
-from laas_service.domain.features import Features, HostFeatures
+from laas_service.domain.features import HostFeatures
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.jigsaw import Jigsaw
 from laas_service.domain.policies.laas import Laas
@@ -203,9 +203,7 @@ def test_a_refusal_names_the_constraint_without_which_it_would_fit(name, tree, s
 
 def small(**features: HostFeatures) -> Fabric:
     fabric = Fabric(SMALL)
-    fabric.describe_hosts(
-        Features({int(name.removeprefix("h")): known for name, known in features.items()})
-    )
+    fabric.describe_hosts({int(name.removeprefix("h")): known for name, known in features.items()})
     return fabric
 
 
@@ -336,3 +334,13 @@ def test_a_search_for_the_cheapest_that_runs_dry_still_places():
     for policy in (Simple(work=0), Laas(work=0), Jigsaw(work=0), Lc(work=0)):
         request = Request("t", 4, constraints=Constraints(cheapest=True))
         assert isinstance(propose(policy, fabric, request), Allocation)
+
+
+def test_four_hosts_lie_in_no_three_pods_whatever_the_policy():
+    """2 + 1 + 1 has two pods smaller than the other; 3 and 5 hosts do have shapes."""
+    for name in SEARCHING:
+        told = refusal_of(name, Fabric(SMALL), 4, spread=3)
+        assert told.reason is Refusal.CONSTRAINT
+        assert ("over 2 of 3 pods at most" in told.detail) == (name != "simple")
+        assert "lc spreads them" not in told.detail
+        assert told.largest_fit == (3 if name == "lc" else 0)
