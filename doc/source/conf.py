@@ -1,8 +1,14 @@
 """Sphinx configuration."""
 
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "doc" / "ext"), str(ROOT)]
+
 project = "Links as a Service"
 copyright = "the LaaS contributors"
-extensions: list[str] = []
+extensions: list[str] = ["openapi_reference"]
 master_doc = "index"
 html_theme = "alabaster"
 html_theme_options = {"page_width": "1100px"}

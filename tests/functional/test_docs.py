@@ -30,7 +30,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["operate.rst", "planning.rst", "simulation.rst", "slurm.rst"]
+PAGES = [
+    "operate.rst",
+    "day2.rst",
+    "troubleshooting.rst",
+    "planning.rst",
+    "simulation.rst",
+    "slurm.rst",
+]
 SCRIPTS = Path(sys.executable).parent
 
 _BLOCK = re.compile(r"^\.\. code-block:: console\n\n((?:   .*\n|\n)+)", re.MULTILINE)

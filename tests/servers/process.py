@@ -11,12 +11,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 PATIENCE = 120.0
@@ -45,14 +48,20 @@ class Port:
 
 
 class Process:
-    """A server in a process of its own; what it says goes to ``log``."""
+    """A server in a process group of its own; what it says goes to ``log``."""
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
         self._log = log
         with log.open("ab") as said:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=dict(environment)
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                env=dict(environment),
+                start_new_session=True,
             )
+        self.pid = self._process.pid
 
     def wait_for(self, url: str) -> None:
         """Return when ``url`` answers, whatever it says.
@@ -60,23 +69,31 @@ class Process:
         Raises:
             RuntimeError: the process ended, or does not answer in time; with its log.
         """
-        until = time.monotonic() + PATIENCE
-        while not _answers(url):
+        self.wait_until(lambda: _answers(url), f"{url} does not answer")
+
+    def wait_until(
+        self, look: Callable[[], object], complaint: str, patience: float = PATIENCE
+    ) -> None:
+        """Return when ``look`` says yes. ``RuntimeError`` as above, with the complaint."""
+        until = time.monotonic() + patience
+        while not look():
             if self._process.poll() is not None or time.monotonic() > until:
-                raise RuntimeError(f"{url} does not answer:\n{self.said()[-4000:]}")
+                raise RuntimeError(f"{complaint}:\n{self.said()[-4000:]}")
             time.sleep(LOOK)
 
     def said(self) -> str:
         return self._log.read_text(errors="replace")
 
     def stop(self) -> None:
-        """Politely, then not."""
+        """Politely, then not; with whatever it has started."""
         self._process.terminate()
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
 
 
 def _answers(url: str) -> bool:

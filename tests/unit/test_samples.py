@@ -1,0 +1,76 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""The sample configuration files say what our options and Nova's rules are called."""
+
+import configparser
+import re
+from pathlib import Path
+
+import pytest
+from keystonemiddleware.auth_token import _opts as auth_token
+from oslo_config import cfg
+from oslo_middleware import http_proxy_to_wsgi
+
+from laas_service import conf as options
+from laas_service.conf import database, nova
+from laas_service.wiring import Parts
+
+ETC = Path(__file__).parents[2] / "etc"
+
+
+def known() -> dict[str, set[str]]:
+    """The options of each section, as the samples' generator would list them."""
+    found: dict[str, set[str]] = {"DEFAULT": {"transport_url"}}
+    listed = [
+        *options.list_opts(),
+        *auth_token.list_opts(),
+        ("database", database.OPTIONS),
+        ("keystone_authtoken", nova.LOGIN_OPTIONS),
+        ("oslo_middleware", http_proxy_to_wsgi.OPTS),
+    ]
+    for group, opts in listed:
+        found.setdefault(group, set()).update(opt.dest for opt in opts)
+    return found
+
+
+@pytest.mark.parametrize("name", ["controller.conf", "fabric.conf"])
+def test_every_line_sets_an_option_that_is_there(name):
+    parser = configparser.ConfigParser(interpolation=None, strict=True, default_section="none")
+    parser.read(ETC / "laas" / name)
+    there = known()
+    for section in parser.sections():
+        assert set(parser[section]) <= there[section], section
+
+
+def test_the_worker_can_be_made_of_its_sample():
+    conf = cfg.ConfigOpts()
+    options.register_opts(conf)
+    conf(["--config-file", str(ETC / "laas" / "fabric.conf")], project="laas")
+    parts = Parts(conf)
+    assert parts.compute
+    assert parts.subnet_manager
+
+
+def test_rights_of_the_service_are_those_that_the_adapter_names():
+    source = (ETC.parent / "laas_service" / "adapters" / "nova.py").read_text()
+    named = set(re.findall(r'"((?:os_compute_api|placement):[a-z:_-]+)"', source))
+    samples = [ETC / name / "links-policy.yaml" for name in ("nova", "placement")]
+    rules = [
+        re.findall(r'^"(\S+)": "\S.* or role:links"$', file.read_text(), re.M) for file in samples
+    ]
+    assert sorted(named) == sorted(rules[0] + rules[1])
+
+
+def test_the_samples_hold_no_password():
+    for file in ETC.rglob("*.conf"):
+        for line in file.read_text().splitlines():
+            if line.startswith("password"):
+                assert line == "password = CHANGE-ME"
