@@ -15,8 +15,9 @@ In the directory:
     one shell script a step, to be run in the order of their numbers. They may be
     moved away or deleted once they were run.
 ``nodes/ID``
-    the hosts of an allocation as one host list expression of Slurm, for as long as it
-    is handed over and not fenced. Left out if a host's name is none for a Slurm node.
+    the hosts of an allocation, one a line, as Slurm reads them (it takes expressions
+    with commas apart in a file), for as long as it is handed over and not fenced. Left
+    out if a host's name is none for a Slurm node.
 ``state.json``
     what has been handed over, the number of the next script, and the scripts that
     belong to the newest change. It is replaced in one piece, which is the moment a
@@ -209,7 +210,7 @@ class DirectoryCompute:
     def _write_lists(self, state: _State) -> None:
         """One for each tenant who may use its hosts; names are ids that were checked."""
         wanted = {
-            id: f"{slurm.host_list(tenant.hosts)}\n"
+            id: "".join(f"{host}\n" for host in tenant.hosts)
             for id, tenant in state.tenants.items()
             if not tenant.fenced and all(map(slurm.usable, tenant.hosts))
         }

@@ -112,16 +112,30 @@ def test_slurm_has_every_host_below_the_switches_that_it_is_below(slurm, fabric)
     assert not [line for line in slurm.said().splitlines() if "WARNING" in line]
 
 
-def test_an_allocation_becomes_a_reservation(slurm, fabric, tmp_path):
-    names = [name for name in fabric.inventory.host_names if name]
-    compute = DirectoryCompute(tmp_path)
-    compute.hand_over(Handover("blue-1", "p", tuple(names[3:20:2])))
+@pytest.fixture
+def held(fabric, tmp_path):
+    """The names of an allocation's hosts, and the file with them."""
+    names = [name for name in fabric.inventory.host_names if name][3:20:2]
+    DirectoryCompute(tmp_path).hand_over(Handover("blue-1", "p", tuple(names)))
     (nodes,) = (tmp_path / "nodes").iterdir()
+    return set(names), nodes
+
+
+def test_an_allocation_becomes_a_reservation(slurm, held):
+    names, nodes = held
     slurm.run(
         *("scontrol", "create", "reservation", "ReservationName=laas-blue-1"),
-        *(f"Nodes={nodes.read_text().strip()}", "Users=root", "StartTime=now"),
-        *("Duration=UNLIMITED", "Flags=IGNORE_JOBS"),
+        f"Nodes={slurm.run('scontrol', 'show', 'hostlist', str(nodes)).strip()}",
+        *("Users=root", "StartTime=now", "Duration=UNLIMITED", "Flags=IGNORE_JOBS"),
     )
     shown = slurm.run("scontrol", "-o", "show", "reservation", "laas-blue-1")
-    held = dict(field.split("=", 1) for field in shown.split() if "=" in field)
-    assert names_in(slurm, held["Nodes"]) == set(names[3:20:2])
+    fields = dict(field.split("=", 1) for field in shown.split() if "=" in field)
+    assert names_in(slurm, fields["Nodes"]) == names
+
+
+def test_a_job_is_confined_to_the_allocation(slurm, held):
+    names, nodes = held
+    slurm.run("sbatch", "--hold", f"--nodelist={nodes}", "--wrap=hostname")
+    shown = slurm.run("scontrol", "-o", "show", "job").splitlines()[-1]
+    fields = dict(field.split("=", 1) for field in shown.split() if "=" in field)
+    assert names_in(slurm, fields["ReqNodeList"]) == names
