@@ -1,4 +1,5 @@
 # Two commands: `make demo` shows the service at work, `make test` proves it.
+# `make stack` starts everything that an OpenStack cloud consists of around it (KEEP=1: and stays).
 # Everything they need beyond Debian's git, make, python3 and python3-venv is set up here.
 
 PYTHON ?= python3
@@ -6,8 +7,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 FABRIC ?=
 JSON ?=
+KEEP ?=
+PROFILE = test
 
-.PHONY: demo test lint bench docs packages clean
+.PHONY: demo test lint bench docs stack packages clean
 
 demo: $(VENV)/installed packages
 	$(BIN)/python -m tests.demo $(if $(FABRIC),--fabric "$(FABRIC)") $(if $(JSON),--json "$(JSON)")
@@ -21,9 +24,14 @@ lint: $(VENV)/tools
 bench docs: $(VENV)/tools
 	$(BIN)/tox run -e $@
 
+stack: PROFILE = stack
+stack: $(VENV)/tools packages
+	$(BIN)/tox run -e stack --notest
+	.tox/stack/bin/python -m tests.stack $(if $(KEEP),--keep) $(if $(JSON),--json "$(JSON)")
+
 # The simulator, the subnet manager and their tools, where we may install them.
 packages: $(VENV)/tools
-	@missing=$$($(BIN)/bindep -b test || true); \
+	@missing=$$($(BIN)/bindep -b $(PROFILE) || true); \
 	if [ -z "$$missing" ]; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    apt-get update -qq && \
@@ -40,4 +48,4 @@ $(VENV)/installed: $(VENV)/tools requirements.txt constraints.txt setup.cfg
 	touch $@
 
 clean:
-	rm -rf $(VENV) .tox build dist *.egg-info demo
+	rm -rf $(VENV) .tox build dist *.egg-info demo stack-logs

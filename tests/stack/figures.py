@@ -1,0 +1,126 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What is measured on the running stack: times, calls a second, memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.stack.people import People
+from tests.story.site import Rest
+
+LARGE = 100
+"""Hosts of the one allocation that is timed, on a large fabric."""
+
+
+def large_allocation(rest: Rest, project: str, hosts: int) -> dict[str, float]:
+    """Seconds from POST until so many hosts are active, and from DELETE until released."""
+    begin = time.monotonic()
+    body = {"name": "large", "hosts": hosts}
+    status, document = rest.call("POST", "/v1/allocations", project, body)
+    if status != 202:
+        raise RuntimeError(f"{hosts} hosts are refused: {document}")
+    answered = time.monotonic() - begin
+    document = rest.settled(project, document, "active")
+    active = time.monotonic() - begin
+    begin = time.monotonic()
+    _, document = rest.call("DELETE", f"/v1/allocations/{document['id']}", project)
+    rest.settled(project, document, "released")
+    return {"answered": answered, "active": active, "released": time.monotonic() - begin}
+
+
+def aggregate_calls(nova: Any, hosts: list[str]) -> dict[str, float]:
+    """Calls a second of one client, one after the other, on an aggregate of its own."""
+    aggregate = nova.aggregates.create("figures", None)
+    try:
+        return {
+            "add_host": _rate(lambda host: nova.aggregates.add_host(aggregate, host), hosts),
+            "set_metadata": _rate(
+                lambda host: nova.aggregates.set_metadata(aggregate, {"figure": host}), hosts
+            ),
+            "remove_host": _rate(lambda host: nova.aggregates.remove_host(aggregate, host), hosts),
+        }
+    finally:
+        nova.aggregates.delete(aggregate)
+
+
+def _rate(call: Callable[[str], object], arguments: list[str]) -> float:
+    begin = time.monotonic()
+    for argument in arguments:
+        call(argument)
+    return len(arguments) / (time.monotonic() - begin)
+
+
+def memory(root: int) -> dict[str, int]:
+    """MiB of each program that descends from process ``root``: what it does not share, by name."""
+    found: dict[str, int] = {}
+    for pid in _descendants(root):
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            kilobytes = _proportional(pid)
+        except (OSError, ValueError):
+            continue  # it ended meanwhile
+        name = _name([word.decode(errors="replace") for word in words if word])
+        found[name] = found.get(name, 0) + kilobytes
+    return {name: round(size / 1024) for name, size in sorted(found.items()) if size > 1024}
+
+
+def _proportional(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1])
+    raise ValueError(pid)
+
+
+def _descendants(root: int) -> set[int]:
+    parents = {}
+    for directory in Path("/proc").iterdir():
+        if directory.name.isdecimal():
+            try:
+                stat = (directory / "stat").read_text()
+            except OSError:
+                continue
+            parents[int(directory.name)] = int(stat.rpartition(")")[2].split()[1])
+    found = {root}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+_PROGRAMS = {
+    "keystone.wsgi.api": "Keystone",
+    "placement.wsgi.api": "placement",
+    "nova.wsgi.osapi_compute": "nova-api",
+    "tests.stack.stubs": "stubs of Glance and Neutron",
+    "tests.stack.computes": "nova-compute, all hosts",
+    "laas_service.cmd.wsgi": "laas-api",
+    "laas_service.cmd.worker": "laas-worker",
+    "tests.stack": "the story itself",
+}
+
+
+def _name(words: list[str]) -> str:
+    for word in words:
+        if word in _PROGRAMS:
+            return _PROGRAMS[word]
+    scripts = [Path(word).name for word in words[:2]]
+    return next((name for name in scripts if name.startswith("nova-")), scripts[0])
+
+
+def timed(people: People, hosts: list[str]) -> dict[str, Any]:
+    """Everything but memory."""
+    large = min(LARGE, len(hosts) * 3 // 4)
+    return {
+        f"{large} hosts, s": large_allocation(people.rest(), people.projects[0], large),
+        "aggregate calls, 1/s": aggregate_calls(people.admin, hosts),
+    }

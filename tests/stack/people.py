@@ -1,0 +1,87 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Who uses the stack: tenants with tokens of their own, and how the story reaches them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from keystoneauth1.session import Session
+from novaclient import client as nova_client
+
+from tests.stack.everything import Everything
+from tests.stack.stubs import IMAGE
+from tests.story.judge import Subnet
+from tests.story.scenario import STRANGER
+from tests.story.site import OpenStackSite, Rest
+
+NOVA_VERSION = "2.87"
+FLAVOR = {"name": "story", "ram": 1024, "vcpus": 1, "disk": 1}
+"""Seven of them fill the memory of a host."""
+
+
+class People:
+    """``tenants`` projects with a member each, one that is a stranger, and an administrator."""
+
+    def __init__(self, stack: Everything, tenants: int) -> None:
+        self._keystone = stack.keystone
+        self._stack = stack
+        self._names: dict[str, str] = {}
+        for number in range(tenants + 1):
+            name = f"tenant-{number:02}" if number < tenants else "stranger"
+            project = self._keystone.project(name)
+            self._keystone.user(name, {project: ["member", "reader"]})
+            self._names[project] = name
+        *self.projects, self.stranger = self._names
+        self._sessions = {id: self._session(name) for id, name in self._names.items()}
+
+    def _session(self, name: str) -> Session:
+        return self._keystone.session(name, project=name)
+
+    @cached_property
+    def admin(self) -> Any:
+        return self._nova(self._keystone.session())
+
+    def nova(self, project: str) -> Any:
+        return self._nova(self._sessions[project])
+
+    def rest(self) -> Rest:
+        return Rest(self._stack.service.url, self._headers)
+
+    def _headers(self, project: str) -> Mapping[str, str]:
+        return {"X-Auth-Token": str(self._sessions[project].get_token())}
+
+    def _nova(self, session: Session) -> Any:
+        return nova_client.Client(NOVA_VERSION, session=session)
+
+    def site(self) -> StackSite:
+        flavor = self.admin.flavors.create(**FLAVOR)
+        options = {"image": IMAGE, "flavor": flavor.id, "nics": "none"}
+        simulator = self._stack.service.simulator
+        subnet = Subnet(lambda *command: simulator.run(*command).stdout)
+        return StackSite(self, options, subnet)
+
+
+class StackSite(OpenStackSite):
+    """The story knows the stranger by a name of its own; here it is a project of Keystone."""
+
+    def __init__(self, people: People, boot_options: Mapping[str, Any], subnet: Subnet) -> None:
+        super().__init__(people.rest(), people.nova, people.admin, boot_options, subnet)
+        self._people = people
+
+    def boot(self, project: str, count: int) -> int:
+        return super().boot(self._people.stranger if project == STRANGER else project, count)
+
+    def let_in(self) -> dict[str, set[str]]:
+        names = {self._people.stranger: STRANGER}
+        found = super().let_in()
+        return {host: {names.get(value, value) for value in found[host]} for host in found}

@@ -1,0 +1,157 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""The service as operators run it: API behind a WSGI server, worker, OpenSM, one configuration."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from laas_service.adapters.fabric_file import FabricFile
+from laas_service.adapters.netlist import netlist, node_id
+from laas_service.domain.inventory import Endpoint
+from tests.ibsim import Simulator
+from tests.servers.keystone import Keystone
+from tests.servers.process import Port, Process
+from tests.stack.cloud import SERVICE_PROJECT, WSGI, surroundings
+
+FABRIC = "stack"
+
+CONFIGURATION = """
+[DEFAULT]
+state_dir = {directory}/state
+transport_url = {broker}
+[database]
+connection = {database}
+[api]
+auth_strategy = keystone
+max_waiters = 6
+[keystone_authtoken]
+www_authenticate_uri = {keystone}
+service_token_roles_required = true
+{login}
+[compute]
+kind = nova
+[nova]
+{login}
+[placement]
+{login}
+[opensm]
+pid_file = {directory}/opensm.pid
+log_file = {subnet}/osm.log
+cache_directory = {subnet}
+dump_command = {dump}
+patience = 30
+[worker]
+poll_interval = 0.5
+retry_last = 5
+reconcile_interval = 60
+"""
+
+
+class LinksService:
+    """Ours. ``simulator`` is the subnet it manages."""
+
+    def __init__(self, directory: Path, logs: Path, fabric: FabricFile) -> None:
+        self.directory = directory
+        self._logs = logs
+        self.fabric = fabric
+        self.manager = _management_port(fabric)
+        inventory = fabric.inventory
+        self.simulator = Simulator(netlist(inventory), host=node_id(inventory, self.manager))
+        self._port = Port()
+        self._processes: list[Process] = []
+        self.url = self._port.url
+        directory.mkdir(parents=True)
+
+    @property
+    def hosts(self) -> list[str]:
+        """The names of the hosts for tenants."""
+        return [name for name in self.fabric.inventory.host_names if name]
+
+    def configure(self, keystone: Keystone, database: str, broker: str) -> None:
+        (self.directory / "laas.conf").write_text(
+            CONFIGURATION.format(
+                directory=self.directory,
+                broker=broker,
+                database=database,
+                keystone=keystone.url,
+                login="\n".join(
+                    f"{name} = {value}"
+                    for name, value in keystone.options("laas", SERVICE_PROJECT).items()
+                ),
+                subnet=self.simulator.directory,
+                dump=",".join(self._dump()),
+            )
+        )
+
+    def prepare(self, description: Path) -> None:
+        """Tables, and the fabric under management."""
+        self.manage("db", "upgrade")
+        manager = self.manager.name.split()[0]
+        self.manage(
+            "fabric", "import", str(description), "--id", FABRIC, "--subnet-manager", manager
+        )
+
+    def start(self) -> None:
+        """Return when the API answers and OpenSM runs on what the worker has published."""
+        config = str(self.directory / "laas.conf")
+        api = [sys.executable, "-P", str(WSGI), "laas_service.cmd.wsgi", str(self._port.number)]
+        self._run("laas-api", *api).wait_for(f"{self.url}/healthcheck")
+        worker = [sys.executable, "-m", "laas_service.cmd.worker", "--config-file", config]
+        running = self._run("laas-worker", *worker)
+        manifest = self.directory / "state" / "opensm" / FABRIC / "current" / "opensm.conf"
+        patience = 60 + 10 * len(self.hosts)  # they join the pool first
+        running.wait_until(manifest.exists, "the worker publishes nothing", patience)
+        options = ("-F", str(manifest), "-f", str(self.simulator.directory / "osm.log"), "-s", "0")
+        daemon = self.simulator.start("opensm", *options)
+        (self.directory / "opensm.pid").write_text(f"{daemon.pid}\n")
+
+    def stop(self) -> None:
+        for process in reversed(self._processes):
+            process.stop()
+        self._port.close()
+
+    def tables(self) -> str:
+        """What the simulated switches hold now."""
+        return self.simulator.run(*self._dump()).stdout
+
+    def manage(self, *words: str, text: str | None = None) -> str:
+        """Run laas-manage; ``RuntimeError`` if it says no."""
+        config = str(self.directory / "laas.conf")
+        done = subprocess.run(
+            [sys.executable, "-m", "laas_service.cmd.manage", "--config-file", config, *words],
+            input=text or "",
+            capture_output=True,
+            text=True,
+            env=surroundings(),
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(f"laas-manage {' '.join(words)}:\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def _dump(self) -> list[str]:
+        environment = self.simulator.environment()
+        names = ("IBSIM_SOCKNAME", "LD_PRELOAD", "SIM_HOST")
+        client = [f"{name}={environment[name]}" for name in names]
+        return ["env", f"--chdir={self.simulator.directory}", *client, "dump_lfts", "-n"]
+
+    def _run(self, name: str, *command: str) -> Process:
+        variables = surroundings() | {"LAAS_CONFIG_DIR": str(self.directory)}
+        process = Process(command, self._logs / f"{name}.log", variables)
+        self._processes.append(process)
+        return process
+
+
+def _management_port(fabric: FabricFile) -> Endpoint:
+    """The adapter of the host that is there for the subnet manager."""
+    return next(end for end in fabric.inventory.endpoints if end.name.startswith("sm"))

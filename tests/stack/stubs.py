@@ -1,0 +1,77 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What Nova asks of Glance and Neutron to boot a server without a network: just that.
+
+``/image`` holds one image; ``/network`` answers every list with an empty one.
+"""
+
+from __future__ import annotations
+
+from flask import Flask, jsonify, request
+
+IMAGE = "155d900f-4e14-4e4c-a73d-069cbf4541e6"
+
+_IMAGE = {
+    "id": IMAGE,
+    "name": "image",
+    "status": "active",
+    "visibility": "public",
+    "protected": False,
+    "owner": None,
+    "checksum": "0" * 32,
+    "container_format": "raw",
+    "disk_format": "raw",
+    "size": 1024,
+    "virtual_size": None,
+    "min_disk": 0,
+    "min_ram": 0,
+    "created_at": "2026-01-01T00:00:00Z",
+    "updated_at": "2026-01-01T00:00:00Z",
+    "tags": [],
+    "os_hidden": False,
+    "file": f"/v2/images/{IMAGE}/file",
+    "self": f"/v2/images/{IMAGE}",
+    "schema": "/v2/schemas/image",
+}
+
+application = Flask(__name__)
+
+
+@application.get("/image/", strict_slashes=False)
+@application.get("/image/versions")
+def image_versions():
+    link = {"rel": "self", "href": f"{request.host_url}image/v2/"}
+    return jsonify(versions=[{"id": "v2.9", "status": "CURRENT", "links": [link]}])
+
+
+@application.get("/image/v2/schemas/image")
+def image_schema():
+    """Names every attribute: the client drops those that it does not find here."""
+    properties: dict[str, object] = {name: {} for name in _IMAGE}
+    return jsonify(
+        name="image", properties=properties, additionalProperties={"type": "string"}, links=[]
+    )
+
+
+@application.get("/image/v2/images/<id>")
+def image(id: str):
+    return jsonify(_IMAGE) if id == IMAGE else (jsonify(), 404)
+
+
+@application.get("/network/", strict_slashes=False)
+def network_versions():
+    link = {"rel": "self", "href": f"{request.host_url}network/v2.0/"}
+    return jsonify(versions=[{"id": "v2.0", "status": "CURRENT", "links": [link]}])
+
+
+@application.get("/network/v2.0/<path:what>")
+def network(what: str):
+    kind = what.removesuffix(".json").rstrip("/").replace("-", "_")
+    return jsonify({kind: []})
