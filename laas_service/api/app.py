@@ -89,6 +89,13 @@ ROUTES = (
         "laas:allocation:release",
         {202: schemas.Allocation},
     ),
+    Route(
+        "POST",
+        f"{ALLOCATION}/repair",
+        tenants.repair,
+        "laas:allocation:repair",
+        {202: schemas.Allocation, 200: schemas.Allocation, 409: schemas.Problem},
+    ),
 )
 
 

@@ -18,8 +18,9 @@ from typing import Any
 from pydantic import ValidationError
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
-from laas_service.api.schemas import FieldError, Problem, Room
-from laas_service.domain import errors
+from laas_service.api.schemas import Degraded, FieldError, Problem, Room
+from laas_service.app.records import FabricRecord
+from laas_service.domain import degradation, errors
 from laas_service.domain.allocation import NoFit
 
 ECHO = 200
@@ -88,6 +89,11 @@ def of_refusal(refusal: NoFit) -> Problem:
         fits_when_empty=refusal.fits_when_empty,
         room=Room.of(refusal.room) if refusal.room else None,
     )
+
+
+def of_degraded(fabric: FabricRecord, found: degradation.Degraded) -> Problem:
+    """The problem document of a repair that is not possible now."""
+    return problem(409, "not_repairable", str(found), degraded=Degraded.of(fabric, found))
 
 
 def of_http(error: HTTPException) -> Problem:

@@ -108,6 +108,16 @@ class Fabrics(Collector):
         allocations = GaugeMetricFamily(
             "laas_allocations", "Allocations by state.", labels=("fabric", "state")
         )
+        degraded = GaugeMetricFamily(
+            "laas_allocations_degraded",
+            "Allocations that hold a failed link or host.",
+            labels=("fabric",),
+        )
+        changing = GaugeMetricFamily(
+            "laas_allocations_changing",
+            "Allocations whose links are being replaced.",
+            labels=("fabric",),
+        )
         queued = GaugeMetricFamily(
             "laas_queue_length", "Requests that wait for room.", labels=("fabric",)
         )
@@ -122,6 +132,8 @@ class Fabrics(Collector):
         }
         for id, use in fabrics:
             generation.add_metric([id], use.generation)
+            degraded.add_metric([id], use.degraded)
+            changing.add_metric([id], use.changing)
             queued.add_metric([id], use.allocations.get(State.QUEUED, 0))
             for state, number in use.allocations.items():
                 allocations.add_metric([id, state.value], number)
@@ -129,4 +141,4 @@ class Fabrics(Collector):
                 usage: Usage = getattr(use, name)
                 for count in ("total", "allocated", "free", "failed", "drained"):
                     family.add_metric([id, count], getattr(usage, count))
-        yield from (generation, allocations, queued, *things.values())
+        yield from (generation, allocations, degraded, changing, queued, *things.values())

@@ -111,6 +111,12 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             f"PATCH {one}",
         ),
         _rule(
+            "laas:allocation:repair",
+            MEMBER,
+            "Replace failed links of the own project's allocations.",
+            f"POST {one}/repair",
+        ),
+        _rule(
             "laas:allocation:release",
             MEMBER,
             "Release the own project's allocations.",

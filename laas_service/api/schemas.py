@@ -22,8 +22,15 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, RootModel, fie
 from laas_service.app import listing
 from laas_service.app import service as use_cases
 from laas_service.app.line import Place
-from laas_service.app.records import AllocationRecord, FabricRecord, HostState, LinkState, State
-from laas_service.domain import power
+from laas_service.app.records import (
+    AllocationRecord,
+    FabricRecord,
+    HostState,
+    LinkState,
+    Phase,
+    State,
+)
+from laas_service.domain import degradation, power
 from laas_service.domain.allocation import Allocation as Placed
 from laas_service.domain.allocation import NoFit, Refusal
 from laas_service.domain.allocation import Room as DomainRoom
@@ -716,6 +723,67 @@ class Waiting(Schema):
         )
 
 
+class ThinSwitch(Schema):
+    """A switch with fewer uplinks up than the allocation was given there."""
+
+    kind: Literal["leaf", "l2"]
+    pod: int
+    switch: Annotated[int, Field(description="The leaf or L2 switch, by number in its pod.")]
+    up: int
+    given: int
+    flows: Annotated[
+        int | None, Field(description="So many may meet on one uplink; null: none is left.")
+    ]
+
+    @classmethod
+    def of(cls, thin: degradation.Thin) -> Self:
+        return cls(
+            kind="leaf" if thin.level == 1 else "l2",
+            pod=thin.pod,
+            switch=thin.lower,
+            up=thin.up,
+            given=thin.given,
+            flows=-(-thin.flows // thin.up) if thin.up else None,
+        )
+
+
+class Apart(Schema):
+    """Two leaves, [pod, leaf] each, that no way over the allocation's links joins."""
+
+    rail: int
+    leaves: tuple[tuple[int, int], tuple[int, int]]
+
+
+class Degraded(Schema):
+    """What has failed of what an allocation holds, and what follows from it."""
+
+    links: Annotated[list[str], Field(description="Failed links, by id.")]
+    hosts: Annotated[list[AllocatedHost], Field(description="Failed hosts.")]
+    thin: list[ThinSwitch]
+    apart: list[Apart]
+    detail: Annotated[str, Field(description="All of it in a sentence.")]
+
+    @classmethod
+    def of(cls, fabric: FabricRecord, found: degradation.Degraded) -> Self:
+        names = fabric.inventory.host_names
+        return cls(
+            links=[link_name(link) for link in found.links],
+            hosts=[AllocatedHost(index=host, name=names[host]) for host in found.hosts],
+            thin=[ThinSwitch.of(thin) for thin in found.thin],
+            apart=[Apart(rail=a.rail, leaves=(a.one, a.other)) for a in found.apart],
+            detail=str(found),
+        )
+
+    @classmethod
+    def now(cls, record: AllocationRecord, fabric: FabricRecord) -> Self | None:
+        """As its traffic goes now; None if nothing it holds has failed."""
+        if record.faults is None or record.travelled is None:
+            return None
+        links, hosts = record.faults.links, record.faults.hosts
+        found = degradation.degradation(fabric.topology, record.travelled, links, hosts)
+        return cls.of(fabric, found) if found.links or found.hosts else None
+
+
 class AllocationSummary(Holding):
     id: str
     name: str
@@ -740,6 +808,11 @@ class AllocationSummary(Holding):
     constraints: Annotated[
         Constraints | None, Field(description="As asked; avoided hosts are for administrators.")
     ]
+    degraded: Annotated[Degraded | None, Field(description="Null: nothing it uses has failed.")]
+    changing: Annotated[
+        Phase | None,
+        Field(description="How far a change of placement is; old links are held until its end."),
+    ]
     error: Annotated[str | None, Field(description="Why the last step failed.")]
     created_at: AwareDatetime
     updated_at: AwareDatetime
@@ -763,6 +836,8 @@ class AllocationSummary(Holding):
             "duration": record.duration,
             "expected_end": record.ends_at,
             "constraints": Constraints.of(record.constraints, fabric, admin),
+            "degraded": Degraded.now(record, fabric),
+            "changing": record.phase,
             "error": record.error,
             "created_at": record.created_at,
             "updated_at": record.updated_at,
@@ -827,6 +902,9 @@ class Problem(Schema):
     ] = None
     fits_when_empty: FitsWhenEmpty = None
     room: MakesRoom = None
+    degraded: Annotated[
+        Degraded | None, Field(description="What a repair would have to replace and cannot.")
+    ] = None
 
 
 class Version(Schema):

@@ -18,6 +18,7 @@ from laas_service.api.resource import Answer, Call
 from laas_service.app.records import AllocationRecord
 from laas_service.app.service import LIVE, Ask
 from laas_service.domain.allocation import NoFit
+from laas_service.domain.degradation import Degraded
 from laas_service.domain.errors import InvalidInput, NotSupported
 
 
@@ -113,6 +114,22 @@ def release(
         call.caller, allocation_id, force=query.force, versions=_versions(headers)
     )
     return _shown(call, call.outcome(record, query.wait), 202)
+
+
+def repair(
+    call: Call,
+    allocation_id: str,
+    headers: schemas.Precondition,
+    query: schemas.WaitQuery,
+) -> Answer:
+    """Replace failed links of an allocation; its hosts stay, and repeating it is safe."""
+    answer = call.service.repair(call.caller, allocation_id, _versions(headers))
+    if isinstance(answer, Degraded):
+        record = call.service.allocation(call.caller, allocation_id)
+        return Answer(409, errors.of_degraded(call.service.fabric(record.fabric), answer))
+    if answer.phase is None:
+        return _shown(call, answer)
+    return _shown(call, call.outcome(answer, query.wait), 202)
 
 
 def _shown(call: Call, record: AllocationRecord, status: int = 200) -> Answer:

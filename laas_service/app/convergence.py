@@ -33,9 +33,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
 
-from laas_service.app.changes import mend, next_phase
+from laas_service.app.changes import next_phase
 from laas_service.app.ports import Applied, Compute, Handover, Store, SubnetManager
 from laas_service.app.records import AllocationRecord, FabricRecord, State
+from laas_service.app.repairs import mend
 from laas_service.domain.degradation import Degraded
 from laas_service.domain.errors import ConcurrentUpdate, Conflict, LaasError, NotFound
 

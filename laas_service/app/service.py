@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
@@ -37,12 +38,15 @@ from laas_service.app.records import (
     State,
     Wait,
 )
+from laas_service.app.repairs import mend
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
 from laas_service.domain.allocator import largest_fit
 from laas_service.domain.constrained import blamed, check, propose
 from laas_service.domain.constraints import Constraints
+from laas_service.domain.degradation import Degraded
 from laas_service.domain.errors import (
     ConcurrentUpdate,
+    Conflict,
     Forbidden,
     HostsBusy,
     InvalidInput,
@@ -58,6 +62,8 @@ from laas_service.domain.power import Idle, idle
 from laas_service.domain.queue import Rules as Discipline
 from laas_service.domain.room import fits_when_empty, make_room
 from laas_service.domain.topology import LeafLink, Link
+
+T = TypeVar("T")
 
 LIVE = frozenset(State) - {State.RELEASED}
 """The states in which an allocation holds (or waits for) hosts."""
@@ -146,13 +152,19 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Utilization:
-    """A fabric's use at one generation. A leaf link is free where its twins on all rails are."""
+    """A fabric's use at one generation. A leaf link is free where its twins on all rails are.
+
+    ``degraded`` allocations hold something that has failed; of ``changing`` ones the
+    placement changes.
+    """
 
     generation: int
     hosts: Usage
     leaf_links: Usage
     spine_links: Usage
     allocations: Mapping[State, int] = field(default_factory=dict)
+    degraded: int = 0
+    changing: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,8 +291,12 @@ class Service:
     def utilization(self, fabric_id: str) -> Utilization:
         """Raises: NotFound."""
         fabric, ledger = self._with_ledger(fabric_id)
-        states = Counter(record.state for record in self._all_live(fabric=fabric_id))
-        return _utilization(fabric, ledger, states)
+        records = list(self._all_live(fabric=fabric_id))
+        return replace(
+            _utilization(fabric, ledger, Counter(record.state for record in records)),
+            degraded=sum(record.faults is not None for record in records),
+            changing=sum(record.phase is not None for record in records),
+        )
 
     def fit(self, caller: Caller, fabric_id: str, ask: Ask) -> Fit:
         """Would ``ask.hosts`` fit now, what is the largest size that would, who is in the way?
@@ -461,6 +477,30 @@ class Service:
             record, State.RELEASING, reason, force=force, by=caller.initiator
         )
 
+    def repair(
+        self, caller: Caller, id: str, versions: Collection[int] | None = None
+    ) -> AllocationRecord | Degraded:
+        """Begin to replace failed links; as it is if there are none; asking again is safe.
+
+        The hosts stay, and it holds as many links as before, so its project may ask too.
+        ``Degraded`` where there are no other links for these hosts; nothing is changed.
+
+        Raises:
+            NotFound, PreconditionFailed, ConcurrentUpdate: as ``rename``.
+            Conflict: it is not active.
+        """
+        answer = _retried(lambda: self._repair_once(caller, id, versions))
+        self._wake()
+        return answer
+
+    def _repair_once(
+        self, caller: Caller, id: str, versions: Collection[int] | None
+    ) -> AllocationRecord | Degraded:
+        record = self._expected(caller, id, versions)
+        if record.state is not State.ACTIVE:
+            raise Conflict(f"allocation {id} is {record.state.value}; wait until it is active")
+        return mend(self._store, record)
+
     def outcome(self, caller: Caller, id: str, seconds: float) -> AllocationRecord:
         """The allocation once convergence is done with it, or as it is after ``seconds``.
 
@@ -474,7 +514,7 @@ class Service:
             return record
         try:
             until = self._clock() + timedelta(seconds=seconds)
-            while record.state in MOVING and self._clock() < until:
+            while (record.state in MOVING or record.phase) and self._clock() < until:
                 self._sleep(POLL)
                 record = self.allocation(caller, id)
             return record
@@ -634,7 +674,7 @@ def _project(caller: Caller, ask: Ask) -> str:
     return project
 
 
-def _retried(step: Callable[[], AllocationRecord]) -> AllocationRecord:
+def _retried(step: Callable[[], T]) -> T:
     """Do a step again when somebody else changed the same record first."""
     retrying = Retrying(
         retry=retry_if_exception_type(ConcurrentUpdate),

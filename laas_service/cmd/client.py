@@ -119,10 +119,11 @@ class Rest:
             Refused: it ended in error, or is not done after ``seconds``.
         """
         until = time.monotonic() + seconds
-        while allocation["state"] in MOVING:
+        while allocation["state"] in MOVING or allocation["changing"]:
             if time.monotonic() >= until:
+                doing = "changing" if allocation["changing"] else allocation["state"]
                 raise Refused(
-                    f"allocation {allocation['id']} is still {allocation['state']} after "
+                    f"allocation {allocation['id']} is still {doing} after "
                     f"{seconds:g} s{_because(allocation)}; it goes on without you"
                 )
             time.sleep(LOOK)
@@ -267,6 +268,13 @@ def allocation_delete(rest: Rest, args: argparse.Namespace) -> Any:
 
 # -- what is shown ------------------------------------------------------------------
 
+
+def allocation_repair(rest: Rest, args: argparse.Namespace) -> Any:
+    path = f"/v1/allocations/{rest.allocation(args.allocation)['id']}/repair"
+    mended = rest.call("POST", path, {"wait": args.wait})
+    return mended if args.wait is None else rest.settled(mended, args.wait)
+
+
 COLUMNS: dict[str, tuple[str, ...]] = {
     "fabrics": ("id", "shape", "generation", "created_at"),
     "hosts": ("index", "name", "state", "owner", "traits", "cost", "ports"),
@@ -281,6 +289,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "requested",
         "shape",
         "policy",
+        "degraded",
         "error",
     ),
 }
@@ -294,6 +303,8 @@ def _brief(value: Any) -> str:
             return "-"
         case {"text": text}:
             return str(text)
+        case {"detail": detail}:
+            return str(detail)
         case {"m": m, "w": w, "rails": rails}:
             tree = f"XGFT(3; {','.join(map(str, m))}; {','.join(map(str, w))})"
             return tree if rails == 1 else f"{tree}, {rails} rails"
@@ -454,6 +465,9 @@ def _allocation(verbs: Any) -> None:
     rename = _verb(verbs, "rename", allocation_rename, "another name")
     rename.add_argument("allocation")
     rename.add_argument("name")
+    repair = _verb(verbs, "repair", allocation_repair, "other links for the failed ones")
+    repair.add_argument("allocation", help="an id, or a name")
+    _wait(repair)
     delete = _verb(verbs, "delete", allocation_delete, "give everything back")
     delete.add_argument("allocation", help="an id, or a name")
     delete.add_argument("--force", action="store_true", help="although servers still run there")

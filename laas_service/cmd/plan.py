@@ -18,6 +18,7 @@ written as soon as it is known:
     {"op": "probe", "hosts": 300}
     {"op": "fail", "host": 7}      also "leaf_link": [pod, leaf, l2],
     {"op": "repair", "host": 7}    "spine_link": [pod, l2, spine]
+    {"op": "repair-allocation", "id": "t1"}
 
 A request may name a "policy" of its own, and "constraints" of an allocate or a probe:
 {"traits": [...], "avoid_hosts": [host], "avoid_pods": [pod], "within": "leaf" or "pod",
@@ -48,10 +49,12 @@ from laas_service.domain.allocation import Allocation, NoFit, Request
 from laas_service.domain.allocator import admit, explain
 from laas_service.domain.constrained import check, propose
 from laas_service.domain.constraints import Constraints
+from laas_service.domain.degradation import Degraded
 from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, LaasError, NotFound
 from laas_service.domain.fabric import Fabric
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.base import Policy
+from laas_service.domain.repair import repair
 from laas_service.domain.room import make_room
 from laas_service.domain.topology import LeafLink, Link, SpineLink
 
@@ -220,6 +223,7 @@ class Planner:
             "probe": self._probe,
             "fail": self._fail,
             "repair": self._repair,
+            "repair-allocation": self._repair_allocation,
         }
 
     def answers(self, lines: Iterable[str]) -> Iterator[Answer]:
@@ -343,6 +347,28 @@ class Planner:
 
     def _repair(self, request: Answer) -> Answer:
         return self._change(request, self._fabric.repair_host, self._fabric.repair_link)
+
+    def _repair_allocation(self, request: Answer) -> Answer:
+        id = _id(request)
+        allocation = self._fabric.allocations.get(id)
+        if allocation is None:
+            raise NotFound("id", id, "name an allocation that holds hosts")
+        start = perf_counter_ns()
+        found = repair(self._fabric, allocation)
+        if isinstance(found, Degraded):
+            elapsed = _microseconds(start)
+            return {
+                "outcome": "refused",
+                "reason": "not_repairable",
+                "detail": str(found),
+                "elapsed_us": elapsed,
+            }
+        self._fabric.change(found)
+        return {
+            "outcome": "ok" if found is allocation else "repaired",
+            "elapsed_us": _microseconds(start),
+            **self._placed(found),
+        }
 
     def _change(
         self, request: Answer, host: Callable[[int], None], link: Callable[[Link], None]

@@ -111,9 +111,9 @@ class _Links:
         self._allocation = allocation
         self._topology = fabric.topology
         self._taper, self._spine_taper = fabric.topology.tree.taper
-        shape, width = allocation.shape, fabric.topology.groups_per_pod
-        assert shape is not None, "an allocation that owns links has a shape"
-        small = [s for s in allocation.groups if s.hosts.bit_count() < shape.hosts]
+        width = fabric.topology.groups_per_pod
+        most = max(share.hosts.bit_count() for share in allocation.groups)
+        small = [share for share in allocation.groups if share.hosts.bit_count() < most]
         self._rest_leaf = small[0] if small else None
         self._full_leaves = [s for s in allocation.groups if s is not self._rest_leaf]
         leaves: dict[int, int] = {share.group // width: 0 for share in allocation.groups}

@@ -154,6 +154,19 @@ def test_operators_words(laas):
     assert answered(laas, "link", "repair", "leaf-0-0-0")["state"] == "up"
 
 
+def test_a_repair_from_the_terminal(laas, deployment):
+    answered(laas, "allocation", "create", "--name", "wide", "--hosts", "6", "--wait", "10")
+    answered(laas, "link", "fail", "leaf-0-0-0")
+    status, _, err = laas("allocation", "repair", "wide")
+    assert status == 1
+    assert "leaf 0/0 has 3 of 4 uplinks: up to 2 flows may meet" in err
+    assert "(not_repairable)" in err
+    assert "link leaf-0-0-0 has failed" in laas("allocation", "show", "wide")[1]
+    answered(laas, "link", "repair", "leaf-0-0-0")
+    done = answered(laas, "allocation", "repair", "wide", "--wait", "10")
+    assert (done["degraded"], done["changing"]) == (None, None)
+
+
 def test_a_refusal_is_one_sentence_with_what_would_fit(laas):
     status, out, err = laas("allocation", "create", "--name", "big", "--hosts", "40")
     assert (status, out) == (1, "")

@@ -52,6 +52,7 @@ def test_every_operation_of_the_contract_is_there(spec):
         ("GET", "/v1/allocations/{allocation_id}"),
         ("PATCH", "/v1/allocations/{allocation_id}"),
         ("DELETE", "/v1/allocations/{allocation_id}"),
+        ("POST", "/v1/allocations/{allocation_id}/repair"),
         ("GET", "/v1/fabrics/{fabric_id}/utilization"),
         ("GET", "/v1/fabrics/{fabric_id}/fit"),
         ("GET", "/v1/fabrics/{fabric_id}/routing"),

@@ -18,7 +18,6 @@ from random import Random
 import pytest
 
 from laas_service.adapters.db.store import SqlStore
-from laas_service.app.changes import mend
 from laas_service.app.convergence import Action, Converger, Pace, difference, next_action
 from laas_service.app.ports import Handover
 from laas_service.app.records import (
@@ -30,6 +29,7 @@ from laas_service.app.records import (
     Phase,
     State,
 )
+from laas_service.app.repairs import mend
 from laas_service.domain.allocation import Allocation, GroupShare, Shape
 from laas_service.domain.errors import (
     ConcurrentUpdate,

@@ -18,10 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laas_service.cmd.plan import Planner
+from laas_service.domain.allocation import Shape
 from laas_service.domain.fabric import Fabric
 from laas_service.domain.features import HostFeatures
 from laas_service.domain.policies import POLICIES
-from tests.unit.domain.verification.sound import FULL, RAILS
+from laas_service.domain.topology import SpineLink
+from tests.unit.domain.verification.sound import FULL, RAILS, build
 
 
 def planner(policy: str = "jigsaw") -> Planner:
@@ -300,3 +302,32 @@ def test_room_is_told_when_asked_for():
         always, {"op": "allocate", "id": "t1", "hosts": 27}, {"op": "probe", "hosts": 3}
     )
     assert probed["room"] == told
+
+
+def test_an_allocation_is_repaired_in_place():
+    fabric = Fabric(FULL)
+    fabric.claim(build(FULL, Shape(2, 2, 3), "t1"))
+    fail = {"op": "fail", "spine_link": [0, 1, 1]}
+    repair = {"op": "repair-allocation", "id": "t1"}
+    answers = ask(Planner(fabric, "jigsaw"), repair, fail, repair, {"op": "release", "id": "t1"})
+    assert [a["outcome"] for a in answers] == ["ok", "ok", "repaired", "released"]
+    before, after = answers[0], answers[2]
+    assert before["hosts"] == after["hosts"]
+    assert before["leaf_links"] == after["leaf_links"]
+    gone = [link for link in before["spine_links"] if link not in after["spine_links"]]
+    assert gone == [[0, 1, 1], [1, 1, 1]]
+    fabric.repair_link(SpineLink(0, 1, 1))
+    assert fabric.state() == Fabric(FULL).state()
+
+
+def test_what_cannot_be_repaired_is_refused_with_what_is_degraded():
+    fabric = Fabric(FULL)
+    fabric.claim(build(FULL, Shape(2, 2, 3), "t1"))
+    before = fabric.state()
+    fail, mend = ({"op": op, "leaf_link": [0, 1, 2]} for op in ("fail", "repair"))
+    repair = {"op": "repair-allocation", "id": "t1"}
+    answers = ask(Planner(fabric, "jigsaw"), fail, repair, mend, {**repair, "id": "t2"})
+    assert [a["outcome"] for a in answers] == ["ok", "refused", "ok", "error"]
+    assert answers[1]["reason"] == "not_repairable"
+    assert "leaf 0/1 has 2 of 3 uplinks" in answers[1]["detail"]
+    assert fabric.state() == before

@@ -1,0 +1,50 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""The decision to repair: a change of placement in which the hosts stay."""
+
+from __future__ import annotations
+
+from laas_service.app.changes import named
+from laas_service.app.ports import Store
+from laas_service.app.records import AllocationRecord, Move
+from laas_service.domain.degradation import Degraded
+from laas_service.domain.errors import ConcurrentUpdate, Conflict
+from laas_service.domain.fabric import Fabric
+from laas_service.domain.repair import repair
+
+
+def mend(store: Store, record: AllocationRecord) -> AllocationRecord | Degraded:
+    """Begin to replace the failed links of an allocation; as it is if none of them has failed.
+
+    Raises:
+        Conflict: it is not active.
+        ConcurrentUpdate: it moved on; read it again.
+    """
+    placed = record.placed
+    if placed is None:
+        raise Conflict(f"allocation {record.id!r} is {record.state.value}, not active")
+    if record.phase is not None or record.faults is None:
+        return record
+
+    def choose(fabric: Fabric) -> Move | Degraded | None:
+        if fabric.allocations.get(record.id) != placed:
+            raise ConcurrentUpdate(f"allocation {record.id!r} is past version {record.version}")
+        answer = repair(fabric, placed)
+        if isinstance(answer, Degraded):
+            return answer
+        if answer is placed:
+            return None
+        topology = fabric.topology
+        gone = sorted(placed.beyond(answer).links(topology), key=topology.tree.link_id)
+        new = sorted(answer.beyond(placed).links(topology), key=topology.tree.link_id)
+        return Move(answer, f"repair: {named(gone)} replaced by {named(new)}")
+
+    answer = store.move(record, choose)
+    return record if answer is None else answer
