@@ -110,12 +110,11 @@ class Mixed:
     def __init__(
         self,
         topology: Topology,
-        inventory: Inventory,
-        tables: Sequence[ForwardingTables],
+        walks: Sequence[Walks],
         tenant: Allocation,
         failed: Collection[Link] = (),
     ) -> None:
-        self._walks = [Walks.over(inventory, one) for one in tables]
+        self._walks, inventory = walks, walks[0].inventory
         self._own, self._failed = set(tenant.links(topology)), set(failed)
         self.foreign: set[Link | None] = set()
         self.lost: set[tuple[int, int]] = set()

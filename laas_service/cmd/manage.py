@@ -37,7 +37,7 @@ from laas_service.adapters import documents, ibnetdiscover, slurm
 from laas_service.adapters.fabric_file import FabricFile, parse_fabric, read_fabric
 from laas_service.adapters.netlist import netlist
 from laas_service.adapters.recovery import Selection
-from laas_service.app.records import FabricRecord, HostState, LinkState
+from laas_service.app.records import FabricRecord, HostState, LinkState, State
 from laas_service.domain import verification
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import InvalidInput, LaasError
@@ -341,14 +341,21 @@ def verify(args: argparse.Namespace) -> int:
     parts = _parts(args)
     record = _fabric(parts, args.id)
     ledger, generation = parts.store.ledger(record.id)
-    allocations = [ledger.allocations[id] for id in sorted(ledger.allocations)]
+    held = [ledger.allocations[id] for id in sorted(ledger.allocations)]
+    changing = _changing(parts, record.id)
+    allocations = [changing.get(one.id, one) for one in held]
     chance = Random(0)  # noqa: S311 - the same permutations every time
     found = verification.violations(
         record.topology, allocations, chance, permutations=args.permutations
     )
+    found += [
+        text
+        for text in verification.isolation_violations(record.topology, held)
+        if text not in found
+    ]
     checked = "the record"
     if args.lfts:
-        walks = _walked(record, allocations, args.lfts, args.subnet_manager)
+        walks = _walked(record, held, args.lfts, args.subnet_manager)
         found += walks.violations
         checked += f" and on {walks.tenant_pairs} walks inside tenants"
         if args.subnet_manager:
@@ -360,6 +367,18 @@ def verify(args: argparse.Namespace) -> int:
         f"{len(found) or 'no'} violations in {checked}"
     )
     return 1 if found else 0
+
+
+def _changing(parts: Parts, fabric_id: str) -> dict[str, Allocation]:
+    """The new placements of allocations that still hold their old one too."""
+    found: dict[str, Allocation] = {}
+    marker = None
+    while page := parts.store.allocations(
+        fabric=fabric_id, states=[State.ACTIVE, State.RELEASING], marker=marker
+    ):
+        found |= {one.id: one.placed for one in page if one.phase and one.placed}
+        marker = page[-1].id
+    return found
 
 
 def _walked(

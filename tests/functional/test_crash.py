@@ -8,7 +8,7 @@
 # License for the specific language governing permissions and limitations.
 
 
-"""kill -9 at every step of allocate and release, then a start: nothing lost, nothing shared.
+"""kill -9 at every step of allocate, release, repair, then a start: nothing lost, nothing shared.
 
 Real SQLite, the directory of commands and the subnet manager's files, each process
 a real one. A step is every effect that convergence takes, both sides of every commit,
@@ -20,6 +20,7 @@ import os
 import shutil
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,11 +30,17 @@ from oslo_config import cfg
 
 from laas_service import conf as options
 from laas_service.adapters.generator import Description, generate
-from laas_service.app.records import AllocationRecord, Caller, State
+from laas_service.app.records import AllocationRecord, Caller, LinkState, State
 from laas_service.app.service import Ask
-from laas_service.domain.verification import isolation_violations, shape_violations
+from laas_service.domain.topology import link_name, parse_link
+from laas_service.domain.verification import (
+    isolation_violations,
+    physical_tables,
+    shape_violations,
+    walk_violations,
+)
 from laas_service.wiring import Parts
-from opensm_writer import writer
+from opensm_writer import reader, writer
 
 OPERATOR = Caller("blue", "operator", admin=True, request_id="test")
 NEIGHBOUR = Ask(name="b", hosts=3, project_id="red")
@@ -107,6 +114,15 @@ def wait(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     for record in parts.store.allocations(states=[State.ACTIVE]):
         if record.name == "a":
             service.release(OPERATOR, record.id)
+    converge(parts)
+
+
+def repair(parts: Parts, acknowledge: Callable[[str], None]) -> None:
+    """An operator says that a link has failed; a running worker replaces it."""
+    converge(parts)
+    link = parse_link((Path(parts._conf.state_dir) / "fails").read_text())
+    parts.service(wake=lambda: None).set_link_state("f", link, LinkState.FAILED)
+    acknowledge(link_name(link))
     converge(parts)
 
 
@@ -188,6 +204,10 @@ class Seen:
             for id, handover in parts.compute.handed_over().items()
             if handover.project_id != "laas-nobody"
         }
+        current = site.directory / "opensm" / "f" / "current"
+        with (current / "lfts").open() as lines:
+            rows = reader.dumped_tables(lines)
+        self.tables = physical_tables(rows, self.fabric.inventory.lids)
         manifest = writer.current(site.directory / "opensm", "f")
         assert manifest is not None
         assert not writer.damaged(site.directory / "opensm" / "f" / "current", manifest)
@@ -208,7 +228,11 @@ class Seen:
         """What holds at every moment, also between a crash and the next start."""
         topology = self.fabric.topology
         placed = [record.placed for record in self.records.values() if record.placed]
-        assert isolation_violations(topology, placed) == []
+        held = [record.held for record in self.records.values() if record.held]
+        assert isolation_violations(topology, held) == []
+        routed = [a for a in held if a.id in self.routed]
+        walks = walk_violations(topology, self.fabric.inventory, self.tables, routed)
+        assert walks.violations == []
         assert [text for a in placed for text in shape_violations(topology, a)] == []
         assert self.hosts == self.ledger.owners_of_hosts()
         assert self.links == {
@@ -347,6 +371,62 @@ def test_release(empty, taken, tmp_path, act):
         "after publish",
         "before commit: free",
         "after commit: free",
+        "os.rename",
+    } <= steps
+
+
+def test_repair(taken, tmp_path):
+    """Claims of both placements until the routes have moved, and the story told once."""
+    site = taken.copy(tmp_path / "hurt")
+    before = Seen(site)
+    id, topology = before.the("a"), before.fabric.topology
+    placed = before.records[id].placed
+    assert placed is not None
+    assert str(placed.shape) == "1x(2x2)+(0x2+1)"
+    by_pod = Counter(link.pod for link in placed.spine_links(topology))
+    (failed,) = [x for x in placed.spine_links(topology) if by_pod[x.pod] == 1]
+    (site.directory / "fails").write_text(link_name(failed))
+    mended = site.copy(tmp_path / "mended")
+    assert in_process(mended, repair) is None
+    end, steps = Seen(mended), set()
+    now = end.records[id].placed
+    assert now is not None
+    assert set(placed.links(topology)) - set(now.links(topology)) == {failed}
+    for crashed, step in crashes(site, repair, tmp_path):
+        steps.add(step.split(" '")[0])
+        seen = Seen(crashed)
+        seen.check(before)
+        acknowledged = (crashed.directory / "acknowledged").exists()
+        assert in_process(crashed, restart) is None
+        seen = Seen(crashed)
+        seen.check(before)
+        if seen.ledger.failed_links:
+            assert seen.same_as(end), f"not repaired after {step}"
+        else:
+            assert not acknowledged, f"forgotten after {step}"
+            assert seen.same_as(before), f"something changed after {step}"
+        assert in_process(crashed, repair) is None  # the operator says it again
+        seen = Seen(crashed)
+        seen.check(before)
+        assert seen.same_as(end)
+        record = Site(crashed.directory).parts().store.allocation(id)
+        assert (record.state, record.faults, record.phase) == (State.ACTIVE, None, None)
+        story = [event.reason for event in record.history]
+        assert sum("replaced by" in line for line in story) == 1
+    assert {
+        "before commit: set state",
+        "after commit: set state",
+        "before the answer",
+        "before commit: move",
+        "after commit: move",
+        "before publish",
+        "after publish",
+        "before commit: switch",
+        "after commit: switch",
+        "before commit: withdraw",
+        "after commit: withdraw",
+        "before commit: settle",
+        "after commit: settle",
         "os.rename",
     } <= steps
 

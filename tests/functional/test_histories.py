@@ -8,7 +8,7 @@
 # License for the specific language governing permissions and limitations.
 
 
-"""Random histories of allocate, release, fail and repair: the judge finds nothing, ever."""
+"""Random histories of allocate, release, fail, drain and repair: the judge finds nothing, ever."""
 
 from random import Random
 
@@ -20,6 +20,7 @@ from laas_service.domain.allocation import Allocation, Request
 from laas_service.domain.allocator import admit
 from laas_service.domain.fabric import Fabric
 from laas_service.domain.policies import POLICIES
+from laas_service.domain.repair import repair
 from laas_service.domain.routing import forwarding_tables
 from laas_service.domain.topology import LeafLink, SpineLink, Topology, Xgft, bits
 from laas_service.domain.verification import (
@@ -45,7 +46,10 @@ SHAPES = TOPOLOGIES | {"holes": HOLES, "wide": Topology(Xgft((2, 4, 5), (1, 3, 4
 CHOICE = st.integers(0, 1 << 16)
 STEPS = st.one_of(
     st.tuples(st.just("allocate"), st.sampled_from(sorted(POLICIES)), CHOICE),
-    st.tuples(st.sampled_from(["release", "fail host", "fail link", "repair"]), CHOICE),
+    st.tuples(
+        st.sampled_from(["release", "fail host", "drain host", "fail link", "repair", "mend"]),
+        CHOICE,
+    ),
 )
 
 
@@ -56,30 +60,48 @@ def take_step(fabric: Fabric, step, number: int) -> None:
         size = 1 + (choice >> 1) % most
         found = admit(POLICIES[step[1]](), fabric, Request(f"t{number}", size))
         if isinstance(found, Allocation):
-            assert fabric.failed_hosts.isdisjoint(found.hosts(topology))
+            down = fabric.failed_hosts | fabric.drained_hosts
+            assert down.isdisjoint(found.hosts(topology))
             assert fabric.failed_links.isdisjoint(found.links(topology))
     elif step[0] == "release" and fabric.allocations:
         fabric.release(sorted(fabric.allocations)[choice % len(fabric.allocations)])
-    elif step[0] == "fail host":
+    elif step[0] in ("fail host", "drain host"):
         present = sorted(set(range(topology.hosts)) - topology.absent_hosts)
-        fabric.fail_host(present[choice % len(present)])
+        act = fabric.fail_host if step[0] == "fail host" else fabric.drain_host
+        act(present[choice % len(present)])
+    elif step[0] == "mend" and fabric.allocations:
+        mend(fabric, sorted(fabric.allocations)[choice % len(fabric.allocations)])
     elif step[0] == "fail link":
         tree = topology.tree
         link = tree.link_at(choice % (tree.leaf_links + tree.spine_links))
         if link not in topology.absent_links:
             fabric.fail_link(link)
     elif step[0] == "repair":
-        for host in sorted(fabric.failed_hosts)[: 1 + choice % 3]:
+        for host in sorted(fabric.failed_hosts | fabric.drained_hosts)[: 1 + choice % 3]:
             fabric.repair_host(host)
         for link in sorted(fabric.failed_links, key=topology.tree.link_id)[: choice % 3]:
             fabric.repair_link(link)
 
 
+def mend(fabric: Fabric, id: str) -> None:
+    """Replace the failed links of an allocation, in two changes as the service does it."""
+    before = fabric.allocations[id]
+    after = repair(fabric, before)
+    if isinstance(after, Allocation):
+        assert after.hosts(fabric.topology) == before.hosts(fabric.topology)
+        assert fabric.failed_links.isdisjoint(after.links(fabric.topology))
+        assert shape_violations(fabric.topology, after) == []
+        fabric.change(after.joined(before))
+        assert isolation_violations(fabric.topology, fabric.allocations.values()) == []
+        fabric.change(after)
+
+
 def expected_free_hosts(fabric: Fabric) -> set[int]:
-    """From scratch: there, not failed, nobody's."""
+    """From scratch: there, neither failed nor drained, nobody's."""
     topology = fabric.topology
     owned = {h for a in fabric.allocations.values() for h in a.hosts(topology)}
-    return set(range(topology.hosts)) - topology.absent_hosts - fabric.failed_hosts - owned
+    down = topology.absent_hosts | fabric.failed_hosts | fabric.drained_hosts
+    return set(range(topology.hosts)) - down - owned
 
 
 def free_hosts(fabric: Fabric) -> set[int | None]:
@@ -109,7 +131,7 @@ def test_no_history_breaks_a_promise(name, steps, random):
     check_tables(fabric)
     for id in sorted(fabric.allocations):
         fabric.release(id)
-    for host in sorted(fabric.failed_hosts):
+    for host in sorted(fabric.failed_hosts | fabric.drained_hosts):
         fabric.repair_host(host)
     for link in list(fabric.failed_links):
         fabric.repair_link(link)

@@ -18,7 +18,10 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -26,6 +29,8 @@ from laas_service.adapters import generator
 from laas_service.adapters.ibnetdiscover import parse
 from laas_service.adapters.netlist import netlist
 from laas_service.adapters.recovery import Selection, recover
+from laas_service.app.convergence import Converger
+from laas_service.app.records import LinkState, NewAllocation, State
 from laas_service.domain.allocation import Allocation, Request
 from laas_service.domain.allocator import admit
 from laas_service.domain.errors import Unavailable
@@ -40,11 +45,12 @@ from opensm_writer import reader
 from opensm_writer.local import LocalSubnetManager
 from opensm_writer.opensm import OpenSm
 from opensm_writer.plan import Step
+from tests.fakes import FakeCompute
 from tests.ibsim import Simulator
 from tests.marks import needs_ibsim
 from tests.partitions import tenant
 from tests.shared import SHARED, needs_shared
-from tests.walks import Walks
+from tests.walks import Mixed, Walks
 
 pytestmark = needs_ibsim
 
@@ -354,3 +360,59 @@ def test_multi_rail_tenants_on_an_imported_fabric():
         assert assert_sound(here, allocated) > 15_000
         here.change(allocated[1:])
         assert_sound(here, allocated[1:])
+
+
+def test_a_failed_cable_is_replaced_under_the_real_opensm(store):
+    """The service's own worker, OpenSM's own sweeps: no phase leads a packet astray."""
+    topology, inventory, sm = tree_site()
+    with site(topology, inventory, sm) as here:
+        seen: dict[str, Walks] = {}
+
+        def at(step: str) -> None:
+            """Each phase is confirmed when the next one is about to be recorded."""
+            if step in PHASES:
+                seen[step] = Walks.over_rows(inventory, here.rows())
+
+        store._at = at
+        store.add_fabric("site", topology, inventory)
+        clock = [datetime(2026, 1, 1, tzinfo=UTC)]
+        worker = Converger(
+            store, FakeCompute(), here.manager, now=lambda: clock[0], chance=Random(1)
+        )
+
+        def converged() -> bool:
+            clock[0] += timedelta(minutes=5)
+            worker.run_once()
+            return not store.due(clock[0] + timedelta(days=1), faulty=True)
+
+        for id, hosts in (("b", 9), ("a", 18), ("c", 5)):
+            new = NewAllocation(id, "site", id, "blue", "jigsaw", hosts)
+            store.admit(new, partial(admit, Jigsaw(), request=Request(id, hosts)))
+        with pytest.raises(Unavailable, match="OpenSM does not run"):
+            here.manager.publish(store.routed("site"))
+        process = here.sim.start("opensm", "-F", str(here.current / "opensm.conf"), *here.start)
+        (here.sim.directory / "opensm.pid").write_text(f"{process.pid}\n")
+        until(converged, 300)
+        old = store.allocation("a").placed
+        failed = next(old.spine_links(topology))
+        end = inventory.cable_of_link[failed].lower
+        here.sim.console(f'Unlink "S-{end.guid:016x}"[{end.port}]')
+        store.set_link_state("site", failed, LinkState.FAILED)
+        until(converged, 300)
+        record = store.allocation("a")
+        assert (record.state, record.faults, record.phase) == (State.ACTIVE, None, None)
+        new = record.placed
+        assert failed not in set(new.links(topology))
+        assert set(seen) == set(PHASES)
+        prepared, switched, withdrawn = (seen[step] for step in PHASES)
+        for before, after in ((prepared, switched), (switched, withdrawn)):
+            mixed = Mixed(topology, [before, after], old.joined(new), [failed])
+            assert mixed.foreign == set()
+        for tables in (switched, withdrawn):
+            mixed = Mixed(topology, [tables], new, [failed])
+            assert (mixed.foreign, mixed.lost) == (set(), set())
+        ledger, _ = store.ledger("site")
+        assert assert_sound(here, ledger.allocations.values()) > 300
+
+
+PHASES = ("before commit: switch", "before commit: withdraw", "before commit: settle")

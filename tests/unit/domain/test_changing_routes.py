@@ -33,7 +33,7 @@ from laas_service.domain.verification import credit_loop, physical_tables, walk_
 from laas_service.messages import FabricState, TenantRoute
 from opensm_writer.plan import Plan, plan
 from tests.unit.domain.verification.sound import CABLES, FULL, RAILS, TAPERED, inventory_of
-from tests.walks import Mixed
+from tests.walks import Mixed, Walks
 
 WIDE = Topology(Xgft((2, 4, 3), (1, 4, 4)))
 
@@ -94,8 +94,8 @@ class Case:
         return plan(state, before)
 
     def mixed(self, held: Allocation, *plans: Plan, failed: Collection[Link] = ()) -> Mixed:
-        tables = [one.tables for one in plans]
-        return Mixed(self.topology, self.inventory, tables, held, failed)
+        walks = [Walks.over(self.inventory, one.tables) for one in plans]
+        return Mixed(self.topology, walks, held, failed)
 
 
 def repairable(name: str, rng: Random) -> tuple[Case, Allocation]:
