@@ -303,7 +303,7 @@ def _brief(value: Any) -> str:
             return "-"
         case {"text": text}:
             return str(text)
-        case {"detail": detail}:
+        case {"thin": _, "detail": detail}:
             return str(detail)
         case {"m": m, "w": w, "rails": rails}:
             tree = f"XGFT(3; {','.join(map(str, m))}; {','.join(map(str, w))})"
