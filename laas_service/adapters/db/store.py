@@ -94,7 +94,7 @@ NEXT_PHASE = {Phase.PREPARE: Phase.SWITCH, Phase.SWITCH: Phase.WITHDRAW}
 """What follows in a change of placement; after the last phase the old claims are freed."""
 
 FEW = 500
-"""Hosts that one statement names."""
+"""Hosts or links that one statement names."""
 
 ATTEMPTS = 5
 """Tries of an admission that the database makes give way to another transaction."""
@@ -643,12 +643,14 @@ class SqlStore:
         fabric, gone = self.fabric(record.fabric), old.beyond(new)
         tree = fabric.topology.tree
         host, link = models.HostClaim, models.LinkClaim
-        hosts = gone.hosts(fabric.topology)
-        links = [tree.link_id(one) for one in gone.links(fabric.topology)]
+        hosts: Sequence[int] = gone.hosts(fabric.topology)
+        links: Sequence[int] = [tree.link_id(one) for one in gone.links(fabric.topology)]
         with self._writing("settle") as session:
             self._advance(session, record.fabric, {"change": allocation_document(new)})
-            session.execute(delete(host).where(host.allocation == record.id, host.host.in_(hosts)))
-            session.execute(delete(link).where(link.allocation == record.id, link.link.in_(links)))
+            for table, column, numbers in ((host, host.host, hosts), (link, link.link, links)):
+                for first in range(0, len(numbers), FEW):
+                    some = column.in_(numbers[first : first + FEW])
+                    session.execute(delete(table).where(table.allocation == record.id, some))
             found = faults.found(session, fabric).get(record.id)
             self._change(
                 session,
