@@ -18,9 +18,12 @@ from laas_service.domain.degradation import Degraded
 from laas_service.domain.errors import ConcurrentUpdate, Conflict
 from laas_service.domain.fabric import Fabric
 from laas_service.domain.repair import repair
+from laas_service.messages import Initiator
 
 
-def mend(store: Store, record: AllocationRecord) -> AllocationRecord | Degraded:
+def mend(
+    store: Store, record: AllocationRecord, by: Initiator | None = None
+) -> AllocationRecord | Degraded:
     """Begin to replace the failed links of an allocation; as it is if none of them has failed.
 
     Raises:
@@ -46,5 +49,5 @@ def mend(store: Store, record: AllocationRecord) -> AllocationRecord | Degraded:
         new = sorted(answer.beyond(placed).links(topology), key=topology.tree.link_id)
         return Move(answer, f"repair: {named(gone)} replaced by {named(new)}")
 
-    answer = store.move(record, choose)
+    answer = store.move(record, choose, by=by)
     return record if answer is None else answer

@@ -499,7 +499,7 @@ class Service:
         record = self._expected(caller, id, versions)
         if record.state is not State.ACTIVE:
             raise Conflict(f"allocation {id} is {record.state.value}; wait until it is active")
-        return mend(self._store, record)
+        return mend(self._store, record, caller.initiator)
 
     def outcome(self, caller: Caller, id: str, seconds: float) -> AllocationRecord:
         """The allocation once convergence is done with it, or as it is after ``seconds``.

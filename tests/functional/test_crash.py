@@ -121,7 +121,7 @@ def repair(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     """An operator says that a link has failed; a running worker replaces it."""
     converge(parts)
     link = parse_link((Path(parts._conf.state_dir) / "fails").read_text())
-    parts.service(wake=lambda: None).set_link_state("f", link, LinkState.FAILED)
+    parts.service(wake=lambda: None).set_link_state(OPERATOR, "f", link, LinkState.FAILED)
     acknowledge(link_name(link))
     converge(parts)
 

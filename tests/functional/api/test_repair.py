@@ -84,6 +84,9 @@ def test_repair_gives_a_new_version_and_frees_the_old_links_last(client, deploym
     assert begun.json["version"] == old["version"] + 1
     assert begun.headers["ETag"] == f'"{begun.json["version"]}"'
     assert (begun.json["state"], begun.json["changing"]) == ("active", "prepare")
+    asked = deployment.store.allocation(old["id"]).history[-1].by
+    assert asked is not None
+    assert asked.request_id == begun.headers["x-openstack-request-id"]
     assert begun.json["hosts"] == old["hosts"]
     assert begun.json["links"] == ["leaf-0-0-0", "leaf-0-0-2", "leaf-0-1-0", "leaf-0-1-2"]
     assert begun.json["degraded"]["links"] == ["leaf-0-0-1"]  # traffic has not moved yet
