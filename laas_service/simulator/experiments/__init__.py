@@ -14,7 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from laas_service.simulator.experiments import adaptive_fit
+from laas_service.simulator.experiments import adaptive_fit, svc
 from laas_service.simulator.experiments.figures import Experiment
 
-EXPERIMENTS: Mapping[str, Experiment] = {"adaptive-fit": adaptive_fit.EXPERIMENT}
+EXPERIMENTS: Mapping[str, Experiment] = {
+    "adaptive-fit": adaptive_fit.EXPERIMENT,
+    "svc": svc.EXPERIMENT,
+}

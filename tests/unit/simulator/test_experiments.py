@@ -16,10 +16,10 @@ from functools import cache
 
 import pytest
 
-from laas_service.simulator.experiments import EXPERIMENTS, figures
+from laas_service.simulator.experiments import EXPERIMENTS, figures, svc
 
 SMALL = {"adaptive-fit": 0.12}
-every_experiment = pytest.mark.parametrize("name", EXPERIMENTS)
+every_experiment = pytest.mark.parametrize("name", SMALL)
 
 
 @cache
@@ -58,3 +58,13 @@ def test_adaptive_fit_moves_less_the_lower_its_threshold_and_fills_servers_less(
     assert filled == sorted(filled)
     totals = made["Figure 5.3"]
     assert curve(totals, "AF, u = 0.9")[32] < curve(totals, "FFD")[32]
+
+
+def test_svc_stands_between_reserving_the_mean_and_reserving_the_percentile():
+    results = [
+        svc.Tenants("5", method, 1, size=0.2, taper=4).run()
+        for method in ("mean-VC", "SVC (0.05)", "percentile-VC")
+    ]
+    completion = [result["completion"] for result in results]
+    assert completion == sorted(completion)
+    assert len(set(completion)) > 1
