@@ -215,6 +215,12 @@ class Keystone:
         for another scope."""
         return str(self.session(name, project=project, **scope).get_token())
 
+    def knows(self, token: str) -> bool:
+        """Whether it is good now."""
+        headers = {"X-Subject-Token": token}
+        answer = self._admin.get("/auth/tokens", headers=headers, raise_exc=False)
+        return bool(answer.status_code == 200)
+
     def revoke(self, token: str) -> None:
         self._admin.delete("/auth/tokens", headers={"X-Subject-Token": token})
 

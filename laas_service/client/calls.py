@@ -1,0 +1,126 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What the commands do, given their arguments; the same for every command line.
+
+The arguments are those that ``options`` adds; what a verb takes beyond is in its body.
+"""
+
+from __future__ import annotations
+
+import argparse
+import uuid
+from typing import Any
+from urllib.parse import quote
+
+from laas_service.client.rest import Rest
+
+
+def fabric_list(rest: Rest, args: argparse.Namespace) -> Any:
+    return list(rest.listed("/v1/fabrics", "fabrics"))
+
+
+def fabric_show(rest: Rest, args: argparse.Namespace) -> Any:
+    return rest.get(rest.fabric(args.fabric))
+
+
+def fabric_utilization(rest: Rest, args: argparse.Namespace) -> Any:
+    return rest.get(f"{rest.fabric(args.fabric)}/utilization")
+
+
+def fabric_routing(rest: Rest, args: argparse.Namespace) -> Any:
+    return rest.get(f"{rest.fabric(args.fabric)}/routing")
+
+
+def fabric_idle(rest: Rest, args: argparse.Namespace) -> Any:
+    return rest.get(f"{rest.fabric(args.fabric)}/idle")
+
+
+def fabric_fit(rest: Rest, args: argparse.Namespace) -> Any:
+    query = {
+        name: ",".join(map(str, value)) if isinstance(value, list) else value
+        for name, value in _constraints(args).items()
+    }
+    path = f"{rest.fabric(args.fabric)}/fit"
+    return rest.get(path, hosts=args.hosts, policy=args.policy, **query)
+
+
+def fabric_inventory(rest: Rest, args: argparse.Namespace) -> Any:
+    query = {
+        name: getattr(args, name, None)
+        for name in ("state", "owner", "free", "trait", "kind", "level")
+    }
+    return list(rest.listed(f"{rest.fabric(args.fabric)}/{args.verb}", args.verb, **query))
+
+
+def host_state(rest: Rest, args: argparse.Namespace) -> Any:
+    state = {"drain": "drained", "fail": "failed", "repair": "up"}[args.verb]
+    path = f"{rest.fabric(args.fabric)}/{args.noun}s/{quote(args.name, safe='')}"
+    return rest.call("PATCH", path, body={"state": state})
+
+
+def host_set(rest: Rest, args: argparse.Namespace) -> Any:
+    names = {"traits": [] if args.no_traits else args.trait, "cost": args.cost}
+    body = {name: value for name, value in names.items() if value is not None}
+    path = f"{rest.fabric(args.fabric)}/hosts/{quote(args.name, safe='')}"
+    return rest.call("PATCH", path, body=body)
+
+
+def _constraints(args: argparse.Namespace) -> dict[str, Any]:
+    """What was asked of hosts and place, by the service's names."""
+    options = {
+        "traits": args.trait,
+        "avoid_hosts": args.avoid_host,
+        "avoid_pods": args.avoid_pod,
+        "within": args.within,
+        "spread": args.spread,
+        "max_host_cost": args.max_host_cost,
+        "cheapest": getattr(args, "cheapest", None),
+    }
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def allocation_create(rest: Rest, args: argparse.Namespace) -> Any:
+    names = ("name", "hosts", "policy", "fabric", "project_id", "duration")
+    body = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    if constraints := _constraints(args):
+        body["constraints"] = constraints
+    if args.queue:
+        body["wait"] = True
+    if args.dry_run:
+        return rest.call("POST", "/v1/allocations", body={**body, "dry_run": True})
+    key = {"Idempotency-Key": args.key or str(uuid.uuid4())}
+    made = rest.call("POST", "/v1/allocations", {"wait": args.wait}, body, key)
+    return made if args.wait is None else rest.settled(made, args.wait)
+
+
+def allocation_list(rest: Rest, args: argparse.Namespace) -> Any:
+    query = {"state": args.state, "fabric": args.fabric, "project_id": args.project_id}
+    return list(rest.listed("/v1/allocations", "allocations", **query))
+
+
+def allocation_show(rest: Rest, args: argparse.Namespace) -> Any:
+    return rest.allocation(args.allocation)
+
+
+def allocation_rename(rest: Rest, args: argparse.Namespace) -> Any:
+    path = f"/v1/allocations/{rest.allocation(args.allocation)['id']}"
+    return rest.call("PATCH", path, body={"name": args.name})
+
+
+def allocation_delete(rest: Rest, args: argparse.Namespace) -> Any:
+    path = f"/v1/allocations/{rest.allocation(args.allocation)['id']}"
+    gone = rest.call("DELETE", path, {"force": args.force or None, "wait": args.wait})
+    return gone if args.wait is None else rest.settled(gone, args.wait)
+
+
+def allocation_repair(rest: Rest, args: argparse.Namespace) -> Any:
+    path = f"/v1/allocations/{rest.allocation(args.allocation)['id']}/repair"
+    mended = rest.call("POST", path, {"wait": args.wait})
+    return mended if args.wait is None else rest.settled(mended, args.wait)

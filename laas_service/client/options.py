@@ -1,0 +1,74 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Arguments of the commands that all command lines share; ``calls`` reads them."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def fabric(parser: argparse.ArgumentParser, option: bool = False) -> None:
+    help = "needed where there are several"
+    if option:
+        parser.add_argument("--fabric", help=help)
+    else:
+        parser.add_argument("fabric", nargs="?", help=help)
+
+
+def constraints(parser: argparse.ArgumentParser) -> None:
+    """What hosts must be like and where they may be."""
+    add = parser.add_argument_group("constraints").add_argument
+    add("--trait", action="append", help="every host has it; may be repeated")
+    add("--avoid-host", action="append", metavar="NAME", help="administrators; may be repeated")
+    add(
+        "--avoid-pod",
+        action="append",
+        type=int,
+        metavar="POD",
+        help="administrators; may be repeated",
+    )
+    add("--within", choices=("leaf", "pod"), help="all hosts in one")
+    add("--spread", type=int, metavar="PODS", help="hosts in at least so many pods")
+    add("--max-host-cost", type=int, metavar="COST", help="no host is dearer")
+
+
+def fit(parser: argparse.ArgumentParser) -> None:
+    """What the question is about; how many hosts says the caller."""
+    parser.add_argument("--policy", help="default the site's")
+    constraints(parser)
+
+
+def create(parser: argparse.ArgumentParser) -> None:
+    """Everything but name, project and how long to wait."""
+    parser.add_argument("--hosts", type=int, required=True, help="how many")
+    parser.add_argument("--policy", help="default the site's")
+    parser.add_argument("--fabric", help="default the site's")
+    constraints(parser)
+    parser.add_argument(
+        "--cheapest",
+        action="store_true",
+        default=None,
+        help="hosts that cost least together, of all legal placements",
+    )
+    parser.add_argument("--queue", action="store_true", help="wait in the queue for room")
+    parser.add_argument(
+        "--duration", type=float, metavar="SECONDS", help="how long it is expected to last"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="what would be given?")
+    parser.add_argument("--key", help="idempotency key; default a fresh one")
+
+
+def listing(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--state", help="default all that are not released")
+    parser.add_argument("--fabric", help="default all")
+
+
+def delete(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--force", action="store_true", help="although servers still run there")

@@ -1,0 +1,56 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""``openstack isolated network ...``: the plugin that python-openstackclient finds.
+
+Who somebody is, which region and which interface comes from the ``openstack`` command;
+with ``--os-auth-type none --os-endpoint URL`` it does without Keystone.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from keystoneauth1.adapter import Adapter
+from osc_lib import utils
+
+from laas_service.client.rest import SERVICE_TYPE, Rest
+
+API_NAME = "isolated_network"
+API_VERSION_OPTION = "os_isolated_network_api_version"
+API_VERSIONS = ("1",)
+DEFAULT_API_VERSION = "1"
+
+
+def make_client(instance: Any) -> Rest:
+    """What commands find as ``client_manager.isolated_network``."""
+    return Rest(
+        Adapter(
+            instance.session,
+            service_type=SERVICE_TYPE,
+            interface=instance.interface,
+            region_name=instance.region_name,
+            endpoint_override=instance.sdk_connection.config.get_endpoint(SERVICE_TYPE),
+        )
+    )
+
+
+def build_option_parser(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Add the global option that every plugin has."""
+    parser.add_argument(
+        "--os-isolated-network-api-version",
+        metavar="<isolated-network-api-version>",
+        default=utils.env("OS_ISOLATED_NETWORK_API_VERSION"),
+        help=(
+            f"Isolated network API version, default={DEFAULT_API_VERSION} "
+            "(Env: OS_ISOLATED_NETWORK_API_VERSION)"
+        ),
+    )
+    return parser

@@ -1,0 +1,61 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""``openstack isolated network fabric``: what is managed, what is used, what would fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from laas_service.client import calls, options
+from laas_service.client.osc.base import One, Several
+
+
+class List(Several):
+    """List fabrics"""
+
+    call = staticmethod(calls.fabric_list)
+    listed = "fabrics"
+
+
+class _Named(One):
+    def get_parser(self, prog_name: str) -> Any:
+        parser = super().get_parser(prog_name)
+        options.fabric(parser)
+        return parser
+
+
+class Show(_Named):
+    """Show a fabric's shape and counts"""
+
+    call = staticmethod(calls.fabric_show)
+
+
+class Utilization(_Named):
+    """Show how much of a fabric is in use"""
+
+    call = staticmethod(calls.fabric_utilization)
+
+
+class Routing(_Named):
+    """Show which generation of the routing is wanted, and which the switches have"""
+
+    call = staticmethod(calls.fabric_routing)
+
+
+class Fit(_Named):
+    """Say whether so many hosts would fit now"""
+
+    call = staticmethod(calls.fabric_fit)
+
+    def get_parser(self, prog_name: str) -> Any:
+        parser = super().get_parser(prog_name)
+        parser.add_argument("--hosts", type=int, required=True, help="how many")
+        options.fit(parser)
+        return parser

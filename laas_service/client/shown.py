@@ -1,0 +1,68 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What a person is shown of an answer: which columns, and a value in a few words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "fabrics": ("id", "shape", "generation", "created_at"),
+    "hosts": ("index", "name", "state", "owner", "traits", "cost", "ports"),
+    "links": ("id", "state", "owner", "lower", "upper"),
+    "switches": ("guid", "name", "level", "ports", "lid", "positions"),
+    "allocations": (
+        "id",
+        "name",
+        "project_id",
+        "state",
+        "position",
+        "requested",
+        "shape",
+        "policy",
+        "degraded",
+        "error",
+    ),
+}
+"""The columns of a list, by what is listed."""
+
+
+def brief(value: Any) -> str:
+    """A value in a few words; the whole of it is in JSON."""
+    match value:
+        case None:
+            return "-"
+        case {"text": text}:
+            return str(text)
+        case {"thin": _, "detail": detail}:
+            return str(detail)
+        case {"m": m, "w": w, "rails": rails}:
+            tree = f"XGFT(3; {','.join(map(str, m))}; {','.join(map(str, w))})"
+            return tree if rails == 1 else f"{tree}, {rails} rails"
+        case {"guid": guid, "port": port}:
+            return f"{guid}/{port}"
+        case dict():
+            return ", ".join(f"{key} {brief(item)}" for key, item in value.items())
+        case [{"rail": _}, *_]:
+            return " ".join(f"{p['pod']}:{p['leaf']}:{p['k']}" for p in value)
+        case [{"index": _, "name": _}, *_]:
+            return " ".join(host["name"] for host in value)
+        case [{"guid": _, "name": _}, *_]:
+            return " ".join(switch["name"] for switch in value)
+        case [{"at": _}, *_]:
+            return "\n".join(f"{e['at']} {e['state']}: {e['reason']}" for e in value)
+        case list():
+            return " ".join(brief(item) for item in value) or "-"
+        case _:
+            return str(value)
+
+
+BULKY = ("leaf_links", "spine_links")
+"""Fields that ``links`` says again, to be read by programs."""

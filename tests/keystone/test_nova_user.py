@@ -1,0 +1,261 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""How the service reaches Nova and placement: catalog, regions, tokens, retries, secrets.
+
+Keystone is real; behind the catalog's endpoints stand-ins ask it what tokens are worth.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+
+import pytest
+from oslo_config import cfg
+
+from laas_service.adapters import nova
+from laas_service.app.ports import Handover
+from laas_service.conf import register_opts
+from laas_service.domain.errors import InvalidInput, Unavailable
+from laas_service.wiring import Parts
+from tests.keystone.conftest import LONG
+from tests.nova_standin import Cloud, Fault, Server
+from tests.servers.keystone import PASSWORD
+
+HOSTS = ["n1", "n2", "n3"]
+BLUE = Handover("a1", "blue", ("n1", "n2"))
+NOWHERE = "http://127.0.0.1:9"
+"""An endpoint that nobody may ask."""
+
+
+class Region(Server):
+    """Nova and placement of a region; asks Keystone about each token, once."""
+
+    def __init__(self, keystone):
+        super().__init__(self._knows)
+        self._keystone = keystone
+        self.tokens: dict[str, bool] = {}
+        self.cloud = Cloud(HOSTS)
+
+    def _knows(self, token):
+        if token not in self.tokens:
+            self.tokens[token] = token is not None and self._keystone.knows(token)
+        return self.tokens[token]
+
+    def revoke(self, keystone):
+        """Let Keystone revoke all tokens that were used here."""
+        for token in self.tokens:
+            keystone.revoke(token)
+            self.tokens[token] = keystone.knows(token)
+
+
+@pytest.fixture(scope="module")
+def regions(keystone):
+    """North has both interfaces, South too, West is public only; of the three only one answers."""
+    with ExitStack() as stack:
+        found = {}
+        for name, interface in (("North", "internal"), ("South", "internal"), ("West", "public")):
+            found[name] = region = stack.enter_context(Region(keystone))
+            for service, path in (("compute", "compute"), ("placement", "placement")):
+                keystone.endpoint(
+                    service, f"{region.url}/{path}", region=f"Nova{name}", interface=interface
+                )
+                if interface == "internal":
+                    keystone.endpoint(service, NOWHERE, region=f"Nova{name}", interface="public")
+        project = keystone.project("service")
+        keystone.user("nova-driver", {project: ["service", "admin"]})
+        yield found
+
+
+@pytest.fixture
+def north(regions):
+    for region in regions.values():
+        region.cloud = Cloud(HOSTS)
+        region.tokens.clear()
+    return regions["North"]
+
+
+@pytest.fixture
+def connect(keystone, tmp_path, monkeypatch):
+    """The compute port with these options of [nova]; placement has its login from there."""
+    monkeypatch.setattr(nova, "READ_PAUSE", 0.0)
+
+    def make(placement="", **options):
+        given = {
+            "region_name": "NovaNorth",
+            **keystone.options("nova-driver", "service"),
+            **options,
+        }
+        lines = [f"{name} = {value}" for name, value in given.items() if value is not None]
+        region = f"region_name = {given['region_name']}"
+        file = tmp_path / "laas.conf"
+        file.write_text(
+            "\n".join(
+                ["[compute]", "kind = nova", "[nova]", *lines, "[placement]", region, placement]
+            )
+        )
+        conf = cfg.ConfigOpts()
+        register_opts(conf)
+        conf(["--config-file", str(file)], project="laas")
+        return Parts(conf).compute
+
+    return make
+
+
+def asked(regions):
+    return {name for name, region in regions.items() if region.cloud.calls}
+
+
+# -- where ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["North", "South", "West"])
+def test_the_region_named_is_the_one_that_is_driven(connect, regions, north, name):
+    """Internal endpoints come first; where there is none the public one is used."""
+    compute = connect(region_name=f"Nova{name}")
+    compute.pool(HOSTS)
+    compute.hand_over(BLUE)
+    assert asked(regions) == {name}
+    assert regions[name].cloud.named("laas-a1").hosts == ["n1", "n2"]
+    kinds = {call for call, _ in regions[name].cloud.calls}
+    assert {"create", "add_host", "consumers", "memberships"} <= kinds
+
+
+def test_the_interface_named_is_the_one_that_is_used(connect, regions, north):
+    with pytest.raises(Unavailable, match=NOWHERE):
+        connect(valid_interfaces="public").handed_over()
+    assert asked(regions) == set()
+
+
+def test_an_address_of_its_own_beats_the_catalog(connect, regions, north):
+    compute = connect(endpoint_override=f"{regions['South'].url}/compute")
+    assert compute.handed_over() == {}
+    assert asked(regions) == {"South"}
+
+
+def test_placement_may_have_a_region_and_a_login_of_its_own(connect, regions, north, keystone):
+    keystone.user("placement-driver", {keystone.project("service"): ["service"]})
+    login = keystone.options("placement-driver", "service")
+    lines = [f"{name} = {value}" for name, value in login.items()]
+    south = "region_name = NovaSouth"
+    regions["South"].cloud = north.cloud.copy()
+    connect("\n".join([south, *lines])).occupants(["n1"])
+    assert "consumers" not in {call for call, _ in north.cloud.calls}
+    assert north.tokens
+    assert not north.tokens.keys() & regions["South"].tokens.keys()
+
+
+def test_a_region_nobody_knows_is_named(connect, north):
+    with pytest.raises(Unavailable, match="NovaEast"):
+        connect(region_name="NovaEast").handed_over()
+
+
+# -- tokens -------------------------------------------------------------------------------
+
+
+def test_one_token_does_for_many_calls(connect, north):
+    compute = connect()
+    compute.pool(HOSTS)
+    compute.hand_over(BLUE)
+    assert len(north.cloud.calls) > 10
+    assert len(north.tokens) == 1
+
+
+def test_a_token_that_is_revoked_is_replaced_unnoticed(connect, north, keystone):
+    compute = connect()
+    compute.pool(HOSTS)
+    north.revoke(keystone)
+    compute.hand_over(BLUE)
+    assert len(north.tokens) == 2
+    assert compute.handed_over() == {"a1": BLUE}
+
+
+def test_tokens_that_expire_all_the_time_are_replaced_all_the_time(connect, north, keystone):
+    """With a lifetime of seconds every call finds its token all but expired."""
+    keystone.restart(expiration=5)
+    try:
+        compute = connect()
+        compute.pool(["n1"])
+    finally:
+        keystone.restart(expiration=LONG)
+    assert len(north.tokens) > 2
+    assert all(north.tokens.values())
+    assert compute.handed_over() == {}
+
+
+def test_keystone_away_and_back(connect, north, keystone):
+    compute = connect()
+    keystone.stop()
+    try:
+        with pytest.raises(Unavailable, match="list aggregates"):
+            compute.handed_over()
+    finally:
+        keystone.start()
+    assert compute.handed_over() == {}
+
+
+@pytest.mark.parametrize("options", [{"password": "guess"}, {"username": "nobody-we-know"}])
+def test_a_login_that_is_not_accepted(connect, north, options):
+    with pytest.raises(Unavailable, match="does not accept the configured login") as refused:
+        connect(**options).handed_over()
+    assert "guess" not in str(refused.value)
+    assert PASSWORD not in str(refused.value)
+
+
+def test_options_that_are_not_enough_are_named(connect, north):
+    with pytest.raises(InvalidInput, match="auth_url"):
+        connect(auth_url=None)
+
+
+# -- retries and limits ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "option"), [(503, "status_code_retries"), ("refused", "connect_retries")]
+)
+def test_calls_are_retried_as_often_as_the_options_say(connect, north, kind, option):
+    """Writes too: whether one was carried out is looked up, never assumed."""
+    delay = {f"{option.removesuffix('ries')}ry_delay": 0.01}
+    north.cloud.faults = [Fault(kind, "create", times=2)]
+    connect(**{option: 2}, **delay).pool(HOSTS)
+    assert north.cloud.named("laas-pool").hosts == HOSTS
+    north.cloud.faults = [Fault(kind, "set_metadata", times=2)]
+    with pytest.raises(Unavailable):
+        connect(**{option: 1}, **delay).pool(HOSTS)
+
+
+def test_who_does_not_answer_in_time_is_unavailable(connect, north):
+    north.cloud.faults = [Fault("hang", "list", times=3)]
+    with pytest.raises(Unavailable, match="list aggregates"):
+        connect(timeout=1).handed_over()
+    north.cloud.hanging.set()
+    assert not north.cloud.faults[0].times
+
+
+# -- secrets ------------------------------------------------------------------------------
+
+
+def test_no_log_shows_a_secret(connect, north, keystone, caplog):
+    """With everything at DEBUG, also what the libraries below say, and when things fail."""
+    caplog.set_level(logging.DEBUG)
+    for name in ("keystoneauth", "novaclient", "urllib3", "keystoneauth.session"):
+        caplog.set_level(logging.DEBUG, logger=name)
+    compute = connect()
+    compute.pool(HOSTS)
+    north.revoke(keystone)
+    north.cloud.faults = [Fault(500, "create"), Fault("garbage", "list")]
+    with pytest.raises(Unavailable):
+        compute.hand_over(BLUE)
+    with pytest.raises(Unavailable):
+        connect(password="a-wrong-secret").handed_over()
+    assert "os-aggregates" in caplog.text
+    assert "/auth/tokens" in caplog.text
+    for secret in (PASSWORD, "a-wrong-secret", *north.tokens):
+        assert secret not in caplog.text

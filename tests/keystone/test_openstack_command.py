@@ -1,0 +1,259 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""The real ``openstack`` command, the real Keystone, and ``laas-api`` in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from laas_service.adapters.db import schema
+from laas_service.adapters.db.engine import connect
+from laas_service.adapters.db.store import SqlStore
+from laas_service.adapters.generator import inventory
+from tests.functional.api.conftest import TOPOLOGY
+from tests.servers.keystone import PASSWORD, REGION
+from tests.servers.process import Port, Process
+
+BIN = Path(sys.executable).parent
+LOUD = "keystonemiddleware keystoneauth urllib3 oslo_policy oslo_config sqlalchemy.engine"
+"""Loggers that are quiet by default."""
+
+
+def configuration(directory, port, **sections):
+    """A service with 32 hosts that says all it can."""
+    database = f"sqlite:///{directory}/laas.db"
+    engine = connect(database)
+    schema.upgrade(engine)
+    SqlStore(engine).add_fabric("main", TOPOLOGY, inventory(TOPOLOGY))
+    engine.dispose()
+    levels = ",".join(f"{name}=DEBUG" for name in LOUD.split())
+    given = {
+        "DEFAULT": {"state_dir": directory, "debug": "true", "default_log_levels": levels},
+        "database": {"connection": database},
+        "worker": {"poll_interval": 0.2},
+        **sections,
+    }
+    given["api"] = {"bind_port": port.number, **given.get("api", {})}
+    lines = []
+    for section, options in given.items():
+        lines += [f"[{section}]", *(f"{name} = {value}" for name, value in options.items())]
+    file = directory / "laas.conf"
+    file.write_text("\n".join(lines))
+    return file
+
+
+class Api:
+    """``laas-api --all-in-one`` as long as the block lasts."""
+
+    def __init__(self, directory, **sections):
+        self._port = Port()
+        self.url = self._port.url
+        file = configuration(directory, self._port, **sections)
+        self._command = [str(BIN / "laas-api"), "--all-in-one", "--config-file", str(file)]
+        self._log = directory / "laas-api.log"
+
+    def __enter__(self):
+        self._process = Process(self._command, self._log, os.environ)
+        self._process.wait_for(self.url)
+        return self
+
+    def __exit__(self, *exc):
+        self._process.stop()
+        self._port.close()
+
+    def said(self):
+        return self._process.said()
+
+
+@pytest.fixture(scope="module")
+def api(keystone, people, tmp_path_factory):
+    options = {
+        **keystone.options("laas", "service"),
+        "www_authenticate_uri": keystone.url,
+    }
+    directory = tmp_path_factory.mktemp("laas")
+    strategy = {"auth_strategy": "keystone"}
+    with Api(directory, api=strategy, keystone_authtoken=options) as running:
+        keystone.endpoint("isolated-network", running.url)
+        keystone.endpoint("isolated-network", "http://127.0.0.1:9", region="Elsewhere")
+        yield running
+
+
+@pytest.fixture
+def run(api, keystone):
+    """Run a command as somebody; gives its exit status, what it printed and complained about."""
+
+    def command(*words, who="member", project="blue", program="openstack", **variables):
+        return ran({**keystone.environment(who, project), **variables}, program, *words)
+
+    return command
+
+
+def ran(variables, program, *words):
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("OS_", "LAAS_"))}
+    done = subprocess.run(
+        [str(BIN / program), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**inherited, **variables},
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def answered(run):
+    """What a command says in JSON."""
+
+    def command(*words, **who):
+        status, out, err = run(*words, "-f", "json", **who)
+        assert status == 0, err
+        return json.loads(out)
+
+    return command
+
+
+@pytest.fixture
+def emptied(run):
+    """Leaves no allocation behind."""
+    yield
+    left = run("isolated", "network", "list", "-f", "value", "-c", "ID", who="boss")[1].split()
+    if left:
+        run("isolated", "network", "delete", "--wait", *left, who="boss")
+
+
+def test_a_life(run, answered, emptied, people):
+    words = ("isolated", "network", "create", "--hosts", "6", "--wait", "atlas")
+    made = answered(*words)
+    assert (made["state"], made["project_id"]) == ("active", people.blue)
+    assert len(made["hosts"]) == 6
+    assert {"index", "name"} <= made["hosts"][0].keys()
+
+    status, out, _ = run("isolated", "network", "list", "-f", "value", "-c", "Name", "-c", "State")
+    assert (status, out) == (0, "atlas active\n")
+    status, out, _ = run("isolated", "network", "list", "-f", "yaml")
+    assert yaml.safe_load(out)[0]["ID"] == made["id"]
+    status, out, _ = run("isolated", "network", "show", "atlas")
+    assert f"| id {' ' * 20}"[:5] in out
+    assert "active" in out
+    assert " ".join(host["name"] for host in made["hosts"][:3]) in out
+
+    assert run("isolated", "network", "set", "--name", "titan", "atlas") == (0, "", "")
+    assert answered("isolated", "network", "show", "titan")["id"] == made["id"]
+    assert run("isolated", "network", "delete", "--wait", "titan") == (0, "", "")
+    assert answered("isolated", "network", "list") == []
+    assert answered("isolated", "network", "show", made["id"])["state"] == "released"
+
+
+def test_fabrics(run, answered):
+    assert answered("isolated", "network", "fabric", "list")[0]["ID"] == "main"
+    assert answered("isolated", "network", "fabric", "show")["hosts"]["total"] == 32
+    assert answered("isolated", "network", "fabric", "fit", "--hosts", "8", "main")["fits"]
+    used = answered("isolated", "network", "fabric", "utilization", "main")
+    assert used["hosts"]["total"] == 32
+    status, out, _ = run("isolated", "network", "fabric", "show", "-c", "shape")
+    assert status == 0
+    assert "| XGFT(3; 4,4,2; 1,4,4) |" in out
+
+
+def test_a_refusal_is_one_sentence(run):
+    status, out, err = run("isolated", "network", "create", "--hosts", "40", "huge")
+    assert (status, out) == (1, "")
+    assert "too_few_hosts" in err
+    assert "32" in err
+    assert err.count("\n") == 1
+
+
+def test_what_cannot_be_deleted_does_not_stop_the_rest(run, answered, emptied):
+    answered("isolated", "network", "create", "--hosts", "1", "--wait", "one")
+    status, _, err = run("isolated", "network", "delete", "--wait", "none", "one")
+    assert status == 1
+    assert "Cannot delete none" in err
+    assert "1 of 2 not deleted" in err
+    assert answered("isolated", "network", "list") == []
+
+
+def test_roles_are_keystones(run, answered, emptied, people):
+    """An administrator names another project; tenants and readers do not get through."""
+    words = ("isolated", "network", "create", "--hosts", "2", "--project", "red", "gift")
+    assert answered(*words, who="boss")["project_id"] == people.red
+    status, _, err = run(*words)
+    assert status == 1
+    assert "forbidden" in err
+    status, _, err = run("isolated", "network", "show", "gift", who="reader")
+    assert status == 1
+    assert "not_found" in err
+    mine = answered("isolated", "network", "list", who="stranger", project="red")
+    assert [one["Name"] for one in mine] == ["gift"]
+    listed = ("isolated", "network", "list", "--project", "blue")
+    assert answered(*listed, who="boss") == []
+
+
+def test_region_and_interface_choose_the_endpoint(run):
+    status, _, err = run("isolated", "network", "list", OS_REGION_NAME="Elsewhere")
+    assert status == 1
+    assert "127.0.0.1:9" in err
+    status, _, err = run("isolated", "network", "list", OS_INTERFACE="internal")
+    assert status == 1
+    assert "isolated-network" in err
+    assert REGION in err
+
+
+def test_the_version_of_the_interface_can_be_named(run):
+    option = "--os-isolated-network-api-version"
+    assert run(option, "1", "isolated", "network", "list")[0] == 0
+    _, _, err = run(option, "7", "isolated", "network", "list")
+    assert "7 is not in supported versions" in err
+
+
+def test_the_shell_completes_the_commands(run):
+    status, out, _ = run("complete")
+    assert status == 0
+    assert "cmds_isolated_network='create delete fabric list repair set show'" in out
+    assert "cmds_isolated_network_fabric='fit list routing show utilization'" in out
+    assert "--hosts" in out.partition("cmds_isolated_network_create=")[2].partition("\n")[0]
+
+
+def test_the_small_client_finds_the_service_in_the_catalog(run, answered, emptied):
+    answered("isolated", "network", "create", "--hosts", "2", "--wait", "shared")
+    status, out, err = run("allocation", "list", "--json", program="laas")
+    assert status == 0, err
+    assert [one["name"] for one in json.loads(out)] == ["shared"]
+    status, _, err = run("fabric", "hosts", program="laas")
+    assert (status, "forbidden" in err) == (1, True)
+
+
+def test_without_keystone(tmp_path):
+    """The embedded service, and ``openstack`` told where it is."""
+    with Api(tmp_path) as embedded:
+        login = {"OS_AUTH_TYPE": "none", "OS_ENDPOINT": embedded.url}
+        words = ("isolated", "network", "fabric", "list", "-f", "value", "-c", "ID")
+        assert ran(login, "openstack", *words) == (0, "main\n", "")
+
+
+def test_the_log_shows_no_secret(api, run, keystone):
+    """At DEBUG, after good tokens and bad: neither passwords nor tokens."""
+    token = keystone.token("member", project="blue")
+    for given in (token, f"{token[:-9]}forged-so"):
+        login = {"OS_TOKEN": given, "LAAS_ENDPOINT": api.url}
+        assert ran(login, "laas", "fabric", "list")[0] == (0 if given == token else 1)
+    said = api.said()
+    assert "GET /v1/fabrics answered 200" in said
+    assert "GET /v1/fabrics answered 401" in said
+    assert "/v3/auth/tokens" in said
+    for secret in (PASSWORD, token, token[:60]):
+        assert secret not in said

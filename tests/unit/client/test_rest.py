@@ -1,0 +1,41 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What clients share below their command lines."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from laas_service.client.rest import Rest
+
+
+class Pages:
+    """A service below a path of somebody's proxy, which gives one item a page."""
+
+    def __init__(self, items):
+        self.asked = []
+        self._items = items
+
+    def request(self, path, method, params, **_):
+        self.asked.append(path)
+        number = int(params.get("marker", 0))
+        more = f"http://inside:8780/laas{path}?state={params['state']}&marker={number + 1}"
+        page: dict[str, Any] = {"things": [self._items[number]], "next": more}
+        if number + 1 == len(self._items):
+            page["next"] = None
+        return SimpleNamespace(status_code=200, json=lambda: page)
+
+
+def test_further_pages_are_asked_where_the_first_one_was():
+    """Whatever address the service believes to have; filters stay."""
+    pages: Any = Pages(["a", "b", "c"])
+    assert list(Rest(pages).listed("/v1/things", "things", state="active")) == ["a", "b", "c"]
+    assert pages.asked == ["/v1/things"] * 3
