@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.inventory import Inventory
+from laas_service.domain.plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology
 
 
@@ -52,7 +53,7 @@ class FabricState:
     """All that a subnet manager's files are made from, at one generation.
 
     ``tenants`` ascend by allocation id, ``failed_links`` by link id. Equal states
-    render to equal bytes.
+    render to equal bytes. What is no tenant's keeps to ``shared_plane``.
     """
 
     fabric: str
@@ -61,6 +62,7 @@ class FabricState:
     inventory: Inventory
     tenants: tuple[TenantRoute, ...]
     failed_links: tuple[Link, ...] = ()
+    shared_plane: SharedPlane = NO_PLANE
 
 
 @dataclass(frozen=True, slots=True)

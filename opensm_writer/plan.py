@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
+from typing import NamedTuple
 
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import InvalidInput, LimitExceeded, NotFound
@@ -38,6 +39,9 @@ MAX_STEPS = 50
 MAX_STEP_ID = 100
 MAX_RULE = 250
 """Rules of a port group stay below this: the vendor's headers have a 256-byte constant."""
+
+PLANE_SWITCHES, PLANE_ADAPTERS = "laas.plane-sw", "laas.plane-hca"
+"""Names that no allocation's group has: those begin with ``laas-``."""
 
 SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 
@@ -147,6 +151,7 @@ def plan(state: FabricState, before: Plan | None = None) -> Plan:
         [a for tenant in state.tenants for a in (tenant.beside, tenant.allocation) if a],
         state.failed_links,
         before.tables if before is not None else None,
+        state.shared_plane,
     )
     omitted = None
     planned = None
@@ -193,15 +198,19 @@ def group_name(allocation_id: str, kind: str = "") -> str:
 
 
 def chains(state: FabricState) -> Chains:
-    """A base step for the whole fabric, then a step for each tenant that has links.
+    """A base step for the whole fabric, one for the shared plane if there is one, then a step
+    for each tenant that has links.
 
-    A tenant under one leaf gets no topology: the base step already keeps it there.
+    The plane's step holds every adapter whose switch has a link of the plane; what it does not
+    reach stays with the base step. A tenant under one leaf gets no topology: the base step
+    already keeps it there.
 
     Raises:
         LimitExceeded: more tenants with links than the vendor's tables hold.
     """
     tenants = [t.allocation for t in state.tenants if any(t.allocation.links(state.topology))]
-    room = min(MAX_TOPOLOGIES, MAX_STEPS - 1, MAX_STEP_ID - 1)
+    first = 2 if state.shared_plane.l2 else 1
+    room = min(MAX_TOPOLOGIES, MAX_STEPS - 1, MAX_STEP_ID - 1) + 1 - first
     if len(tenants) > room:
         raise LimitExceeded(
             f"routing chains hold {room} tenants with links, there are {len(tenants)}; "
@@ -210,7 +219,14 @@ def chains(state: FabricState) -> Chains:
     groups, topologies = [], []
     steps = [Step(1, "updn", 0, "base.conf")]
     lists = {"base.roots": _top(state.inventory)}
-    for number, allocation in enumerate(tenants, 1):
+    if state.shared_plane.l2:
+        shared = _shared(state)
+        groups += [PortGroup(PLANE_SWITCHES, shared.switches)]
+        groups += [PortGroup(PLANE_ADAPTERS, tuple((guid, ()) for guid in shared.adapters))]
+        topologies.append(SubTopology(1, PLANE_SWITCHES, PLANE_ADAPTERS))
+        steps.append(Step(2, "updn", 1, "plane.conf"))
+        lists["plane.roots"] = shared.roots
+    for number, allocation in enumerate(tenants, first):
         switches = group_name(allocation.id, "-sw")
         adapters = group_name(allocation.id, "-hca")
         guids = tenant_ports(state, allocation)
@@ -221,6 +237,31 @@ def chains(state: FabricState) -> Chains:
         lists[f"engines/{allocation.id}.roots"] = _roots(state, allocation)
         lists[f"engines/{allocation.id}.cn"] = guids
     return Chains(tuple(groups), tuple(topologies), tuple(steps), lists)
+
+
+class _Shared(NamedTuple):
+    """The shared plane as ports: what its step routes, over what, from which roots."""
+
+    switches: tuple[tuple[int, tuple[int, ...]], ...]
+    adapters: tuple[int, ...]
+    roots: tuple[int, ...]
+
+
+def _shared(state: FabricState) -> _Shared:
+    inventory, failed, plane = state.inventory, set(state.failed_links), state.shared_plane
+    cables = [
+        cable
+        for link, cable in inventory.cable_of_link.items()
+        if link not in failed and plane.holds(state.topology.tree, link)
+    ]
+    lower, upper = {cable.lower.guid for cable in cables}, {cable.upper.guid for cable in cables}
+    joined = [e for e in inventory.endpoints if e.at.guid in lower | upper]
+    ends = [end for cable in cables for end in (cable.lower, cable.upper)]
+    return _Shared(
+        _by_switch([*ends, *(e.at for e in joined)]),
+        tuple(sorted(e.guid for e in joined)),
+        tuple(sorted(upper - lower)),
+    )
 
 
 def _switch_ports(
@@ -236,6 +277,10 @@ def _switch_ports(
     for link in allocation.links(state.topology):
         cable = inventory.cable_of_link[link]
         ends += [cable.lower, cable.upper]
+    return _by_switch(ends)
+
+
+def _by_switch(ends: Iterable[PortRef]) -> tuple[tuple[int, tuple[int, ...]], ...]:
     ports: dict[int, set[int]] = defaultdict(set)
     for end in ends:
         ports[end.guid].add(end.port)

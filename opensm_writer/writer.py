@@ -274,6 +274,7 @@ def _fingerprints(plan: Plan, entries: Mapping[int, str]) -> dict[str, dict[str,
             inventory.cables,
             inventory.endpoints,
             state.failed_links,
+            *filter(None, [state.shared_plane]),
         )
     )
     members = {partition.pkey: partition.members for partition in plan.partitions}

@@ -39,6 +39,7 @@ from laas_service.domain.errors import InvalidInput
 from laas_service.domain.fabric import Fabric
 from laas_service.domain.features import DEAREST, PLAIN_HOSTS, TRAIT, Features, HostFeatures
 from laas_service.domain.inventory import Cable, Endpoint, Inventory, PortRef, Switch
+from laas_service.domain.plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import (
     LeafLink,
     Link,
@@ -116,6 +117,8 @@ class _Allocation(_Document):
     groups: list[tuple[Natural, Mask, Mask]]
     columns: list[tuple[Natural, Natural, Mask]]
     shape: tuple[Natural, Natural, Natural, Natural, Natural] | None
+    parent: StrictStr | None = None
+    container: StrictBool = False
 
 
 class _Tenant(BaseModel):
@@ -126,6 +129,13 @@ class _Tenant(BaseModel):
     beside: _Allocation | None = None
 
 
+class _Plane(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    l2: tuple[Natural, ...] = ()
+    spines: tuple[Natural, ...] = ()
+
+
 class _FabricState(_Document):
     fabric: StrictStr
     generation: Natural
@@ -133,6 +143,7 @@ class _FabricState(_Document):
     inventory: _Inventory
     tenants: list[_Tenant]
     failed_links: list[LinkName] = []
+    shared_plane: _Plane | None = None
 
 
 class _Constraints(BaseModel):
@@ -171,6 +182,7 @@ class _SnapshotTopology(BaseModel):
     absent_leaf_links: list[Triple] = []
     absent_spine_links: list[Triple] = []
     hosts: dict[StrictStr, HostDocument] = {}
+    shared_plane: _Plane = _Plane()
 
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -312,6 +324,9 @@ def _end(end: PortRef) -> tuple[str, int]:
 def allocation_document(allocation: Allocation) -> dict[str, Any]:
     """The allocation as a compact document; ``allocation_from`` is the inverse."""
     shape = allocation.shape
+    nested: dict[str, Any] = {} if allocation.parent is None else {"parent": allocation.parent}
+    if allocation.container:
+        nested["container"] = True
     return {
         "version": VERSION,
         "id": allocation.id,
@@ -327,6 +342,7 @@ def allocation_document(allocation: Allocation) -> dict[str, Any]:
             shape.remainder_leaves,
             shape.remainder_hosts,
         ],
+        **nested,
     }
 
 
@@ -347,6 +363,8 @@ def _allocation(read: _Allocation) -> Allocation:
         groups=tuple(GroupShare(*share) for share in read.groups),
         columns=tuple(ColumnShare(*share) for share in read.columns),
         shape=Shape(*read.shape) if read.shape else None,
+        parent=read.parent,
+        container=read.container,
     )
 
 
@@ -403,6 +421,7 @@ def fabric_state_document(state: FabricState) -> dict[str, Any]:
             for tenant in state.tenants
         ],
         "failed_links": [link_name(link) for link in state.failed_links],
+        "shared_plane": plane_document(state.shared_plane),
     }
 
 
@@ -425,7 +444,26 @@ def fabric_state_from(document: object) -> FabricState:
             for t in read.tenants
         ),
         failed_links=tuple(read.failed_links),
+        shared_plane=_plane(read.shared_plane),
     )
+
+
+def plane_document(plane: SharedPlane) -> dict[str, Any] | None:
+    """The shared plane as a document, None if there is none; ``plane_from`` is the inverse."""
+    return {"l2": list(plane.l2), "spines": list(plane.spines)} if plane else None
+
+
+def plane_from(document: object) -> SharedPlane:
+    """The shared plane of a document.
+
+    Raises:
+        InvalidInput: it is no such document; names the field.
+    """
+    return _plane(None if document is None else validated(_Plane, "shared_plane", document))
+
+
+def _plane(read: _Plane | None) -> SharedPlane:
+    return SharedPlane(read.l2, read.spines) if read else NO_PLANE
 
 
 # -- the snapshot's topology --------------------------------------------------
@@ -438,6 +476,7 @@ class SnapshotTopology(NamedTuple):
     failed_hosts: frozenset[int]
     failed_links: frozenset[Link]
     features: Features = PLAIN_HOSTS
+    shared_plane: SharedPlane = NO_PLANE
 
 
 def snapshot_topology(
@@ -482,13 +521,24 @@ def snapshot_topology(
 def snapshot(fabric: Fabric) -> dict[str, Any]:
     """The public snapshot of a ledger; drained hosts count as failed for its readers."""
     down = fabric.failed_hosts | fabric.drained_hosts
+    topology = snapshot_topology(fabric.topology, down, fabric.failed_links, fabric.features)
+    if fabric.shared_plane:
+        topology["shared_plane"] = plane_document(fabric.shared_plane)
     return {
-        "topology": snapshot_topology(fabric.topology, down, fabric.failed_links, fabric.features),
-        "allocations": [
-            snapshot_allocation(fabric.topology, allocation)
-            for _, allocation in sorted(fabric.allocations.items())
-        ],
+        "topology": topology,
+        "allocations": _snapshot_allocations(fabric),
     }
+
+
+def _snapshot_allocations(ledger: Fabric) -> list[dict[str, Any]]:
+    """Those of one ledger; what is inside a container stands in its entry."""
+    found = []
+    for id, allocation in sorted(ledger.allocations.items()):
+        entry = snapshot_allocation(ledger.topology, allocation)
+        if allocation.container:
+            entry |= {"container": True, "inside": _snapshot_allocations(ledger.inside[id])}
+        found.append(entry)
+    return found
 
 
 def snapshot_allocation(topology: Topology, allocation: Allocation) -> dict[str, Any]:
@@ -537,6 +587,7 @@ def topology_from_snapshot(document: object) -> SnapshotTopology:
         frozenset(read.failed_hosts) - absent_hosts,
         failed_links - absent_links,
         features_from(read.hosts, topology, "topology.hosts"),
+        SharedPlane.of(topology.tree, read.shared_plane.l2, read.shared_plane.spines),
     )
 
 

@@ -30,6 +30,7 @@ from laas_service.adapters.recovery import ImportReport, Selection, recover
 from laas_service.domain.errors import InvalidFile, InvalidInput
 from laas_service.domain.features import PLAIN_HOSTS, Features
 from laas_service.domain.inventory import Inventory
+from laas_service.domain.plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology
 
 __all__ = ["FabricFile", "parse_xgft", "read_fabric"]
@@ -40,7 +41,8 @@ _TABLE = re.compile(r'[^\[\]{}"=#]*,[^\[\]{}"=#]*')
 
 @dataclass(frozen=True)
 class FabricFile:
-    """A fabric as read. ``report`` is there for dumps; faults only come from snapshots.
+    """A fabric as read. ``report`` is there for dumps; faults and a shared plane only come from
+    snapshots.
 
     What hosts are like (``features``) comes from snapshots and descriptions.
 
@@ -54,6 +56,7 @@ class FabricFile:
     failed_hosts: frozenset[int] = frozenset()
     failed_links: frozenset[Link] = frozenset()
     features: Features = PLAIN_HOSTS
+    shared_plane: SharedPlane = NO_PLANE
 
     @cached_property
     def inventory(self) -> Inventory:
@@ -117,6 +120,7 @@ def _from_json(text: str, source: str) -> FabricFile:
         failed_hosts=read.failed_hosts,
         failed_links=read.failed_links,
         features=read.features,
+        shared_plane=read.shared_plane,
     )
 
 

@@ -18,17 +18,18 @@ together again and refuses lists that no masks could have given.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, StrictInt, StrictStr
+from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr
 
 from laas_service.adapters import documents
 from laas_service.adapters.documents import Natural, Triple, validated
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, Shape
 from laas_service.domain.errors import DoubleClaim, InvalidInput
 from laas_service.domain.fabric import Fabric, FabricView
-from laas_service.domain.routing import tenant_tables
+from laas_service.domain.routing import as_routed, tenant_tables
 from laas_service.domain.topology import LeafLink, SpineLink, Topology
 
 
@@ -48,6 +49,8 @@ class _Allocation(BaseModel):
     leaf_links: list[Triple] = []
     spine_links: list[Triple] = []
     shape: _Shape | None = None
+    container: StrictBool = False
+    inside: list[_Allocation] = []
 
 
 class _Snapshot(BaseModel):
@@ -60,13 +63,21 @@ class _Snapshot(BaseModel):
 def snapshot(fabric: FabricView, tables: bool = False) -> dict[str, Any]:
     """The snapshot of a ledger, with each allocation's shape and, if asked, its tables."""
     document = documents.snapshot(fabric)
-    for entry in document["allocations"]:
-        allocation = fabric.allocations[entry["id"]]
-        entry["shape"] = shape_document(allocation.shape)
-        if tables:
+    held = {allocation.id: allocation for allocation in fabric.everybody()}
+    routed = {allocation.id: allocation for allocation in as_routed(fabric.everybody())}
+    for entry in _entries(document["allocations"]):
+        entry["shape"] = shape_document(held[entry["id"]].shape)
+        if tables and entry["id"] in routed:
             failed = fabric.failed_links
-            entry["tables"] = tenant_tables(fabric.topology, allocation, failed)
+            entry["tables"] = tenant_tables(fabric.topology, routed[entry["id"]], failed)
     return document
+
+
+def _entries(entries: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """These, and those inside them."""
+    for entry in entries:
+        yield entry
+        yield from _entries(entry.get("inside", ()))
 
 
 def shape_document(shape: Shape | None) -> dict[str, Any] | None:
@@ -105,11 +116,13 @@ def fabric_from_snapshot(document: object, topology: Topology | None = None) -> 
     fabric.describe_hosts(
         {h: one for h, one in found.features.hosts.items() if h not in topology.absent_hosts}
     )
+    fabric.withhold(found.shared_plane)
     builder = _Builder(topology)
-    for number, entry in enumerate(read.allocations):
-        place = f"snapshot.allocations[{number}]"
+    for entry, parent, place in _placed(read.allocations, None, "snapshot.allocations"):
+        if entry.inside and not entry.container:
+            raise InvalidInput(f"{place}.inside", len(entry.inside), "only containers have any")
         try:
-            fabric.claim(builder.allocation(entry, place))
+            fabric.claim(replace(builder.allocation(entry, place), parent=parent))
         except DoubleClaim as error:
             fix = f"a host, a link and an id have one owner, and must exist ({error})"
             raise InvalidInput(place, entry.id, fix) from error
@@ -120,6 +133,16 @@ def fabric_from_snapshot(document: object, topology: Topology | None = None) -> 
     for link in sorted(down_links - topology.absent_links, key=topology.tree.link_id):
         fabric.fail_link(link)
     return fabric
+
+
+def _placed(
+    entries: Iterable[_Allocation], parent: str | None, place: str
+) -> Iterator[tuple[_Allocation, str | None, str]]:
+    """Entries with the container they are inside and their place, containers first."""
+    for number, entry in enumerate(entries):
+        here = f"{place}[{number}]"
+        yield entry, parent, here
+        yield from _placed(entry.inside, entry.id, f"{here}.inside")
 
 
 class _Builder:
@@ -152,6 +175,7 @@ class _Builder:
             ),
             columns=tuple(ColumnShare(*at, mask) for at, mask in sorted(columns.items())),
             shape=Shape(**entry.shape.model_dump()) if entry.shape else None,
+            container=entry.container,
         )
 
     def _hosts(self, hosts: Iterable[int], place: str) -> dict[int, int]:

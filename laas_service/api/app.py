@@ -70,6 +70,14 @@ ROUTES = (
     _get(f"{FABRIC}/hosts", fabric.hosts, "laas:fabric:inventory", schemas.HostList),
     _get(f"{FABRIC}/links", fabric.links, "laas:fabric:inventory", schemas.LinkList),
     _get(f"{FABRIC}/idle", fabric.idle, "laas:fabric:inventory", schemas.Idle),
+    _get(f"{FABRIC}/plane", fabric.show_plane, "laas:fabric:inventory", schemas.SharedPlane),
+    Route(
+        "PUT",
+        f"{FABRIC}/plane",
+        fabric.set_plane,
+        "laas:fabric:update",
+        {200: schemas.SharedPlane, 409: schemas.Problem},
+    ),
     _patch(f"{FABRIC}/hosts/<path:name>", fabric.set_host, "laas:fabric:update", schemas.Host),
     _patch(f"{FABRIC}/links/<link_id>", fabric.set_link, "laas:fabric:update", schemas.Link),
     Route(

@@ -14,7 +14,7 @@ from __future__ import annotations
 from laas_service.api import policies, schemas
 from laas_service.api.resource import Answer, Call, page
 from laas_service.app import listing
-from laas_service.app.records import HostState, LinkState
+from laas_service.app.records import HostState
 from laas_service.app.service import Ask
 from laas_service.domain.errors import InvalidInput, NotFound
 from laas_service.domain.features import HostChange
@@ -50,6 +50,7 @@ def fit(call: Call, fabric_id: str, query: schemas.FitQuery) -> Answer:
         policy=query.policy,
         constraints=query.domain(),
         avoid=tuple(query.avoid_hosts or ()),
+        parent=query.parent,
     )
     found = call.service.fit(call.caller, fabric_id, ask)
     return Answer(200, schemas.Fit.of(fabric_id, query.hosts, found))
@@ -83,11 +84,10 @@ def links(call: Call, fabric_id: str, query: schemas.LinkQuery) -> Answer:
     """List leaf links, then spine links, with state and owner."""
 
     def wanted(entry: listing.LinkEntry) -> bool:
-        free = entry.state is LinkState.UP and entry.owner is None
         return (
             query.state in (None, entry.state)
             and query.owner in (None, entry.owner)
-            and query.free in (None, free)
+            and query.free in (None, entry.free)
             and query.kind in (None, link_name(entry.link).partition("-")[0])
             and query.pod in (None, entry.link.pod)
         )
@@ -117,6 +117,21 @@ def switches(call: Call, fabric_id: str, query: schemas.SwitchQuery) -> Answer:
 def idle(call: Call, fabric_id: str) -> Answer:
     """List links and switches that nobody needs now and that may be turned down."""
     return Answer(200, schemas.Idle.of(*call.service.idle(fabric_id)))
+
+
+def show_plane(call: Call, fabric_id: str) -> Answer:
+    """Show the shared plane, and where it does not reach."""
+    return Answer(200, schemas.SharedPlane.of(*call.service.shared_plane(fabric_id)))
+
+
+def set_plane(call: Call, fabric_id: str, body: schemas.NewPlane) -> Answer:
+    """Withhold links for shared traffic, or ask what that would cost."""
+    service = call.service
+    if body.dry_run:
+        found = service.plane_cost(fabric_id, tuple(body.l2), tuple(body.spines))
+        return Answer(200, schemas.SharedPlane.of(*found))
+    service.set_shared_plane(fabric_id, tuple(body.l2), tuple(body.spines))
+    return show_plane(call, fabric_id)
 
 
 def set_host(call: Call, fabric_id: str, name: str, body: schemas.HostChange) -> Answer:

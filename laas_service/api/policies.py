@@ -28,6 +28,7 @@ MEMBER = "role:admin or (role:member and project_id:%(project_id)s)"
 SERVICE = "role:admin or role:service"
 
 ANY_PROJECT = "laas:any_project"
+CONTAINER = "laas:allocation:create_container"
 FORCE = "laas:allocation:force_release"
 METRICS = "laas:metrics:get"
 AVOID = "laas:allocation:avoid"
@@ -83,18 +84,26 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             f"GET {fabric}/switches",
             f"GET {fabric}/routing",
             f"GET {fabric}/idle",
+            f"GET {fabric}/plane",
         ),
         _rule(
             "laas:fabric:update",
             ADMIN,
-            "Drain, fail and repair hosts and links; say what hosts are like.",
+            "Drain, fail and repair hosts and links; say what hosts are like; withhold links.",
             f"PATCH {fabric}/hosts/{{name}}",
             f"PATCH {fabric}/links/{{link_id}}",
+            f"PUT {fabric}/plane",
         ),
         _rule(
             "laas:allocation:create",
             MEMBER,
             "Allocate hosts for the own project, or ask what would be given.",
+            "POST /v1/allocations",
+        ),
+        _rule(
+            CONTAINER,
+            MEMBER,
+            "Hold hosts and links for further allocations, by the own project or an administrator.",
             "POST /v1/allocations",
         ),
         _rule(

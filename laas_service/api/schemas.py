@@ -15,6 +15,7 @@ error that names the field. Answers are built by the ``of`` constructors.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, RootModel, field_validator
@@ -30,7 +31,7 @@ from laas_service.app.records import (
     Phase,
     State,
 )
-from laas_service.domain import degradation, power
+from laas_service.domain import degradation, power, withholding
 from laas_service.domain.allocation import Allocation as Placed
 from laas_service.domain.allocation import NoFit, Refusal
 from laas_service.domain.allocation import Room as DomainRoom
@@ -39,6 +40,7 @@ from laas_service.domain.constraints import Constraints as Wanted
 from laas_service.domain.constraints import Within
 from laas_service.domain.features import DEAREST, TRAIT
 from laas_service.domain.inventory import PortRef
+from laas_service.domain.inventory import Switch as DomainSwitch
 from laas_service.domain.topology import Link as Cable
 from laas_service.domain.topology import Port, link_name
 
@@ -194,6 +196,7 @@ class Constraints(Wishes):
 class FitQuery(Wishes):
     hosts: Hosts
     policy: str | None = None
+    parent: Annotated[str | None, Field(description="Inside this container.")] = None
 
     @field_validator("traits", "avoid_hosts", "avoid_pods", mode="before")
     @classmethod
@@ -261,6 +264,12 @@ class NewAllocation(Body):
             description="Seconds it is expected to last; nothing is taken away when they are over.",
         ),
     ] = None
+    container: Annotated[
+        bool, Field(description="Hold hosts and links for further allocations inside.")
+    ] = False
+    parent: Annotated[
+        str | None, Field(description="The container to be inside: the id of an allocation.")
+    ] = None
     dry_run: Annotated[
         bool, Field(description="Answer what would be given, and reserve nothing.")
     ] = False
@@ -285,6 +294,16 @@ class HostChange(Body):
 
 class LinkChange(Body):
     state: Annotated[LinkState, Field(strict=False, description="`up` repairs.")]
+
+
+class NewPlane(Body):
+    l2: Annotated[list[int], Field(description="L2 indices; none gives them back.")] = []
+    spines: Annotated[
+        list[int], Field(description="Spines of each group; none: all above `l2`.")
+    ] = []
+    dry_run: Annotated[bool, Field(description="Answer what it would cost, change nothing.")] = (
+        False
+    )
 
 
 # -- what is answered: fabrics --------------------------------------------------
@@ -327,6 +346,7 @@ class Usage(Schema):
     free: Annotated[int, Field(description="Up and without an owner.")]
     failed: int
     drained: int
+    withheld: Annotated[int, Field(description="Links of the shared plane.")]
 
     @classmethod
     def of(cls, usage: use_cases.Usage) -> Self:
@@ -336,6 +356,7 @@ class Usage(Schema):
             free=usage.free,
             failed=usage.failed,
             drained=usage.drained,
+            withheld=usage.withheld,
         )
 
 
@@ -558,6 +579,7 @@ class Link(Schema):
     index: Triple
     state: LinkState
     owner: Annotated[str | None, Field(description="The id of the allocation that has it.")]
+    withheld: Annotated[bool, Field(description="Of the shared plane: for no tenant.")]
     lower: CableEnd | None
     upper: CableEnd | None
 
@@ -570,6 +592,7 @@ class Link(Schema):
             index=(entry.link[0], entry.link[1], entry.link[2]),
             state=entry.state,
             owner=entry.owner,
+            withheld=entry.withheld,
             lower=CableEnd.of(entry.lower) if entry.lower else None,
             upper=CableEnd.of(entry.upper) if entry.upper else None,
         )
@@ -608,6 +631,10 @@ class IdleSwitch(Schema):
     name: str
     level: Annotated[int, Field(description="1 leaf, 2 L2 switch, 3 spine.")]
 
+    @classmethod
+    def of(cls, switch: DomainSwitch) -> Self:
+        return cls(guid=guid(switch.guid), name=switch.name, level=switch.level)
+
 
 class Idle(Schema):
     """What may be turned down; the links of idle switches are among the links."""
@@ -623,9 +650,68 @@ class Idle(Schema):
             fabric=fabric.id,
             generation=fabric.generation,
             links=[link_name(link) for link in idle.links],
-            switches=[
-                IdleSwitch(guid=guid(switch.guid), name=switch.name, level=switch.level)
-                for switch in idle.switches
+            switches=[IdleSwitch.of(switch) for switch in idle.switches],
+        )
+
+
+class PlaneCost(Schema):
+    """What withholding does to one policy, on the fabric without tenants."""
+
+    policy: str
+    largest: Annotated[int, Field(description="The largest allocation there could be.")]
+    largest_before: Annotated[int, Field(description="The same with what is withheld now.")]
+    beyond_leaf: Annotated[
+        int, Field(description="Hosts that tenants of more than one leaf could have.")
+    ]
+    beyond_leaf_before: Annotated[int, Field(description="The same with what is withheld now.")]
+
+
+class SharedPlane(Schema):
+    """Links that no tenant gets, for storage, gateways, management and idle hosts."""
+
+    fabric: str
+    generation: int
+    l2: list[int]
+    spines: list[int]
+    leaf_links: Annotated[int, Field(description="How many leaf links are withheld.")]
+    spine_links: Annotated[int, Field(description="How many spine links are withheld.")]
+    unreached: Annotated[
+        list[IdleSwitch],
+        Field(description="Leaves without a working link of it: their hosts use any links."),
+    ]
+    mixed: Annotated[
+        list[IdleSwitch],
+        Field(description="Spines that tenants use, too; name them in spines to keep them off."),
+    ]
+    cost: Annotated[list[PlaneCost] | None, Field(description="For a dry run.")]
+
+    @classmethod
+    def of(
+        cls,
+        fabric: FabricRecord,
+        reach: withholding.Reach,
+        costs: Sequence[tuple[withholding.Cost, withholding.Cost]] | None = None,
+    ) -> Self:
+        return cls(
+            fabric=fabric.id,
+            generation=fabric.generation,
+            l2=list(reach.plane.l2),
+            spines=list(reach.plane.spines),
+            leaf_links=reach.leaf_links,
+            spine_links=reach.spine_links,
+            unreached=[IdleSwitch.of(switch) for switch in reach.unreached],
+            mixed=[IdleSwitch.of(switch) for switch in reach.mixed],
+            cost=None
+            if costs is None
+            else [
+                PlaneCost(
+                    policy=after.policy,
+                    largest=after.largest,
+                    largest_before=before.largest,
+                    beyond_leaf=after.beyond_leaf,
+                    beyond_leaf_before=before.beyond_leaf,
+                )
+                for before, after in costs
             ],
         )
 
@@ -684,6 +770,8 @@ class DryRun(Holding):
     policy: str
     requested: int
     cost: Annotated[int, Field(description="What the hosts cost together.")]
+    container: bool
+    parent: str | None
     dry_run: Literal[True]
 
     @classmethod
@@ -696,6 +784,8 @@ class DryRun(Holding):
             policy=placed.policy,
             requested=placed.requested,
             cost=proposal.cost,
+            container=placed.container,
+            parent=placed.parent,
             dry_run=True,
             **cls.held(proposal.fabric, placed),
         )
@@ -793,6 +883,8 @@ class AllocationSummary(Holding):
     state: State
     version: Annotated[int, Field(description="Grows with every change; the ETag.")]
     requested: Annotated[int, Field(description="How many hosts were asked for.")]
+    container: Annotated[bool, Field(description="What it holds is for allocations inside.")]
+    parent: Annotated[str | None, Field(description="The container that it is inside.")]
     pkey: Annotated[
         str | None,
         Field(pattern=r"^0x[0-9a-f]{4}$", description="The partition key; null before admission."),
@@ -830,6 +922,8 @@ class AllocationSummary(Holding):
             "state": record.state,
             "version": record.version,
             "requested": record.hosts,
+            "container": record.container,
+            "parent": record.parent,
             "pkey": f"{record.pkey:#06x}" if record.pkey else None,
             "position": place.position if place else None,
             "waits_for": Waiting.of(place) if place else None,

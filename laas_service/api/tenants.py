@@ -66,7 +66,11 @@ def create(
         duration=body.duration,
         constraints=constraints.domain(),
         avoid=tuple(constraints.avoid_hosts or ()),
+        parent=body.parent,
+        container=body.container,
     )
+    if body.container:
+        call.require(policies.CONTAINER)
     if body.dry_run:
         proposal = call.service.propose(call.caller, ask)
         if isinstance(proposal, NoFit):

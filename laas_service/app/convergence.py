@@ -17,6 +17,8 @@ what keeps the promises:
 * allocate: routes confirmed in the switches, then hosts handed over, then ``active``;
 * release: hosts fenced and empty and taken back, then routes withdrawn and
   confirmed, then the claims freed;
+* a container: its hosts are nobody's, so they stay in the pool; who is inside is converged
+  like anybody else;
 * forced release: hosts fenced, then the network cut and confirmed, then hosts
   taken back when they are empty, then the claims freed;
 * a change of placement (a repair): both placements claimed; the new routes laid beside
@@ -59,12 +61,14 @@ class Action(enum.Enum):
 def next_action(record: AllocationRecord, confirmed: bool, repairs: bool = True) -> Action:
     """The next safe step; ``confirmed`` says that its present routes are in the switches.
 
-    With ``repairs`` links that have failed are replaced.
+    With ``repairs`` links that have failed are replaced; those of a container stay, as
+    others may be on them.
     """
     if record.state is State.ACTIVE and record.phase is not None:
         return Action.PROCEED if confirmed else Action.PUBLISH
     if record.state is State.ACTIVE and record.faults is not None:
-        return Action.REPAIR if repairs and record.faults.links else Action.NOTHING
+        mends = repairs and record.faults.links and not record.container
+        return Action.REPAIR if mends else Action.NOTHING
     if record.state is State.ALLOCATING:
         return Action.HAND_OVER if confirmed else Action.PUBLISH
     if record.state is not State.RELEASING:
@@ -278,22 +282,29 @@ class Converger:
         return Handover(record.id, record.project_id, names)
 
     def _hand_over(self, record: AllocationRecord) -> AllocationRecord:
+        if record.container:
+            reason = "hosts stay in the pool, for allocations inside"
+            return self._store.transition(record, State.ACTIVE, reason)
         handover = self._handover(record)
         self._effect("hand over", lambda: self._compute.hand_over(handover))
         return self._store.transition(record, State.ACTIVE, "routes confirmed, hosts handed over")
 
     def _take_back(self, record: AllocationRecord) -> AllocationRecord:
+        if record.container:
+            return self._store.hand_back(record)
         handover = self._handover(record)
         self._effect("fence", lambda: self._compute.fence(record.id))
         self._effect("take back", lambda: self._compute.take_back(handover))
         return self._store.hand_back(record)
 
     def _cut_off(self, record: AllocationRecord) -> AllocationRecord:
+        if record.container:
+            return self._store.hand_back(record)
         self._effect("fence", lambda: self._compute.fence(record.id))
         return self._store.hand_back(record)
 
     def _free(self, record: AllocationRecord) -> AllocationRecord:
-        if record.force:
+        if record.force and not record.container:
             handover = self._handover(record)
             self._effect("take back", lambda: self._compute.take_back(handover))
         return self._store.free(record, "hosts taken back, withdrawn routes confirmed")
@@ -363,7 +374,7 @@ class Converger:
     def _compare(self, id: str, observed: Handover | None) -> list[str]:
         """One active allocation against what is handed over."""
         record = self._store.allocation(id)
-        if record.state is not State.ACTIVE:
+        if record.state is not State.ACTIVE or record.container:
             return []
         handover = self._handover(record)
         drift = difference(handover, observed)

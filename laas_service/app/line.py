@@ -29,11 +29,12 @@ from laas_service.app.ports import Store
 from laas_service.app.records import AllocationRecord, NewAllocation, State
 from laas_service.domain import queue
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
-from laas_service.domain.allocator import explain, largest_fit
+from laas_service.domain.allocator import explain, largest_fit, offer
 from laas_service.domain.constrained import blamed, propose
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import LaasError
 from laas_service.domain.fabric import Fabric, FabricView
+from laas_service.domain.part import Part
 from laas_service.domain.policies.base import Policy
 
 LOG = logging.getLogger(__name__)
@@ -115,7 +116,7 @@ class Line:
             if looked is not None and looked.generation == generation and now < looked.until:
                 return admitted
             until = math.inf
-            if waiting := self._waiting(fabric_id):
+            if waiting := self._all(fabric_id, {State.QUEUED}):
                 choose = functools.partial(self._startable, fabric_id)
                 records = self._store.admit_waiting(fabric_id, choose)
                 admitted += len(records)
@@ -127,23 +128,29 @@ class Line:
             self._looked[fabric_id] = _Looked(generation, until)
 
     def _startable(self, fabric_id: str, fabric: Fabric) -> Sequence[Allocation]:
-        line = self._queue(fabric_id, fabric.copy(), self._waiting(fabric_id))
-        return line.step(self._now())
+        """From every queue: the fabric has one, and so has each container in it."""
+        found: list[Allocation] = []
+        scopes = dict.fromkeys(one.parent for one in self._all(fabric_id, {State.QUEUED}))
+        for scope in scopes:
+            waiting = self._waiting(fabric_id, scope)
+            line = self._queue(fabric_id, fabric.ledger(scope).surface(), waiting)
+            found += line.step(self._now())
+        return found
 
     def propose(self, new: NewAllocation, fabric: Fabric) -> Allocation | NoFit:
         """A place for a newcomer, unless somebody who waits would be overtaken.
 
         It stands behind all who wait; the discipline decides whether it may pass.
         """
-        request = Request(new.id, new.hosts, constraints=new.constraints)
-        waiting = self._waiting(new.fabric)
+        request, waiting = _request(new), self._waiting(new.fabric, new.parent)
         policy = self._policies[new.policy]
-        answer = propose(policy, fabric, request)
+        answer = offer(policy, fabric, request)
         if isinstance(answer, NoFit):
-            return blamed(policy, fabric, request, answer)
+            return blamed(policy, fabric.ledger(new.parent), request, answer)
         if not waiting:
             return answer
-        line = self._queue(new.fabric, fabric.copy(), waiting, new)
+        ledger = fabric.ledger(new.parent).surface()
+        line = self._queue(new.fabric, ledger, waiting, new)
         started = line.step(self._now())
         if [allocation.id for allocation in started] == [new.id]:
             return started[0]
@@ -156,9 +163,14 @@ class Line:
     # -- explaining -----------------------------------------------------------
 
     def hopeless(self, new: NewAllocation, fabric: FabricView) -> NoFit | None:
-        """Why a request could not be served by an empty fabric without faults; None if it could."""
+        """Why a request could not be served by an empty fabric (or container) without faults;
+        None if it could."""
         policy, empty = self._policies[new.policy], Fabric(fabric.topology)
+        empty.withhold(fabric.shared_plane)
         empty.describe_hosts(fabric.features.hosts)
+        if new.parent is not None:
+            around = fabric.holder(new.parent).allocations[new.parent]
+            empty = empty.within(Part.of(fabric.topology, around))
         request = Request(new.id, new.hosts, constraints=new.constraints)
         answer = propose(policy, empty, request)
         if not isinstance(answer, NoFit):
@@ -170,7 +182,17 @@ class Line:
     def places(self, fabric_id: str) -> dict[str, Place]:
         """The place of everybody who waits, by allocation id, as of now."""
         fabric, _ = self._store.ledger(fabric_id)
-        waiting = self._waiting(fabric_id)
+        scopes = dict.fromkeys(one.parent for one in self._all(fabric_id, {State.QUEUED}))
+        places: dict[str, Place] = {}
+        for scope in scopes:
+            ledger, waiting = fabric.ledger(scope), self._waiting(fabric_id, scope)
+            places |= self._places(fabric_id, ledger, waiting)
+        return places
+
+    def _places(
+        self, fabric_id: str, fabric: Fabric, waiting: Sequence[AllocationRecord]
+    ) -> dict[str, Place]:
+        """Of one queue."""
         answer = functools.cache(functools.partial(self._answer, fabric))
         most = functools.cache(functools.partial(self._most, fabric))
         places = {}
@@ -206,7 +228,7 @@ class Line:
         self, fabric_id: str, fabric: Fabric, waiting: Sequence[AllocationRecord]
     ) -> datetime | None:
         """When the head, which does not fit now, is expected to start."""
-        line = self._queue(fabric_id, fabric.copy(), waiting)
+        line = self._queue(fabric_id, fabric.surface(), waiting)
         if not isinstance(line, queue.EasyQueue):
             return None
         time = line.reserve(self._now()).time
@@ -222,8 +244,10 @@ class Line:
     def _now(self) -> float:
         return self._clock().timestamp()
 
-    def _waiting(self, fabric_id: str) -> list[AllocationRecord]:
-        return self._all(fabric_id, {State.QUEUED})
+    def _waiting(self, fabric_id: str, scope: str | None) -> list[AllocationRecord]:
+        """Who waits for room in the fabric, or in a container."""
+        queued = self._all(fabric_id, {State.QUEUED})
+        return [record for record in queued if record.parent == scope]
 
     def _ends(self, fabric_id: str) -> dict[str, float]:
         """When the present allocations are expected to end, where the discipline asks."""
@@ -255,8 +279,18 @@ class Line:
         line = queue.make_queue(fabric, policy, self._rules, self._ends(fabric_id))
         for one in standing:
             duration = math.inf if one.duration is None else one.duration
-            line.submit(Request(one.id, one.hosts, constraints=one.constraints), duration)
+            line.submit(_request(one), duration)
         return line
+
+
+def _request(one: AllocationRecord | NewAllocation) -> Request:
+    return Request(
+        one.id,
+        one.hosts,
+        constraints=one.constraints,
+        parent=one.parent,
+        container=one.container,
+    )
 
 
 class _Each:

@@ -36,13 +36,22 @@ class HostEntry:
 
 @dataclass(frozen=True, slots=True)
 class LinkEntry:
-    """One cable of the tree and the switch ports at its two ends, where they are known."""
+    """One cable of the tree and the switch ports at its two ends, where they are known.
+
+    ``withheld`` says that it belongs to the shared plane.
+    """
 
     link: Link
     state: LinkState
     owner: str | None
     lower: PortRef | None
     upper: PortRef | None
+    withheld: bool = False
+
+    @property
+    def free(self) -> bool:
+        """Whether it could be handed out now."""
+        return self.state is LinkState.UP and self.owner is None and not self.withheld
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +106,7 @@ def links(fabric: FabricRecord, ledger: FabricView) -> Iterator[LinkEntry]:
                 owners.get(link),
                 cable.lower if cable else None,
                 cable.upper if cable else None,
+                ledger.shared_plane.holds(tree, link),
             )
 
 

@@ -34,6 +34,7 @@ from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.fabric import Fabric
 from laas_service.domain.features import HostChange
 from laas_service.domain.inventory import Inventory
+from laas_service.domain.plane import SharedPlane
 from laas_service.domain.topology import Link, Topology
 from laas_service.messages import Applied as Applied
 from laas_service.messages import FabricState, Initiator, Notification
@@ -78,6 +79,7 @@ class Store(Protocol):
         does); what it reads from this store is as fresh as that ledger, or the race
         is lost. A lost race is retried inside, so it may be called several times.
         ``Wait`` records the request as ``queued``, without claims (new generation).
+        ``NotFound`` or ``Conflict`` if its parent is no container, or is being released.
         With an idempotency key seen before for the same project, the first answer's
         record comes back and ``propose`` is not called; ``IdempotencyMismatch`` if
         what was asked differs.
@@ -126,7 +128,8 @@ class Store(Protocol):
     ) -> AllocationRecord:
         """Record a new state (or the same again) and its reason; clears the next try.
 
-        ``ConcurrentUpdate`` if the record moved on, ``Conflict`` if the state cannot
+        ``ConcurrentUpdate`` if the record moved on, ``Conflict`` if it is to be released
+        and is a container that others are inside or wait for, or if the state cannot
         follow (``records.SUCCESSORS``; ``released`` is reached by ``free`` and ``cancel``).
         """
 
@@ -183,6 +186,12 @@ class Store(Protocol):
         self, fabric_id: str, link: Link, state: LinkState, *, by: Initiator | None = None
     ) -> int:
         """Record a link's state; returns the fabric's generation. ``NotFound``."""
+
+    def set_shared_plane(self, fabric_id: str, plane: SharedPlane) -> int:
+        """Withhold a plane instead of the one before; returns the fabric's generation.
+
+        ``NotFound``; ``Conflict`` if a tenant has a link of it.
+        """
 
     def note_faults(self, fabric_id: str) -> list[str]:
         """Record what has failed of what allocations hold, where that is not recorded.

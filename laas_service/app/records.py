@@ -18,6 +18,7 @@ from datetime import datetime
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.inventory import Inventory
+from laas_service.domain.plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology
 from laas_service.messages import Initiator
 
@@ -105,7 +106,7 @@ class FabricRecord:
     """A managed fabric. ``generation`` grows by one with every committed change.
 
     ``routes_generation`` is the generation of the last change that routes depend
-    on: what the subnet manager should have applied.
+    on: what the subnet manager should have applied. ``shared_plane`` is withheld from tenants.
     """
 
     id: str
@@ -114,6 +115,7 @@ class FabricRecord:
     generation: int
     created_at: datetime
     routes_generation: int = 1
+    shared_plane: SharedPlane = NO_PLANE
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,8 @@ class NewAllocation:
 
     ``duration`` in seconds is how long it is expected to hold its hosts, None if
     nobody knows. ``waits`` says that it was asked to queue if there is no room. ``by``
-    is who asks. ``constraints`` are None or at least one.
+    is who asks. ``constraints`` are None or at least one. ``parent`` and ``container`` as
+    in ``domain.allocation.Allocation``.
     """
 
     id: str
@@ -136,6 +139,8 @@ class NewAllocation:
     waits: bool = False
     by: Initiator | None = None
     constraints: Constraints | None = None
+    parent: str | None = None
+    container: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +206,8 @@ class AllocationRecord:
     duration: float | None = None
     ends_at: datetime | None = None
     constraints: Constraints | None = None
+    parent: str | None = None
+    container: bool = False
     leaving: Allocation | None = None
     phase: Phase | None = None
     faults: Faults | None = None

@@ -31,15 +31,21 @@ def mend(
         ConcurrentUpdate: it moved on; read it again.
     """
     placed = record.placed
+    if placed is not None and placed.container:
+        raise Conflict(
+            f"allocation {record.id!r} is a container, and others may be on its links; repair "
+            "those, or release them and it"
+        )
     if placed is None:
         raise Conflict(f"allocation {record.id!r} is {record.state.value}, not active")
     if record.phase is not None or record.faults is None:
         return record
 
     def choose(fabric: Fabric) -> Move | Degraded | None:
-        if fabric.allocations.get(record.id) != placed:
+        ledger = fabric.ledger(placed.parent)
+        if ledger.allocations.get(record.id) != placed:
             raise ConcurrentUpdate(f"allocation {record.id!r} is past version {record.version}")
-        answer = repair(fabric, placed)
+        answer = repair(ledger.surface(), placed)
         if isinstance(answer, Degraded):
             return answer
         if answer is placed:

@@ -39,6 +39,7 @@ from laas_service.app.records import (
     Wait,
 )
 from laas_service.app.repairs import mend
+from laas_service.domain import withholding
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
 from laas_service.domain.allocator import largest_fit
 from laas_service.domain.constrained import blamed, check, propose
@@ -56,6 +57,7 @@ from laas_service.domain.errors import (
 )
 from laas_service.domain.fabric import Fabric, FabricView
 from laas_service.domain.features import HostChange
+from laas_service.domain.plane import SharedPlane
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.power import Idle, idle
@@ -106,7 +108,8 @@ class Ask:
 
     With ``wait`` it is queued where there is no room. ``duration`` in seconds is how
     long it is expected to last; None if nobody knows. ``avoid`` are names of hosts that
-    the constraints shall avoid.
+    the constraints shall avoid. A ``container`` is for further allocations, who name it as
+    ``parent``.
     """
 
     name: str
@@ -119,6 +122,8 @@ class Ask:
     duration: float | None = None
     constraints: Constraints | None = None
     avoid: tuple[str, ...] = ()
+    parent: str | None = None
+    container: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +146,17 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How many there are, how many have an owner, how many could be handed out now."""
+    """How many there are, how many have an owner, how many could be handed out now.
+
+    ``withheld`` counts links of the shared plane, failed ones too.
+    """
 
     total: int
     allocated: int
     free: int
     failed: int
     drained: int = 0
+    withheld: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +255,38 @@ class Service:
         fabric, ledger = self._with_ledger(fabric_id)
         return fabric, idle(ledger, fabric.inventory)
 
+    def shared_plane(self, fabric_id: str) -> tuple[FabricRecord, withholding.Reach]:
+        """What is withheld for shared traffic, and where that does not reach. NotFound."""
+        fabric, ledger = self._with_ledger(fabric_id)
+        return fabric, withholding.reach(ledger, fabric.inventory, ledger.shared_plane)
+
+    def set_shared_plane(
+        self, fabric_id: str, l2: tuple[int, ...], spines: tuple[int, ...]
+    ) -> None:
+        """Withhold these links instead of those before; without any, give all back.
+
+        Raises:
+            NotFound: there is no such fabric.
+            InvalidInput: an index is not there, or nothing would be left for tenants.
+            Conflict: a tenant has one of the links.
+        """
+        tree = self._store.fabric(fabric_id).topology.tree
+        self._store.set_shared_plane(fabric_id, SharedPlane.of(tree, l2, spines))
+        self._wake()
+
+    def plane_cost(
+        self, fabric_id: str, l2: tuple[int, ...], spines: tuple[int, ...]
+    ) -> tuple[FabricRecord, withholding.Reach, list[tuple[withholding.Cost, withholding.Cost]]]:
+        """Where a plane would reach, and what it would cost each policy: now, and then.
+
+        Raises:
+            NotFound, InvalidInput: as ``set_shared_plane``.
+        """
+        fabric, ledger = self._with_ledger(fabric_id)
+        plane = SharedPlane.of(fabric.topology.tree, l2, spines)
+        costs = withholding.costs(ledger, plane, self._rules.policies.values())
+        return fabric, withholding.reach(ledger, fabric.inventory, plane), costs
+
     def set_host_state(
         self, caller: Caller, fabric_id: str, name: str, state: HostState
     ) -> listing.HostEntry:
@@ -301,15 +342,19 @@ class Service:
     def fit(self, caller: Caller, fabric_id: str, ask: Ask) -> Fit:
         """Would ``ask.hosts`` fit now, what is the largest size that would, who is in the way?
 
+        With ``parent`` inside a container.
+
         Raises:
-            NotFound: there is no such fabric.
+            NotFound: there is no such fabric, or no container that the caller may see.
             InvalidInput: the policy is not offered, ``hosts`` is below 1, or the fabric
                 has nothing of what the constraints say.
         """
         policy = self._policy(ask.policy)
         if ask.hosts < 1:
             raise InvalidInput("hosts", ask.hosts, "ask for at least 1 host")
-        ledger, _ = self._store.ledger(fabric_id)
+        if ask.parent is not None:
+            self._container(caller, ask.parent, fabric_id)
+        ledger = self._store.ledger(fabric_id)[0].ledger(ask.parent)
         request = Request("", ask.hosts, constraints=self._constraints(fabric_id, ask))
         answer = propose(policy, ledger, request)
         if isinstance(answer, NoFit):
@@ -347,7 +392,7 @@ class Service:
             self._wake()
 
         def propose(fabric: Fabric) -> Allocation | NoFit | Wait:
-            if over := self._over_quota(new.project_id):
+            if over := self._over_quota(new):
                 return over
             answer = self._line.propose(new, fabric)
             if isinstance(answer, Allocation) or not ask.wait:
@@ -367,7 +412,7 @@ class Service:
         """
         new = self._new(caller, ask)
         ledger, _ = self._store.ledger(new.fabric)
-        answer = self._over_quota(new.project_id) or self._line.propose(new, ledger)
+        answer = self._over_quota(new) or self._line.propose(new, ledger)
         if isinstance(answer, NoFit):
             return self._explain(caller, new, answer)
         fabric = self._store.fabric(new.fabric)
@@ -453,6 +498,7 @@ class Service:
         Raises:
             NotFound, PreconditionFailed, ConcurrentUpdate: as ``rename``.
             HostsBusy: servers still run on the hosts.
+            Conflict: it is a container, and others are inside; force changes nothing then.
             Unavailable: compute cannot say whether servers run; nothing was changed.
         """
         record = _retried(lambda: self._release_once(caller, id, force, versions))
@@ -470,7 +516,7 @@ class Service:
         if record.state is State.QUEUED:
             reason = f"cancelled by {caller.user_id}"
             return self._store.cancel(record, reason, by=caller.initiator)
-        if not force:
+        if not force and not record.container:
             self._check_empty(record)
         reason = f"{'forced release' if force else 'release'} asked for by {caller.user_id}"
         return self._store.transition(
@@ -536,7 +582,10 @@ class Service:
             raise InvalidInput("hosts", ask.hosts, "ask for at least 1 host")
         if ask.duration is not None and not 0 < ask.duration <= LONGEST:
             raise InvalidInput("duration", ask.duration, f"give 1 to {LONGEST} seconds")
-        fabric = self._choose_fabric(ask.fabric)
+        fabric = ask.fabric
+        if ask.parent is not None:
+            fabric = self._container(caller, ask.parent, ask.fabric).fabric
+        fabric = self._choose_fabric(fabric)
         return NewAllocation(
             id=self._new_id(),
             fabric=fabric,
@@ -549,6 +598,8 @@ class Service:
             waits=ask.wait,
             by=caller.initiator,
             constraints=self._constraints(fabric, ask),
+            parent=ask.parent,
+            container=ask.container,
         )
 
     def _constraints(self, fabric_id: str, ask: Ask) -> Constraints | None:
@@ -569,6 +620,22 @@ class Service:
             return None
         check(self._store.ledger(fabric_id)[0], wish)
         return wish
+
+    def _container(self, caller: Caller, id: str, fabric_id: str | None) -> AllocationRecord:
+        """The container that somebody wants to be inside; it must be theirs, or they an admin.
+
+        Raises:
+            NotFound: there is no such allocation that the caller may see.
+            InvalidInput: it is no container, of another fabric, or does not hold hosts (yet).
+        """
+        record = self.allocation(caller, id)
+        if not record.container:
+            raise InvalidInput("parent", id, "name an allocation made with container: true")
+        if fabric_id is not None and fabric_id != record.fabric:
+            raise InvalidInput("fabric", fabric_id, f"the container is on {record.fabric}")
+        if record.state not in (State.ALLOCATING, State.ACTIVE):
+            raise InvalidInput("parent", id, f"it is {record.state.value}; name one that is active")
+        return record
 
     def _policy(self, name: str | None) -> Policy:
         name = self._rules.default_policy if name is None else name
@@ -598,15 +665,17 @@ class Service:
             yield from page
             marker = page[-1].id
 
-    def _over_quota(self, project_id: str) -> NoFit | None:
-        if not self._rules.one_per_project:
+    def _over_quota(self, new: NewAllocation) -> NoFit | None:
+        """Containers do not count, as Nova sees nothing of them."""
+        if not self._rules.one_per_project or new.container:
             return None
-        held = self._store.allocations(project_id=project_id, states=LIVE, limit=1)
+        live = self._all_live(project_id=new.project_id)
+        held = [record for record in live if not record.container]
         if not held:
             return None
         return NoFit(
             Refusal.QUOTA,
-            f"project {project_id} has allocation {held[0].id} already; without the service's "
+            f"project {new.project_id} has allocation {held[0].id} already; without the service's "
             "own Nova filter a project can hold one at a time: release it first",
             largest_fit=0,
         )
@@ -616,7 +685,7 @@ class Service:
         if refusal.reason is Refusal.QUOTA:
             return refusal
         policy = self._policy(new.policy)
-        ledger, _ = self._store.ledger(new.fabric)
+        ledger = self._store.ledger(new.fabric)[0].ledger(new.parent)
         request = Request("", new.hosts, constraints=new.constraints)
         waits = refusal.reason is Refusal.OTHERS_WAIT
         if refusal.largest_fit is None:
@@ -659,6 +728,7 @@ def _with_room(
     policy: Policy, ledger: FabricView, request: Request, refusal: NoFit, admin: bool
 ) -> NoFit:
     """Whether others are in the way, and for administrators who: tenants see no other's id."""
+    ledger = ledger.surface()
     possible = fits_when_empty(policy, ledger, request)
     room = make_room(policy, ledger, request) if possible and admin else None
     return replace(refusal, fits_when_empty=possible, room=room)
@@ -706,6 +776,11 @@ def _utilization(
     leaf = Counter(isinstance(link, LeafLink) for link in owned)
     failed = Counter(isinstance(link, LeafLink) for link in ledger.failed_links)
     absent = Counter(isinstance(link, LeafLink) for link in topology.absent_links)
+    withheld = Counter(
+        isinstance(link, LeafLink)
+        for link in ledger.shared_plane.links(tree)
+        if link not in topology.absent_links
+    )
     return Utilization(
         fabric.generation,
         Usage(
@@ -720,12 +795,14 @@ def _utilization(
             leaf[True],
             _free_leaf_links(ledger),
             failed[True],
+            withheld=withheld[True],
         ),
         Usage(
             tree.spine_links - absent[False],
             leaf[False],
             sum(mask.bit_count() for mask in ledger.free_spines),
             failed[False],
+            withheld=withheld[False],
         ),
         states,
     )

@@ -19,7 +19,7 @@ import uuid
 from typing import Any
 from urllib.parse import quote
 
-from laas_service.client.rest import Rest
+from laas_service.client.rest import Refused, Rest
 
 
 def fabric_list(rest: Rest, args: argparse.Namespace) -> Any:
@@ -42,11 +42,23 @@ def fabric_idle(rest: Rest, args: argparse.Namespace) -> Any:
     return rest.get(f"{rest.fabric(args.fabric)}/idle")
 
 
+def fabric_plane(rest: Rest, args: argparse.Namespace) -> Any:
+    path = f"{rest.fabric(args.fabric)}/plane"
+    if not (args.l2 or args.spines or args.none):
+        return rest.get(path)
+    if args.none and (args.l2 or args.spines):
+        raise Refused("give --none, or indices, not both")
+    body = {"l2": args.l2, "spines": args.spines, "dry_run": args.dry_run}
+    return rest.call("PUT", path, body=body)
+
+
 def fabric_fit(rest: Rest, args: argparse.Namespace) -> Any:
     query = {
         name: ",".join(map(str, value)) if isinstance(value, list) else value
         for name, value in _constraints(args).items()
     }
+    if args.parent is not None:
+        query["parent"] = rest.allocation(args.parent)["id"]
     path = f"{rest.fabric(args.fabric)}/fit"
     return rest.get(path, hosts=args.hosts, policy=args.policy, **query)
 
@@ -93,6 +105,10 @@ def allocation_create(rest: Rest, args: argparse.Namespace) -> Any:
         body["constraints"] = constraints
     if args.queue:
         body["wait"] = True
+    if args.container:
+        body["container"] = True
+    if args.parent is not None:
+        body["parent"] = rest.allocation(args.parent)["id"]
     if args.dry_run:
         return rest.call("POST", "/v1/allocations", body={**body, "dry_run": True})
     key = {"Idempotency-Key": args.key or str(uuid.uuid4())}

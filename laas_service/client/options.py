@@ -42,7 +42,16 @@ def constraints(parser: argparse.ArgumentParser) -> None:
 def fit(parser: argparse.ArgumentParser) -> None:
     """What the question is about; how many hosts says the caller."""
     parser.add_argument("--policy", help="default the site's")
+    parser.add_argument("--parent", metavar="ALLOCATION", help="inside this container")
     constraints(parser)
+
+
+def plane(parser: argparse.ArgumentParser) -> None:
+    """Which links are withheld for shared traffic."""
+    parser.add_argument("--l2", type=int, action="append", default=[], metavar="INDEX")
+    parser.add_argument("--spines", type=int, action="append", default=[], metavar="INDEX")
+    parser.add_argument("--none", action="store_true", help="give everything back")
+    parser.add_argument("--dry-run", action="store_true", help="what would it cost?")
 
 
 def create(parser: argparse.ArgumentParser) -> None:
@@ -57,6 +66,10 @@ def create(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="hosts that cost least together, of all legal placements",
     )
+    parser.add_argument(
+        "--container", action="store_true", help="hold hosts and links for allocations inside"
+    )
+    parser.add_argument("--parent", metavar="ALLOCATION", help="the container to be inside")
     parser.add_argument("--queue", action="store_true", help="wait in the queue for room")
     parser.add_argument(
         "--duration", type=float, metavar="SECONDS", help="how long it is expected to last"

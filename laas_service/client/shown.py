@@ -25,6 +25,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "state",
         "position",
         "requested",
+        "parent",
         "shape",
         "policy",
         "degraded",
@@ -54,6 +55,12 @@ def brief(value: Any) -> str:
             return " ".join(f"{p['pod']}:{p['leaf']}:{p['k']}" for p in value)
         case [{"index": _, "name": _}, *_]:
             return " ".join(host["name"] for host in value)
+        case [{"policy": _, "largest": _}, *_]:
+            return "\n".join(
+                f"{c['policy']}: largest {c['largest_before']} -> {c['largest']}, hosts beyond a "
+                f"leaf {c['beyond_leaf_before']} -> {c['beyond_leaf']}"
+                for c in value
+            )
         case [{"guid": _, "name": _}, *_]:
             return " ".join(switch["name"] for switch in value)
         case [{"at": _}, *_]:

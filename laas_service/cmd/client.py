@@ -121,6 +121,11 @@ def _fabric(verbs: Any) -> None:
     fit.add_argument("hosts", type=int)
     options.fit(fit)
     options.fabric(fit)
+    plane = _verb(
+        verbs, "plane", calls.fabric_plane, "links withheld from tenants for shared traffic"
+    )
+    options.plane(plane)
+    options.fabric(plane, option=True)
     for name, states in (("hosts", ("up", "drained", "failed")), ("links", ("up", "failed"))):
         listed = _verb(verbs, name, calls.fabric_inventory, f"{name} with state and owner", name)
         listed.add_argument("--state", choices=states)

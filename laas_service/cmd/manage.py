@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from oslo_config import cfg
 from oslo_log import log as logging
@@ -38,12 +38,16 @@ from laas_service.adapters.fabric_file import FabricFile, parse_fabric, read_fab
 from laas_service.adapters.netlist import netlist
 from laas_service.adapters.recovery import Selection
 from laas_service.app.records import FabricRecord, HostState, LinkState, State
-from laas_service.domain import verification
+from laas_service.domain import verification, withholding
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import InvalidInput, LaasError
 from laas_service.domain.fabric import Fabric, FabricView
 from laas_service.domain.features import DEAREST, TRAIT, HostChange
+from laas_service.domain.plane import SharedPlane
+from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import Topology
+from laas_service.simulator.scenario import Scenario, run
+from laas_service.simulator.workload import Exponential
 from laas_service.wiring import Parts
 from opensm_writer.reader import dumped_tables
 
@@ -111,6 +115,23 @@ def _add_fabric(commands: Commands) -> None:
     add.add_argument("--format", choices=sorted(_FORMATS), default="ibnetdiscover")
     add.add_argument("--output", metavar="PATH", help="file to write instead of standard output")
     add.set_defaults(command=generate)
+
+    add = commands.add_parser("plane", help="links withheld from tenants for shared traffic")
+    add.add_argument("id", nargs="?", help="fabric; may be left out where there is one")
+    for option, what in (
+        ("l2", "L2 index to withhold in every pod"),
+        ("spines", "spine to withhold in every group; without it all above the L2 indices"),
+    ):
+        add.add_argument(
+            f"--{option}", type=int, action="append", default=[], metavar="INDEX", help=what
+        )
+    add.add_argument("--none", action="store_true", help="give everything back to tenants")
+    add.add_argument("--dry-run", action="store_true", help="only say what it would cost")
+    add.add_argument(
+        "--jobs", type=int, metavar="N", help="synthetic tenants of a dry run, per policy; 0: none"
+    )
+    add.add_argument("--seed", type=int, default=1, help="of the synthetic tenants")
+    add.set_defaults(command=plane)
 
     add = commands.add_parser("verify", help="re-derive every promise from what is recorded")
     add.add_argument("id", nargs="?", help="fabric; may be left out where there is one")
@@ -217,6 +238,7 @@ def import_fabric(args: argparse.Namespace) -> int:
 def _record(parts: Parts, id: str, fabric: FabricFile) -> None:
     store = parts.store
     store.add_fabric(id, fabric.topology, fabric.inventory)
+    store.set_shared_plane(id, fabric.shared_plane)
     for host in sorted(fabric.failed_hosts):
         store.set_host_state(id, host, HostState.FAILED)
     for link in sorted(fabric.failed_links, key=fabric.topology.tree.link_id):
@@ -293,6 +315,86 @@ def show(args: argparse.Namespace) -> int:
     return 0
 
 
+# -- the shared plane -----------------------------------------------------------
+
+
+def plane(args: argparse.Namespace) -> int:
+    """Show, change or try out what is withheld for shared traffic."""
+    parts = _parts(args)
+    record = _fabric(parts, args.id)
+    chosen = SharedPlane.of(record.topology.tree, tuple(args.l2), tuple(args.spines))
+    if args.none and chosen:
+        raise InvalidInput("--none", "with indices", "give --none, or indices, not both")
+    ledger, _ = parts.store.ledger(record.id)
+    if not (chosen or args.none):
+        _say_reach(record, ledger, record.shared_plane)
+    elif args.dry_run:
+        _say_reach(record, ledger, chosen, "would be ")
+        _say_cost(ledger, chosen, args.jobs, args.seed)
+    else:
+        generation = parts.store.set_shared_plane(record.id, chosen)
+        _say_reach(record, ledger, chosen)
+        print(f"{record.id}: recorded as generation {generation}")
+    return 0
+
+
+def _say_reach(
+    record: FabricRecord, ledger: FabricView, plane: SharedPlane, would: str = ""
+) -> None:
+    found = withholding.reach(ledger, record.inventory, plane)
+    print(
+        f"{record.id}: {plane} {would}withheld, {found.leaf_links} leaf links and "
+        f"{found.spine_links} spine links"
+    )
+    for switches, what in (
+        (found.unreached, "has no working link of it: what hangs there uses any links"),
+        (found.mixed, "also stands above L2 indices of tenants: name it with --spines"),
+    ):
+        for switch in switches:
+            print(f"  switch {switch.guid:#018x} ({switch.name}) {what}")
+
+
+def _say_cost(ledger: FabricView, plane: SharedPlane, jobs: int | None, seed: int) -> None:
+    """What policies can do now and then; measured on a load that is more than the fabric holds."""
+    wanted = [POLICIES[name]() for name in ("jigsaw", "laas", "lc")]
+    table = Table("POLICY", "LARGEST", "BEYOND A LEAF", "UTILIZATION", "NEVER PLACED", box=None)
+    for before, after in withholding.costs(ledger, plane, wanted):
+        loads = [
+            _loaded(withholding.emptied(ledger, each), before.policy, jobs, seed)
+            for each in (ledger.shared_plane, plane)
+        ]
+        table.add_row(
+            before.policy,
+            f"{before.largest} -> {after.largest}",
+            f"{before.beyond_leaf} -> {after.beyond_leaf}",
+            " -> ".join(load.utilization for load in loads),
+            " -> ".join(load.never for load in loads),
+        )
+    print("on the fabric without tenants, now -> then:")
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+
+
+class _Load(NamedTuple):
+    """Steady-state utilization, and the share of jobs that no empty fabric could place."""
+
+    utilization: str
+    never: str
+
+
+def _loaded(fabric: Fabric, policy: str, jobs: int | None, seed: int) -> _Load:
+    """Tenants of exponential sizes, a leaf on average, all there from the start."""
+    hosts, mean = max(fabric.free_host_count, 1), fabric.topology.slots
+    count = max(200, 4 * hosts // mean) if jobs is None else jobs
+    if count < 1:
+        return _Load("-", "-")
+    scenario = Scenario(
+        policy, fabric.topology.tree, Exponential(mean, count), hosts, (20, 3000), seed=seed
+    )
+    found = run(scenario, fabric=fabric)
+    utilization = found["utilization"] * fabric.topology.hosts / hosts
+    return _Load(f"{utilization:.1f}%", f"{found['unplaceable'] / count:.1%}")
+
+
 def _fabric(parts: Parts, id: str | None) -> FabricRecord:
     """The named fabric, or the only one."""
     if id is not None:
@@ -341,12 +443,16 @@ def verify(args: argparse.Namespace) -> int:
     parts = _parts(args)
     record = _fabric(parts, args.id)
     ledger, generation = parts.store.ledger(record.id)
-    held = [ledger.allocations[id] for id in sorted(ledger.allocations)]
+    held = sorted(ledger.everybody(), key=lambda allocation: allocation.id)
     changing = _changing(parts, record.id)
     allocations = [changing.get(one.id, one) for one in held]
     chance = Random(0)  # noqa: S311 - the same permutations every time
     found = verification.violations(
-        record.topology, allocations, chance, permutations=args.permutations
+        record.topology,
+        allocations,
+        chance,
+        permutations=args.permutations,
+        plane=record.shared_plane,
     )
     found += [
         text
@@ -360,6 +466,13 @@ def verify(args: argparse.Namespace) -> int:
         checked += f" and on {walks.tenant_pairs} walks inside tenants"
         if args.subnet_manager:
             checked += f" and {walks.manager_pairs} from and to subnet managers"
+        if record.shared_plane:
+            checked += f" and {walks.shared_pairs} over the shared plane"
+        if walks.neighbours:
+            checked += (
+                f" ({walks.neighbours} more begin on a tenant's own leaf, where what a service "
+                "sends to that tenant goes over the tenant's links)"
+            )
     for violation in found:
         print(violation)
     print(
@@ -392,7 +505,9 @@ def _walked(
             "--lfts", source, "give what dump_lfts prints for this fabric, or opensm-lfts.dump"
         )
     tables = verification.physical_tables(rows, inventory.lids)
-    walks = verification.walk_violations(record.topology, inventory, tables, allocations, managers)
+    walks = verification.walk_violations(
+        record.topology, inventory, tables, allocations, managers, record.shared_plane
+    )
     loop = verification.credit_loop(inventory, tables)
     if loop:
         ports = ", ".join(f"{guid:#018x} port {port}" for guid, port in loop)

@@ -19,6 +19,9 @@ written as soon as it is known:
     {"op": "fail", "host": 7}      also "leaf_link": [pod, leaf, l2],
     {"op": "repair", "host": 7}    "spine_link": [pod, l2, spine]
     {"op": "repair-allocation", "id": "t1"}
+    {"op": "allocate", "id": "c", "hosts": 64, "container": true}
+    {"op": "allocate", "id": "t2", "hosts": 8, "parent": "c"}     also in "probe"
+    {"op": "withhold", "l2": [0]}  also "spines": [0]; with neither all is given back
 
 A request may name a "policy" of its own, and "constraints" of an allocate or a probe:
 {"traits": [...], "avoid_hosts": [host], "avoid_pods": [pod], "within": "leaf" or "pod",
@@ -46,16 +49,18 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 from laas_service.adapters.documents import constraints_from
 from laas_service.adapters.snapshot import fabric_from_snapshot, shape_document, snapshot
 from laas_service.domain.allocation import Allocation, NoFit, Request
-from laas_service.domain.allocator import admit, explain
-from laas_service.domain.constrained import check, propose
+from laas_service.domain.allocator import admit, explain, offer
+from laas_service.domain.constrained import check
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.degradation import Degraded
 from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, LaasError, NotFound
 from laas_service.domain.fabric import Fabric
+from laas_service.domain.plane import SharedPlane
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.repair import repair
 from laas_service.domain.room import make_room
+from laas_service.domain.routing import as_routed
 from laas_service.domain.topology import LeafLink, Link, SpineLink
 
 if TYPE_CHECKING:
@@ -151,6 +156,7 @@ def _fabric(args: argparse.Namespace) -> tuple[FabricFile, Fabric]:
         source = read_fabric(Path(args.state if args.fabric is None else args.fabric))
     if args.state is None:
         fabric = Fabric(source.topology)
+        fabric.withhold(source.shared_plane)
     else:
         fabric = fabric_from_snapshot(_state(args.state), source.topology)
     if not fabric.features.hosts:
@@ -188,7 +194,7 @@ def _write_opensm(source: FabricFile, fabric: Fabric, directory: Path) -> None:
     from opensm_writer import files, plan, writer
 
     directory = directory.absolute()
-    tenants = [fabric.allocations[id] for id in sorted(fabric.allocations)]
+    tenants = as_routed(fabric.everybody())
     try:
         before = writer.current(directory.parent, directory.name)
         state = FabricState(
@@ -198,6 +204,7 @@ def _write_opensm(source: FabricFile, fabric: Fabric, directory: Path) -> None:
             inventory=source.inventory,
             tenants=tuple(TenantRoute(tenant, key) for key, tenant in enumerate(tenants, 1)),
             failed_links=tuple(sorted(fabric.failed_links, key=fabric.topology.tree.link_id)),
+            shared_plane=fabric.shared_plane,
         )
         settings = files.Settings(str(directory / "current"))
         writer.publish(plan.plan(state), settings, directory.parent, keep=1)
@@ -224,6 +231,7 @@ class Planner:
             "fail": self._fail,
             "repair": self._repair,
             "repair-allocation": self._repair_allocation,
+            "withhold": self._withhold,
         }
 
     def answers(self, lines: Iterable[str]) -> Iterator[Answer]:
@@ -248,9 +256,15 @@ class Planner:
             return request | _error(error, str(error))
 
     def _allocate(self, request: Answer) -> Answer:
-        wanted = Request(_id(request), _hosts(request), constraints=self._constraints(request))
+        wanted = Request(
+            _id(request),
+            _hosts(request),
+            constraints=self._constraints(request),
+            parent=_parent(request),
+            container=_flag(request, "container", False),
+        )
         policy, asked = self._policy(request), self._explains(request)
-        if wanted.id in self._fabric.allocations:
+        if any(wanted.id in ledger.allocations for ledger in self._fabric.ledgers()):
             raise Conflict(
                 f"id: {wanted.id!r} is taken; release it first, or give this one another id"
             )
@@ -294,10 +308,15 @@ class Planner:
         return found
 
     def _probe(self, request: Answer) -> Answer:
-        wanted = Request("", _hosts(request), constraints=self._constraints(request))
+        wanted = Request(
+            "",
+            _hosts(request),
+            constraints=self._constraints(request),
+            parent=_parent(request),
+        )
         policy, asked = self._policy(request), self._explains(request)
         start = perf_counter_ns()
-        found = propose(policy, self._fabric, wanted)
+        found = offer(policy, self._fabric, wanted)
         elapsed = _microseconds(start)
         if isinstance(found, NoFit):
             return self._refused(policy, wanted, found, elapsed, asked)
@@ -312,10 +331,11 @@ class Planner:
     def _refused(
         self, policy: Policy, wanted: Request, why: NoFit, elapsed: float, asked: bool
     ) -> Answer:
-        explained = explain(policy, self._fabric, wanted, why)
+        ledger = self._fabric.ledger(wanted.parent)
+        explained = explain(policy, ledger, wanted, why)
         room: Answer = {}
         if asked:
-            found = make_room(policy, self._fabric, wanted)
+            found = make_room(policy, ledger.surface(), wanted)
             room = {"room": None if found is None else asdict(found)}
         return {
             "outcome": "refused",
@@ -328,10 +348,7 @@ class Planner:
         }
 
     def _explains(self, request: Answer) -> bool:
-        wanted = request.get("explain", self._explain)
-        if not isinstance(wanted, bool):
-            raise InvalidInput("explain", wanted, "use true or false")
-        return wanted
+        return _flag(request, "explain", self._explain)
 
     def _release(self, request: Answer) -> Answer:
         id = _id(request)
@@ -350,11 +367,13 @@ class Planner:
 
     def _repair_allocation(self, request: Answer) -> Answer:
         id = _id(request)
-        allocation = self._fabric.allocations.get(id)
-        if allocation is None:
-            raise NotFound("id", id, "name an allocation that holds hosts")
+        try:
+            ledger = self._fabric.holder(id)
+        except NotFound as error:
+            raise NotFound("id", id, "name an allocation that holds hosts") from error
+        allocation = ledger.allocations[id]
         start = perf_counter_ns()
-        found = repair(self._fabric, allocation)
+        found = repair(ledger.surface(), allocation)
         if isinstance(found, Degraded):
             elapsed = _microseconds(start)
             return {
@@ -369,6 +388,15 @@ class Planner:
             "elapsed_us": _microseconds(start),
             **self._placed(found),
         }
+
+    def _withhold(self, request: Answer) -> Answer:
+        """Keep a shared plane out of allocation, instead of the one before."""
+        plane = SharedPlane.of(
+            self._fabric.topology.tree, _indices(request, "l2"), _indices(request, "spines")
+        )
+        start = perf_counter_ns()
+        self._fabric.withhold(plane)
+        return {"outcome": "ok", "elapsed_us": _microseconds(start)}
 
     def _change(
         self, request: Answer, host: Callable[[int], None], link: Callable[[Link], None]
@@ -445,11 +473,35 @@ def _id(request: Mapping[str, Any]) -> str:
     return found
 
 
+def _flag(request: Mapping[str, Any], name: str, default: bool) -> bool:
+    wanted = request.get(name, default)
+    if not isinstance(wanted, bool):
+        raise InvalidInput(name, wanted, "use true or false")
+    return wanted
+
+
+def _parent(request: Mapping[str, Any]) -> str | None:
+    """The container that a request is to be inside."""
+    if request.get("parent") is None:
+        return None
+    found: str = _field(request, "parent", str, "name a container")
+    return found
+
+
 def _hosts(request: Mapping[str, Any]) -> int:
     found: int = _field(request, "hosts", int, "give a whole number of at least 1")
     if found < 1:
         raise InvalidInput("hosts", found, "give a whole number of at least 1")
     return found
+
+
+def _indices(request: Mapping[str, Any], name: str) -> tuple[int, ...]:
+    found = request.get(name, [])
+    if not isinstance(found, list) or any(
+        not isinstance(x, int) or isinstance(x, bool) for x in found
+    ):
+        raise InvalidInput(name, found, "give a list of whole numbers, such as [0]")
+    return tuple(found)
 
 
 def _what(request: Mapping[str, Any]) -> tuple[str, int | Link]:

@@ -46,12 +46,15 @@ class Request:
 
     ``constraints`` are honoured by ``constrained.propose``, which shows a policy only
     the hosts that meet them; the policy looks after those that are of its shapes.
+    ``parent`` and ``container`` as in ``Allocation``; they are nothing to a policy.
     """
 
     id: str
     hosts: int
     packing: Packing | None = field(default=None, compare=False, repr=False)
     constraints: Constraints | None = None
+    parent: str | None = None
+    container: bool = False
 
 
 class GroupShare(NamedTuple):
@@ -103,6 +106,10 @@ class Allocation:
 
     ``requested`` is what was asked; the hosts may be more where a policy rounds
     up (laas across pods). Groups and columns ascend; no share is empty.
+
+    A ``container`` is a virtual tenant: what it holds is for further allocations, whose
+    ``parent`` is its id. They lie within it and are to each other what allocations on a
+    fabric are; each may be a container again (LaaS, ANCS'16, section 5).
     """
 
     id: str
@@ -111,6 +118,8 @@ class Allocation:
     groups: tuple[GroupShare, ...]
     columns: tuple[ColumnShare, ...] = ()
     shape: Shape | None = None
+    parent: str | None = None
+    container: bool = False
 
     @property
     def size(self) -> int:
@@ -145,6 +154,16 @@ class Allocation:
     def links(self, topology: Topology) -> Iterator[Link]:
         yield from self.leaf_links(topology)
         yield from self.spine_links(topology)
+
+    def over(self, container: Allocation) -> Allocation:
+        """The same hosts over a container's links: how a child without links is routed."""
+        hosts = {share.group: share.hosts for share in self.groups}
+        links = {share.group: share.uplinks for share in container.groups}
+        shares = (
+            GroupShare(group, hosts.get(group, 0), links.get(group, 0))
+            for group in sorted(hosts.keys() | links.keys())
+        )
+        return replace(self, groups=tuple(shares), columns=container.columns)
 
     def joined(self, other: Allocation) -> Allocation:
         """Both holdings in one: what an owner holds while it changes its place."""

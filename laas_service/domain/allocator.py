@@ -35,15 +35,25 @@ def admit(
 
     Raises:
         InvalidInput: the request asks for fewer than one host.
+        NotFound: it names a parent that is no container here.
     """
     if request.hosts < 1:
         raise InvalidInput("hosts", request.hosts, "ask for at least 1 host")
-    answer = propose(policy, fabric, request)
+    answer = offer(policy, fabric, request)
     if isinstance(answer, NoFit):
         return answer
     if accept is not None and not accept(answer):
         return NoFit(Refusal.OTHERS_WAIT, "the placement found would be in the way of another")
     fabric.claim(answer)
+    return answer
+
+
+def offer(policy: Policy, fabric: FabricView, request: Request) -> Allocation | NoFit:
+    """What the policy answers in the ledger that the request is for: the fabric's, or a
+    container's. NotFound."""
+    answer = propose(policy, fabric.ledger(request.parent), request)
+    if isinstance(answer, Allocation):
+        answer = replace(answer, parent=request.parent, container=request.container)
     return answer
 
 

@@ -12,12 +12,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from laas_service.domain.allocation import Allocation
-from laas_service.domain.errors import DoubleClaim, NotFound
+from laas_service.domain.errors import Conflict, DoubleClaim, NotFound
 from laas_service.domain.features import PLAIN_HOSTS, HostFeatures
 from laas_service.domain.part import Part
+from laas_service.domain.plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import LeafLink, Link, Topology
 
 NEVER = 1 << 62
@@ -38,8 +39,8 @@ class Fabric:
     * ``groups_by_free[n]``: bit set of the groups with exactly n free hosts, and
       ``pod_groups_by_free[pod][n]`` the same for one pod, by number in the pod;
     * ``odd_groups[pod]``: bit set of the pod's groups that miss an uplink, because
-      it is absent or failed. Owners of uplinks own hosts below them, so any other
-      group whose hosts are all free has all its uplinks free;
+      it is absent, failed or withheld (``shared_plane``). Owners of uplinks own hosts
+      below them, so any other group whose hosts are all free has all its uplinks free;
     * ``lost_host_count``: hosts that would be free were they not failed or drained;
     * ``features``: the traits and costs of hosts.
 
@@ -47,6 +48,10 @@ class Fabric:
     that a policy need not look at every leaf. A policy must not change any of
     these. The verbs below are the only writers; each either happens entirely or
     raises and changes nothing.
+
+    ``inside[id]`` is the ledger of the container of that id: a fabric in which only what it
+    holds exists, with its children as owners. Its ``scope`` is that id, and None for the
+    fabric itself. Verbs are called on the fabric, and find the ledger they are about.
 
     One thing readers may write, as it only saves them work: sizes they have proved
     not to fit, ``misfits[policy]`` anywhere and ``pod_misfits[pod]`` on two or more
@@ -63,6 +68,11 @@ class Fabric:
         self.failed_links: set[Link] = set()
         self.features = PLAIN_HOSTS
         self._undo: list[tuple[list[int] | None, int, int]] | None = None
+        self.shared_plane = NO_PLANE
+        self.scope: str | None = None
+        self.inside: dict[str, Fabric] = {}
+        self._nests = True
+        self._part = Part.whole(topology)
         groups = range(topology.groups)
         columns = topology.pods * topology.columns_per_pod
         self.free_hosts = [topology.present_slots(g) for g in groups]
@@ -96,6 +106,7 @@ class Fabric:
         twin.__dict__.update(self.__dict__)
         twin._undo = None
         twin.allocations = dict(self.allocations)
+        twin.inside = {id: inner.copy() for id, inner in self.inside.items()}
         twin.failed_hosts = set(self.failed_hosts)
         twin.drained_hosts = set(self.drained_hosts)
         twin.failed_links = set(self.failed_links)
@@ -116,6 +127,13 @@ class Fabric:
         twin.pod_groups_by_free = [list(sets) for sets in self.pod_groups_by_free]
         return twin
 
+    def surface(self) -> Fabric:
+        """A ledger of its own for what-ifs, in which containers are owners like any other."""
+        twin = self.copy()
+        twin.inside = {}
+        twin._nests = False
+        return twin
+
     def within(self, part: Part) -> Fabric:
         """A ledger of its own in which only ``part`` exists: what is outside is not free.
 
@@ -123,7 +141,8 @@ class Fabric:
         here. The owners are the same, so that releasing one in the view frees of what
         it holds no more than lies in the part.
         """
-        twin = self.copy()
+        twin = self.surface()
+        twin._part = self._part & part
         for masks, only in (
             ("hosts", part.hosts),
             ("uplinks", part.uplinks),
@@ -152,10 +171,13 @@ class Fabric:
         before = {name: getattr(self, name) for name in _SMALL}
         for name, value in before.items():
             setattr(self, name, value.copy())
-        unchanging = self.lost_host_count, self.features
+        unchanging = self.lost_host_count, self.features, self.shared_plane
         self._undo = undo
         try:
-            yield
+            with ExitStack() as inside:
+                for inner in self.inside.values():
+                    inside.enter_context(inner.trial())
+                yield
         finally:
             self._undo = None
             for masks, index, value in reversed(undo):
@@ -164,7 +186,7 @@ class Fabric:
                 else:
                     masks[index] = value
             self.__dict__.update(before)
-            self.lost_host_count, self.features = unchanging
+            self.lost_host_count, self.features, self.shared_plane = unchanging
             self._undo = outer
 
     def _note(self, masks: list[int], index: int) -> None:
@@ -238,27 +260,31 @@ class Fabric:
     # -- owners ---------------------------------------------------------------
 
     def claim(self, allocation: Allocation) -> None:
-        """Give hosts and links to one owner.
+        """Give hosts and links to one owner, in the ledger of its parent.
 
         Raises:
             DoubleClaim: one of them is owned or down, or the id is taken.
+            NotFound: its parent is no container.
         """
-        if allocation.id in self.allocations:
+        if any(allocation.id in ledger.allocations for ledger in self.ledgers()):
             raise DoubleClaim(f"allocation {allocation.id!r} already holds hosts")
-        self._check_free(allocation)
-        self._take(allocation)
-        self.allocations[allocation.id] = allocation
+        ledger = self.ledger(allocation.parent) if self._nests else self
+        ledger._check_free(allocation)
+        ledger._take(allocation)
+        ledger.allocations[allocation.id] = allocation
+        ledger._open(allocation)
 
     def release(self, allocation_id: str) -> Allocation:
         """Take everything back from an owner; what is down stays out of the free pool.
 
         Raises:
             NotFound: nobody of that id holds anything.
+            Conflict: it is a container, and others hold something inside.
         """
-        allocation = self.allocations.pop(allocation_id, None)
-        if allocation is None:
-            raise NotFound("allocation", allocation_id)
-        self._give_back(allocation)
+        ledger = self.holder(allocation_id)
+        ledger._close(allocation_id)
+        allocation = ledger.allocations.pop(allocation_id)
+        ledger._give_back(allocation)
         return allocation
 
     def change(self, allocation: Allocation) -> Allocation:
@@ -271,16 +297,72 @@ class Fabric:
         Raises:
             NotFound: nobody of that id holds anything.
             DoubleClaim: what it did not hold is owned or down.
+            Conflict: it is a container, and others hold something inside.
         """
-        before = self.allocations.get(allocation.id)
-        if before is None:
-            raise NotFound("allocation", allocation.id)
+        ledger = self.holder(allocation.id)
+        before = ledger.allocations[allocation.id]
         more = allocation.beyond(before)
-        self._check_free(more)
-        self._take(more)
-        self.allocations[allocation.id] = allocation
-        self._give_back(before.beyond(allocation))
+        ledger._check_free(more)
+        ledger._close(allocation.id)
+        ledger._take(more)
+        ledger.allocations[allocation.id] = allocation
+        ledger._give_back(before.beyond(allocation))
+        ledger._open(allocation)
         return before
+
+    # -- containers -----------------------------------------------------------
+
+    def ledgers(self) -> Iterator[Fabric]:
+        """This ledger and all inside it, a container's before those inside that."""
+        yield self
+        for inner in self.inside.values():
+            yield from inner.ledgers()
+
+    def ledger(self, scope: str | None) -> Fabric:
+        """The ledger of a container, the fabric's own for None. NotFound."""
+        for ledger in self.ledgers():
+            if ledger.scope == scope:
+                return ledger
+        raise NotFound("container", scope, "name one that holds hosts")
+
+    def holder(self, allocation_id: str) -> Fabric:
+        """The ledger in which somebody holds something. NotFound."""
+        for ledger in self.ledgers():
+            if allocation_id in ledger.allocations:
+                return ledger
+        raise NotFound("allocation", allocation_id)
+
+    def everybody(self) -> Iterator[Allocation]:
+        """All owners, containers before what is inside them."""
+        return (a for ledger in self.ledgers() for a in ledger.allocations.values())
+
+    def _open(self, container: Allocation) -> None:
+        """Begin the ledger of what an allocation holds, if it is a container."""
+        if not container.container or not self._nests:
+            return
+        inner = self.within(Part.of(self.topology, container))
+        inner.allocations = {}
+        inner.scope, inner._nests, inner.shared_plane = container.id, True, NO_PLANE
+        for kind in ("hosts", "uplinks", "spines"):
+            setattr(inner, f"free_{kind}", list(getattr(inner, f"_usable_{kind}")))
+        inner._index_hosts()
+        inner._index_losses()
+        self.inside[container.id] = inner
+
+    def _close(self, allocation_id: str) -> None:
+        """End the ledger of a container. Raises: Conflict."""
+        inner = self.inside.get(allocation_id)
+        if inner is None:
+            return
+        if inner.allocations:
+            shown = ", ".join(sorted(inner.allocations)[:5]) + " and more" * (
+                len(inner.allocations) > 5
+            )
+            raise Conflict(
+                f"{allocation_id!r} is a container with {len(inner.allocations)} allocations "
+                f"inside; release them first: {shown}"
+            )
+        del self.inside[allocation_id]
 
     def _check_free(self, wanted: Allocation) -> None:
         width = self.topology.columns_per_pod
@@ -320,12 +402,12 @@ class Fabric:
             self.misfits.clear()
 
     def owners_of_hosts(self) -> dict[int, str]:
-        """Host number -> id of its owner, for all owned hosts."""
-        return {h: a.id for a in self.allocations.values() for h in a.hosts(self.topology)}
+        """Host number -> id of its innermost owner, for all owned hosts."""
+        return {h: a.id for a in self.everybody() for h in a.hosts(self.topology)}
 
     def owners_of_links(self) -> dict[Link, str]:
-        """Link -> id of its owner, for all owned links."""
-        return {x: a.id for a in self.allocations.values() for x in a.links(self.topology)}
+        """Link -> id of its innermost owner, for all owned links."""
+        return {x: a.id for a in self.everybody() for x in a.links(self.topology)}
 
     # -- what hosts are like --------------------------------------------------
 
@@ -333,39 +415,45 @@ class Fabric:
         """Record the traits and costs of these hosts; who has them keeps them. Raises: NotFound."""
         for host in known:
             self._check_host(host)
-        self.features = self.features.having(known)
+        for ledger in self.ledgers():
+            ledger.features = ledger.features.having(known)
 
     # -- faults ---------------------------------------------------------------
 
     def fail_host(self, host: int) -> None:
         """Never hand this host out; its present owner, if any, keeps it."""
         self._check_host(host)
-        self.failed_hosts.add(host)
-        self._refresh_host(host)
+        for ledger in self.ledgers():
+            ledger.failed_hosts.add(host)
+            ledger._refresh_host(host)
 
     def drain_host(self, host: int) -> None:
         """Keep this host out of new allocations until it is repaired (undrained)."""
         self._check_host(host)
-        self.drained_hosts.add(host)
-        self._refresh_host(host)
+        for ledger in self.ledgers():
+            ledger.drained_hosts.add(host)
+            ledger._refresh_host(host)
 
     def repair_host(self, host: int) -> None:
         """The host is up: neither failed nor drained."""
         self._check_host(host)
-        self.failed_hosts.discard(host)
-        self.drained_hosts.discard(host)
-        self._refresh_host(host)
+        for ledger in self.ledgers():
+            ledger.failed_hosts.discard(host)
+            ledger.drained_hosts.discard(host)
+            ledger._refresh_host(host)
 
     def fail_link(self, link: Link) -> None:
         """Never hand this link out; its present owner, if any, keeps it."""
         self._check_link(link)
-        self.failed_links.add(link)
-        self._refresh_link(link)
+        for ledger in self.ledgers():
+            ledger.failed_links.add(link)
+            ledger._refresh_link(link)
 
     def repair_link(self, link: Link) -> None:
         self._check_link(link)
-        self.failed_links.discard(link)
-        self._refresh_link(link)
+        for ledger in self.ledgers():
+            ledger.failed_links.discard(link)
+            ledger._refresh_link(link)
 
     def _check_host(self, host: int) -> None:
         if not 0 <= host < self.topology.hosts or host in self.topology.absent_hosts:
@@ -378,7 +466,8 @@ class Fabric:
     def _refresh_host(self, host: int) -> None:
         group, slot = self.topology.place_of(host)
         bit = 1 << slot
-        up = host not in self.failed_hosts and host not in self.drained_hosts
+        here = bool(self._present_hosts[group] & bit)
+        up = here and host not in self.failed_hosts and host not in self.drained_hosts
         usable = self._usable_hosts[group]
         if up == bool(usable & bit):
             return
@@ -397,7 +486,6 @@ class Fabric:
     def _refresh_link(self, link: Link) -> None:
         """Recompute the free bit that stands for this link (and its twins on other rails)."""
         topology = self.topology
-        down = self.failed_links | topology.absent_links
         if isinstance(link, LeafLink):
             leaf = topology.tree.leaf_id(link.pod, link.leaf)
             if leaf not in self._group_of_leaf:
@@ -410,7 +498,8 @@ class Fabric:
                 for r, other in enumerate(topology.leaves_of_group(index))
                 if topology.plane_of_rail[r] == plane
             ]
-            up = not any(twin in down for twin in twins)
+            here = bool(self._part.uplinks[index] & bit)
+            up = here and not any(map(self._is_out, twins))
             usable, free = self._usable_uplinks, self.free_uplinks
             owned = any(
                 share.group == index and share.uplinks & bit
@@ -422,7 +511,7 @@ class Fabric:
                 return
             index = self._column_of_l2[link.pod, link.l2]
             bit = 1 << link.up
-            up = link not in down
+            up = bool(self._part.spines[index] & bit) and not self._is_out(link)
             usable, free = self._usable_spines, self.free_spines
             width = topology.columns_per_pod
             owned = any(
@@ -441,6 +530,51 @@ class Fabric:
             odd = self._usable_uplinks[index] != self._all_uplinks
             self.odd_groups[pod] = self.odd_groups[pod] & ~(1 << local) | (odd << local)
 
+    def _is_out(self, link: Link) -> bool:
+        """Whether a link is not for tenants now: failed, absent or withheld."""
+        return (
+            link in self.failed_links
+            or link in self.topology.absent_links
+            or self.shared_plane.holds(self.topology.tree, link)
+        )
+
+    # -- the shared plane -----------------------------------------------------
+
+    def withhold(self, plane: SharedPlane) -> None:
+        """Hand out no link of ``plane`` from now on, and again those of the plane before.
+
+        Raises:
+            Conflict: a tenant has one of them.
+        """
+        before, self.shared_plane = self.shared_plane, plane
+        taken = plane.part(self.topology)
+        width = self.topology.columns_per_pod
+        owners = [
+            allocation.id
+            for allocation in self.allocations.values()
+            if any(share.uplinks & taken.uplinks[share.group] for share in allocation.groups)
+            or any(
+                uplinks & taken.spines[pod * width + column]
+                for pod, column, uplinks in allocation.columns
+            )
+        ]
+        if owners:
+            self.shared_plane = before
+            shown = ", ".join(sorted(owners)[:5]) + " and more" * (len(owners) > 5)
+            raise Conflict(
+                f"{plane} cannot be withheld: {len(owners)} allocations have links of it; "
+                f"release them first: {shown}"
+            )
+        for kind, masks in (("uplinks", taken.uplinks), ("spines", taken.spines)):
+            for values in (getattr(self, f"_usable_{kind}"), getattr(self, f"free_{kind}")):
+                for index, mask in enumerate(masks):
+                    self._note(values, index)
+                    values[index] &= ~mask
+        for link in before.links(self.topology.tree):
+            if not plane.holds(self.topology.tree, link) and link not in self.topology.absent_links:
+                self._refresh_link(link)
+        self._index_losses()
+
     # -- whole state ----------------------------------------------------------
 
     def state(self) -> tuple[object, ...]:
@@ -452,13 +586,16 @@ class Fabric:
             frozenset(self.failed_hosts),
             frozenset(self.drained_hosts),
             frozenset(self.failed_links),
+            self.shared_plane,
             frozenset(self.allocations.values()),
             frozenset(self.features.hosts.items()),
+            tuple((id, self.inside[id].state()) for id in sorted(self.inside)),
         )
 
 
 _SMALL = (
     "allocations",
+    "inside",
     "failed_hosts",
     "drained_hosts",
     "failed_links",

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from laas_service.domain.fabric import FabricView
 from laas_service.domain.inventory import Inventory, Switch
-from laas_service.domain.routing import ForwardingTables, forwarding_tables
+from laas_service.domain.routing import ForwardingTables, as_routed, forwarding_tables
 from laas_service.domain.topology import Link
 
 
@@ -57,7 +57,11 @@ def idle(fabric: FabricView, inventory: Inventory) -> Idle:
     topology = fabric.topology
     owned = fabric.owners_of_links()
     tables = forwarding_tables(
-        topology, inventory, fabric.allocations.values(), fabric.failed_links
+        topology,
+        inventory,
+        as_routed(fabric.everybody()),
+        fabric.failed_links,
+        plane=fabric.shared_plane,
     )
     needed = _Needed(inventory, tables)
     for link in owned:
@@ -67,7 +71,7 @@ def idle(fabric: FabricView, inventory: Inventory) -> Idle:
     services = inventory.service_endpoints
     doors = {endpoint.at.guid for endpoint in services} or {g for g in inventory.leaf_guids if g}
     targets = [endpoint.guid for endpoint in services] or sorted(doors)
-    for allocation in fabric.allocations.values():
+    for allocation in as_routed(fabric.everybody()):
         ports = [
             endpoint
             for host in allocation.hosts(topology)

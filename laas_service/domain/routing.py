@@ -19,6 +19,11 @@ of which link each switch uses towards each destination:
   and the switches outside the partition on the way to a tenant) follows D-mod-k
   on the physical tree (Zahavi, CCIT report 776).
 
+Where a *shared plane* is withheld from tenants, the default step uses its links alone as
+far as they reach: nothing but the owner's packets is then on an owned link. What they
+do not reach, because a cable of the plane is missing or has failed, is reached
+over whatever else leads there; so is a switch outside the plane, by its own LID.
+
 Every path of a tenant, and nearly every other, goes up, then down, so there is
 neither a loop nor a credit loop. Where no such path exists (between two spines, or
 past a missing cable), the way leads over one chosen leaf, the *pivot*, or a switch
@@ -39,8 +44,9 @@ from typing import Generic, NamedTuple, TypeVar
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import NotFound
 from laas_service.domain.inventory import Inventory
+from laas_service.domain.plane import NO_PLANE, SharedPlane
 from laas_service.domain.policies import POLICIES
-from laas_service.domain.topology import LeafLink, Link, Topology, bits, link_name
+from laas_service.domain.topology import LeafLink, Link, Topology, Xgft, bits, link_name
 
 NO_ROUTE = 255
 """Stands for "no entry" in a row; never written to a switch."""
@@ -87,8 +93,11 @@ def forwarding_tables(
     allocations: Iterable[Allocation],
     failed_links: Collection[Link] = (),
     before: ForwardingTables | None = None,
+    plane: SharedPlane = NO_PLANE,
 ) -> ForwardingTables:
     """Tables for the whole fabric; the same input gives the same tables.
+
+    The default step prefers the links of ``plane`` to all others.
 
     Failed links are used only where nothing else leads on: the default step then
     prefers any other cable, and a tenant any other link of its own (never anybody
@@ -111,8 +120,12 @@ def forwarding_tables(
     """
     failed = frozenset(failed_links)
     parts = before.parts if before is not None else None
-    if before is None or parts is None or not parts.ground.is_of(topology, inventory, failed):
-        ground = _Ground(topology, inventory, failed)
+    if (
+        before is None
+        or parts is None
+        or not parts.ground.is_of(topology, inventory, failed, plane)
+    ):
+        ground = _Ground(topology, inventory, failed, plane)
         parts, rows = _Parts(ground, {}, {}), {}
     else:
         ground, rows = parts.ground, before.rows
@@ -137,20 +150,34 @@ def _patched(row: bytes, patches: Iterable[_Patch]) -> bytes:
 
 
 class _Ground:
-    """Hardware and faults, and all that follows from them alone: the default entries."""
+    """Hardware, faults and shared plane, and all that follows from them: the default entries."""
 
-    def __init__(self, topology: Topology, inventory: Inventory, failed: frozenset[Link]) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        inventory: Inventory,
+        failed: frozenset[Link],
+        plane: SharedPlane,
+    ) -> None:
         self._topology = topology
         self._inventory = inventory
         self._failed = failed
-        fabric = _Physical(inventory, failed, topology.tree.cables[0])
+        self._plane = plane
+        fabric = _Physical(inventory, failed, topology.tree, plane)
         self.destinations = fabric.destinations
         self.rows = fabric.default_rows()
         self._index = {guid: i for i, guid in enumerate(fabric.destinations)}
         self._open_leaves = _open_leaves(inventory)
 
-    def is_of(self, topology: Topology, inventory: Inventory, failed: frozenset[Link]) -> bool:
-        return (topology, inventory, failed) == (self._topology, self._inventory, self._failed)
+    def is_of(
+        self,
+        topology: Topology,
+        inventory: Inventory,
+        failed: frozenset[Link],
+        plane: SharedPlane,
+    ) -> bool:
+        now = (self._topology, self._inventory, self._failed, self._plane)
+        return (topology, inventory, failed, plane) == now
 
     def overlay(self, allocation: Allocation) -> list[tuple[int, _Patch]]:
         """What differs from the default for the ports of a tenant: by switch.
@@ -191,6 +218,28 @@ class _Parts:
     ground: _Ground
     overlays: Mapping[Allocation, list[tuple[int, _Patch]]]
     patches: Mapping[int, list[_Patch]]
+
+
+def as_routed(allocations: Iterable[Allocation]) -> list[Allocation]:
+    """What ``forwarding_tables`` is to be given, of all that hold hosts: by id.
+
+    Containers are not routed: hosts that nobody inside has are idle. A child without links
+    of its own, as its policy takes none, is routed over its container's links, and so never
+    meets anybody outside; who else is inside, it may.
+    """
+    by_id = {allocation.id: allocation for allocation in allocations}
+    return [_carried(by_id[id], by_id) for id in sorted(by_id) if not by_id[id].container]
+
+
+def _carried(allocation: Allocation, by_id: Mapping[str, Allocation]) -> Allocation:
+    policy = POLICIES.get(allocation.policy)
+    if policy is None or policy.isolating:
+        return allocation
+    carrier, parent = allocation, allocation.parent
+    while parent is not None and not any(share.uplinks for share in carrier.groups):
+        carrier = by_id[parent]
+        parent = carrier.parent
+    return allocation.over(carrier) if carrier.container else allocation
 
 
 def tenant_tables(
@@ -462,13 +511,18 @@ class _Physical:
     switches of one level.
     """
 
-    def __init__(self, inventory: Inventory, failed: frozenset[Link], parallel: int) -> None:
+    def __init__(
+        self, inventory: Inventory, failed: frozenset[Link], tree: Xgft, plane: SharedPlane
+    ) -> None:
         regular = {*inventory.leaf_guids, *inventory.l2_guids, *inventory.spine_guids}
         self._switches = sorted(
             inventory.switches, key=lambda s: (s.level, s.guid in regular, s.guid)
         )
         self._number = {switch.guid: n for n, switch in enumerate(self._switches)}
-        self._parallel = parallel
+        self._parallel = tree.cables[0]
+        self._preferred = [
+            cable.link is not None and plane.carries(tree, cable.link) for cable in inventory.cables
+        ]
         self._tiers = self._make_tiers(inventory, failed)
         broken = any(cable.link in failed for cable in inventory.cables)
         self._sound = self._tiers[:-1] if broken else self._tiers
@@ -486,9 +540,10 @@ class _Physical:
         self.destinations = tuple(found)
 
     def _make_tiers(self, inventory: Inventory, failed: frozenset[Link]) -> list[_Tier]:
-        """Regular cables that work; then irregular ones too; then failed ones too."""
-        ranked: list[list[tuple[tuple[int, ...], _Way, _Way]]] = [[], [], []]
-        for cable in inventory.cables:
+        """Regular cables of the plane (of all, if there is none) that work; then all regular
+        ones that work; then irregular ones too; then failed ones too."""
+        ranked: list[list[tuple[tuple[int, ...], _Way, _Way]]] = [[], [], [], []]
+        for cable, preferred in zip(inventory.cables, self._preferred, strict=True):
             lower, upper = cable.lower, cable.upper
             if self._number[lower.guid] > self._number[upper.guid]:
                 lower, upper = upper, lower
@@ -497,9 +552,8 @@ class _Physical:
                 _Way(self._number[upper.guid], lower.port),
                 _Way(self._number[lower.guid], upper.port),
             )
-            ranked[1 if cable.link is None else 2 if cable.link in failed else 0].append(
-                (order, up, down)
-            )
+            sound = 2 if cable.link is None else 3 if cable.link in failed else 1
+            ranked[0 if sound == 1 and preferred else sound].append((order, up, down))
         tiers: list[_Tier] = []
         usable: list[tuple[tuple[int, ...], _Way, _Way]] = []
         for more in ranked:

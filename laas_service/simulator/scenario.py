@@ -120,10 +120,12 @@ def run(
     *,
     progress: Progress | None = None,
     watch: Watcher | None = None,
+    fabric: Fabric | None = None,
 ) -> dict[str, Any]:
     """Simulate and return the figures of the contract.
 
-    ``progress`` is told (jobs finished, jobs) now and then, ``watch`` after every
+    The jobs run on ``fabric``, without tenants and of the scenario's tree; without it on a
+    sound one. ``progress`` is told (jobs finished, jobs) now and then, ``watch`` after every
     start (how many jobs have started, the fabric).
 
     Raises:
@@ -132,7 +134,7 @@ def run(
     begun, cpu = time.perf_counter(), time.process_time()
     policy = scenario.policy_object()
     loaded = scenario.load()
-    fabric = Fabric(Topology(scenario.tree))
+    fabric = Fabric(Topology(scenario.tree)) if fabric is None else fabric
     jobs, unplaceable = _placeable(policy, fabric, loaded.jobs)
     timed = TimedPolicy.around(policy, time.thread_time_ns)
     metrics = Metrics(

@@ -46,6 +46,7 @@ OPERATOR = Caller("blue", "operator", admin=True, request_id="test")
 NEIGHBOUR = Ask(name="b", hosts=3, project_id="red")
 WISH = Ask(name="a", hosts=5, project_id="blue", idempotency_key="the-key")
 WAITER = Ask(name="c", hosts=10, project_id="green", idempotency_key="other", wait=True)
+HOLDER = Ask(name="a", hosts=6, project_id="blue", idempotency_key="the-key", container=True)
 FILES = {"os.rename", "os.symlink", "os.mkdir", "os.remove"}
 
 
@@ -124,6 +125,29 @@ def repair(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     parts.service(wake=lambda: None).set_link_state(OPERATOR, "f", link, LinkState.FAILED)
     acknowledge(link_name(link))
     converge(parts)
+
+
+def nest(parts: Parts, acknowledge: Callable[[str], None]) -> None:
+    """A container, and an allocation inside it."""
+    service = parts.service(wake=lambda: None)
+    outer = service.allocate(OPERATOR, HOLDER)
+    assert isinstance(outer, AllocationRecord)
+    wish = Ask(name="c", hosts=4, project_id="green", idempotency_key="inner", parent=outer.id)
+    answer = service.allocate(OPERATOR, wish)
+    assert isinstance(answer, AllocationRecord)
+    acknowledge(answer.id)
+    converge(parts)
+
+
+def unnest(parts: Parts, acknowledge: Callable[[str], None]) -> None:
+    """Both go again, the inner one first."""
+    service = parts.service(wake=lambda: None)
+    for name in ("c", "a"):
+        for record in parts.store.allocations():
+            if record.name == name:
+                service.release(OPERATOR, record.id)
+        converge(parts)
+    acknowledge("gone")
 
 
 def restart(parts: Parts, acknowledge: Callable[[str], None]) -> None:
@@ -260,7 +284,8 @@ class Seen:
 
 
 def _claims(connection: sa.Connection, what: str) -> dict[int, str]:
-    rows = connection.execute(sa.text(f"select {what}, allocation from {what}_claim")).all()
+    query = f"select {what}, allocation from {what}_claim order by scope"  # the innermost last
+    rows = connection.execute(sa.text(query)).all()
     return dict(map(tuple, rows))
 
 
@@ -465,3 +490,30 @@ def test_waiting(taken, tmp_path):
         "before commit: free",
         "after commit: free",
     } <= steps
+
+
+def recorded(step: str) -> bool:
+    """The steps in which a decision is written or answered."""
+    return step.startswith(("before commit", "after commit")) or step.endswith("the answer")
+
+
+def test_nesting(empty, tmp_path):
+    """Killed anywhere, the container and who is inside end up as if nothing had been."""
+    before, steps = Seen(empty), set()
+    for site, step in crashes(empty, nest, tmp_path, recorded, at_least=8):
+        steps.add(step)
+        Seen(site).check(before)
+        assert in_process(site, restart) is None
+        seen = Seen(site)
+        seen.check(before)
+        if (site.directory / "acknowledged").exists():
+            assert seen.id("c") is not None, f"lost after {step}"
+        assert in_process(site, nest) is None  # the client asks again with its keys
+        seen = Seen(site)
+        seen.check(before)
+        outer, inner = seen.the("a"), seen.the("c")
+        assert seen.records[outer].state is seen.records[inner].state is State.ACTIVE
+        assert set(seen.open) == set(seen.routed) == {inner, before.the("b")}
+        assert in_process(site, unnest) is None
+        assert Seen(site).same_as(before)
+    assert {"before commit: admit", "after commit: admit", "after the answer"} <= steps

@@ -174,6 +174,28 @@ def test_faults_of_a_snapshot_are_recorded(ready):
     assert exported["topology"]["failed_leaf_links"] == [[0, 1, 0]]
 
 
+def test_a_shared_plane(ready):
+    ready("fabric", "import", EXAMPLE)
+    assert "nothing withheld" in ready("fabric", "plane")
+    printed = ready("fabric", "plane", "--l2", 0, "--dry-run", "--jobs", 60)
+    assert "L2 index 0 would be withheld" in printed
+    assert re.search(r"jigsaw +\d+ -> \d+ +\d+ -> \d+ +\d+\.\d% -> \d+\.\d%", printed)
+    assert printed == ready("fabric", "plane", "--l2", 0, "--dry-run", "--jobs", 60)
+    assert "-> -" in ready("fabric", "plane", "--l2", 0, "--dry-run", "--jobs", 0)
+    assert "nothing withheld" in ready("fabric", "plane")
+    assert "recorded as generation 2" in ready("fabric", "plane", "--l2", 0)
+    tenants(ready.store(), "fabric", 5, 40)
+    assert "no violations" in ready("fabric", "verify")
+    assert "release them first: t0" in ready("fabric", "plane", "--l2", 1, rc=1)
+    assert json.loads(ready("fabric", "export"))["topology"]["shared_plane"] == {
+        "l2": [0],
+        "spines": [],
+    }
+    assert "l2" in ready("fabric", "plane", "--l2", 99, rc=1)
+    assert "not both" in ready("fabric", "plane", "--l2", 1, "--none", rc=1)
+    assert "nothing withheld" in ready("fabric", "plane", "--none")
+
+
 def test_export_holds_the_allocations(ready):
     ready("fabric", "import", EXAMPLE)
     tenants(ready.store(), "fabric", 5, 40)

@@ -36,7 +36,10 @@ from laas_service.domain.allocator import admit
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.fabric import Fabric
 from laas_service.domain.inventory import Inventory, PortRef
+from laas_service.domain.plane import NO_PLANE, SharedPlane
+from laas_service.domain.policies.base import Policy
 from laas_service.domain.policies.jigsaw import Jigsaw
+from laas_service.domain.policies.lc import Lc
 from laas_service.domain.routing import NO_ROUTE
 from laas_service.domain.topology import Topology
 from laas_service.domain.verification import credit_loop, physical_tables, walk_violations
@@ -74,11 +77,19 @@ class Site:
         self.current = here / "files" / "site" / "current"
         self.generation = 0
         self.start = SWEEP_ON_SIGNAL
+        self.plane = NO_PLANE
 
     def state(self, tenants: Iterable[Allocation]) -> FabricState:
         self.generation += 1
         routes = [TenantRoute(tenant, 0x100 + ord(tenant.id[0])) for tenant in tenants]
-        return FabricState("site", self.generation, self.topology, self.inventory, tuple(routes))
+        return FabricState(
+            "site",
+            self.generation,
+            self.topology,
+            self.inventory,
+            tuple(routes),
+            shared_plane=self.plane,
+        )
 
     def boot(self, tenants: Iterable[Allocation]) -> None:
         """Publish, then start OpenSM on what was published."""
@@ -180,11 +191,26 @@ TENANTS = [
 ]
 
 
+PLANE = SharedPlane((3,))
+
+
+def tenants_beside(plane: SharedPlane, topology: Topology) -> list[Allocation]:
+    """Inside a leaf, a pod and across pods, without a link of the plane."""
+    ledger = Fabric(topology)
+    ledger.withhold(plane)
+    policies: list[Policy] = [Jigsaw(), Lc(), Jigsaw(), Lc(), Jigsaw()]
+    for id, policy, hosts in zip("abcde", policies, (12, 30, 9, 19, 3), strict=True):
+        assert isinstance(admit(policy, ledger, Request(id, hosts)), Allocation)
+    return list(ledger.allocations.values())
+
+
 def assert_sound(here: Site, tenants: Iterable[Allocation]) -> int:
     """The acceptance list on what the switches hold; returns how many pairs were walked."""
     tables = physical_tables(here.rows(), here.inventory.lids)
-    walks = walk_violations(here.topology, here.inventory, tables, tenants, [here.sm])
+    managers = [here.sm]
+    walks = walk_violations(here.topology, here.inventory, tables, tenants, managers, here.plane)
     assert walks.violations == []
+    assert bool(walks.shared_pairs) == bool(here.plane)
     assert walks.manager_pairs > 2 * len(here.inventory.switches)
     assert credit_loop(here.inventory, tables) == []
     here.assert_no_credit_loops()
@@ -216,6 +242,31 @@ def test_interleaved_tenants_on_a_three_level_tree():
         assert_sound(here, [each for each in TENANTS if each.id != "c"])
         end = inventory.endpoint_of_port[TENANTS[2].hosts(topology)[0], 0]
         assert here.keys(end.guid) == {0x7FFF}
+
+
+def test_shared_traffic_keeps_to_the_plane():
+    """Storage, idle hosts and the manager on 128 hosts; the plane comes and goes underneath."""
+    made = generator.generate(
+        generator.Description(xgft="3;4,4,8;1,4,4", subnet_managers=1, storage_hosts=3)
+    )
+    topology, inventory = made.topology, made.inventory
+    tenants = tenants_beside(PLANE, topology)
+    with site(topology, inventory, top_guid(inventory)) as here:
+        here.boot(tenants[:3])
+        assert_sound(here, tenants[:3])
+        tables = physical_tables(here.rows(), inventory.lids)
+        found = walk_violations(topology, inventory, tables, tenants[:3], [here.sm], PLANE)
+        assert any("carries what is not" in line for line in found.violations)
+        here.plane = PLANE
+        here.change(tenants[:3])
+        assert_sound(here, tenants[:3])
+        here.change(tenants)
+        assert assert_sound(here, tenants) > 1000
+        here.change(tenants[1:])
+        assert_sound(here, tenants[1:])
+        here.plane = NO_PLANE
+        here.change(tenants[1:])
+        assert_sound(here, tenants[1:])
 
 
 def until(true: Callable[[], bool], seconds: float = 60) -> None:
@@ -260,12 +311,15 @@ def test_what_opensm_does_not_run_is_not_applied():
             here.manager.publish(here.state(TENANTS))
 
 
-def test_routing_chains_acted_out_by_the_stock_engines():
+@pytest.mark.parametrize("plane", [NO_PLANE, PLANE], ids=["no plane", "plane"])
+def test_routing_chains_acted_out_by_the_stock_engines(plane):
     """Every step by itself on its part of the fabric, laid over the base, as the vendor's does."""
     topology, inventory, sm = tree_site(aggregation_nodes=False)
+    tenants = tenants_beside(plane, topology) if plane else TENANTS
     with site(topology, inventory, sm) as here:
+        here.plane = plane
         planner = LocalSubnetManager(here.sim.directory / "files")
-        planner.publish(here.state(TENANTS))
+        planner.publish(here.state(tenants))
 
         def text(name: str) -> str:
             return (here.current / name).read_text()
@@ -273,7 +327,8 @@ def test_routing_chains_acted_out_by_the_stock_engines():
         steps = reader.chain(text("chains.conf"), "chains", str(here.current))
         parts = {t.id: t for t in reader.topologies(text("topologies.conf"), "topologies")}
         groups = {g.name: dict(g.ports) for g in reader.port_groups(text("port_groups.conf"), "")}
-        assert [step.topology for step in steps] == [0, 1, 2, 3, 4]  # "a" lives under one leaf
+        # One of them lives under one leaf; a plane has a step of its own.
+        assert [step.topology for step in steps] == list(range(len(tenants) + bool(plane)))
         rows: dict[int, bytearray] = {}
         for step in steps:
             part = parts.get(step.topology)
@@ -292,7 +347,10 @@ def test_routing_chains_acted_out_by_the_stock_engines():
         merged.write_text("".join(table_text(guid, row) for guid, row in rows.items()))
         here.sim.run(*OPENSM_ONCE, "-R", "file,no_fallback", "-U", str(merged))
         walks = Walks.over_rows(inventory, here.rows())
-        for each in TENANTS:
+        tables = physical_tables(here.rows(), inventory.lids)
+        judged = walk_violations(topology, inventory, tables, tenants, [sm], plane)
+        assert judged.violations == []
+        for each in tenants:
             walks.assert_isolated(topology, each)
         walks.assert_reaches(e.at.guid for e in inventory.endpoints if e.guid == sm)
         here.assert_no_credit_loops()

@@ -21,6 +21,7 @@ NEW = {"name": "new", "hosts": 1}
 BODIES = {
     "PATCH /v1/fabrics/{fabric_id}/hosts/{name}": {"state": "up"},
     "PATCH /v1/fabrics/{fabric_id}/links/{link_id}": {"state": "up"},
+    "PUT /v1/fabrics/{fabric_id}/plane": {"l2": []},
     "POST /v1/allocations": NEW,
     "PATCH /v1/allocations/{allocation_id}": {"name": "renamed"},
 }

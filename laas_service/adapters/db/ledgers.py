@@ -24,7 +24,12 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
-from laas_service.adapters.documents import allocation_from, inventory_from, topology_from
+from laas_service.adapters.documents import (
+    allocation_from,
+    inventory_from,
+    plane_from,
+    topology_from,
+)
 from laas_service.app.records import FabricRecord, HostState, LinkState
 from laas_service.domain.errors import NotFound
 from laas_service.domain.fabric import Fabric
@@ -51,9 +56,9 @@ class Ledgers:
         """The fabric; only its generations are read again once it is known. ``NotFound``."""
         table = models.Fabric
         row = session.execute(
-            select(table.generation, table.routes_generation, table.created_at).where(
-                table.id == id
-            )
+            select(
+                table.generation, table.routes_generation, table.created_at, table.shared_plane
+            ).where(table.id == id)
         ).one_or_none()
         if row is None:
             raise NotFound("fabric", id)
@@ -73,6 +78,7 @@ class Ledgers:
             row.generation,
             row.created_at,
             row.routes_generation,
+            plane_from(row.shared_plane),
         )
 
     def caught_up(self, session: Session, fabric_id: str) -> Ledger:
@@ -137,10 +143,13 @@ class Ledgers:
 def _rebuild(session: Session, record: FabricRecord) -> Fabric:
     """The ledger from the tables: owners first, because they keep what fails later."""
     fabric = Fabric(record.topology)
+    fabric.withhold(record.shared_plane)
     allocation, host, link = models.Allocation, models.HostState, models.LinkState
     feature = models.HostFeature
-    held = select(allocation.placed, allocation.leaving).where(
-        allocation.fabric == record.id, allocation.placed.is_not(None)
+    held = (
+        select(allocation.placed, allocation.leaving)
+        .where(allocation.fabric == record.id, allocation.placed.is_not(None))
+        .order_by(allocation.sequence)  # a container before what is inside it
     )
     for placed, leaving in session.execute(held):
         one = allocation_from(placed)
@@ -167,6 +176,8 @@ def _apply(fabric: Fabric, change: dict[str, Any]) -> None:
             fabric.release(id)
         case {"host": host, "state": state}:
             _set_host(fabric, host, HostState(state))
+        case {"shared_plane": document}:
+            fabric.withhold(plane_from(document))
         case {"link": name, "state": state}:
             _set_link(fabric, parse_link(name), LinkState(state))
         case {"features": described}:

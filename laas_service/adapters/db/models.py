@@ -15,8 +15,20 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import JSON, Double, ForeignKey, Index, MetaData, Text
+from sqlalchemy import (
+    JSON,
+    CheckConstraint,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    MetaData,
+    Text,
+    UniqueConstraint,
+    false,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.schema import SchemaItem
 
 from laas_service.adapters.db.types import Moment, Packed, Serial, exact
 
@@ -28,6 +40,7 @@ class Base(DeclarativeBase):
             "fk": "fk_%(table_name)s_%(column_0_N_name)s",
             "uq": "uq_%(table_name)s_%(column_0_N_name)s",
             "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "ck": "ck_%(table_name)s_%(constraint_name)s",
         }
     )
 
@@ -42,6 +55,7 @@ class Fabric(Base):
     routes_generation: Mapped[int]
     topology: Mapped[Any] = mapped_column(Packed())
     inventory: Mapped[Any] = mapped_column(Packed())
+    shared_plane: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     created_at: Mapped[datetime] = mapped_column(Moment())
 
 
@@ -51,7 +65,7 @@ class Allocation(Base):
     ``placed`` is NULL while it is queued and once the claims are freed; ``pkey`` is 0
     until there are claims. ``leaving`` and ``phase`` are NULL unless its placement
     changes. ``faults`` is ``{"links": [name], "hosts": [number]}``, all that it has claimed
-    and that has failed, NULL if nothing has.
+    and that has failed, NULL if nothing has. ``parent`` is the container it is inside.
     """
 
     __tablename__ = "allocation"
@@ -79,6 +93,8 @@ class Allocation(Base):
     leaving: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     phase: Mapped[str | None] = mapped_column(exact(16))
     faults: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    parent: Mapped[str | None] = mapped_column(exact(64), index=True)
+    container: Mapped[bool] = mapped_column(server_default=false())
     due_at: Mapped[datetime | None] = mapped_column(Moment())
     created_at: Mapped[datetime] = mapped_column(Moment())
     updated_at: Mapped[datetime] = mapped_column(Moment())
@@ -109,24 +125,43 @@ class Notification(Base):
     taken_until: Mapped[datetime | None] = mapped_column(Moment())
 
 
+def _claim(table: str, what: str) -> tuple[SchemaItem, ...]:
+    """A child's claim lies within one of its parent's; siblings (one scope) share none."""
+    return (
+        UniqueConstraint("allocation", what),
+        CheckConstraint("scope = coalesce(parent, '')", name="scope"),
+        ForeignKeyConstraint(["parent", what], [f"{table}.allocation", f"{table}.{what}"]),
+        Index(f"ix_{table}_parent_{what}", "parent", what),
+    )
+
+
 class HostClaim(Base):
-    """A host and its one owner."""
+    """A host and its one owner in a scope: the fabric (""), or a container (its id).
+
+    ``parent`` is the same, but NULL for the fabric, as foreign keys want it.
+    """
 
     __tablename__ = "host_claim"
+    __table_args__ = _claim("host_claim", "host")
 
     fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
+    scope: Mapped[str] = mapped_column(exact(64), primary_key=True, server_default="")
     host: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     allocation: Mapped[str] = mapped_column(exact(64), ForeignKey("allocation.id"), index=True)
+    parent: Mapped[str | None] = mapped_column(exact(64))
 
 
 class LinkClaim(Base):
-    """A cable (``Xgft.link_id``) and its one owner."""
+    """A cable (``Xgft.link_id``) and its one owner in a scope, as ``HostClaim``."""
 
     __tablename__ = "link_claim"
+    __table_args__ = _claim("link_claim", "link")
 
     fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
+    scope: Mapped[str] = mapped_column(exact(64), primary_key=True, server_default="")
     link: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     allocation: Mapped[str] = mapped_column(exact(64), ForeignKey("allocation.id"), index=True)
+    parent: Mapped[str | None] = mapped_column(exact(64))
 
 
 class PkeyClaim(Base):

@@ -20,7 +20,7 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, cast
 
@@ -49,6 +49,7 @@ from laas_service.adapters.documents import (
     constraints_document,
     constraints_from,
     inventory_document,
+    plane_document,
     topology_document,
 )
 from laas_service.app import notifications
@@ -79,6 +80,8 @@ from laas_service.domain.errors import (
 from laas_service.domain.fabric import Fabric
 from laas_service.domain.features import PLAIN, HostChange, HostFeatures
 from laas_service.domain.inventory import Inventory
+from laas_service.domain.plane import SharedPlane
+from laas_service.domain.routing import as_routed
 from laas_service.domain.topology import Link, Topology, link_name
 from laas_service.messages import FabricState, Initiator, Notification, TenantRoute
 
@@ -308,8 +311,10 @@ class SqlStore:
         return self._record(session, row.allocation)
 
     def _insert(self, session: Session, new: NewAllocation, generation: int) -> None:
-        """The row of a request without claims, and its key."""
+        """The row of a request without claims, and its key; the fabric's row is locked."""
         now = self._now()
+        if new.parent is not None:
+            _must_contain(self._record(session, new.parent), new.fabric)
         session.execute(
             insert(models.Allocation).values(
                 id=new.id,
@@ -327,6 +332,8 @@ class SqlStore:
                 failures=0,
                 constraints=new.constraints and constraints_document(new.constraints),
                 duration=new.duration,
+                parent=new.parent,
+                container=new.container,
                 created_at=now,
                 updated_at=now,
             )
@@ -336,6 +343,7 @@ class SqlStore:
 
     def _enqueue(self, session: Session, new: NewAllocation, refusal: NoFit) -> AllocationRecord:
         """Record a request that waits; who decides by the queue has to look again."""
+        _locked_generation(session, new.fabric)
         self._insert(session, new, self._advance(session, new.fabric, {}))
         self._change(session, self._record(session, new.id))
         self._tell(session, new.id, State.QUEUED, f"waits: {refusal.detail}", new.by)
@@ -355,7 +363,8 @@ class SqlStore:
             raise ConcurrentUpdate(f"allocation {id!r} is {record.state.value}, not queued")
         document = allocation_document(answer)
         generation = self._advance(session, record.fabric, {"claim": document}, routes=True)
-        pkey, seconds = _free_pkey(session, record.fabric), record.duration
+        pkey = 0 if answer.container else _free_pkey(session, record.fabric)
+        seconds = record.duration
         self._change(
             session,
             record,
@@ -365,8 +374,9 @@ class SqlStore:
             generation=generation,
             ends_at=None if seconds is None else self._now() + timedelta(seconds=seconds),
         )
-        owner = {"fabric": record.fabric, "allocation": id}
-        session.execute(insert(models.PkeyClaim), [{**owner, "pkey": pkey}])
+        if pkey:
+            owner = {"fabric": record.fabric, "allocation": id}
+            session.execute(insert(models.PkeyClaim), [{**owner, "pkey": pkey}])
         self._insert_claims(session, record.fabric, answer, topology)
         self._tell(session, id, State.ALLOCATING, f"claimed {answer.size} hosts", by)
         return self._record(session, id)
@@ -374,7 +384,8 @@ class SqlStore:
     def _insert_claims(
         self, session: Session, fabric_id: str, held: Allocation, topology: Topology
     ) -> None:
-        owner = {"fabric": fabric_id, "allocation": held.id}
+        owner: dict[str, Any] = {"fabric": fabric_id, "allocation": held.id}
+        owner |= {"scope": held.parent or "", "parent": held.parent}
         hosts = held.hosts(topology)
         links = [topology.tree.link_id(link) for link in held.links(topology)]
         if hosts:
@@ -477,6 +488,9 @@ class SqlStore:
         if to not in SUCCESSORS[record.state] or to is State.RELEASED:
             raise Conflict(f"allocation {record.id!r} is {record.state.value}, not {to.value}")
         with self._writing(f"{to.value}") as session:
+            if record.container and to is State.RELEASING:
+                _locked_generation(session, record.fabric)
+                self._must_be_empty(session, record)
             self._change(
                 session,
                 record,
@@ -488,6 +502,21 @@ class SqlStore:
             )
             self._tell(session, record.id, to, reason, by)
             return self._record(session, record.id)
+
+    def _must_be_empty(self, session: Session, container: AllocationRecord) -> None:
+        """Raises: Conflict; the fabric's row is locked, so that nobody enters meanwhile."""
+        table = models.Allocation
+        inside = session.scalars(
+            select(table.id)
+            .where(table.parent == container.id, table.state != State.RELEASED.value)
+            .order_by(table.sequence)
+        ).all()
+        if inside:
+            shown = ", ".join(inside[:5]) + (f" and {len(inside) - 5} more" if inside[5:] else "")
+            raise Conflict(
+                f"container {container.id!r} has {len(inside)} allocations inside; "
+                f"release them first: {shown}"
+            )
 
     def rename(
         self, record: AllocationRecord, name: str, *, by: Initiator | None = None
@@ -596,7 +625,7 @@ class SqlStore:
         by: Initiator | None,
     ) -> AllocationRecord:
         """Claim what the new placement has beyond the old one; ``draft`` holds both then."""
-        before = draft.allocations[record.id]
+        before = draft.holder(record.id).allocations[record.id]
         both = move.to.joined(before)
         draft.change(both)
         change = {"change": allocation_document(both)}
@@ -847,6 +876,21 @@ class SqlStore:
             change = [[h, sorted(one.traits), one.cost] for h, one in news.items()]
             return self._advance(session, fabric_id, {"features": change})
 
+    def set_shared_plane(self, fabric_id: str, plane: SharedPlane) -> int:
+        self.fabric(fabric_id)
+        with self._admitting, self._writing("set shared plane") as session:
+            _locked_generation(session, fabric_id)
+            ledger = self._ledgers.caught_up(session, fabric_id)
+            if ledger.fabric.shared_plane == plane:
+                return ledger.generation
+            ledger.fabric.copy().withhold(plane)  # raises if a tenant is in the way
+            document = plane_document(plane)
+            table = models.Fabric
+            session.execute(
+                update(table).where(table.id == fabric_id).values(shared_plane=document)
+            )
+            return self._advance(session, fabric_id, {"shared_plane": document}, routes=True)
+
     # -- for the subnet manager -----------------------------------------------
 
     def routed(self, fabric_id: str) -> FabricState:
@@ -859,15 +903,17 @@ class SqlStore:
     def _routed(self, session: Session, fabric_id: str) -> FabricState:
         record = self._ledgers.record(session, fabric_id)
         table, down = models.Allocation, models.LinkState
-        tenants = [
-            _route(row)
-            for row in session.execute(
-                select(table.placed, table.leaving, table.phase, table.pkey).where(
-                    table.fabric == fabric_id,
-                    table.placed.is_not(None),
-                    table.handed_back.is_(False),
-                )
+        rows = session.execute(
+            select(table.placed, table.leaving, table.phase, table.pkey).where(
+                table.fabric == fabric_id,
+                table.placed.is_not(None),
+                table.handed_back.is_(False),
             )
+        )
+        routes = {route.allocation.id: route for route in map(_route, rows)}
+        tenants = [
+            replace(routes[one.id], allocation=one)
+            for one in as_routed(route.allocation for route in routes.values())
         ]
         links = session.scalars(select(down.link).where(down.fabric == fabric_id))
         return FabricState(
@@ -877,6 +923,7 @@ class SqlStore:
             record.inventory,
             tuple(sorted(tenants, key=lambda tenant: tenant.allocation.id)),
             tuple(record.topology.tree.link_at(link) for link in sorted(links)),
+            record.shared_plane,
         )
 
 
@@ -920,6 +967,10 @@ def _asked(new: NewAllocation) -> dict[str, Any]:
         asked["duration"] = new.duration
     if new.waits:
         asked["wait"] = True
+    if new.parent is not None:
+        asked["parent"] = new.parent
+    if new.container:
+        asked["container"] = True
     return asked
 
 
@@ -929,7 +980,7 @@ def _proposed(
     """The answer, and a copy of the ledger on which it is claimed."""
     draft = ledger.fabric.copy()
     answer = propose(draft)
-    if isinstance(answer, Allocation) and answer.id not in draft.allocations:
+    if isinstance(answer, Allocation) and not _holds(draft, answer.id):
         draft.claim(answer)
     return draft, answer
 
@@ -941,9 +992,13 @@ def _chosen(
     draft = ledger.fabric.copy()
     chosen = choose(draft)
     for allocation in chosen:
-        if allocation.id not in draft.allocations:
+        if not _holds(draft, allocation.id):
             draft.claim(allocation)
     return draft, chosen
+
+
+def _holds(fabric: Fabric, id: str) -> bool:
+    return any(id in ledger.allocations for ledger in fabric.ledgers())
 
 
 def _locked_generation(session: Session, fabric_id: str) -> int:
@@ -958,6 +1013,14 @@ def _must_stand(record: AllocationRecord) -> None:
         raise Conflict(f"allocation {record.id!r} is {record.state.value}, not active")
     if record.leaving is not None:
         raise Conflict(f"the placement of allocation {record.id!r} is changing already")
+
+
+def _must_contain(parent: AllocationRecord, fabric_id: str) -> None:
+    """Return if allocations can be made inside. Raises: Conflict."""
+    if not parent.container or parent.fabric != fabric_id:
+        raise Conflict(f"allocation {parent.id!r} is no container of fabric {fabric_id!r}")
+    if parent.state not in (State.ALLOCATING, State.ACTIVE):
+        raise Conflict(f"container {parent.id!r} is {parent.state.value}; name another")
 
 
 def _must_release(record: AllocationRecord) -> None:
@@ -1014,6 +1077,8 @@ def _as_record(row: models.Allocation, history: tuple[Event, ...] = ()) -> Alloc
         constraints=row.constraints and constraints_from(row.constraints),
         duration=row.duration,
         ends_at=row.ends_at,
+        parent=row.parent,
+        container=row.container,
         leaving=row.leaving and allocation_from(row.leaving),
         phase=Phase(row.phase) if row.phase else None,
         faults=row.faults and faults.parsed(row.faults),

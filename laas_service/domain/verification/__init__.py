@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterable
 from random import Random
 
 from laas_service.domain.allocation import Allocation
+from laas_service.domain.plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology
 from laas_service.domain.verification.bandwidth import (
     adversarial_permutations,
@@ -27,6 +28,7 @@ from laas_service.domain.verification.bandwidth import (
 )
 from laas_service.domain.verification.isolation import addressable, isolation_violations
 from laas_service.domain.verification.shapes import shape_violations
+from laas_service.domain.verification.shared import withheld_violations
 from laas_service.domain.verification.walks import (
     Tables,
     Walks,
@@ -58,6 +60,7 @@ def violations(
     permutations: int = 3,
     failed_hosts: Collection[int] = (),
     failed_links: Collection[Link] = (),
+    plane: SharedPlane = NO_PLANE,
 ) -> list[str]:
     """Every promise about what is recorded that does not hold; empty means sound.
 
@@ -66,6 +69,7 @@ def violations(
     """
     allocations = list(allocations)
     found = isolation_violations(topology, allocations, failed_hosts, failed_links)
+    found += withheld_violations(topology, allocations, plane)
     for allocation in (addressable(topology, allocation) for allocation in allocations):
         found += shape_violations(topology, allocation)
         tried = adversarial_permutations(topology, allocation)

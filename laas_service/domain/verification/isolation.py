@@ -28,12 +28,14 @@ def isolation_violations(
 ) -> list[str]:
     """Hosts and links with two owners, that do not exist, or are absent (or failed, if given).
 
+    What is inside a container lies within what that holds, and siblings share nothing.
     Source: Jigsaw (HPDC'21) section 3.2.1.
     """
     found: list[str] = []
     ids: set[str] = set()
-    owners_of_host: dict[int, list[str]] = defaultdict(list)
-    owners_of_link: dict[Link, list[str]] = defaultdict(list)
+    owners_of_host: dict[tuple[str, int], list[str]] = defaultdict(list)
+    owners_of_link: dict[tuple[str, Link], list[str]] = defaultdict(list)
+    allocations = list(allocations)
     for allocation in allocations:
         if allocation.id in ids:
             found.append(f"isolation: two allocations are called {allocation.id}")
@@ -41,13 +43,33 @@ def isolation_violations(
         found += address_violations(topology, allocation)
         inside = addressable(topology, allocation)
         for host in inside.hosts(topology):
-            owners_of_host[host].append(allocation.id)
+            owners_of_host[inside.parent or "", host].append(allocation.id)
         for link in inside.links(topology):
-            owners_of_link[link].append(allocation.id)
-    for host, owners in sorted(owners_of_host.items()):
+            owners_of_link[inside.parent or "", link].append(allocation.id)
+    for (_, host), owners in sorted(owners_of_host.items()):
         found += _doubtful(f"host {host}", owners, host in failed_hosts)
-    for link, owners in sorted(owners_of_link.items(), key=lambda x: topology.tree.link_id(x[0])):
+    for (_, link), owners in sorted(
+        owners_of_link.items(), key=lambda x: (topology.tree.link_id(x[0][1]), x[0][0])
+    ):
         found += _doubtful(f"link {link_name(link)}", owners, link in failed_links)
+    return found + _strays(topology, allocations)
+
+
+def _strays(topology: Topology, allocations: Iterable[Allocation]) -> list[str]:
+    """What children hold beyond their containers."""
+    found = []
+    known = {allocation.id: addressable(topology, allocation) for allocation in allocations}
+    for child in known.values():
+        if child.parent is None:
+            continue
+        parent = known.get(child.parent)
+        if parent is None or not parent.container:
+            found.append(f"isolation: {child.id} is inside {child.parent}, which is no container")
+            continue
+        hosts, links = set(parent.hosts(topology)), set(parent.links(topology))
+        what = [f"host {host}" for host in child.hosts(topology) if host not in hosts]
+        what += [f"link {link_name(link)}" for link in child.links(topology) if link not in links]
+        found += [f"isolation: {child.id} holds {x}, which its container lacks" for x in what]
     return found
 
 

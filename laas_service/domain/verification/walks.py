@@ -20,13 +20,16 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
 
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.inventory import Cable, Endpoint, Inventory, PortRef
+from laas_service.domain.plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology, link_name
 from laas_service.domain.verification.isolation import addressable
+from laas_service.domain.verification.nest import Nest
 from laas_service.domain.verification.partition import WHOLE_LINKS
+from laas_service.domain.verification.shared import Shared
+from laas_service.domain.verification.wires import Step, Wires
 
 NO_PORT = 255
 """What a switch holds for a destination that it has no entry for."""
@@ -54,11 +57,15 @@ def physical_tables(rows: Mapping[int, Sequence[int]], places: Mapping[int, int]
 @dataclass
 class Walks:
     """What was found, and how much was walked: ordered pairs of tenants' ports, and
-    ordered pairs of a manager and a port or switch."""
+    ordered pairs of a manager and a port or switch. With a shared plane also ordered pairs
+    of ports that it serves, and of these a service and a port of a tenant on whose leaf the
+    service is (``neighbours``): it shares the tenant's links."""
 
     violations: list[str] = field(default_factory=list)
     tenant_pairs: int = 0
     manager_pairs: int = 0
+    shared_pairs: int = 0
+    neighbours: int = 0
 
 
 def walk_violations(
@@ -67,6 +74,7 @@ def walk_violations(
     tables: Tables,
     allocations: Iterable[Allocation],
     managers: Collection[int] = (),
+    plane: SharedPlane = NO_PLANE,
 ) -> Walks:
     """Walk every ordered pair of every tenant's ports, and from and to the managers.
 
@@ -74,80 +82,37 @@ def walk_violations(
     different rails must do so where the tenant's links join them; where they do not,
     two hosts' ports need not arrive, but must not use another tenant's link (ports of
     one host are then not walked). A tenant whose policy owns no links must
-    arrive, whichever way.
+    arrive, whichever way; inside a container, over that container's links. Containers
+    themselves are not walked: nobody is on what they keep.
     ``managers`` are port GUIDs of subnet managers: each must reach all ports and
-    switches, and be reached from them.
+    switches, and be reached from them. Where there is a shared ``plane``, nothing but its
+    owner's packets may be on an owned link (see ``shared``).
     """
-    allocations = [addressable(topology, allocation) for allocation in allocations]
+    nest = Nest([addressable(topology, allocation) for allocation in allocations])
+    allocations = nest.outermost_first
     owners = {x: a.id for a in allocations for x in a.links(topology)}
-    fabric = _Wires(inventory, tables)
+    fabric = Wires(inventory, tables)
     walks = Walks()
     for allocation in allocations:
-        _walk_tenant(topology, fabric, allocation, owners, walks)
+        if not allocation.container:
+            carrier = nest.carrier(allocation)
+            home = None if carrier is None else frozenset(carrier.links(topology))
+            _walk_tenant(topology, fabric, allocation, owners, home, walks)
     for manager in managers:
         _walk_manager(fabric, manager, walks)
+    if plane:
+        shared = Shared(topology, inventory, tables, allocations, plane)
+        walks.violations += shared.violations
+        walks.shared_pairs, walks.neighbours = shared.pairs, shared.neighbours
     return walks
-
-
-class _Step(NamedTuple):
-    cable: Cable
-    up: bool
-
-
-class _Wires:
-    """The cabling, and the tables that say where to go."""
-
-    def __init__(self, inventory: Inventory, tables: Tables) -> None:
-        self.inventory = inventory
-        self.tables = tables
-        self.endpoints: dict[int, Endpoint] = {e.guid: e for e in inventory.endpoints}
-        self._hung = {e.at: e for e in inventory.endpoints}
-        self._cable: dict[PortRef, tuple[Cable, PortRef, bool]] = {}
-        for cable in inventory.cables:
-            self._cable[cable.lower] = (cable, cable.upper, True)
-            self._cable[cable.upper] = (cable, cable.lower, False)
-
-    def walk(self, start: int, destination: int) -> tuple[list[_Step], str | None]:
-        """The cables from a switch to a destination, and what went wrong on the way."""
-        path: list[_Step] = []
-        visited = {start}
-        switch = start
-        while True:
-            port = self.tables.get(switch, {}).get(destination)
-            if port is None:
-                return path, f"{self._name(switch)} has no entry"
-            if port == 0 or PortRef(switch, port) in self._hung:
-                end = switch if port == 0 else self._hung[PortRef(switch, port)].guid
-                wrong = None if end == destination else f"it arrives at {self._name(end)}"
-                return path, wrong
-            if PortRef(switch, port) not in self._cable:
-                return path, f"port {port} of {self._name(switch)} leads nowhere"
-            cable, far, up = self._cable[PortRef(switch, port)]
-            path.append(_Step(cable, up))
-            if far.guid in visited:
-                return path, f"it comes to {self._name(far.guid)} twice"
-            visited.add(far.guid)
-            switch = far.guid
-
-    def next_hops(self, destination: int) -> Iterator[tuple[PortRef, PortRef]]:
-        """For every switch with an entry over a cable: its out port, and where that leads."""
-        for switch, row in self.tables.items():
-            port = row.get(destination)
-            if port is not None and PortRef(switch, port) in self._cable:
-                yield PortRef(switch, port), self._cable[PortRef(switch, port)][1]
-
-    def _name(self, guid: int) -> str:
-        if guid in self.endpoints:
-            return f"port {guid:#018x} of {self.endpoints[guid].name}"
-        switch = self.inventory.switch_of_guid.get(guid)
-        return f"switch {guid:#018x}" + (f" ({switch.name})" if switch else "")
 
 
 def _walk_tenant(
     topology: Topology,
-    fabric: _Wires,
+    fabric: Wires,
     allocation: Allocation,
     owners: Mapping[Link, str],
+    home: Collection[Link] | None,
     walks: Walks,
 ) -> None:
     ports: dict[tuple[int, int], list[Endpoint]] = defaultdict(list)
@@ -174,6 +139,12 @@ def _walk_tenant(
                 found = [wrong] if wrong and must else []
                 if not wrong:
                     found += _trespasses(path, allocation, owners, must)
+                    if must and home is not None and allocation.policy not in WHOLE_LINKS:
+                        found += [
+                            f"it leaves its container over {_cable_name(cable)}"
+                            for cable, _ in path
+                            if cable.link not in home
+                        ]
                 walks.violations += [
                     f"reachability: {allocation.id}: host {senders[0].host} rail {from_rail} to "
                     f"host {target.host} rail {to_rail}: {text}"
@@ -192,7 +163,7 @@ def _above(topology: Topology, inventory: Inventory, allocation: Allocation) -> 
 
 
 def _trespasses(
-    path: Sequence[_Step], allocation: Allocation, owners: Mapping[Link, str], must: bool
+    path: Sequence[Step], allocation: Allocation, owners: Mapping[Link, str], must: bool
 ) -> Iterator[str]:
     """Links of others on a path that arrives, and turns from down to up.
 
@@ -217,7 +188,7 @@ def _cable_name(cable: Cable) -> str:
     return f"the cable {a:#018x}[{a_port}]-{b:#018x}[{b_port}]"
 
 
-def _walk_manager(fabric: _Wires, manager: int, walks: Walks) -> None:
+def _walk_manager(fabric: Wires, manager: int, walks: Walks) -> None:
     home = fabric.endpoints.get(manager)
     if home is None:
         walks.violations.append(f"management: there is no port {manager:#018x}")
@@ -243,7 +214,7 @@ def credit_loop(inventory: Inventory, tables: Tables) -> list[PortRef]:
     whether or not anybody sends there: no cycle means no deadlock on one virtual lane
     (Dally and Seitz, 1987).
     """
-    fabric = _Wires(inventory, tables)
+    fabric = Wires(inventory, tables)
     after: dict[PortRef, set[PortRef]] = defaultdict(set)
     for destination in {guid for row in tables.values() for guid in row}:
         hops = dict(fabric.next_hops(destination))

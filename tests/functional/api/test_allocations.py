@@ -415,3 +415,83 @@ def test_a_page_may_start_after_one_that_was_released(client, allocate):
 
 def test_an_unknown_marker_is_said(client):
     assert client.get("/v1/allocations?marker=nobody").status_code == 404
+
+
+# -- allocations inside allocations ---------------------------------------------------
+
+
+def test_a_container_and_who_is_inside(client, allocate):
+    outer = allocate(16, "outer", container=True)
+    assert (outer["container"], outer["parent"], outer["pkey"]) == (True, None, None)
+    assert outer["state"] == "active"
+    fits = client.get(f"/v1/fabrics/main/fit?hosts=16&parent={outer['id']}").json
+    assert (fits["fits"], fits["largest_fit"]) == (True, 16)
+    tried = client.post(
+        "/v1/allocations",
+        json={"name": "try", "hosts": 5, "parent": outer["id"], "dry_run": True},
+    ).json
+    assert (tried["parent"], tried["container"]) == (outer["id"], False)
+    inner = allocate(8, "inner", parent=outer["id"], container=True)
+    leaf = allocate(3, "leaf", parent=inner["id"], project_id="red")
+    held = {host["index"] for host in outer["hosts"]}
+    assert {host["index"] for host in leaf["hosts"]} < {h["index"] for h in inner["hosts"]} < held
+    assert set(leaf["links"]) <= set(inner["links"]) <= set(outer["links"])
+    owners = [host["owner"] for host in client.get("/v1/fabrics/main/hosts").json["hosts"]]
+    assert [owners.count(one["id"]) for one in (outer, inner, leaf)] == [8, 5, 3]
+    assert client.get("/v1/fabrics/main/utilization").json["hosts"]["allocated"] == 16
+    refused = client.post(
+        "/v1/allocations", json={"name": "more", "hosts": 9, "parent": outer["id"]}
+    )
+    assert refused.status_code == 409
+    assert refused.json["largest_fit"] == 8
+
+
+def test_a_container_is_released_after_who_is_inside(client, allocate, deployment):
+    outer = allocate(16, "outer", container=True)
+    inner = allocate(4, "inner", parent=outer["id"])
+    for force in ("", "?force=true"):
+        answer = client.delete(f"/v1/allocations/{outer['id']}{force}")
+        assert answer.status_code == 409
+        assert f"release them first: {inner['id']}" in answer.json["detail"]
+    client.delete(f"/v1/allocations/{inner['id']}")
+    assert client.delete(f"/v1/allocations/{outer['id']}").status_code == 409  # still releasing
+    deployment.converge()
+    assert client.delete(f"/v1/allocations/{outer['id']}").status_code == 202
+    deployment.converge()
+    assert client.get("/v1/fabrics/main").json["hosts"]["free"] == 32
+
+
+@pytest.mark.parametrize("parent", ["nobody", "plain"])
+def test_a_parent_that_is_no_container_is_refused(client, allocate, parent):
+    plain = allocate(2, "plain")
+    id = plain["id"] if parent == "plain" else parent
+    answer = client.post("/v1/allocations", json={"name": "x", "hosts": 1, "parent": id})
+    assert answer.status_code == (400 if parent == "plain" else 404)
+    if parent == "plain":
+        assert answer.json["errors"][0]["field"] == "parent"
+
+
+def test_a_container_does_not_count_where_nova_cannot_tell_two_apart(deployment):
+    client = deployment.client(one_per_project=True)
+    body = {"name": "c", "hosts": 8, "container": True}
+    outer = client.post("/v1/allocations", json=body).json
+    inner = {"name": "x", "hosts": 2, "parent": outer["id"]}
+    assert client.post("/v1/allocations", json=inner).status_code == 202
+    assert client.post("/v1/allocations", json=inner).json["code"] == "quota"
+
+
+def test_who_waits_inside_does_not_hold_up_who_is_outside(client, allocate, deployment):
+    outer = allocate(8, "outer", container=True)
+    first = allocate(8, "first", parent=outer["id"])
+    body = {"name": "q", "hosts": 4, "parent": outer["id"], "wait": True}
+    queued = client.post("/v1/allocations", json=body).json
+    assert (queued["state"], queued["position"]) == ("queued", 1)
+    never = client.post("/v1/allocations", json={**body, "hosts": 9})
+    assert "would wait for ever" in never.json["detail"]
+    assert allocate(4, "outside")["state"] == "active"
+    client.delete(f"/v1/allocations/{first['id']}")
+    deployment.converge()
+    assert client.post("/v1/allocations", json={"name": "wake", "hosts": 1}).status_code == 202
+    shown = client.get(f"/v1/allocations/{queued['id']}").json
+    assert shown["state"] == "allocating"
+    assert shown["parent"] == outer["id"]

@@ -181,3 +181,23 @@ def test_a_strategy_nobody_knows(deployment):
 def test_a_default_policy_that_is_not_offered(deployment):
     with pytest.raises(InvalidInput, match="default_policy"):
         deployment.service(default_policy="best")
+
+
+def test_inside_a_container_are_its_own_project_and_administrators(guarded, monkeypatch):
+    tokens = {"red-token": ("red", ["member", "reader"]), "root-token": ("ops", ["admin"])}
+    monkeypatch.setattr(Keystone, "tokens", Keystone.tokens | tokens)
+
+    def ask(token, **more):
+        body = {"name": "x", "hosts": 1, **more}
+        return guarded.post("/v1/allocations", json=body, headers={"X-Auth-Token": token})
+
+    made = ask("blue-token", hosts=8, container=True)
+    assert made.status_code == 202
+    parent = made.json["id"]
+    assert ask("blue-token", parent=parent).json["project_id"] == "blue"
+    assert ask("red-token", parent=parent).status_code == 404
+    assert ask("blue-token", parent=parent, project_id="red").status_code == 403
+    guest = ask("root-token", parent=parent, project_id="red")
+    assert (guest.status_code, guest.json["project_id"]) == (202, "red")
+    seen = guarded.get("/v1/allocations", headers={"X-Auth-Token": "red-token"}).json
+    assert [one["id"] for one in seen["allocations"]] == [guest.json["id"]]

@@ -74,6 +74,30 @@ def test_a_life_from_the_terminal(laas):
     assert answered(laas, "allocation", "list") == []
 
 
+def test_inside_a_container_from_the_terminal(laas):
+    create = ("allocation", "create", "--hosts")
+    outer = answered(laas, *create, "16", "--name", "outer", "--container", "--wait", "10")
+    inner = answered(laas, *create, "4", "--name", "in", "--parent", "outer", "--wait", "10")
+    assert inner["parent"] == outer["id"]
+    assert answered(laas, "fabric", "fit", "12", "--parent", "outer")["fits"] is True
+    assert answered(laas, "fabric", "fit", "13", "--parent", "outer")["largest_fit"] == 12
+    status, _, err = laas("allocation", "delete", "outer")
+    assert status == 1
+    assert "release them first" in err
+    assert outer["id"] in laas("allocation", "list")[1]
+
+
+def test_a_shared_plane_from_the_terminal(laas):
+    assert answered(laas, "fabric", "plane")["l2"] == []
+    status, out, _ = laas("fabric", "plane", "--l2", "3", "--dry-run")
+    assert status == 0
+    assert "jigsaw: largest 32 -> 12, hosts beyond a leaf 32 -> 24" in out
+    assert answered(laas, "fabric", "plane", "--l2", "3")["leaf_links"] == 8
+    assert answered(laas, "fabric", "plane")["l2"] == [3]
+    assert "not both" in laas("fabric", "plane", "--l2", "3", "--none")[2]
+    assert answered(laas, "fabric", "plane", "--none")["l2"] == []
+
+
 def test_waiting_in_the_queue_from_the_terminal(laas):
     laas("allocation", "create", "--name", "blue", "--hosts", "30", "--duration", "60")
     words = ("allocation", "create", "--name", "red", "--hosts", "4", "--queue")

@@ -53,7 +53,8 @@ def test_utilization(client, allocate):
     allocate(8)
     use = client.get(f"{F}/utilization").json
     assert use["utilization"] == 0.25
-    assert use["hosts"] == {"total": 32, "allocated": 8, "free": 24, "failed": 0, "drained": 0}
+    counts = {"total": 32, "allocated": 8, "free": 24, "failed": 0, "drained": 0, "withheld": 0}
+    assert use["hosts"] == counts
 
 
 def test_hosts_know_their_owner(client, allocate):
@@ -296,6 +297,66 @@ def test_what_may_be_turned_down(client, allocate):
     assert not set(allocation["links"]) & set(found["links"])
     assert set(found["links"]) <= set(before["links"])
     assert {switch["level"] for switch in before["switches"]} <= {2, 3}
+
+
+# -- the shared plane ------------------------------------------------------------------
+
+
+def test_a_plane_is_seen_changed_and_given_back(client):
+    nothing = client.get(f"{F}/plane").json
+    assert (nothing["l2"], nothing["spines"], nothing["leaf_links"]) == ([], [], 0)
+    tried = client.put(f"{F}/plane", json={"l2": [1], "dry_run": True}).json
+    assert tried["cost"] == [
+        {
+            "policy": "jigsaw",
+            "largest": 12,
+            "largest_before": 32,
+            "beyond_leaf": 24,
+            "beyond_leaf_before": 32,
+        }
+    ]
+    assert client.get(f"{F}/plane").json == nothing
+    made = client.put(f"{F}/plane", json={"l2": [1]}).json
+    assert (made["l2"], made["leaf_links"], made["spine_links"]) == ([1], 8, 8)
+    assert (made["unreached"], made["mixed"], made["cost"]) == ([], [], None)
+    assert made["generation"] == nothing["generation"] + 1
+    use = client.get(f"{F}/utilization").json
+    assert (use["leaf_links"]["withheld"], use["leaf_links"]["free"]) == (8, 24)
+    assert (use["spine_links"]["withheld"], use["spine_links"]["free"]) == (8, 24)
+    withheld = [x["id"] for x in collected(client, f"{F}/links", "links") if x["withheld"]]
+    assert withheld[:2] == ["leaf-0-0-1", "leaf-0-1-1"]
+    free = collected(client, f"{F}/links?free=true", "links")
+    assert len(free) == 48
+    assert client.put(f"{F}/plane", json={}).json["l2"] == []
+    assert len(collected(client, f"{F}/links?free=true", "links")) == 64
+
+
+def test_no_tenant_gets_a_link_of_the_plane(client, allocate):
+    client.put(f"{F}/plane", json={"l2": [0]})
+    held = allocate(12)
+    assert 0 not in {l2 for _, _, l2 in held["leaf_links"]}
+    refused = client.post("/v1/allocations", json={"name": "red", "hosts": 13}).json
+    assert (refused["reason"], refused["largest_fit"]) == ("no_legal_shape", 12)
+    for_ever = client.post("/v1/allocations", json={"name": "r", "hosts": 13, "wait": True}).json
+    assert "would wait for ever" in for_ever["detail"]
+    assert client.get(f"{F}/links?owner={held['id']}").json["links"]
+
+
+def test_a_plane_that_tenants_stand_on_is_refused(client, allocate):
+    held = allocate(12)
+    answer = client.put(f"{F}/plane", json={"l2": [0]})
+    assert answer.status_code == 409
+    assert f"release them first: {held['id']}" in answer.json["detail"]
+    assert client.get(f"{F}/plane").json["l2"] == []
+
+
+@pytest.mark.parametrize(
+    ("body", "field"), [({"l2": [4]}, "l2"), ({"spines": [-1]}, "spines"), ({"l2": "0"}, "l2")]
+)
+def test_a_wrong_plane_names_the_field(client, body, field):
+    answer = client.put(f"{F}/plane", json=body)
+    assert answer.status_code == 400
+    assert answer.json["errors"][0]["field"] == field
 
 
 # -- making room -----------------------------------------------------------------------

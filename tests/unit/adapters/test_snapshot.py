@@ -17,10 +17,13 @@ from dataclasses import replace
 import pytest
 
 from laas_service.adapters.snapshot import fabric_from_snapshot, snapshot
-from laas_service.domain.allocation import Shape
+from laas_service.domain.allocation import Allocation, Request, Shape
+from laas_service.domain.allocator import admit
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.fabric import Fabric
 from laas_service.domain.features import HostFeatures
+from laas_service.domain.plane import SharedPlane
+from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import LeafLink, SpineLink, Topology, Xgft
 from tests.unit.domain.verification.sound import FULL, RAILS, TOPOLOGIES, build
 
@@ -96,6 +99,44 @@ def test_the_form_is_the_contracts():
             "l2:0:0": {"0": "down:0", "3": "down:1"},
         },
     }
+
+
+def test_a_shared_plane_is_in_the_snapshot_and_comes_back():
+    fabric = Fabric(FULL)
+    fabric.withhold(SharedPlane.of(FULL.tree, (2,), (0,)))
+    document = through_json(snapshot(fabric))
+    assert document["topology"]["shared_plane"] == {"l2": [2], "spines": [0]}
+    assert fabric_from_snapshot(document).state() == fabric.state()
+    document["topology"]["shared_plane"]["l2"] = [3]
+    with pytest.raises(InvalidInput, match="l2"):
+        fabric_from_snapshot(document)
+
+
+def test_what_is_inside_a_container_stands_in_its_entry():
+    fabric = Fabric(FULL)
+    policies = {name: POLICIES[name]() for name in ("lc", "baseline")}
+    for policy, request in (
+        ("lc", Request("c", 12, container=True)),
+        ("lc", Request("d", 6, parent="c", container=True)),
+        ("lc", Request("x", 3, parent="d")),
+        ("baseline", Request("y", 4, parent="c")),
+        ("lc", Request("z", 5)),
+    ):
+        assert isinstance(admit(policies[policy], fabric, request), Allocation)
+    document = through_json(snapshot(fabric, tables=True))
+    outer, beside = document["allocations"]
+    assert [entry["id"] for entry in outer["inside"]] == ["d", "y"]
+    assert outer["inside"][0]["inside"][0]["id"] == "x"
+    assert "inside" not in beside
+    assert ["tables" in e for e in (outer, *outer["inside"], beside)] == [False, False, True, True]
+    assert fabric_from_snapshot(document).state() == fabric.state()
+    beside["inside"] = [outer["inside"][1]]
+    with pytest.raises(InvalidInput, match="only containers"):
+        fabric_from_snapshot(document)
+    del beside["inside"]
+    outer["inside"][1]["hosts"] = beside["hosts"][:4]
+    with pytest.raises(InvalidInput, match=r"allocations\[0\]\.inside\[1\]"):
+        fabric_from_snapshot(document)
 
 
 def test_absent_parts_stay_absent():

@@ -11,6 +11,7 @@
 """What the store promises, on a real SQLite file; ``test_databases`` repeats it on servers."""
 
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -19,7 +20,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
-from oslo_db.exception import DBDuplicateEntry
+from oslo_db.exception import DBDuplicateEntry, DBError, DBReferenceError
 
 from laas_service.adapters.db import models, schema
 from laas_service.adapters.db.engine import connect
@@ -48,6 +49,7 @@ from laas_service.domain.errors import (
 from laas_service.domain.fabric import Fabric
 from laas_service.domain.features import HostChange, HostFeatures
 from laas_service.domain.inventory import Inventory
+from laas_service.domain.plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, Xgft
 
 SMALL = Topology(Xgft((4, 2, 2), (1, 4, 4)))  # 16 hosts, 4 leaves of 4, 2 pods
@@ -120,18 +122,23 @@ def downgrade(engine: sa.Engine, revision: str) -> None:
         command.downgrade(config, revision)
 
 
-def test_upgrade_keeps_what_is_recorded(managed):
+@pytest.mark.parametrize("revision", ["a001", "a002", "a003", "a004", "a005"])
+def test_upgrade_keeps_what_is_recorded(managed, revision):
     admit(managed, "a")
+    before = claims(managed)
     engine = managed._engine
-    downgrade(engine, "a001")
+    downgrade(engine, revision)
     with pytest.raises(Unavailable, match="laas-manage db upgrade"):
         managed.check()
     schema.upgrade(engine)
     managed.check()
     assert managed.allocation("a").placed == across_pods("a")
     assert managed.allocation("a").duration is None
-    assert [event.by for event in managed.allocation("a").history] == [None]
+    if revision < "a004":
+        assert [event.by for event in managed.allocation("a").history] == [None]
     assert managed.allocation("a").constraints is None
+    assert claims(managed) == before
+    test_migrations_make_what_the_models_say(managed)
 
 
 def test_a_database_without_tables_is_not_ready(tmp_path):
@@ -589,6 +596,30 @@ def test_failed_links_are_for_the_subnet_manager_too(managed):
     assert state.generation == 3
 
 
+def test_a_shared_plane_is_withheld_everywhere(managed):
+    other = SqlStore(managed._engine)
+    other.ledger("f")
+    plane = SharedPlane((1,), ())
+    assert managed.set_shared_plane("f", plane) == 2
+    assert managed.set_shared_plane("f", plane) == 2
+    for store in (managed, other, SqlStore(managed._engine)):
+        assert store.fabric("f").shared_plane == plane
+        assert store.ledger("f")[0].state() == rebuilt(managed).state()
+        assert store.ledger("f")[0].shared_plane == plane
+        assert store.routed("f").shared_plane == plane
+    assert managed.fabric("f").routes_generation == 2
+    with pytest.raises(DoubleClaim):
+        admit(other, "b", slot=1)
+    admit(other, "a")
+    with pytest.raises(Conflict, match="release them first: a"):
+        managed.set_shared_plane("f", SharedPlane((0,), ()))
+    assert managed.fabric("f").shared_plane == plane
+    assert managed.set_shared_plane("f", NO_PLANE) == 4
+    admit(other, "b", slot=1)
+    with pytest.raises(NotFound):
+        managed.set_shared_plane("g", plane)
+
+
 # -- many at once ---------------------------------------------------------------
 
 
@@ -820,3 +851,123 @@ def test_a_key_used_with_other_constraints_is_refused(managed):
     for other in (None, Constraints(spread=2)):
         with pytest.raises(IdempotencyMismatch):
             managed.admit(new("b", "k", name="a", constraints=other), lambda fabric: None)
+
+
+# -- containers -------------------------------------------------------------------
+
+
+def container(store: SqlStore, id: str, slot: int = 0, parent: str | None = None):
+    """A container that holds what ``across_pods`` gives."""
+    answer = replace(across_pods(id, slot), container=True, parent=parent)
+    return store.admit(new(id, container=True, parent=parent), lambda fabric: answer)
+
+
+def inside(store: SqlStore, id: str, parent: str, host: int = 0):
+    """One host of the first leaf inside a container."""
+    one = Allocation(id, 1, "test", (GroupShare(0, 1 << host, 0),), parent=parent)
+    return store.admit(new(id, parent=parent), lambda fabric: one)
+
+
+def test_children_claim_within_their_parents_claims(managed):
+    other = SqlStore(managed._engine)
+    other.ledger("f")
+    made = container(managed, "c")
+    assert (made.container, made.parent, made.pkey) == (True, None, 0)
+    child = inside(other, "x", "c")
+    assert (child.container, child.parent, child.pkey) == (False, "c", 1)
+    assert child.placed is not None
+    assert child.placed.parent == "c"
+    for store in (managed, other, SqlStore(managed._engine)):
+        ledger = store.ledger("f")[0]
+        assert set(ledger.allocations) == {"c"}
+        assert set(ledger.ledger("c").allocations) == {"x"}
+        assert ledger.state() == rebuilt(managed).state()
+        assert [tenant.allocation.id for tenant in store.routed("f").tenants] == ["x"]
+    with pytest.raises(DoubleClaim):
+        inside(managed, "y", "c")
+    with pytest.raises(DoubleClaim):
+        inside(managed, "y", "c", host=1)  # the container lacks it
+    release(managed, "x")
+    inside(other, "y", "c")
+
+
+@pytest.mark.parametrize(("table", "what"), [("host_claim", "host"), ("link_claim", "link")])
+def test_the_database_refuses_siblings_the_same_and_strangers_anything(managed, table, what):
+    container(managed, "c")
+    admit(managed, "b", slot=1)
+    for id in ("x", "y"):
+        managed.admit(
+            new(id, parent="c"), lambda fabric, id=id: Allocation(id, 0, "test", (), parent="c")
+        )
+    insert = f"insert into {table} (fabric, scope, parent, {what}, allocation) values "
+    query = f"select {what} from {table} where allocation = :of limit 1"
+    with managed._engine.connect() as connection:
+        held = connection.scalar(sa.text(query), {"of": "c"})
+        foreign = connection.scalar(sa.text(query), {"of": "b"})
+        row = sa.text(f"{insert} ('f', 'c', 'c', :taken, :by)")
+        with pytest.raises(DBReferenceError):
+            connection.execute(row, {"taken": foreign, "by": "x"})
+        connection.rollback()
+        connection.execute(row, {"taken": held, "by": "x"})
+        with pytest.raises(DBDuplicateEntry):
+            connection.execute(row, {"taken": held, "by": "y"})
+        connection.rollback()
+        connection.execute(row, {"taken": held, "by": "x"})
+        with pytest.raises(DBReferenceError):
+            connection.execute(sa.text(f"delete from {table} where allocation = 'c'"))
+        connection.rollback()
+        with pytest.raises(DBError):
+            connection.execute(sa.text(f"{insert} ('f', '', 'c', :taken, 'x')"), {"taken": held})
+
+
+def test_a_container_is_not_released_under_who_is_inside(managed):
+    container(managed, "c")
+    inside(managed, "x", "c")
+    waits = NoFit(Refusal.TOO_FEW_HOSTS, "full")
+    managed.admit(new("q", parent="c"), lambda fabric: Wait(waits))
+    for force in (False, True):
+        with pytest.raises(Conflict, match="2 allocations inside; release them first: x, q"):
+            managed.transition(managed.allocation("c"), State.RELEASING, "asked", force=force)
+    managed.cancel(managed.allocation("q"), "no more")
+    release(managed, "x")
+    managed.transition(managed.allocation("c"), State.RELEASING, "asked")
+    with pytest.raises(Conflict, match="is releasing"):
+        inside(managed, "y", "c")
+    record = managed.allocation("c")
+    managed.free(managed.hand_back(record), "gone")
+    assert claims(managed) == {"host_claim": set(), "link_claim": set(), "pkey_claim": set()}
+
+
+def test_who_is_inside_needs_a_container(managed):
+    admit(managed, "a")
+    with pytest.raises(Conflict, match="no container"):
+        managed.admit(new("x", parent="a"), lambda fabric: across_pods("x", 1))
+    with pytest.raises(NotFound):
+        managed.admit(new("x", parent="nobody"), lambda fabric: across_pods("x", 1))
+    assert {record.id for record in managed.allocations()} == {"a"}
+
+
+def test_many_enter_while_one_releases_the_container(managed):
+    """Whoever is first: nobody is ever inside a container that is going."""
+    container(managed, "c", slot=0)
+    outcomes = []
+
+    def enter():
+        try:
+            outcomes.append(inside(managed, threading.current_thread().name, "c").id)
+        except (Conflict, NotFound):
+            outcomes.append("refused")
+
+    def leave():
+        try:
+            managed.transition(managed.allocation("c"), State.RELEASING, "asked")
+            outcomes.append("left")
+        except Conflict:
+            outcomes.append("stayed")
+
+    threads = [threading.Thread(target=enter, name="x"), threading.Thread(target=leave)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) in (["left", "refused"], ["stayed", "x"])

@@ -12,8 +12,10 @@
 
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -24,9 +26,11 @@ from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.records import HostState, LinkState, Move, NewAllocation, State
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, NoFit, Refusal
+from laas_service.domain.errors import Conflict
 from laas_service.domain.fabric import Fabric
 from laas_service.domain.features import HostChange
 from laas_service.domain.inventory import Inventory
+from laas_service.domain.plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import LeafLink, Link, Port, SpineLink, Topology, Xgft
 
 TREE = Xgft((3, 2, 2), (1, 4, 2), cables=(2, 1))
@@ -37,6 +41,7 @@ TWO_RAILS = Topology(  # both leaves of a pod form one leaf group: a host has a 
     host_ports=tuple((Port(pod, 0, k), Port(pod, 1, k)) for pod in (0, 1) for k in range(3)),
 )
 
+PLANES = [NO_PLANE, SharedPlane((0,)), SharedPlane((1,), (1,)), SharedPlane((), (0,))]
 processes = st.integers(0, 2)
 masks = st.integers(0, 0b1111)
 
@@ -121,8 +126,14 @@ class Histories(RuleBasedStateMachine):
 
     @rule(process=processes, id=consumes(allocations))
     def release(self, process, id):
-        if id:
-            store = self.stores[process]
+        store = self.stores[process]
+        known = {a.id for a in self.model.everybody()}
+        if id in self.model.inside and self.model.inside[id].allocations:
+            with pytest.raises(Conflict):
+                store.transition(store.allocation(id), State.RELEASING, "asked")
+        elif id in known and not any(
+            ledger.scope == id and ledger.allocations for ledger in self.model.ledgers()
+        ):
             record = store.transition(store.allocation(id), State.RELEASING, "asked")
             store.free(store.hand_back(record), "gone")
             self.model.release(id)
@@ -163,6 +174,37 @@ class Histories(RuleBasedStateMachine):
         known = self.model.features
         self.model.describe_hosts({host: change.of(known.of(host)) for host in hosts})
 
+    @rule(target=allocations, process=processes, data=st.data(), hosts=masks, uplinks=masks)
+    def nest(self, process, data, hosts, uplinks):
+        """Whatever is free under the masks, inside some container or as one."""
+        containers = [a.id for a in self.model.everybody() if a.container]
+        parent = data.draw(st.sampled_from([None, *containers]))
+        container = data.draw(st.booleans())
+        self.count += 1
+        id = f"n{self.count}"
+
+        def drawn(fabric):
+            some = self.draw(id, fabric.ledger(parent), hosts, uplinks, uplinks)
+            return replace(some, parent=parent, container=container)
+
+        wanted = drawn(self.model)
+        if not wanted.groups:
+            return ""
+        new = NewAllocation(id, "f", id, "p", "test", 1, parent=parent, container=container)
+        assert self.stores[process].admit(new, drawn).placed == wanted
+        self.model.claim(wanted)
+        return id
+
+    @rule(process=processes, plane=st.sampled_from(PLANES))
+    def withhold(self, process, plane):
+        try:
+            self.model.withhold(plane)
+        except Conflict:
+            with pytest.raises(Conflict):
+                self.stores[process].set_shared_plane("f", plane)
+        else:
+            self.stores[process].set_shared_plane("f", plane)
+
     @rule(process=processes)
     def restart(self, process):
         self.stores[process] = SqlStore(self.engine)
@@ -191,11 +233,21 @@ class Histories(RuleBasedStateMachine):
     def claims_are_the_owners(self):
         tree = self.topology.tree
         with self.engine.connect() as connection:
-            hosts = connection.execute(sa.text("select host, allocation from host_claim")).all()
-            links = connection.execute(sa.text("select link, allocation from link_claim")).all()
-        assert dict(map(tuple, hosts)) == self.model.owners_of_hosts()
-        owners = self.model.owners_of_links()
-        assert dict(map(tuple, links)) == {tree.link_id(x): owner for x, owner in owners.items()}
+            hosts = connection.execute(
+                sa.text("select scope, host, allocation from host_claim")
+            ).all()
+            links = connection.execute(
+                sa.text("select scope, link, allocation from link_claim")
+            ).all()
+        everybody = list(self.model.everybody())
+        assert set(map(tuple, hosts)) == {
+            (a.parent or "", host, a.id) for a in everybody for host in a.hosts(self.topology)
+        }
+        assert set(map(tuple, links)) == {
+            (a.parent or "", tree.link_id(x), a.id)
+            for a in everybody
+            for x in a.links(self.topology)
+        }
 
 
 class HistoriesOnTwoRails(Histories):

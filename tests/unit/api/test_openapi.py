@@ -57,6 +57,8 @@ def test_every_operation_of_the_contract_is_there(spec):
         ("GET", "/v1/fabrics/{fabric_id}/fit"),
         ("GET", "/v1/fabrics/{fabric_id}/routing"),
         ("GET", "/v1/fabrics/{fabric_id}/idle"),
+        ("GET", "/v1/fabrics/{fabric_id}/plane"),
+        ("PUT", "/v1/fabrics/{fabric_id}/plane"),
     }
 
 

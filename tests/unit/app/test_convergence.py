@@ -669,3 +669,48 @@ def test_nova_away_is_a_finding(world):
 def test_difference_of_equals_is_none():
     handover = Handover("a", "blue", ("x", "y"))
     assert difference(handover, replace(handover, hosts=("y", "x"))) is None
+
+
+# -- containers -----------------------------------------------------------------------
+
+
+def test_a_containers_hosts_accept_nobody_and_its_childrens_accept_their_project(world):
+    held = Allocation("c", 3, "test", (GroupShare(0, 0b111, 0),), container=True)
+    world.store.admit(
+        NewAllocation("c", "f", "c", "blue", "test", 3, container=True), lambda f: held
+    )
+    world.converger.run_once()
+    assert world.state("c") is State.ACTIVE
+    assert world.switches.tenants("f") == set()
+    assert not any(world.compute.accepts(host) for host in HOSTS.host_names)
+    child = Allocation("x", 2, "test", (GroupShare(0, 0b110, 0),), parent="c")
+    world.store.admit(NewAllocation("x", "f", "x", "red", "test", 2, parent="c"), lambda f: child)
+    world.converger.run_once()
+    assert world.state("x") is State.ACTIVE
+    assert world.switches.tenants("f") == {"x"}
+    accepted = {host: world.compute.accepts(host) for host in HOSTS.host_names}
+    assert {host for host, projects in accepted.items() if projects} == {"node-1", "node-2"}
+    assert accepted["node-1"] == {"red"}
+    assert world.restarted().reconcile() == []
+    assert set(world.compute.aggregates) == {"x"}
+    world.release("x")
+    world.converger.run_once()
+    assert world.state("x") is State.RELEASED
+    world.release("c", force=True)
+    world.converger.run_once()
+    assert world.state("c") is State.RELEASED
+    assert world.owned() == set()
+    assert "fence" not in [step for step in world.steps if "c" in step.split()]
+
+
+def test_failed_links_of_a_container_are_not_replaced():
+    faults = Faults(links=(LeafLink(0, 0, 0),))
+    placed = Allocation("c", 1, "test", (GroupShare(0, 1, 1),), container=True)
+    record = AllocationRecord(
+        *("c", "f", "c", "blue", "test", 1, State.ACTIVE, 1, 0, placed, False, False, None),
+        *(EPOCH, EPOCH),
+        faults=faults,
+        container=True,
+    )
+    assert next_action(record, True) is Action.NOTHING
+    assert next_action(replace(record, container=False), True) is Action.REPAIR

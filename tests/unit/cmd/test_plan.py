@@ -77,6 +77,48 @@ def test_a_refusal_has_a_reason_and_the_largest_that_fits():
         assert answer["hosts"] in (2, 3)
 
 
+def test_links_are_withheld_for_shared_traffic():
+    answers = ask(
+        planner(),
+        {"op": "withhold", "l2": [0]},
+        {"op": "allocate", "id": "t1", "hosts": 6},
+        {"op": "withhold", "l2": [1]},
+        {"op": "withhold", "l2": ["1"]},
+        {"op": "withhold", "l2": [7]},
+        {"op": "withhold"},
+        {"op": "allocate", "id": "t2", "hosts": 18},
+    )
+    outcomes = ["ok", "allocated", "error", "error", "error", "ok", "allocated"]
+    assert [a["outcome"] for a in answers] == outcomes
+    assert {l2 for _, _, l2 in answers[1]["leaf_links"]} == {1, 2}
+    assert answers[2]["reason"] == "conflict"
+    assert [a["reason"] for a in answers[3:5]] == ["invalid_input"] * 2
+
+
+def test_allocations_inside_a_container():
+    inner = {"op": "allocate", "id": "x", "hosts": 3, "parent": "c"}
+    answers = ask(
+        planner(),
+        {"op": "allocate", "id": "c", "hosts": 9, "container": True},
+        inner,
+        {"op": "probe", "hosts": 7, "parent": "c"},
+        {"op": "probe", "hosts": 18},
+        {"op": "release", "id": "c"},
+        inner,
+        {**inner, "id": "y", "parent": "x"},
+        {**inner, "id": "y", "parent": 3},
+        {**inner, "id": "y", "container": "yes"},
+        {"op": "release", "id": "x"},
+        {"op": "release", "id": "c"},
+    )
+    expected = ["allocated", "allocated", "refused", "fits", "error", "error", "error"]
+    assert [a["outcome"] for a in answers] == [*expected, "error", "error", "released", "released"]
+    assert set(answers[1]["hosts"]) < set(answers[0]["hosts"])
+    assert answers[2]["largest_fit"] == 6
+    reasons = ["conflict", "conflict", "not_found", "invalid_input", "invalid_input"]
+    assert [a["reason"] for a in answers[4:9]] == reasons
+
+
 def test_what_is_released_can_be_allocated_again():
     ops = [{"op": "allocate", "id": "t1", "hosts": 27}, {"op": "release", "id": "t1"}]
     answers = ask(planner(), *ops, *ops)

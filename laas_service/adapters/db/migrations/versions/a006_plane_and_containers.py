@@ -1,0 +1,99 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""The shared plane of a fabric; allocations inside containers, and the scope of their claims."""
+
+import sqlalchemy as sa
+from alembic import op
+
+from laas_service.adapters.db.types import exact
+
+revision = "a006"
+down_revision = "a005"
+
+CLAIMS = (("host_claim", "host"), ("link_claim", "link"))
+
+
+def upgrade() -> None:
+    op.add_column("fabric", sa.Column("shared_plane", sa.JSON(), nullable=True))
+    op.add_column("allocation", sa.Column("parent", exact(64), nullable=True))
+    op.add_column(
+        "allocation",
+        sa.Column("container", sa.Boolean(), nullable=False, server_default=sa.false()),
+    )
+    op.create_index("ix_allocation_parent", "allocation", ["parent"])
+    for name, what in CLAIMS:
+        _set_aside(name)
+        _with_scope(name, what)
+        _bring_back(name, f"fabric, {what}, allocation", scope="''")
+
+
+def downgrade() -> None:
+    for name, what in CLAIMS:
+        op.execute(f"DELETE FROM {name} WHERE parent IS NOT NULL")  # noqa: S608
+        _set_aside(name)
+        _without_scope(name, what)
+        _bring_back(name, f"fabric, {what}, allocation")
+    op.drop_index("ix_allocation_parent", "allocation")
+    op.drop_column("allocation", "container")
+    op.drop_column("allocation", "parent")
+    op.drop_column("fabric", "shared_plane")
+
+
+def _set_aside(name: str) -> None:
+    """Keep what is in a table, and make room for one of its name with another primary key.
+
+    Not every database can exchange the key of a table that stands.
+    """
+    op.execute(f"CREATE TABLE {name}_old AS SELECT * FROM {name}")  # noqa: S608
+    op.drop_table(name)
+
+
+def _bring_back(name: str, columns: str, **values: str) -> None:
+    into, of = ", ".join([columns, *values]), ", ".join([columns, *values.values()])
+    op.execute(f"INSERT INTO {name} ({into}) SELECT {of} FROM {name}_old")  # noqa: S608
+    op.drop_table(f"{name}_old")
+
+
+def _with_scope(name: str, what: str) -> None:
+    """A claim of a child lies within one of its parent's; siblings share none."""
+    op.create_table(
+        name,
+        sa.Column("fabric", exact(64), nullable=False),
+        sa.Column("scope", exact(64), nullable=False, server_default=""),
+        sa.Column(what, sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("allocation", exact(64), nullable=False),
+        sa.Column("parent", exact(64), nullable=True),
+        sa.PrimaryKeyConstraint("fabric", "scope", what, name=f"pk_{name}"),
+        sa.UniqueConstraint("allocation", what, name=f"uq_{name}_allocation_{what}"),
+        sa.CheckConstraint("scope = coalesce(parent, '')", name=f"ck_{name}_scope"),
+        sa.ForeignKeyConstraint(["fabric"], ["fabric.id"], name=f"fk_{name}_fabric"),
+        sa.ForeignKeyConstraint(["allocation"], ["allocation.id"], name=f"fk_{name}_allocation"),
+        sa.ForeignKeyConstraint(
+            ["parent", what],
+            [f"{name}.allocation", f"{name}.{what}"],
+            name=f"fk_{name}_parent_{what}",
+        ),
+    )
+    op.create_index(f"ix_{name}_allocation", name, ["allocation"])
+    op.create_index(f"ix_{name}_parent_{what}", name, ["parent", what])
+
+
+def _without_scope(name: str, what: str) -> None:
+    op.create_table(
+        name,
+        sa.Column("fabric", exact(64), nullable=False),
+        sa.Column(what, sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("allocation", exact(64), nullable=False),
+        sa.PrimaryKeyConstraint("fabric", what, name=f"pk_{name}"),
+        sa.ForeignKeyConstraint(["fabric"], ["fabric.id"], name=f"fk_{name}_fabric"),
+        sa.ForeignKeyConstraint(["allocation"], ["allocation.id"], name=f"fk_{name}_allocation"),
+    )
+    op.create_index(f"ix_{name}_allocation", name, ["allocation"])
