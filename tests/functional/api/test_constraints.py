@@ -14,6 +14,7 @@ from __future__ import annotations
 import pytest
 
 from laas_service.domain.policies import POLICIES
+from tests.functional.api.conftest import SPEC
 from tests.functional.api.test_queue import FIFO, Site
 from tests.functional.api.test_tenants import TokensAsHeaders
 
@@ -180,6 +181,15 @@ def test_would_it_fit(client, gpus):
     ):
         answer = client.get(f"{F}/fit?hosts=1&{query}")
         assert (answer.status_code, answer.json["errors"][0]["field"]) == (400, field), query
+
+
+def test_lists_in_a_query_are_described_as_they_are_written():
+    (fit,) = (path["get"] for name, path in SPEC["paths"].items() if name.endswith("/fit"))
+    described = {one["name"]: one for one in fit["parameters"]}
+    for name in ("traits", "avoid_hosts", "avoid_pods"):
+        assert described[name]["explode"] is False
+        assert described[name]["schema"]["type"] == "array"
+    assert "explode" not in described["hosts"]
 
 
 def test_a_policy_that_cannot_spread_so_few_names_one_that_can(deployment):
