@@ -143,6 +143,7 @@ class Converger:
         self._tried: dict[str, int] = {}  # fabric -> generation seen or published last
         self._published: dict[str, _Published] = {}
         self._seen: dict[str, Applied] = {}
+        self._idle: set[str] = set()  # due, and nothing to be done: no reason for another round
 
     # -- driving --------------------------------------------------------------
 
@@ -156,11 +157,12 @@ class Converger:
             if fabric.id not in self._tried:
                 self._adopt(fabric)
         due = self._store.due(self._now(), limit, faulty=self._repair_links)
+        self._idle.clear()
         self._drive(due)
         for fabric in self._store.fabrics():  # what no allocation waited for: a link's state
             if self._tried.get(fabric.id) not in (None, fabric.routes_generation):
                 self._reported([problem] if (problem := self._publish(fabric.id)) else [])
-        return len(due)
+        return len(set(due) - self._idle)
 
     def step(self, allocation_id: str) -> None:
         """Take every step of one allocation that can be taken now. ``NotFound``."""
@@ -193,11 +195,12 @@ class Converger:
 
     def _walk(self, id: str) -> AllocationRecord | None:
         """Step until it is done, is postponed, or its routes hold it up (then its record)."""
-        record = self._store.allocation(id)
+        first = record = self._store.allocation(id)
         try:
             while True:
                 action = next_action(record, self._confirmed(record), self._repair_links)
                 if action is Action.NOTHING:
+                    self._idle |= {id} if record is first else set()
                     return None
                 if action is Action.PUBLISH:
                     return record

@@ -641,6 +641,13 @@ def test_degraded_ends_by_itself_when_the_link_comes_back(world):
     assert mend(world.store, record) is record
 
 
+def test_what_is_due_and_needs_nothing_does_not_keep_the_worker_busy(world, monkeypatch):
+    linked(world)
+    monkeypatch.setattr("laas_service.app.convergence.next_action", lambda *given: Action.NOTHING)
+    assert world.store.due(world.time, faulty=True) == ["a"]
+    assert world.converger.run_once() == 0
+
+
 def test_two_workers_repair_once(world):
     linked(world)
     seen = world.store.allocation("a")
