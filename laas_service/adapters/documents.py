@@ -33,7 +33,7 @@ from pydantic import (
     ValidationError,
 )
 
-from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, Shape
+from laas_service.domain.allocation import WHOLE, Allocation, ColumnShare, GroupShare, Shape
 from laas_service.domain.constraints import Constraints, Within
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.fabric import Fabric
@@ -542,7 +542,11 @@ def _snapshot_allocations(ledger: Fabric) -> list[dict[str, Any]]:
 
 
 def snapshot_allocation(topology: Topology, allocation: Allocation) -> dict[str, Any]:
-    """One allocation as a snapshot has it, without forwarding tables."""
+    """One allocation as a snapshot has it, without forwarding tables.
+
+    ``bandwidth`` is there only if it has but a share of its links.
+    """
+    whole = allocation.bandwidth == WHOLE
     return {
         "id": allocation.id,
         "n": allocation.requested,
@@ -550,6 +554,7 @@ def snapshot_allocation(topology: Topology, allocation: Allocation) -> dict[str,
         "hosts": list(allocation.hosts(topology)),
         "leaf_links": sorted(map(list, allocation.leaf_links(topology))),
         "spine_links": sorted(map(list, allocation.spine_links(topology))),
+        **({} if whole else {"bandwidth": allocation.bandwidth / WHOLE}),
     }
 
 

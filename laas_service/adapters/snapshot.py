@@ -26,10 +26,11 @@ from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr
 
 from laas_service.adapters import documents
 from laas_service.adapters.documents import Natural, Triple, validated
-from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, Shape
+from laas_service.domain.allocation import WHOLE, Allocation, ColumnShare, GroupShare, Shape
 from laas_service.domain.errors import DoubleClaim, InvalidInput
 from laas_service.domain.fabric import Fabric, FabricView
 from laas_service.domain.routing import as_routed, tenant_tables
+from laas_service.domain.shares import CAP, SharedFabric
 from laas_service.domain.topology import LeafLink, SpineLink, Topology
 
 
@@ -51,6 +52,7 @@ class _Allocation(BaseModel):
     shape: _Shape | None = None
     container: StrictBool = False
     inside: list[_Allocation] = []
+    bandwidth: Annotated[float, Field(gt=0, le=CAP / WHOLE)] | None = None
 
 
 class _Snapshot(BaseModel):
@@ -112,7 +114,7 @@ def fabric_from_snapshot(document: object, topology: Topology | None = None) -> 
         raise InvalidInput(
             "snapshot.topology", str(found.topology.tree), f"the fabric is {topology.tree}"
         )
-    fabric = Fabric(topology)
+    fabric = SharedFabric(topology)
     fabric.describe_hosts(
         {h: one for h, one in found.features.hosts.items() if h not in topology.absent_hosts}
     )
@@ -176,6 +178,7 @@ class _Builder:
             columns=tuple(ColumnShare(*at, mask) for at, mask in sorted(columns.items())),
             shape=Shape(**entry.shape.model_dump()) if entry.shape else None,
             container=entry.container,
+            bandwidth=WHOLE if entry.bandwidth is None else round(entry.bandwidth * WHOLE),
         )
 
     def _hosts(self, hosts: Iterable[int], place: str) -> dict[int, int]:

@@ -25,8 +25,10 @@ written as soon as it is known:
 
 A request may name a "policy" of its own, and "constraints" of an allocate or a probe:
 {"traits": [...], "avoid_hosts": [host], "avoid_pods": [pod], "within": "leaf" or "pod",
-"spread": pods, "max_host_cost": cost, "cheapest": true}. With --explain, or "explain": true in the
-request, a refusal says what would make "room". Exit status 0: every line was understood.
+"spread": pods, "max_host_cost": cost, "cheapest": true}. With lc-s, which shares links
+out, "bandwidth" is how much of each link it needs (0.2; 0.8 if it does not say). With
+--explain, or "explain": true in the request, a refusal says what would make "room".
+Exit status 0: every line was understood.
 1: the fabric, the state or an output file is of no use. 2: a line was malformed
 (it is answered "error" and the run goes on), or the command line was.
 """
@@ -48,7 +50,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from laas_service.adapters.documents import constraints_from
 from laas_service.adapters.snapshot import fabric_from_snapshot, shape_document, snapshot
-from laas_service.domain.allocation import Allocation, NoFit, Request
+from laas_service.domain.allocation import WHOLE, Allocation, NoFit, Request
 from laas_service.domain.allocator import admit, explain, offer
 from laas_service.domain.constrained import check
 from laas_service.domain.constraints import Constraints
@@ -56,11 +58,13 @@ from laas_service.domain.degradation import Degraded
 from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, LaasError, NotFound
 from laas_service.domain.fabric import Fabric
 from laas_service.domain.plane import SharedPlane
-from laas_service.domain.policies import POLICIES
+from laas_service.domain.policies import PLANNING
 from laas_service.domain.policies.base import Policy
+from laas_service.domain.policies.lc_s import LcS
 from laas_service.domain.repair import repair
 from laas_service.domain.room import make_room
 from laas_service.domain.routing import as_routed
+from laas_service.domain.shares import CAP, SharedFabric
 from laas_service.domain.topology import LeafLink, Link, SpineLink
 
 if TYPE_CHECKING:
@@ -98,7 +102,7 @@ def parser() -> argparse.ArgumentParser:
     fabric.add_argument(
         "--fabric", metavar="FILE", help="fabric description, snapshot, or ibnetdiscover dump"
     )
-    top.add_argument("--policy", choices=sorted(POLICIES), default="jigsaw")
+    top.add_argument("--policy", choices=sorted(PLANNING), default="jigsaw")
     top.add_argument("--explain", action="store_true", help="let refusals say what would make room")
     top.add_argument("--state", metavar="SNAPSHOT", help="begin with the allocations in this file")
     top.add_argument("--requests", metavar="FILE", default="-", help="default: standard input")
@@ -155,7 +159,7 @@ def _fabric(args: argparse.Namespace) -> tuple[FabricFile, Fabric]:
     else:
         source = read_fabric(Path(args.state if args.fabric is None else args.fabric))
     if args.state is None:
-        fabric = Fabric(source.topology)
+        fabric: Fabric = SharedFabric(source.topology)
         fabric.withhold(source.shared_plane)
     else:
         fabric = fabric_from_snapshot(_state(args.state), source.topology)
@@ -195,6 +199,9 @@ def _write_opensm(source: FabricFile, fabric: Fabric, directory: Path) -> None:
 
     directory = directory.absolute()
     tenants = as_routed(fabric.everybody())
+    for tenant in tenants:
+        if tenant.bandwidth != WHOLE:
+            raise InvalidInput("opensm", tenant.id, "give it whole links; lc-s is not for routing")
     try:
         before = writer.current(directory.parent, directory.name)
         state = FabricState(
@@ -256,13 +263,7 @@ class Planner:
             return request | _error(error, str(error))
 
     def _allocate(self, request: Answer) -> Answer:
-        wanted = Request(
-            _id(request),
-            _hosts(request),
-            constraints=self._constraints(request),
-            parent=_parent(request),
-            container=_flag(request, "container", False),
-        )
+        wanted = self._wanted(_id(request), request)
         policy, asked = self._policy(request), self._explains(request)
         if any(wanted.id in ledger.allocations for ledger in self._fabric.ledgers()):
             raise Conflict(
@@ -284,7 +285,9 @@ class Planner:
 
     def _placed(self, allocation: Allocation) -> Answer:
         topology = self._fabric.topology
+        share = {} if allocation.bandwidth == WHOLE else {"bandwidth": allocation.bandwidth / WHOLE}
         return {
+            **share,
             "hosts": allocation.hosts(topology),
             "leaf_links": sorted(allocation.leaf_links(topology)),
             "spine_links": sorted(allocation.spine_links(topology)),
@@ -307,13 +310,18 @@ class Planner:
             check(self._fabric, found)
         return found
 
-    def _probe(self, request: Answer) -> Answer:
-        wanted = Request(
-            "",
+    def _wanted(self, id: str, request: Answer) -> Request:
+        return Request(
+            id,
             _hosts(request),
             constraints=self._constraints(request),
             parent=_parent(request),
+            container=_flag(request, "container", False),
+            bandwidth=_bandwidth(request),
         )
+
+    def _probe(self, request: Answer) -> Answer:
+        wanted = self._wanted("", {**request, "container": False})
         policy, asked = self._policy(request), self._explains(request)
         start = perf_counter_ns()
         found = offer(policy, self._fabric, wanted)
@@ -415,11 +423,13 @@ class Planner:
         return {"outcome": "ok", "elapsed_us": _microseconds(start)}
 
     def _policy(self, request: Mapping[str, Any]) -> Policy:
-        fix = f"use one of {', '.join(sorted(POLICIES))}"
+        fix = f"use one of {', '.join(sorted(PLANNING))}"
         name = _field(request, "policy", str, fix) if "policy" in request else self._default
-        if name not in POLICIES:
+        if name not in PLANNING:
             raise InvalidInput("policy", name, fix)
-        return self._policies.setdefault(name, POLICIES[name]())
+        if name != LcS.name and "bandwidth" in request:
+            raise InvalidInput("bandwidth", request["bandwidth"], "only lc-s shares links")
+        return self._policies.setdefault(name, PLANNING[name]())
 
 
 def _error(error: LaasError, detail: str) -> Answer:
@@ -502,6 +512,17 @@ def _indices(request: Mapping[str, Any], name: str) -> tuple[int, ...]:
     ):
         raise InvalidInput(name, found, "give a list of whole numbers, such as [0]")
     return tuple(found)
+
+
+def _bandwidth(request: Mapping[str, Any]) -> int | None:
+    """Parts per million of a link; None if the request does not say."""
+    if "bandwidth" not in request:
+        return None
+    most = CAP / WHOLE
+    found, fix = request["bandwidth"], f"give a part of a link, above 0 and up to {most}"
+    if not isinstance(found, int | float) or isinstance(found, bool) or not 0 < found <= most:
+        raise InvalidInput("bandwidth", found, fix)
+    return max(1, round(found * WHOLE))
 
 
 def _what(request: Mapping[str, Any]) -> tuple[str, int | Link]:

@@ -36,7 +36,7 @@ from laas_service.adapters.generator import parse_xgft
 from laas_service.adapters.snapshot import snapshot
 from laas_service.domain.errors import InvalidInput, LaasError, NotSupported
 from laas_service.domain.fabric import Fabric
-from laas_service.domain.policies import POLICIES
+from laas_service.domain.policies import PLANNING
 from laas_service.domain.queue import Discipline, Order, Rules, Shadow
 from laas_service.domain.topology import Xgft
 from laas_service.simulator import papers, report
@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
 
     one = commands.add_parser("run", help="simulate one scenario")
     _add_fabric(one, required=True)
-    one.add_argument("--policy", required=True, choices=sorted(POLICIES))
+    one.add_argument("--policy", required=True, choices=sorted(PLANNING))
     source = one.add_mutually_exclusive_group(required=True)
     source.add_argument("--swf", metavar="FILE", help="jobs in Standard Workload Format, also .gz")
     source.add_argument("--csv", metavar="FILE", help="jobs as lines of id,hosts,arrival,run time")
@@ -96,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
 
     many = commands.add_parser("sweep", help="simulate every combination of the options given")
     _add_fabric(many, required=False)
-    many.add_argument("--policy", nargs="+", default=["baseline"], choices=sorted(POLICIES))
+    many.add_argument("--policy", nargs="+", default=["baseline"], choices=sorted(PLANNING))
     many.add_argument("--swf", metavar="FILE", nargs="+", default=[])
     many.add_argument("--csv", metavar="FILE", nargs="+", default=[])
     many.add_argument("--synthetic", metavar="exp:MEAN:JOBS", nargs="+", default=[])

@@ -20,6 +20,9 @@ from typing import NamedTuple
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, bits
 
+WHOLE = 1_000_000
+"""All of a link, in parts per million of its bandwidth."""
+
 
 @dataclass(frozen=True, slots=True)
 class Packing:
@@ -47,6 +50,7 @@ class Request:
     ``constraints`` are honoured by ``constrained.propose``, which shows a policy only
     the hosts that meet them; the policy looks after those that are of its shapes.
     ``parent`` and ``container`` as in ``Allocation``; they are nothing to a policy.
+    ``bandwidth``, parts per million of each link, matters where links can be shared.
     """
 
     id: str
@@ -55,6 +59,7 @@ class Request:
     constraints: Constraints | None = None
     parent: str | None = None
     container: bool = False
+    bandwidth: int | None = None
 
 
 class GroupShare(NamedTuple):
@@ -105,7 +110,9 @@ class Allocation:
     """Hosts and links with one owner, kept as masks; names appear only at the edges.
 
     ``requested`` is what was asked; the hosts may be more where a policy rounds
-    up (laas across pods). Groups and columns ascend; no share is empty.
+    up (laas across pods). Groups and columns ascend; no share is empty. ``bandwidth`` is
+    how much of each link it holds, parts per million; less than all only in ledgers
+    that share links out (``shares``).
 
     A ``container`` is a virtual tenant: what it holds is for further allocations, whose
     ``parent`` is its id. They lie within it and are to each other what allocations on a
@@ -120,6 +127,7 @@ class Allocation:
     shape: Shape | None = None
     parent: str | None = None
     container: bool = False
+    bandwidth: int = WHOLE
 
     @property
     def size(self) -> int:

@@ -58,7 +58,11 @@ def offer(policy: Policy, fabric: FabricView, request: Request) -> Allocation | 
 
 
 def largest_fit(
-    policy: Policy, fabric: FabricView, below: int, constraints: Constraints | None = None
+    policy: Policy,
+    fabric: FabricView,
+    below: int,
+    constraints: Constraints | None = None,
+    bandwidth: int | None = None,
 ) -> int:
     """The largest size under ``below`` that would fit now, 0 if none.
 
@@ -72,28 +76,38 @@ def largest_fit(
         constraints = constraints.musts
         fabric = view(fabric, constraints)
     if not policy.monotone:
-        return _largest_by_size(policy, fabric, below, constraints)
+        return _largest_by_size(policy, fabric, below, constraints, bandwidth)
     if constraints is None or constraints.spread == 1:
-        return _largest_by_halves(policy, fabric, below, constraints)
-    top = _largest_by_halves(policy, fabric, below, constraints.without("spread"))
+        return _largest_by_halves(policy, fabric, below, constraints, bandwidth)
+    top = _largest_by_halves(policy, fabric, below, constraints.without("spread"), bandwidth)
     for size in range(top, max(0, top - LOOKS), -1):
-        if _fits(policy, fabric, size, constraints):
+        if _fits(policy, fabric, size, constraints, bandwidth):
             return size
-    return _largest_by_halves(policy, fabric, top - LOOKS + 1, constraints)
+    return _largest_by_halves(policy, fabric, top - LOOKS + 1, constraints, bandwidth)
 
 
-def _fits(policy: Policy, fabric: FabricView, size: int, constraints: Constraints | None) -> bool:
-    request = Request("", size, constraints=constraints)
+def _fits(
+    policy: Policy,
+    fabric: FabricView,
+    size: int,
+    constraints: Constraints | None,
+    bandwidth: int | None,
+) -> bool:
+    request = Request("", size, constraints=constraints, bandwidth=bandwidth)
     return isinstance(policy.propose(fabric, request), Allocation)
 
 
 def _largest_by_halves(
-    policy: Policy, fabric: FabricView, below: int, constraints: Constraints | None
+    policy: Policy,
+    fabric: FabricView,
+    below: int,
+    constraints: Constraints | None,
+    bandwidth: int | None,
 ) -> int:
     fits, misfits = 0, min(below, fabric.free_host_count + 1)
     while misfits - fits > 1:
         middle = (fits + misfits) // 2
-        if _fits(policy, fabric, middle, constraints):
+        if _fits(policy, fabric, middle, constraints, bandwidth):
             fits = middle
         else:
             misfits = middle
@@ -101,11 +115,16 @@ def _largest_by_halves(
 
 
 def _largest_by_size(
-    policy: Policy, fabric: FabricView, below: int, constraints: Constraints | None
+    policy: Policy,
+    fabric: FabricView,
+    below: int,
+    constraints: Constraints | None,
+    bandwidth: int | None,
 ) -> int:
     size = min(below - 1, fabric.free_host_count)
     while size > 0:
-        answer = policy.propose(fabric, Request("", size, constraints=constraints))
+        request = Request("", size, constraints=constraints, bandwidth=bandwidth)
+        answer = policy.propose(fabric, request)
         if isinstance(answer, Allocation):
             break
         size = size - 1 if answer.largest_fit is None else answer.largest_fit
@@ -117,5 +136,6 @@ def explain(policy: Policy, fabric: FabricView, request: Request, refusal: NoFit
 
     If it is the constraints that refuse, the reason says so and the detail which.
     """
-    most = largest_fit(policy, fabric, request.hosts, request.constraints)
+    wish, bandwidth = request.constraints, request.bandwidth
+    most = largest_fit(policy, fabric, request.hosts, wish, bandwidth)
     return replace(blamed(policy, fabric, request, refusal), largest_fit=most)

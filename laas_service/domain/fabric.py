@@ -102,7 +102,7 @@ class Fabric:
 
     def copy(self) -> Fabric:
         """A ledger of its own in the same state; what never changes is shared."""
-        twin = Fabric.__new__(Fabric)
+        twin = type(self).__new__(type(self))
         twin.__dict__.update(self.__dict__)
         twin._undo = None
         twin.allocations = dict(self.allocations)

@@ -47,7 +47,7 @@ PACKING_SHARE = 0.25
 by trial; between 0.1 and 0.5 it makes a tenth of a point of utilization."""
 
 Accept = Callable[[Allocation], bool]
-_Asked = tuple[int, Constraints | None]
+_Asked = tuple[int, Constraints | None, int | None]
 Started = Allocation | None
 
 
@@ -259,7 +259,11 @@ class EasyQueue(Queue):
     def _backfill(self, now: float) -> list[Allocation]:
         limit = min(self.fabric.free_host_count, self._refusals.smallest - 1)
         window = islice(self._waiting, 1, self.rules.window + 1)
-        candidates = [waiting for waiting in window if waiting.request.hosts <= limit]
+        candidates = [
+            waiting
+            for waiting in window
+            if waiting.request.hosts <= limit or waiting.request.bandwidth is not None
+        ]
         if not candidates:
             return []
         shadow = self.reserve(now).time
@@ -400,7 +404,8 @@ class _Refusals:
     """What does not fit until something is released; claims never make room.
 
     For a monotone policy a refusal of N is one of every larger size, also under any
-    constraints; a refusal under constraints says nothing about other requests. Nor does
+    constraints; of a share of links it is one of every larger share too. A refusal under
+    constraints says nothing about other requests. Nor does
     a search that ran out of its budget about other sizes, nor a veto: that the present
     placement of a size would delay the head, until somebody starts.
     """
@@ -409,33 +414,48 @@ class _Refusals:
         self._monotone = monotone
         self._asked: set[_Asked] = set()
         self._vetoed: set[_Asked] = set()
+        self._shared: dict[int, int] = {}
         self.smallest: float = math.inf
 
     def add(self, request: Request, refusal: NoFit) -> None:
-        asked = request.hosts, request.constraints
+        asked = _asked(request)
         if refusal.reason is Refusal.OTHERS_WAIT:
             self._vetoed.add(asked)
         elif (
-            self._monotone and refusal.reason is not Refusal.BUDGET and request.constraints is None
+            not self._monotone
+            or refusal.reason is Refusal.BUDGET
+            or request.constraints is not None
         ):
+            self._asked.add(asked)
+        elif request.bandwidth is None:
             self.smallest = min(self.smallest, request.hosts)
         else:
-            self._asked.add(asked)
+            known = self._shared.get(request.bandwidth, request.hosts)
+            self._shared[request.bandwidth] = min(known, request.hosts)
 
     def cover(self, request: Request) -> bool:
-        asked = request.hosts, request.constraints
-        return request.hosts >= self.smallest or asked in self._asked
+        if request.bandwidth is None:
+            return request.hosts >= self.smallest or _asked(request) in self._asked
+        return _asked(request) in self._asked or any(
+            request.bandwidth >= bandwidth and request.hosts >= hosts
+            for bandwidth, hosts in self._shared.items()
+        )
 
     def vetoed(self, request: Request) -> bool:
-        return (request.hosts, request.constraints) in self._vetoed
+        return _asked(request) in self._vetoed
 
     def forget(self) -> None:
         self._asked.clear()
+        self._shared.clear()
         self._vetoed.clear()
         self.smallest = math.inf
 
     def forget_vetoes(self) -> None:
         self._vetoed.clear()
+
+
+def _asked(request: Request) -> _Asked:
+    return request.hosts, request.constraints, request.bandwidth
 
 
 def _disjoint(one: Allocation, other: Allocation) -> bool:

@@ -63,7 +63,7 @@ class Simulation:
             self._observer.finished(now, self._jobs[id], self._queue.finish(id, now))
         while self._arrivals and self._arrivals[-1].arrival <= now:
             job = self._arrivals.pop()
-            self._queue.submit(Request(job.id, job.hosts), _run_time(job))
+            self._queue.submit(Request(job.id, job.hosts, bandwidth=job.bandwidth), _run_time(job))
         for allocation in self._queue.step(now):
             self._start(now, allocation)
         self._observer.settled(now, len(self._queue))

@@ -21,10 +21,12 @@ from laas_service.domain.allocation import Allocation, Request
 from laas_service.domain.allocator import largest_fit
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.fabric import Fabric
-from laas_service.domain.policies import POLICIES
+from laas_service.domain.policies import PLANNING
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.policies.jigsaw import Jigsaw
+from laas_service.domain.policies.lc_s import LcS
 from laas_service.domain.queue import Rules, make_queue
+from laas_service.domain.shares import SharedFabric
 from laas_service.domain.topology import Topology, Xgft
 from laas_service.simulator import workload
 from laas_service.simulator.engine import Simulation
@@ -71,13 +73,18 @@ class Scenario:
         Raises:
             InvalidInput: there is no such policy, or it does not know ``two_pods``.
         """
-        if self.policy not in POLICIES:
-            raise InvalidInput("policy", self.policy, f"use one of {', '.join(sorted(POLICIES))}")
+        if self.policy not in PLANNING:
+            raise InvalidInput("policy", self.policy, f"use one of {', '.join(sorted(PLANNING))}")
         if self.two_pods:
             if self.policy != Jigsaw.name:
                 raise InvalidInput("policy", self.policy, "two pods is an option of jigsaw")
             return Jigsaw(two_pods=True)
-        return POLICIES[self.policy]()
+        return PLANNING[self.policy]()
+
+    def ledger(self) -> Fabric:
+        """The empty fabric, with links that can be shared if the policy does that."""
+        topology = Topology(self.tree)
+        return SharedFabric(topology) if self.policy == LcS.name else Fabric(topology)
 
     def load(self) -> Workload:
         """The jobs as this scenario wants them, sorted by arrival.
@@ -103,6 +110,8 @@ class Scenario:
         jobs = workload.with_arrivals(jobs, self.scale_arrivals)
         if self.policy != "baseline":
             jobs = workload.with_speedup(jobs, self.speedup, self._rng("speedup"))
+        if self.policy == LcS.name:
+            jobs = workload.with_bandwidth(jobs, self._rng("bandwidth"))
         loaded.jobs = jobs
         return loaded
 
@@ -134,7 +143,7 @@ def run(
     begun, cpu = time.perf_counter(), time.process_time()
     policy = scenario.policy_object()
     loaded = scenario.load()
-    fabric = Fabric(Topology(scenario.tree)) if fabric is None else fabric
+    fabric = scenario.ledger() if fabric is None else fabric
     jobs, unplaceable = _placeable(policy, fabric, loaded.jobs)
     timed = TimedPolicy.around(policy, time.thread_time_ns)
     metrics = Metrics(

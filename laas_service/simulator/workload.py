@@ -39,6 +39,8 @@ class Job:
     arrival: float
     hosts: int
     run: float | None
+    bandwidth: int | None = None
+    """Parts per million of each link that its flows need, where links are shared."""
 
 
 class Malformed(NamedTuple):
@@ -235,6 +237,15 @@ def with_arrivals(jobs: Iterable[Job], factor: float) -> list[Job]:
     ordered = sorted(jobs, key=lambda job: job.arrival)
     first = ordered[0].arrival if ordered else 0
     return [replace(job, arrival=(job.arrival - first) * factor) for job in ordered]
+
+
+SHARES = (100_000, 200_000, 300_000, 400_000)
+"""What jobs need of a link, ppm: four classes from 0.5 to 2 of 5 GB/s. Jigsaw, 5.4.2."""
+
+
+def with_bandwidth(jobs: Iterable[Job], rng: Random) -> list[Job]:
+    """The jobs, each of one of the four classes at random."""
+    return [replace(job, bandwidth=rng.choice(SHARES)) for job in jobs]
 
 
 def _by_percent(percent: int) -> Callable[[Job, int, Random], float]:

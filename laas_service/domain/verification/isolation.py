@@ -25,16 +25,21 @@ def isolation_violations(
     allocations: Iterable[Allocation],
     failed_hosts: Collection[int] = (),
     failed_links: Collection[Link] = (),
+    cap: int = 800_000,
 ) -> list[str]:
     """Hosts and links with two owners, that do not exist, or are absent (or failed, if given).
 
     What is inside a container lies within what that holds, and siblings share nothing.
-    Source: Jigsaw (HPDC'21) section 3.2.1.
+    A link may have several owners if each has but a share of it, and the shares add up to
+    no more than ``cap`` parts per million.
+
+    Source: Jigsaw (HPDC'21) sections 3.2.1 and 5.4.2.
     """
     found: list[str] = []
     ids: set[str] = set()
     owners_of_host: dict[tuple[str, int], list[str]] = defaultdict(list)
     owners_of_link: dict[tuple[str, Link], list[str]] = defaultdict(list)
+    shares_of_link: dict[tuple[str, Link], list[int]] = defaultdict(list)
     allocations = list(allocations)
     for allocation in allocations:
         if allocation.id in ids:
@@ -46,12 +51,19 @@ def isolation_violations(
             owners_of_host[inside.parent or "", host].append(allocation.id)
         for link in inside.links(topology):
             owners_of_link[inside.parent or "", link].append(allocation.id)
+            shares_of_link[inside.parent or "", link].append(allocation.bandwidth)
     for (_, host), owners in sorted(owners_of_host.items()):
         found += _doubtful(f"host {host}", owners, host in failed_hosts)
-    for (_, link), owners in sorted(
+    for (where, link), owners in sorted(
         owners_of_link.items(), key=lambda x: (topology.tree.link_id(x[0][1]), x[0][0])
     ):
-        found += _doubtful(f"link {link_name(link)}", owners, link in failed_links)
+        name, shares = f"link {link_name(link)}", shares_of_link[where, link]
+        if all(share < 1_000_000 for share in shares):
+            if sum(shares) > cap:
+                holders = " and ".join(owners)
+                found.append(f"isolation: {sum(shares)} ppm of {name} are given to {holders}")
+            owners = owners[:1]
+        found += _doubtful(name, owners, link in failed_links)
     return found + _strays(topology, allocations)
 
 

@@ -19,8 +19,8 @@ from typing import NamedTuple
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.topology import Link, Topology
 
-WHOLE_LINKS = frozenset({"simple", "laas", "jigsaw", "lc"})
-"""Policies whose allocations own their links, and so are promised full bandwidth."""
+WHOLE_LINKS = frozenset({"simple", "laas", "jigsaw", "lc", "lc-s"})
+"""Policies with whole links of their own, or equal shares of links, in shapes of full bandwidth."""
 
 
 class LeafPlace(NamedTuple):

@@ -17,11 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from laas_service.adapters.snapshot import fabric_from_snapshot, snapshot
 from laas_service.cmd.plan import Planner
 from laas_service.domain.allocation import Shape
 from laas_service.domain.fabric import Fabric
 from laas_service.domain.features import HostFeatures
 from laas_service.domain.policies import POLICIES
+from laas_service.domain.shares import SharedFabric
 from laas_service.domain.topology import SpineLink
 from tests.unit.domain.verification.sound import FULL, RAILS, build
 
@@ -211,6 +213,38 @@ def test_room_is_made_for_a_request_with_its_constraints():
     ask(plan, {"op": "allocate", "id": "b", "hosts": 9, "constraints": {"avoid_pods": [1]}})
     (answer,) = ask(plan, {**asked, "id": "c", "explain": True})
     assert answer["room"]["releases"] == ["a"]
+
+
+def test_shares_of_links_up_to_the_cap():
+    """The share is in the request, the answer and the snapshot."""
+    fabric = SharedFabric(FULL)
+    for host in (*range(9, 27), 6, 7, 8):
+        fabric.fail_host(host)  # two leaves of three hosts are left
+    plan = Planner(fabric, "lc-s")
+    pairs = [{"op": "allocate", "id": str(n), "hosts": 2, "bandwidth": 0.4} for n in range(3)]
+    fabric.fail_host(0)
+    for l2 in (1, 2):
+        ask(plan, {"op": "fail", "leaf_link": [0, 0, l2]})
+    for host in (4, 5):
+        ask(plan, {"op": "fail", "host": host})
+    first = ask(plan, {"op": "allocate", "id": "a", "hosts": 3, "bandwidth": 0.5})
+    assert first[0]["outcome"] == "refused"  # the two hosts of a leaf need two uplinks
+    answers = ask(plan, pairs[0], {"op": "repair", "host": 4})
+    assert answers[0]["bandwidth"] == 0.4
+    bad = {"op": "probe", "hosts": 1}
+    errors = ask(
+        plan,
+        {**bad, "bandwidth": 0.9},
+        {**bad, "bandwidth": True},
+        {**bad, "bandwidth": 0.2, "policy": "jigsaw"},
+    )
+    assert [answer["outcome"] for answer in errors] == ["error"] * 3
+    assert "bandwidth: 0.9" in errors[0]["detail"]
+    assert "only lc-s shares links" in errors[2]["detail"]
+    document = snapshot(fabric)
+    (entry,) = document["allocations"]
+    assert entry["bandwidth"] == 0.4
+    assert fabric_from_snapshot(json.loads(json.dumps(document))).state() == fabric.state()
 
 
 def test_time_is_that_of_policy_and_ledger_alone(monkeypatch):

@@ -20,7 +20,7 @@ import pytest
 
 from laas_service.domain.allocation import NoFit, Refusal
 from laas_service.domain.errors import InvalidInput
-from laas_service.domain.policies import POLICIES
+from laas_service.domain.policies import PLANNING
 from laas_service.domain.policies.baseline import Baseline
 from laas_service.domain.queue import Order, Rules, Shadow
 from laas_service.domain.topology import Xgft
@@ -37,7 +37,7 @@ def without_times(result):
     return json.dumps({key: value for key, value in result.items() if key not in TIMES})
 
 
-@pytest.mark.parametrize("policy", sorted(POLICIES))
+@pytest.mark.parametrize("policy", sorted(PLANNING))
 def test_the_same_seed_gives_the_same_bytes(policy):
     scenario = replace(BASE, policy=policy, speedup="random", rules=Rules(order=Order.BIG_FIRST))
     first = without_times(run(scenario))
@@ -55,13 +55,22 @@ def test_every_job_runs_whatever_the_rules(shadow, order):
 
 
 @pytest.mark.parametrize("packing", [False, True])
-@pytest.mark.parametrize("policy", ["laas", "jigsaw"])
+@pytest.mark.parametrize("policy", ["laas", "jigsaw", "lc-s"])
 def test_every_state_on_the_way_is_legal(policy, packing):
     def watch(started, fabric):
         if started % 50 == 0:
             assert not violations(fabric.topology, fabric.allocations.values(), Random(1))
 
     run(replace(BASE, policy=policy, rules=Rules(packing=packing)), watch=watch)
+
+
+def test_jobs_need_one_of_four_shares_where_links_are_shared():
+    jobs = replace(BASE, policy="lc-s").load().jobs
+    assert {job.bandwidth for job in jobs} == {100_000, 200_000, 300_000, 400_000}
+    assert jobs == replace(BASE, policy="lc-s").load().jobs
+    others = BASE.load().jobs
+    assert [job.hosts for job in jobs] == [job.hosts for job in others]
+    assert {job.bandwidth for job in others} == {None}
 
 
 def test_two_pods_is_an_option_of_jigsaw_alone():
@@ -89,7 +98,7 @@ class Picky(Baseline):
 
 
 def test_jobs_that_would_wait_for_ever_are_set_aside_and_counted(tmp_path, monkeypatch):
-    monkeypatch.setitem(POLICIES, "picky", Picky)
+    monkeypatch.setitem(PLANNING, "picky", Picky)
     trace = tmp_path / "jobs.csv"
     trace.write_text("1,5,0,10\n2,200,0,10\n3,6,0,10\n4,5,0,10\n")
     result = run(Scenario("picky", Xgft((8, 1, 1), (1, 0, 0)), Trace(str(trace), "csv")))
@@ -119,7 +128,7 @@ def test_the_suites_are_runnable_scenarios(name, tmp_path):
     scenarios = [x for section in suite(name, tmp_path) for x in section.scenarios()]
     assert scenarios
     assert len({(x.label, x.policy) for x in scenarios}) == len(scenarios)
-    assert all(x.policy in POLICIES for x in scenarios)
+    assert all(x.policy in PLANNING for x in scenarios)
 
 
 def test_reports_compare_with_what_the_papers_print():
