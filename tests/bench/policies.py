@@ -18,11 +18,20 @@ Times are microseconds of processor time; they are reported, never asserted.
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from random import Random
 
-from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, NoFit, Request
+from laas_service.domain.allocation import (
+    Allocation,
+    ColumnShare,
+    GroupShare,
+    NoFit,
+    Refusal,
+    Request,
+)
 from laas_service.domain.allocator import admit
 from laas_service.domain.fabric import NEVER, Fabric
 from laas_service.domain.policies import POLICIES
@@ -30,7 +39,7 @@ from laas_service.domain.policies.base import Policy
 from laas_service.domain.topology import Topology, Xgft
 
 RADIX = {1024: 16, 5488: 28, 11664: 36, 27648: 48, 65536: 64}
-POLICY_NAMES = ("laas", "jigsaw")
+POLICY_NAMES = ("laas", "jigsaw", "lc")
 
 
 def full_tree(radix: int) -> Topology:
@@ -89,15 +98,16 @@ def crown(radix: int, pairs: bool) -> Fabric:
     return fabric
 
 
-def checkerboard(radix: int) -> Fabric:
-    """The spine uplinks of even and odd pods are free in opposite halves, a little displaced."""
+def spines(radix: int, taken: Callable[[int, int, int], bool]) -> Fabric:
+    """Spine uplinks held in a pattern of (pod, column, spine), and a host on each fourth leaf."""
     fabric = Fabric(full_tree(radix))
     half = radix // 2
     columns = []
     for pod in range(radix):
         for column in range(half):
-            taken = sum(1 << spine for spine in range(half) if (spine + pod + (column == pod)) % 2)
-            columns.append(ColumnShare(pod, column, taken))
+            mask = sum(1 << spine for spine in range(half) if taken(pod, column, spine))
+            if mask:
+                columns.append(ColumnShare(pod, column, mask))
     groups = [
         GroupShare(pod * half + leaf, 1, 1) for pod in range(radix) for leaf in range(half // 4)
     ]
@@ -105,49 +115,74 @@ def checkerboard(radix: int) -> Fabric:
     return fabric
 
 
-def adversarial(policy_name: str, radix: int) -> list[float]:
-    """Times of about 400 sizes on each of three hard states, nothing remembered in between."""
+HARD: dict[str, Callable[[int], Fabric]] = {
+    "crown": lambda radix: crown(radix, False),
+    "pairs": lambda radix: crown(radix, True),
+    "board": lambda radix: spines(radix, lambda p, c, s: bool((s + p + (c == p)) % 2)),
+    "s-crown": lambda radix: spines(radix, lambda p, c, s: s == (p + c) % (radix // 2)),
+    "s-pairs": lambda radix: spines(radix, lambda p, c, s: s == p // 2 % (radix // 2)),
+    "s-random": lambda radix: spines(radix, lambda p, c, s: hash((p, c, s)) % 10 < 3),
+}
+"""States that are hard to search: crowns of leaves' uplinks, by ones and pairs; a checkerboard
+of spine uplinks, a little displaced; crowns of spine uplinks; 30 percent of them at random."""
+
+
+def adversarial(policy_name: str, radix: int, state: str, sizes: int) -> list[tuple[float, bool]]:
+    """Times of about so many sizes, nothing remembered in between; was the budget too small?"""
     policy = POLICIES[policy_name]()
+    fabric = HARD[state](radix)
     times = []
-    for fabric in (crown(radix, False), crown(radix, True), checkerboard(radix)):
-        hosts = fabric.topology.hosts
-        step = max(1, hosts // 400)
-        for size in range(1, hosts, step):
-            request = Request("t", size)
-            fabric.misfits.clear()
-            fabric.pod_misfits = [NEVER] * fabric.topology.pods
-            _, elapsed = timed(type(policy).propose, policy, fabric, request)
-            times.append(elapsed)
+    for size in range(1, fabric.topology.hosts, max(1, fabric.topology.hosts // sizes)):
+        fabric.misfits.clear()
+        fabric.pod_misfits = [NEVER] * fabric.topology.pods
+        answer, elapsed = timed(type(policy).propose, policy, fabric, Request("t", size))
+        times.append((elapsed, isinstance(answer, NoFit) and answer.reason is Refusal.BUDGET))
     return times
 
 
-def line(times: Sequence[float]) -> str:
+def figures(times: Sequence[float]) -> list[float]:
     """Mean, median, 99th percentile and maximum."""
-    if not times:
-        return f"{'-':>8}" * 4
-    ordered = sorted(times)
+    ordered = sorted(times) or [0.0]
     at = [ordered[int(share * (len(ordered) - 1))] for share in (0.5, 0.99, 1)]
-    return "".join(f"{value:8.0f}" for value in (sum(ordered) / len(ordered), *at))
+    return [sum(ordered) / len(ordered), *at]
+
+
+def line(times: Sequence[float]) -> str:
+    return "".join(f"{value:8.0f}" for value in figures(times))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=20000)
+    parser.add_argument("--sizes", type=int, default=400, help="sizes tried on each hard state")
     parser.add_argument("--hosts", type=int, choices=RADIX, action="append")
     parser.add_argument("--policy", choices=POLICIES, action="append")
+    parser.add_argument("--json", metavar="FILE", help="write the figures for tests.bench.plot")
     options = parser.parse_args()
     heads = "".join(f"{head:>8}" for head in ("mean", "p50", "p99", "max"))
-    print(f"{'hosts':>6} {'policy':7} {'what':9}{'number':>8}{heads}   microseconds; used")
+    print(f"{'hosts':>6} {'policy':7} {'what':9}{'number':>8}{heads}   microseconds")
+    found: list[dict[str, object]] = []
+
+    def show(what: str, times: Sequence[float], tail: str) -> None:
+        row = figures(times)
+        print(f"{hosts:6} {name:7} {what:9}{len(times):8}{line(times)}   {tail}", flush=True)
+        keys = ("mean", "p50", "p99", "max")
+        about = {"hosts": hosts, "policy": name, "what": what, "number": len(times)}
+        found.append({**about, **dict(zip(keys, row, strict=True)), "note": tail})
+
     for hosts in options.hosts or RADIX:
         for name in options.policy or POLICY_NAMES:
             times = churn(name, RADIX[hosts], options.requests)
             used = times.pop("used")
             full = sum(used[len(used) // 2 :]) / (len(used) - len(used) // 2)
-            rows = {**times, "all": times["place"] + times["refuse"]}
-            rows["hard"] = adversarial(name, RADIX[hosts])
-            for what, row in rows.items():
-                tail = f"   {full:.3f}" if what == "all" else ""
-                print(f"{hosts:6} {name:7} {what:9}{len(row):8}{line(row)}{tail}", flush=True)
+            for what, row in {**times, "all": times["place"] + times["refuse"]}.items():
+                show(what, row, f"{full:.3f} of the hosts in use" if what == "all" else "")
+            for state in HARD:
+                tried = adversarial(name, RADIX[hosts], state, options.sizes)
+                hits = sum(hit for _, hit in tried)
+                show(state, [elapsed for elapsed, _ in tried], f"{hits} out of budget")
+    if options.json:
+        Path(options.json).write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -56,6 +56,7 @@ class AcrossPods:
         self.hosts = hosts
         width = self._width(hosts)
         self.spare = [(uplinks & field).bit_count() - width for field in topology.plane_fields]
+        self.fields = topology.plane_fields
         self.forced = not any(self.spare)
         self.whole = [self._whole_groups(pod) for pod in range(topology.pods)]
         self.counts = [groups.bit_count() for groups in self.whole]
@@ -279,16 +280,32 @@ class AcrossPods:
     ) -> Placement | None:
         """The same with the spine uplinks that the remainder pod may use, in ``below``."""
         leaves: list[int | None] = [None]
+        tried = set()
+        more = 0
         if rest is not None and shape.remainder_hosts:
             leaves = list(self._remainder_leaves(shape, rest))
-        tried = set()
+            more = self._room_for_more(shape, below)
+        wide = self._width(shape.remainder_hosts)
         for leaf in leaves:
-            uplinks = self.uplinks & self.fabric.free_uplinks[leaf] if leaf is not None else 0
+            uplinks = more & self.fabric.free_uplinks[leaf] if leaf is not None else 0
             if uplinks not in tried:
                 tried.add(uplinks)
+                if any((uplinks & field).bit_count() < wide for field in self.fields):
+                    continue
+                if not self.budget.spend(4 * len(self.columns)):
+                    return None
                 if split := self._split(shape, common, below, uplinks):
                     return self._placement(shape, full, rest, leaf, common, below, split)
         return None
+
+    def _room_for_more(self, shape: Shape, below: Sequence[int]) -> int:
+        """The uplinks above which the remainder pod has room for the remainder leaf too."""
+        more = 0
+        for column, size in zip(self.columns, self.sizes, strict=True):
+            least = max(0, size - self.spare[column.plane]) * shape.remainder_leaves
+            if self._room(below[column.number], column) > least:
+                more |= column.bundle
+        return more
 
     def _remainder_leaves(self, shape: Shape, pod: int) -> Iterable[int]:
         """Groups of the remainder pod with room for the remainder leaf, best fit first."""

@@ -70,7 +70,19 @@ def naive_fit(fabric, hosts):
     return False
 
 
-@pytest.mark.parametrize("name", ["three levels", "six leaves", "wide leaves", "rails in planes"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "three levels",
+        "six leaves",
+        "wide leaves",
+        "tapered leaves",
+        "tapered spines",
+        "rails in one pod",
+        "rails in planes",
+        "tapered rails",
+    ],
+)
 def test_every_size_against_all_sets_of_leaves(name):
     topology = TREES[name]
     rng = Random(name)

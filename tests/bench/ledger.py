@@ -1,0 +1,150 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What the ledger costs: ``python -m tests.bench.ledger [--hosts H] [--verify H]``.
+
+A full tree is filled by jigsaw until it refuses. The ledger's memory, the time to rebuild it
+from the database (SQLite), to catch up 1,000 changes of another process, to copy it
+and to try something on it; and the time to verify everything about the filled state.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+from tempfile import TemporaryDirectory
+
+from laas_service.adapters import generator
+from laas_service.adapters.db.engine import connect
+from laas_service.adapters.db.schema import upgrade
+from laas_service.adapters.db.store import SqlStore
+from laas_service.app.records import AllocationRecord, LinkState, NewAllocation
+from laas_service.domain.allocation import Allocation, Request
+from laas_service.domain.allocator import admit
+from laas_service.domain.fabric import Fabric
+from laas_service.domain.policies import POLICIES
+from laas_service.domain.topology import LeafLink, Topology
+from laas_service.domain.verification import violations
+from tests.bench.policies import RADIX, full_tree
+
+CHANGES = 1000
+
+
+@contextmanager
+def measured(hosts: int, what: str) -> Iterator[None]:
+    processor, clock = time.process_time(), time.perf_counter()
+    yield
+    processor, clock = time.process_time() - processor, time.perf_counter() - clock
+    print(f"{hosts:6} {what:44}{processor:10.3f}{clock:10.3f}", flush=True)
+
+
+def filled(topology: Topology, seed: int = 1) -> Fabric:
+    """Tenants of exponential sizes, mean the switches' ports, until one is refused."""
+    rng, fabric, policy = Random(seed), Fabric(topology), POLICIES["jigsaw"]()
+    mean = 2 * topology.slots
+    while isinstance(
+        admit(policy, fabric, Request(f"t{len(fabric.allocations)}", _size(rng, mean))), Allocation
+    ):
+        pass
+    return fabric
+
+
+def _size(rng: Random, mean: int) -> int:
+    return 1 + int(rng.expovariate(1 / mean))
+
+
+def memory(hosts: int) -> None:
+    topology = full_tree(RADIX[hosts])
+    tracemalloc.start()
+    fabric = filled(topology)
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    live = len(fabric.allocations)
+    print(f"{hosts:6} memory of the ledger, {live} tenants: {size / 2**20:.1f} MiB", flush=True)
+    with measured(hosts, "100 copies"):
+        for _ in range(100):
+            fabric.copy()
+    ids = list(fabric.allocations)[:100]
+    with measured(hosts, "100 releases tried and undone"):
+        for id in ids:
+            with fabric.trial():
+                fabric.release(id)
+
+
+def database(hosts: int) -> None:
+    """One process writes; others read everything, or what they lack."""
+    half = RADIX[hosts] // 2
+    made = generator.generate(
+        generator.Description(xgft=f"3;{half},{half},{2 * half};1,{half},{half}")
+    )
+    rng, policy = Random(1), POLICIES["jigsaw"]()
+    with TemporaryDirectory() as directory:
+        url = f"sqlite:///{directory}/bench.sqlite"
+        engine = connect(url)
+        upgrade(engine)
+        writer = SqlStore(engine)
+        writer.add_fabric("bench", made.topology, made.inventory)
+
+        def allocate(number: int) -> bool:
+            size = _size(rng, 2 * half)
+            new = NewAllocation(
+                id=f"t{number}",
+                fabric="bench",
+                name="b",
+                project_id="p",
+                policy="jigsaw",
+                hosts=size,
+            )
+            ask = Request(new.id, size)
+            return isinstance(
+                writer.admit(new, lambda fabric: policy.propose(fabric, ask)), AllocationRecord
+            )
+
+        number = 0
+        with measured(hosts, "tenants admitted until one is refused"):
+            while allocate(number):
+                number += 1
+        reader = SqlStore(connect(url))
+        with measured(hosts, f"ledger of {number} tenants from the database"):
+            reader.ledger("bench")
+        for change in range(CHANGES // 2):
+            link = LeafLink(change % (2 * half), change % half, change % half)
+            for state in ("failed", "up"):
+                writer.set_link_state("bench", link, LinkState(state))
+        with measured(hosts, f"{CHANGES} changes caught up"):
+            caught_up, _ = reader.ledger("bench")
+        assert caught_up.state() == SqlStore(connect(url)).ledger("bench")[0].state()
+
+
+def verification(hosts: int) -> None:
+    topology = full_tree(RADIX[hosts])
+    fabric = filled(topology)
+    live = list(fabric.allocations.values())
+    with measured(hosts, f"{len(live)} tenants verified, 3 random permutations each"):
+        found = violations(topology, live, Random(1))
+    assert not found, found[:3]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hosts", type=int, choices=RADIX, default=65536)
+    parser.add_argument("--verify", type=int, choices=RADIX, default=11664)
+    options = parser.parse_args()
+    print(" hosts what                                         processor     clock   seconds")
+    memory(options.hosts)
+    database(options.hosts)
+    verification(options.verify)
+
+
+if __name__ == "__main__":
+    main()
