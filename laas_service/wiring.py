@@ -23,6 +23,7 @@ from random import SystemRandom
 from oslo_config import cfg
 from sqlalchemy import Engine
 
+from laas_service import conf
 from laas_service.adapters import messaging, nova
 from laas_service.adapters.compute_directory import DirectoryCompute
 from laas_service.adapters.db import schema
@@ -191,6 +192,12 @@ class Parts:
             wake=wake,
             new_id=lambda: str(uuid.uuid4()),
         )
+
+
+def set_defaults() -> None:
+    """For ``oslo-config-generator``: our defaults of other libraries' options."""
+    conf.set_defaults()
+    messaging.set_defaults()
 
 
 def _wake(loops: list[Loop]) -> None:

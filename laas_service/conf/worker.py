@@ -25,8 +25,9 @@ OPTIONS: list[Any] = [
         help="""
 Seconds between looks at the database for allocations with a step to do.
 
-An API process in the same program wakes the worker at once; a worker of its own
-finds new work after at most this long. Each look costs one short query.
+An API process in the same program wakes the worker at once, one elsewhere does so over
+the bus ([DEFAULT] transport_url). Without a bus, or while the broker is away, new work
+is found after at most this long. Each look costs one short query.
 """,
     ),
     cfg.FloatOpt(

@@ -39,7 +39,7 @@ CONTROL = SERVER.with_name("rabbitmqctl")
 AVAILABLE = SERVER.exists() and shutil.which("epmd") is not None
 """Whether the package rabbitmq-server is installed."""
 
-PATIENCE = 120.0
+PATIENCE = 300.0
 """Seconds within which the broker has to answer; on an idle machine it takes five."""
 
 PORTS = range(20_000, 32_000)
@@ -94,8 +94,10 @@ class RabbitMQ:
         """Start it, or start it again, and return when it answers."""
         if self._server is not None:
             raise RuntimeError("RabbitMQ runs already")
-        self._server = self._spawn(str(SERVER), "rabbitmq.out")
         end = time.monotonic() + PATIENCE
+        while not _listens(self._epmd_port) and time.monotonic() < end:
+            time.sleep(0.05)  # the broker gives up if it cannot register
+        self._server = self._spawn(str(SERVER), "rabbitmq.out")
         while not self.answers():
             if self._server.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"RabbitMQ did not start:\n{self._last_words()}")
@@ -214,6 +216,14 @@ class RabbitMQ:
     def _last_words(self) -> str:
         logs = [*self.directory.glob("*.out"), *self.directory.glob("log/*.log")]
         return "\n".join(log.read_text(errors="replace")[-2000:] for log in logs)
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 def _free_ports(count: int) -> list[int]:

@@ -10,6 +10,10 @@
 
 """A configuration becomes a working service, or a sentence that names the wrong option."""
 
+import configparser
+from importlib import import_module
+from pathlib import Path
+
 import pytest
 from oslo_config import cfg
 
@@ -20,6 +24,7 @@ from laas_service.app.service import Ask
 from laas_service.domain.errors import InvalidInput, Unavailable
 from laas_service.wiring import Parts
 
+ROOT = Path(__file__).parents[2]
 OPERATOR = Caller("blue", "operator", admin=True, request_id="test")
 
 
@@ -76,3 +81,19 @@ def test_every_option_is_explained():
     for _, group in options.list_opts():
         for option in group:
             assert option.help, option.name
+
+
+def test_the_sample_configuration_has_our_defaults():
+    """The generator applies the defaults of the namespaces it is told of, and of no others."""
+    setup, sample = configparser.ConfigParser(), ROOT / "etc" / "laas" / "config-generator.conf"
+    setup.read(ROOT / "setup.cfg")
+    hooks = setup["options.entry_points"]["oslo.config.opts.defaults"].split("\n")
+    for hook in filter(None, hooks):
+        name, target = hook.split(" = ")
+        assert f"\nnamespace = {name}\n" in sample.read_text()
+        module, function = target.split(":")
+        getattr(import_module(module), function)()
+    opts = import_module("oslo_messaging.opts").list_opts()
+    defaults = {o.dest: o.default for group, found in opts if group is None for o in found}
+    assert (defaults["transport_url"], defaults["control_exchange"]) == ("fake://", "laas")
+    assert "namespace = oslo.messaging\n" in sample.read_text()

@@ -47,7 +47,7 @@ class Client:
     def cast(self, context, method, **message):
         self.casts.append((method, message))
         self.begun.release()
-        self.let_go.acquire()
+        self.let_go.acquire(timeout=60)
         raise OSError("no broker")
 
 
