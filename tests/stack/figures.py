@@ -62,7 +62,7 @@ def _rate(call: Callable[[str], object], arguments: list[str]) -> float:
 
 
 def memory(root: int) -> dict[str, int]:
-    """MiB of each program that descends from process ``root``: what it does not share, by name."""
+    """MiB of each program that descends from process ``root``; shared pages count in part."""
     found: dict[str, int] = {}
     for pid in _descendants(root):
         try:
@@ -110,9 +110,12 @@ _PROGRAMS = {
 
 
 def _name(words: list[str]) -> str:
+    """The program; Nova's services put a text of their own in the place of their words."""
     for word in words:
         if word in _PROGRAMS:
             return _PROGRAMS[word]
+    if words[0].startswith("nova-"):
+        return words[0].split(":")[0]
     scripts = [Path(word).name for word in words[:2]]
     return next((name for name in scripts if name.startswith("nova-")), scripts[0])
 
