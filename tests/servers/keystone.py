@@ -184,6 +184,11 @@ class Keystone:
                 self._admin.put(f"{place}/users/{user}/roles/{self.role(role)}")
         return user
 
+    def dismiss(self, name: str, project: str, role: str) -> None:
+        """Take a role in a project (by id) away from a user again."""
+        user = self._ids["user", name]
+        self._admin.delete(f"/projects/{project}/users/{user}/roles/{self.role(role)}")
+
     def role(self, name: str) -> str:
         """Its id; created if need be. The default roles are there from the start."""
         return self._made("role", name)
@@ -198,6 +203,10 @@ class Keystone:
         body = {"service_id": service, "interface": interface, "region_id": region, "url": url}
         made = self._admin.post("/endpoints", json={"endpoint": body}).json()
         return str(made["endpoint"]["id"])
+
+    def has_endpoint(self, service_type: str) -> bool:
+        known = self._admin.get("/services", params={"type": service_type}).json()["services"]
+        return bool(known)
 
     # -- logins ----------------------------------------------------------------------
 
