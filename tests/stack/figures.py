@@ -122,7 +122,7 @@ def _name(words: list[str]) -> str:
 
 def timed(people: People, hosts: list[str]) -> dict[str, Any]:
     """Everything but memory."""
-    large = min(LARGE, len(hosts) * 3 // 4)
+    large = min(LARGE, len(hosts) * 4 // 5)
     return {
         f"{large} hosts, s": large_allocation(people.rest(), people.projects[0], large),
         "aggregate calls, 1/s": aggregate_calls(people.admin, hosts),
