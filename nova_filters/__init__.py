@@ -7,3 +7,7 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations.
 
+"""What Nova's scheduler loads by dotted path: filters in ``laas``; weighers will be ``weighers``.
+
+Imports nova and nothing of the service, which need not be installed beside the scheduler.
+"""

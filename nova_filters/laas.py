@@ -29,10 +29,14 @@ from nova.scheduler import filters, utils
 LOG = logging.getLogger(__name__)
 
 OWNER = "filter_tenant_id"
-"""Begin of the keys whose values list the projects that an aggregate is for."""
+"""Begin of the keys whose values list the projects that an aggregate is for; on hosts of
+the service it is the one key that counts."""
 
 ALLOCATION = "laas:allocation"
 """The allocation an aggregate stands for; also the scheduler hint that asks for one."""
+
+POOL = "laas:pool"
+"""Key of the aggregate of all hosts of the service: no other aggregate lets projects in there."""
 
 DRAINED = "laas:drained"
 """With the value ``true``: the hosts of this aggregate accept nobody."""
@@ -41,11 +45,13 @@ DRAINED = "laas:drained"
 class LaasTenantFilter(filters.BaseHostFilter):
     """Passes the hosts that the request's project may use.
 
-    A project that is listed by an aggregate gets hosts of such aggregates only; with
-    the hint ``laas:allocation`` only those of that allocation. Any other project gets
-    hosts that no aggregate keeps for somebody; a value that is no project keeps them
-    from everybody. Hosts that are drained, or in the aggregates of two allocations,
-    accept nobody. Where the aggregates cannot be read or understood, no host passes.
+    A host of the service, in its pool or in an allocation, accepts the one project of
+    its allocation, whatever other aggregates and longer keys say; none without one.
+    On other hosts the aggregates with ``filter_tenant_id`` count as Nova reads them.
+    A project that has hosts of either kind gets no others; with the hint
+    ``laas:allocation`` only those of that allocation. Hosts that are drained, or in
+    the aggregates of two allocations, accept nobody. Where the aggregates cannot be
+    read or understood, no host passes.
     """
 
     run_filter_once_per_request = True
@@ -75,13 +81,17 @@ class _Judge:
 
     def __init__(self, aggregates: Iterable[Any], project: str, allocation: str | None) -> None:
         every = list(aggregates)
-        kept = [a for a in every if any(key.startswith(OWNER) for key in a.metadata)]
-        owned = [a for a in kept if project in _projects(a)]
-        asked = [a for a in owned if allocation in (None, a.metadata.get(ALLOCATION))]
-        self._confined = bool(owned) or allocation is not None
-        self._own = set(_hosts(asked))
-        self._kept = set(_hosts(kept))
-        claims = Counter(_hosts(a for a in every if ALLOCATION in a.metadata))
+        allocated = [a for a in every if ALLOCATION in a.metadata]
+        ours = {*_hosts(allocated), *_hosts(a for a in every if POOL in a.metadata)}
+        others = [a for a in every if ALLOCATION not in a.metadata and _lists_projects(a)]
+        own = [a for a in allocated if a.metadata.get(OWNER) == project]
+        invited = [a for a in others if project in _projects(a)]
+        self._confined = bool(own or invited) or allocation is not None
+        self._own = set(_hosts(a for a in own if allocation in (None, a.metadata[ALLOCATION])))
+        if allocation is None:
+            self._own.update(set(_hosts(invited)) - ours)
+        self._kept = {*ours, *_hosts(others)}
+        claims = Counter(_hosts(allocated))
         self._closed = {host for host, count in claims.items() if count > 1}
         self._closed.update(_hosts(a for a in every if _is_drained(a)))
 
@@ -89,6 +99,10 @@ class _Judge:
         if host in self._closed:
             return False
         return host in self._own if self._confined else host not in self._kept
+
+
+def _lists_projects(aggregate: Any) -> bool:
+    return any(key.startswith(OWNER) for key in aggregate.metadata)
 
 
 def _projects(aggregate: Any) -> set[str]:

@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 
 import pytest
@@ -20,19 +19,11 @@ from hypothesis import settings
 from laas_service.adapters.db import schema
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
+from tests.marks import pytest_runtest_makereport as pytest_runtest_makereport
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("laas", deadline=None)
 settings.load_profile("laas")
-
-
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item, call):
-    outcome = yield
-    report = outcome.get_result()
-    if report.skipped and os.environ.get("CI") and not hasattr(report, "wasxfail"):
-        report.outcome = "failed"
-        report.longrepr = f"{item.nodeid} was skipped in CI: {call.excinfo.value}"
 
 
 @pytest.fixture(scope="session")

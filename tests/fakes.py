@@ -49,6 +49,7 @@ class FakeCompute:
         self.aggregates: dict[str, Handover] = {}
         self.fenced: set[str] = set()
         self.servers: dict[str, str] = {}  # host -> project
+        self.limits: dict[str, int] = {}  # project -> servers it may run
 
     def accepts(self, host: str) -> set[str]:
         """The projects whose servers could start on the host now."""
@@ -101,6 +102,10 @@ class FakeCompute:
     def handed_over(self) -> Mapping[str, Handover]:
         self.faults.begin("handed_over", None)
         return dict(self.aggregates)
+
+    def server_limit(self, project_id: str) -> int | None:
+        self.faults.begin("server_limit", project_id)
+        return self.limits.get(project_id)
 
 
 class FakeSubnetManager:

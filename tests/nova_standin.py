@@ -74,6 +74,7 @@ class Cloud:
         self.aggregates: dict[int, Aggregate] = {}
         self.mirror: dict[str, set[str]] = defaultdict(set)  # provider -> aggregate uuids
         self.servers: dict[str, tuple[str, str]] = {}  # consumer -> host, project
+        self.limits: dict[str, int] = {}  # project -> servers it may run
         self.calls: list[tuple[str, str]] = []
         self.faults: list[Fault] = []
         self.let_in: dict[str, set[str]] = defaultdict(set)
@@ -90,7 +91,7 @@ class Cloud:
     def copy(self):
         """The same state with a fresh history."""
         other = Cloud(())
-        for name in ("providers", "aggregates", "mirror", "servers", "next_id", "page"):
+        for name in ("providers", "aggregates", "mirror", "servers", "limits", "next_id", "page"):
             setattr(other, name, copy.deepcopy(getattr(self, name)))
         return other
 
@@ -249,6 +250,9 @@ class Cloud:
             ]
         }
 
+    def quota(self, project):
+        return {"quota_set": {"id": project, "instances": self.limits.get(project, 10)}}
+
     # -- placement ------------------------------------------------------------------
 
     def _host(self, provider):
@@ -373,6 +377,8 @@ class Handler(BaseHTTPRequestHandler):
             case "GET", ["compute", "os-hypervisors", "detail"]:
                 marker = parse_qs(url.query).get("marker", [None])[0]
                 return "hypervisors", marker or "", lambda: cloud.hypervisors(marker), None
+            case "GET", ["compute", "os-quota-sets", project]:
+                return "quota", project, lambda: cloud.quota(project), None
             case "GET", ["placement", "resource_providers", provider, "aggregates"]:
                 return "memberships", provider, lambda: cloud.memberships(provider), None
             case "GET", ["placement", "resource_providers", provider, "allocations"]:

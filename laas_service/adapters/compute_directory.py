@@ -89,7 +89,8 @@ class DirectoryCompute:
                 return
             lines = [f"# Each of these hosts must be empty: {_LIST_SERVERS}"]
             if not state.pool:
-                lines += self._create(self._pool, {"filter_tenant_id": self._sentinel})
+                closed = {"filter_tenant_id": self._sentinel, "laas:pool": "true"}
+                lines += self._create(self._pool, closed)
             lines += _each("add", self._pool, new)
             pooled = replace(state, pool=tuple(sorted({*state.pool, *new})))
             self._commit(pooled, "pool", lines)
@@ -158,6 +159,10 @@ class DirectoryCompute:
                 )
                 for id, tenant in state.tenants.items()
             }
+
+    def server_limit(self, project_id: str) -> int | None:
+        """None: without Nova nobody can tell."""
+        return None
 
     def _create(self, aggregate: str, properties: Mapping[str, str]) -> list[str]:
         """The metadata come before the first host, or it would be an ordinary one for a while."""

@@ -58,6 +58,9 @@ OWNER = "filter_tenant_id"
 ALLOCATION = "laas:allocation"
 """The allocation that an aggregate stands for; ``nova_filters.laas`` reads it."""
 
+POOL = "laas:pool"
+"""Marks the pool: ``nova_filters.laas`` lets no other aggregate open its hosts."""
+
 READ_PAUSE = 0.1
 """Seconds before a call that reads is tried again; doubled once."""
 
@@ -176,6 +179,14 @@ class Cloud:
         owners = {str(consumer): self._owner(str(consumer)) for consumer in found}
         return {consumer: project for consumer, project in owners.items() if project}
 
+    def server_limit(self, project: str) -> int:
+        """How many servers the project's quota allows; -1 for any number."""
+        return _read(
+            f"read the quota of project {project}",
+            "os_compute_api:os-quota-sets:show",
+            lambda: int(self._nova.quotas.get(project).instances),
+        )
+
     def _owner(self, consumer: str) -> str | None:
         """None if the consumer is gone meanwhile."""
         return self._get(
@@ -210,6 +221,7 @@ class NovaCompute:
         self._cloud = cloud
         self._pool_name = pool
         self._closed = {OWNER: sentinel}
+        self._pooled = {OWNER: sentinel, POOL: "true"}
         self._writing = threading.Lock()
 
     # -- the port ---------------------------------------------------------------
@@ -311,6 +323,11 @@ class NovaCompute:
             for aggregate in self._cloud.aggregates().values()
             if _is_ours(aggregate)
         }
+
+    def server_limit(self, project_id: str) -> int | None:
+        """See ``Compute.server_limit``."""
+        limit = self._cloud.server_limit(project_id)
+        return limit if limit >= 0 else None
 
     # -- what has to be so --------------------------------------------------------
 
@@ -430,12 +447,12 @@ class NovaCompute:
 
     def _join_pool(self, hosts: Collection[str], *, touch: bool = False) -> None:
         """Ends with a touch where a host has joined, or where it is asked for."""
-        pool = self._ensured(self._pool_name, self._closed)
+        pool = self._ensured(self._pool_name, self._pooled)
         missing = sorted(set(hosts) - pool.hosts)
         for host in missing:
             self._add(pool, host)
         if missing or touch:
-            self._set(pool, self._closed)
+            self._set(pool, self._pooled)
 
     def _mirror(
         self, aggregate: _Aggregate, handover: Handover, providers: Mapping[str, list[str]]

@@ -277,6 +277,9 @@ class Compute(Protocol):
     def handed_over(self) -> Mapping[str, Handover]:
         """What is handed over now, by allocation id, as observed."""
 
+    def server_limit(self, project_id: str) -> int | None:
+        """How many servers the project may run; None if any number, or if nobody can tell."""
+
 
 class SubnetManager(Protocol):
     """Makes switches route as recorded."""

@@ -15,6 +15,7 @@ mistakes and lost races are exceptions of ``domain.errors``.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -51,6 +52,7 @@ from laas_service.domain.errors import (
     Forbidden,
     HostsBusy,
     InvalidInput,
+    LaasError,
     NotFound,
     PreconditionFailed,
     Unavailable,
@@ -64,6 +66,8 @@ from laas_service.domain.power import Idle, idle
 from laas_service.domain.queue import Rules as Discipline
 from laas_service.domain.room import fits_when_empty, make_room
 from laas_service.domain.topology import LeafLink, Link
+
+LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -390,9 +394,10 @@ class Service:
         new = self._new(caller, ask)
         if self._line.serve(new.fabric):
             self._wake()
+        short = self._short_of_servers(new)
 
         def propose(fabric: Fabric) -> Allocation | NoFit | Wait:
-            if over := self._over_quota(new):
+            if over := short or self._over_quota(new):
                 return over
             answer = self._line.propose(new, fabric)
             if isinstance(answer, Allocation) or not ask.wait:
@@ -412,7 +417,8 @@ class Service:
         """
         new = self._new(caller, ask)
         ledger, _ = self._store.ledger(new.fabric)
-        answer = self._over_quota(new) or self._line.propose(new, ledger)
+        over = self._short_of_servers(new) or self._over_quota(new)
+        answer = over or self._line.propose(new, ledger)
         if isinstance(answer, NoFit):
             return self._explain(caller, new, answer)
         fabric = self._store.fabric(new.fabric)
@@ -678,6 +684,23 @@ class Service:
             f"project {new.project_id} has allocation {held[0].id} already; without the service's "
             "own Nova filter a project can hold one at a time: release it first",
             largest_fit=0,
+        )
+
+    def _short_of_servers(self, new: NewAllocation) -> NoFit | None:
+        """More hosts than servers allowed are of no use. Who cannot tell now hinders nobody."""
+        try:
+            limit = self._compute.server_limit(new.project_id)
+        except LaasError as error:
+            LOG.warning("quota of project %s is not known: %s", new.project_id, error)
+            return None
+        if limit is None or new.hosts <= limit:
+            return None
+        ledger, _ = self._store.ledger(new.fabric)
+        return NoFit(
+            Refusal.QUOTA,
+            f"project {new.project_id} may run {limit} servers in Nova, fewer than {new.hosts} "
+            "hosts: have its quota of instances raised, or ask for fewer hosts",
+            largest_fit=largest_fit(self._policy(new.policy), ledger, limit + 1),
         )
 
     def _explain(self, caller: Caller, new: NewAllocation, refusal: NoFit) -> NoFit:

@@ -36,6 +36,7 @@ from tests.nova_standin import EVERYBODY, TOKEN, Cloud, Fault, Server
 
 RED, BLUE = "red-project", "blue-project"
 NOBODY = {"filter_tenant_id": "laas-nobody"}
+POOLED = NOBODY | {"laas:pool": "true"}
 ALL = ["n1", "n2", "n3", "n4"]
 A1 = Handover("a1", RED, ("n1", "n2"))
 MOVED = Handover("a1", RED, ("n2", "n3"))
@@ -110,7 +111,7 @@ def test_life_of_an_allocation(cloud, compute):
     cloud.watch(ALL)
     compute.hand_over(A1)
     aggregates, mirror = cloud.snapshot()
-    assert aggregates == {"laas-pool": (NOBODY, set(ALL)), "laas-a1": owned(RED, "n1", "n2")}
+    assert aggregates == {"laas-pool": (POOLED, set(ALL)), "laas-a1": owned(RED, "n1", "n2")}
     assert mirror["n1"] == {"laas-pool", "laas-a1"}
     assert mirror["n3"] == {"laas-pool"}
     assert compute.handed_over() == {"a1": A1}
@@ -121,7 +122,7 @@ def test_life_of_an_allocation(cloud, compute):
     assert compute.handed_over() == {"a1": Handover("a1", "laas-nobody", A1.hosts)}
 
     compute.take_back(A1)
-    assert cloud.snapshot()[0] == {"laas-pool": (NOBODY, set(ALL))}
+    assert cloud.snapshot()[0] == {"laas-pool": (POOLED, set(ALL))}
     assert compute.handed_over() == {}
     assert set().union(*cloud.let_in.values()) == {"laas-nobody", RED}
     assert cloud.let_in["n3"] == {"laas-nobody"}
@@ -182,7 +183,7 @@ def test_other_hosts_for_the_same_allocation(cloud, compute):
 
 def test_unpooled_hosts_are_pooled_before_they_are_handed_over_or_taken_back(cloud, compute):
     compute.hand_over(A1)
-    assert cloud.snapshot()[0]["laas-pool"] == (NOBODY, {"n1", "n2"})
+    assert cloud.snapshot()[0]["laas-pool"] == (POOLED, {"n1", "n2"})
     pool = cloud.named("laas-pool")
     cloud.remove_host(pool.id, "n1")
     cloud.watch(["n1", "n2"])
@@ -222,10 +223,10 @@ def test_busy_hosts_stay_out_of_the_pool_and_the_others_join(cloud, compute):
     consumer = cloud.boot("n2", BLUE)
     with pytest.raises(HostsBusy, match=f"n2 runs {consumer} of project {BLUE}"):
         compute.pool(ALL)
-    assert cloud.snapshot()[0]["laas-pool"] == (NOBODY, {"n1", "n3", "n4"})
+    assert cloud.snapshot()[0]["laas-pool"] == (POOLED, {"n1", "n3", "n4"})
     del cloud.servers[consumer]
     compute.pool(ALL)
-    assert cloud.snapshot()[0]["laas-pool"] == (NOBODY, set(ALL))
+    assert cloud.snapshot()[0]["laas-pool"] == (POOLED, set(ALL))
 
 
 def test_a_server_that_was_on_its_way_into_the_pool_is_reported(cloud, compute):
@@ -246,7 +247,7 @@ def test_tenants_servers_do_not_trouble_the_pool(cloud, compute):
     cloud.boot("n1", RED)
     cloud.remove_host(cloud.named("laas-pool").id, "n1")
     compute.pool(ALL)
-    assert cloud.snapshot()[0]["laas-pool"] == (NOBODY, set(ALL))
+    assert cloud.snapshot()[0]["laas-pool"] == (POOLED, set(ALL))
 
 
 def test_hosts_with_strangers_are_not_handed_over(cloud, compute):
@@ -364,7 +365,7 @@ def test_placement_that_was_not_told_is_told_again_or_reported(cloud, compute, t
 def test_hosts_that_nova_does_not_know(cloud, compute):
     with pytest.raises(NotFound, match="n9"):
         compute.pool([*ALL, "n9"])
-    assert cloud.snapshot()[0]["laas-pool"] == (NOBODY, set(ALL))
+    assert cloud.snapshot()[0]["laas-pool"] == (POOLED, set(ALL))
     with pytest.raises(NotFound, match="N1"):
         compute.hand_over(Handover("a1", RED, ("N1", "n2")))
     assert compute.handed_over() == {}
@@ -576,6 +577,18 @@ def test_the_time_out_is_always_set(server, cloud, tmp_path, sessions):
     assert [session.timeout for session in sessions] == [30, 30]
     connect(server, tmp_path, timeout=7)
     assert [session.timeout for session in sessions[2:]] == [7, 30]
+
+
+# -- what a project may run -------------------------------------------------------------
+
+
+def test_the_limit_of_servers_is_the_quota_of_instances(cloud, compute):
+    assert compute.server_limit(RED) == 10
+    cloud.limits[RED] = -1
+    assert compute.server_limit(RED) is None
+    cloud.faults = [Fault(403, "quota")]
+    with pytest.raises(Forbidden, match="os-quota-sets:show"):
+        compute.server_limit(RED)
 
 
 # -- several callers, and what is logged ------------------------------------------------

@@ -19,10 +19,13 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
+import fixtures
 import waitress.server
 import wsgi_intercept
 from keystoneauth1 import plugin, session
@@ -78,7 +81,7 @@ class Nova(test.TestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        logging.disable(logging.INFO)  # a third of the time goes into debug messages
+        self._calm()
         paste = os.path.join(sys.prefix, "etc/nova/api-paste.ini")
         self.flags(group="wsgi", api_paste_config=paste)
         self.flags(compute_driver="fake.MediumFakeDriver")
@@ -100,6 +103,14 @@ class Nova(test.TestCase):
             endpoint_override=self.placement_api.endpoint,
         )
         self.admin = self.client("service", admin=True)
+
+    def _calm(self) -> None:
+        """Many services that are idle, each with threads that look for work, leave time for it."""
+        logging.disable(logging.INFO)
+        patience = SimpleNamespace(time=time.time, sleep=lambda pause: time.sleep(4 * pause))
+        self.useFixture(fixtures.MonkeyPatch("oslo_messaging._drivers.impl_fake.time", patience))
+        self.useFixture(fixtures.MonkeyPatch("futurist._thread.ThreadWorker.MAX_IDLE_FOR", 1.0))
+        self.flags(report_interval=120, service_down_time=1200)
 
     def stop(self) -> None:
         logging.disable(logging.NOTSET)

@@ -18,3 +18,5 @@ os.environ.setdefault("OS_NOVA_DISABLE_EVENTLET_PATCHING", "true")
 from nova import monkey_patch
 
 monkey_patch.patch(backend="threading")
+
+from tests.marks import pytest_runtest_makereport as pytest_runtest_makereport  # noqa: E402

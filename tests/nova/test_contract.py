@@ -7,179 +7,133 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations.
 
-"""The real Nova and placement, in one process, judge the adapter, the filter and the stand-in.
-
-nova-api, scheduler, conductor, placement and nova-compute (with Nova's fake driver)
-are real; only Keystone, images and networks are stubbed.
-"""
+"""The real Nova and placement behind a TCP port judge the adapter, the filter and the stand-in."""
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 
 import pytest
-from keystoneauth1 import plugin, session
+from keystoneauth1 import session
 from keystoneauth1.adapter import Adapter
-from nova import test
-from nova.tests import fixtures as nova_fixtures
-from nova.tests.functional import fixtures as functional_fixtures
-from novaclient import client
+from oslo_config import cfg
 
-from laas_service.adapters.nova import NOVA_VERSION, PLACEMENT_VERSION, Cloud, NovaCompute
+from laas_service import conf as options
+from laas_service.adapters.nova import NOVA_VERSION, PLACEMENT_VERSION
 from laas_service.app.ports import Handover
 from laas_service.domain.errors import HostsBusy
+from laas_service.wiring import Parts
 from tests import nova_standin
+from tests.nova import cloud
 
 RED, BLUE = "1" * 32, "2" * 32
 HOSTS = ["n1", "n2", "n3", "n4"]
-IMAGE = "155d900f-4e14-4e4c-a73d-069cbf4541e6"
 
 
-class Login(plugin.BaseAuthPlugin):
-    """Headers as Nova's test fixture reads them in Keystone's place."""
+@pytest.fixture(scope="module")
+def nova():
+    with cloud.started(HOSTS) as nova:
+        yield nova
 
-    def __init__(self, url, project, *, admin=False):
-        super().__init__()
+
+class Site:
+    """The service's own wiring, and users, as clients of the TCP port."""
+
+    def __init__(self, url, directory):
         self.url = url
-        self.headers = {
-            "X-Auth-Token": "admin",
-            "X-Auth-User": "admin" if admin else "user",
-            "X-Auth-Project-Id": project,
-            "X-Roles": "reader,member" + (",admin" if admin else ""),
-        }
-
-    def get_headers(self, session, **kwargs):
-        return self.headers
-
-    def get_endpoint(self, session, **kwargs):
-        return self.url
-
-
-class NovaCase(test.TestCase):
-    """Four compute hosts; both of Nova's mechanisms and our filter are switched on."""
-
-    def setUp(self):
-        super().setUp()
-        paste = os.path.join(sys.prefix, "etc/nova/api-paste.ini")
-        self.flags(group="wsgi", api_paste_config=paste)
-        self.flags(compute_driver="fake.MediumFakeDriver")
-        self.useFixture(nova_fixtures.RealPolicyFixture())
-        self.useFixture(nova_fixtures.GlanceFixture(self))
-        self.useFixture(nova_fixtures.NeutronFixture(self))
-        placement = self.useFixture(functional_fixtures.PlacementFixture())
-        self.osapi = self.useFixture(nova_fixtures.OSAPIFixture())
-        self.flags(
-            group="filter_scheduler",
-            available_filters=[
-                "nova.scheduler.filters.all_filters",
-                "nova_filters.laas.LaasTenantFilter",
-            ],
-            enabled_filters=[
-                "ComputeFilter",
-                "AggregateMultiTenancyIsolation",
-                "LaasTenantFilter",
-            ],
+        self.admin = cloud.remote_client(url, "service", admin=True)
+        file = directory / "laas.conf"
+        file.write_text(
+            "[compute]\nkind = nova\n"
+            f"[nova]\nauth_type = admin_token\nendpoint = {url}/compute/v2.1\n"
+            "token = service:admin\n"
+            f"[placement]\nauth_section = nova\nendpoint_override = {url}/placement\n"
         )
-        self.flags(group="scheduler", limit_tenants_to_placement_aggregate=True)
-        self.start_service("conductor")
-        self.start_service("scheduler")
-        for host in HOSTS:
-            self._start_compute(host)
-        self.placement = Adapter(
-            session.Session(Login(placement.endpoint, "service", admin=True)),
-            service_type="placement",
-            endpoint_override=placement.endpoint,
-        )
-        self.compute = NovaCompute(
-            Cloud(self.nova("service", admin=True), self.placement),
-            pool="laas-pool",
-            sentinel="laas-nobody",
-        )
-
-    def _clear_attrs(self):
-        """Keep the one attribute that pytest takes away itself."""
-        method = self.__dict__.get(self._testMethodName)
-        super()._clear_attrs()
-        self.__dict__[self._testMethodName] = method
-
-    def nova(self, project, *, admin=False):
-        url = self.osapi.base_url
-        login = Login(url, project, admin=admin)
-        return client.Client(
-            NOVA_VERSION, session=session.Session(login), auth=login, endpoint_override=url
-        )
+        conf = cfg.ConfigOpts()
+        options.register_opts(conf)
+        conf(["--config-file", str(file)], project="laas")
+        self.compute = Parts(conf).compute
 
     def boot(self, project, hint=None):
         """Where the server lands; None if there is no host for it."""
-        servers = self.nova(project).servers
+        servers = cloud.remote_client(self.url, project).servers
         hints = {"laas:allocation": hint} if hint else None
         server = servers.create(
-            "server", IMAGE, flavor="1", nics="none", scheduler_hints=hints, min_count=1
+            "server", cloud.IMAGE, flavor="1", nics="none", scheduler_hints=hints
         )
-        watched = self.nova("service", admin=True).servers
-        until = time.monotonic() + 60
-        while (found := watched.get(server.id)).status == "BUILD":
+        until = time.monotonic() + 120
+        while (found := self.admin.servers.get(server.id)).status == "BUILD":
             assert time.monotonic() < until, "the server stays in BUILD"
-            time.sleep(0.05)
+            time.sleep(0.1)
         if found.status == "ERROR":
             assert "No valid host" in found.fault["message"]
-            watched.delete(server.id)
+            found.delete()
             return None
         return getattr(found, "OS-EXT-SRV-ATTR:host")
 
     def delete_servers(self, host):
-        servers = self.nova("service", admin=True).servers
-        found = servers.list(search_opts={"all_tenants": 1, "host": host})
-        for server in found:
+        for server in self.admin.servers.list(search_opts={"all_tenants": 1, "host": host}):
             server.delete()
-        until = time.monotonic() + 60
+        until = time.monotonic() + 120
         while self.compute.occupants([host]):
             assert time.monotonic() < until, "the servers stay"
-            time.sleep(0.05)
+            time.sleep(0.1)
 
 
-class TestAdapterAndFilter(NovaCase):
-    def test_life_of_an_allocation(self):
-        red, blue = Handover("a1", RED, ("n1",)), Handover("a2", BLUE, ("n2", "n3"))
-        self.compute.pool(HOSTS)
-        assert self.boot(RED) is None, "free hosts accept nobody"
+@pytest.fixture
+def site(nova, tmp_path):
+    with cloud.served(nova) as url:
+        site = Site(url, tmp_path)
+        yield site
+        for host in HOSTS:
+            site.delete_servers(host)
+        for aggregate in site.admin.aggregates.list():
+            for host in aggregate.hosts:
+                aggregate.remove_host(host)
+            aggregate.delete()
 
-        self.compute.hand_over(red)
-        self.compute.hand_over(blue)
-        assert self.compute.handed_over() == {"a1": red, "a2": blue}
-        assert {self.boot(RED) for _ in range(2)} == {"n1"}
-        assert self.boot(BLUE) in ("n2", "n3")
-        assert self.boot("3" * 32) is None, "strangers are kept out"
-        assert {o.project_id for o in self.compute.occupants(HOSTS)} == {RED, BLUE}
 
-        self.compute.fence("a1")
-        assert self.boot(RED) is None
-        with pytest.raises(HostsBusy, match="n1 runs"):
-            self.compute.take_back(red)
-        self.delete_servers("n1")
-        self.compute.take_back(red)
-        assert self.compute.handed_over() == {"a2": blue}
-        assert self.boot(RED) is None
+def test_life_of_an_allocation(site):
+    red, blue = Handover("a1", RED, ("n1",)), Handover("a2", BLUE, ("n2", "n3"))
+    site.compute.pool(HOSTS)
+    assert site.boot(RED) is None, "free hosts accept nobody"
 
-        self.compute.hand_over(Handover("a3", RED, ("n1", "n4")))
-        assert self.boot(RED) in ("n1", "n4")
+    site.compute.hand_over(red)
+    site.compute.hand_over(blue)
+    assert site.compute.handed_over() == {"a1": red, "a2": blue}
+    assert {site.boot(RED) for _ in range(2)} == {"n1"}
+    assert site.boot(BLUE) in ("n2", "n3")
+    assert site.boot("3" * 32) is None, "strangers are kept out"
+    assert {o.project_id for o in site.compute.occupants(HOSTS)} == {RED, BLUE}
 
-    def test_the_hint_tells_two_allocations_of_a_project_apart(self):
-        self.compute.pool(HOSTS)
-        self.compute.hand_over(Handover("a1", RED, ("n1",)))
-        self.compute.hand_over(Handover("a2", RED, ("n2", "n3")))
-        assert self.boot(RED, hint="a1") == "n1"
-        assert self.boot(RED, hint="a2") in ("n2", "n3")
-        assert self.boot(RED, hint="a3") is None
+    site.compute.fence("a1")
+    assert site.boot(RED) is None
+    with pytest.raises(HostsBusy, match="n1 runs"):
+        site.compute.take_back(red)
+    site.delete_servers("n1")
+    site.compute.take_back(red)
+    assert site.compute.handed_over() == {"a2": blue}
+    assert site.boot(RED) is None
 
-    def test_busy_hosts_stay_out_of_the_pool(self):
-        host = self.boot(RED)
-        with pytest.raises(HostsBusy, match=f"{host} runs .* of project {RED}"):
-            self.compute.pool(HOSTS)
-        aggregates = self.nova("service", admin=True).aggregates.list()
-        assert [set(a.hosts) for a in aggregates] == [set(HOSTS) - {host}]
+    site.compute.hand_over(Handover("a3", RED, ("n1", "n4")))
+    assert site.boot(RED) in ("n1", "n4")
+
+
+def test_the_hint_tells_two_allocations_of_a_project_apart(site):
+    site.compute.pool(HOSTS)
+    site.compute.hand_over(Handover("a1", RED, ("n1",)))
+    site.compute.hand_over(Handover("a2", RED, ("n2", "n3")))
+    assert site.boot(RED, hint="a1") == "n1"
+    assert site.boot(RED, hint="a2") in ("n2", "n3")
+    assert site.boot(RED, hint="a3") is None
+
+
+def test_busy_hosts_stay_out_of_the_pool(site):
+    host = site.boot(RED)
+    with pytest.raises(HostsBusy, match=f"{host} runs .* of project {RED}"):
+        site.compute.pool(HOSTS)
+    aggregates = site.admin.aggregates.list()
+    assert [set(a.hosts) for a in aggregates] == [set(HOSTS) - {host}]
 
 
 CALLS = [
@@ -195,11 +149,11 @@ CALLS = [
     ("POST", "/os-aggregates/1/action", {"set_metadata": {"metadata": {"a/b": "x"}}}),
     ("POST", "/os-aggregates/1/action", {"set_metadata": {"metadata": {"k": None}}}),
     ("POST", "/os-aggregates/1/action", {"set_metadata": {"metadata": {"k": None}}}),
-    ("POST", "/os-aggregates/9/action", {"set_metadata": {"metadata": {"k": "v"}}}),
+    ("POST", "/os-aggregates/999/action", {"set_metadata": {"metadata": {"k": "v"}}}),
     ("POST", "/os-aggregates/1/action", {"add_host": {"host": "n1"}}),
     ("POST", "/os-aggregates/1/action", {"add_host": {"host": "n1"}}),
     ("POST", "/os-aggregates/1/action", {"add_host": {"host": "N2"}}),
-    ("POST", "/os-aggregates/9/action", {"add_host": {"host": "n2"}}),
+    ("POST", "/os-aggregates/999/action", {"add_host": {"host": "n2"}}),
     ("POST", "/os-aggregates/1/action", {"add_host": {"host": "n2"}}),
     ("GET", "/os-aggregates", None),
     ("PLACEMENT", "n1", None),
@@ -208,52 +162,60 @@ CALLS = [
     ("POST", "/os-aggregates/1/action", {"remove_host": {"host": "n1"}}),
     ("POST", "/os-aggregates/1/action", {"remove_host": {"host": "n1"}}),
     ("POST", "/os-aggregates/1/action", {"remove_host": {"host": "nowhere"}}),
-    ("POST", "/os-aggregates/9/action", {"remove_host": {"host": "n2"}}),
+    ("POST", "/os-aggregates/999/action", {"remove_host": {"host": "n2"}}),
     ("PLACEMENT", "n1", None),
     ("POST", "/os-aggregates/1/action", {"remove_host": {"host": "n2"}}),
     ("DELETE", "/os-aggregates/1", None),
     ("DELETE", "/os-aggregates/1", None),
     ("GET", "/os-aggregates", None),
     ("GET", "/os-hypervisors/detail", None),
+    ("GET", f"/os-quota-sets/{BLUE}", None),
     ("GET", "/os-hypervisors/detail?marker=00000000-0000-0000-0000-000000000000", None),
 ]
 """The rules of openstack aggregates that the adapter builds on."""
 
 
-class TestStandIn(NovaCase):
-    def test_it_answers_as_nova_does(self):
-        login = Login(self.osapi.base_url, "service", admin=True)
-        real = Adapter(session.Session(login), service_type="compute", endpoint_override=login.url)
-        with nova_standin.Server() as server:
-            server.cloud = nova_standin.Cloud(HOSTS)
-            other = Login(server.url, "service")
-            other.headers = {"X-Auth-Token": nova_standin.TOKEN}
-            compute, placement = (
-                Adapter(
-                    session.Session(other),
-                    service_type=service,
-                    endpoint_override=f"{server.url}/{service}",
-                )
-                for service in ("compute", "placement")
+def test_the_stand_in_answers_as_nova_does(nova):
+    login = cloud.Login(nova.osapi.base_url, "service", admin=True)
+    real = Adapter(session.Session(login), service_type="compute", endpoint_override=login.url)
+    with nova_standin.Server() as server:
+        server.cloud = nova_standin.Cloud(HOSTS)
+        server.cloud.limits[BLUE] = -1
+        nova.admin.quotas.update(BLUE, instances=-1)
+        other = cloud.Login(server.url, "service")
+        other.headers = {"X-Auth-Token": nova_standin.TOKEN}
+        compute, placement = (
+            Adapter(
+                session.Session(other),
+                service_type=service,
+                endpoint_override=f"{server.url}/{service}",
             )
-            for call in CALLS:
-                wanted = played(real, self.placement, call)
-                assert played(compute, placement, call) == wanted, call
+            for service in ("compute", "placement")
+        )
+        ids: dict[object, int] = {}
+        for call in CALLS:
+            wanted = played(real, nova.placement, call, ids)
+            assert played(compute, placement, call, ids) == wanted, call
 
 
-def played(compute, placement, call):
-    """The status, and of the answer what the adapter reads."""
+def played(compute, placement, call, ids):
+    """The status, and of the answer what the adapter reads; 1 is the aggregate made first."""
     method, path, body = call
+    if path.startswith("/os-aggregates/1"):
+        path = path.replace("1", str(ids[compute]), 1)
     if method == "PLACEMENT":
         return placement_view(compute, placement, path)
     answer = compute.request(path, method, json=body, microversion=NOVA_VERSION, raise_exc=False)
     if answer.status_code != 200 or method == "DELETE":
         return answer.status_code
     found = answer.json()
+    ids.setdefault(compute, found.get("aggregate", {}).get("id"))
     for key, kept in (("aggregate", AGGREGATE), ("aggregates", AGGREGATE)):
         if key in found:
             items = found[key] if isinstance(found[key], list) else [found[key]]
             return [{k: item.get(k) for k in kept} | {"uuid": "uuid" in item} for item in items]
+    if "quota_set" in found:
+        return found["quota_set"]["instances"]
     hypervisors = found["hypervisors"]
     return [sorted(h["service"]) for h in hypervisors], {h["service"]["host"] for h in hypervisors}
 

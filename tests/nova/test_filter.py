@@ -25,7 +25,8 @@ from nova_filters.laas import LaasTenantFilter
 
 RED, BLUE, GREEN = "red", "blue", "green"
 HOSTS = ["n1", "n2", "n3", "n4", "n5"]
-POOL = ("laas-pool", ["n1", "n2", "n3", "n4"], {"filter_tenant_id": "laas-nobody"})  # n5: not ours
+CLOSED = {"filter_tenant_id": "laas-nobody", "laas:pool": "true"}
+POOL = ("laas-pool", ["n1", "n2", "n3", "n4"], CLOSED)  # n5: not ours
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -146,6 +147,32 @@ def test_a_host_of_two_allocations_accepts_nobody():
     aggregates = [POOL, allocation("a", RED, "n1", "n2"), allocation("b", BLUE, "n2", "n3")]
     assert passing(aggregates, RED) == ["n1"]
     assert passing(aggregates, BLUE) == ["n3"]
+
+
+@pytest.mark.parametrize("key", ["filter_tenant_id", "filter_tenant_id_2"])
+def test_aggregates_of_others_open_none_of_our_hosts(key):
+    foreign = ("foreign", ["n1", "n4", "n5"], {key: BLUE})
+    aggregates = [POOL, allocation("a", RED, "n1", "n2"), foreign]
+    assert passing(aggregates, BLUE) == ["n5"]
+    assert passing(aggregates, RED) == ["n1", "n2"]
+    assert passing(aggregates, GREEN) == []
+    aggregates.append(allocation("b", BLUE, "n3"))
+    assert passing(aggregates, BLUE) == ["n3", "n5"]
+    assert passing(aggregates, BLUE, hint="b") == ["n3"]
+
+
+def test_keys_beside_ours_open_none_of_our_hosts():
+    name, hosts, metadata = allocation("a", RED, "n1", "n2")
+    widened = (name, hosts, metadata | {"filter_tenant_id_2": BLUE})
+    assert passing([POOL, widened], BLUE) == ["n5"]
+    listed = (name, hosts, metadata | {"filter_tenant_id": f"{RED},{BLUE}"})
+    assert passing([POOL, listed], RED) == passing([POOL, listed], BLUE) == ["n5"]
+
+
+def test_a_pool_from_before_the_mark_is_closed_as_well():
+    old = ("laas-pool", ["n1", "n2", "n3", "n4"], {"filter_tenant_id": "laas-nobody"})
+    assert passing([old], BLUE) == ["n5"]
+    assert passing([old, allocation("a", BLUE, "n1")], BLUE) == ["n1"]
 
 
 def test_lists_and_longer_keys_are_read_as_nova_reads_them():

@@ -79,7 +79,7 @@ class OpenStackSite:
     ) -> None:
         self._rest = rest
         self._nova = nova
-        self._admin = admin
+        self.admin = admin
         self._boot_options = dict(boot_options)
         self._subnet = subnet
 
@@ -96,19 +96,19 @@ class OpenStackSite:
         self._rest.settled(held.project, document, "released")
 
     def boot(self, project: str, count: int) -> int:
-        return boot(self._nova(project), self._admin, project, count, self._boot_options)
+        return boot(self._nova(project), self.admin, project, count, self._boot_options)
 
     def delete(self, project: str) -> None:
-        delete(self._admin, project)
+        delete(self.admin, project)
 
     def servers(self) -> list[Server]:
         return [
             Server(s.id, s.tenant_id, getattr(s, _HOST))
-            for s in self._admin.servers.list(search_opts={"all_tenants": 1})
+            for s in self.admin.servers.list(search_opts={"all_tenants": 1})
         ]
 
     def let_in(self) -> dict[str, set[str]]:
-        return let_in(self._admin)
+        return let_in(self.admin)
 
     def subnet(self) -> Subnet | None:
         return self._subnet
@@ -149,7 +149,7 @@ def _wait_until_none(admin: Any, search: Mapping[str, Any], otherwise: str) -> N
     until = time.monotonic() + PATIENCE
     while admin.servers.list(detailed=False, search_opts=dict(search)):
         assert time.monotonic() < until, otherwise
-        time.sleep(0.5)
+        time.sleep(1)
 
 
 def let_in(admin: Any) -> dict[str, set[str]]:

@@ -183,6 +183,27 @@ def test_one_allocation_per_project_where_nova_cannot_tell_two_apart(deployment)
     assert client.post("/v1/allocations", json={"name": "b", "hosts": 1}).status_code == 202
 
 
+def test_more_hosts_than_servers_allowed_are_refused(deployment, client):
+    """Nova's default quota is ten instances: an allocation of eleven hosts is of no use."""
+    deployment.compute.limits["project"] = 10
+    body = {"name": "a", "hosts": 11, "project_id": "project"}
+    answer = client.post("/v1/allocations", json=body)
+    assert (answer.status_code, answer.json["code"]) == (409, "quota")
+    assert answer.json["largest_fit"] == 10
+    assert "may run 10 servers in Nova" in answer.json["detail"]
+    dry = client.post("/v1/allocations", json={**body, "dry_run": True})
+    assert dry.json["code"] == "quota"
+    waiting = client.post("/v1/allocations", json={**body, "wait": True})
+    assert waiting.status_code == 409
+    assert client.post("/v1/allocations", json={**body, "hosts": 10}).status_code == 202
+
+
+def test_a_quota_that_cannot_be_read_hinders_nobody(deployment, client):
+    deployment.compute.faults.before["server_limit"] = Unavailable("Nova is away")
+    answer = client.post("/v1/allocations", json={"name": "a", "hosts": 11})
+    assert answer.status_code == 202
+
+
 # -- dry runs -----------------------------------------------------------------------
 
 

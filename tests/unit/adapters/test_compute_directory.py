@@ -86,7 +86,7 @@ def owned(project, *hosts):
 
 
 def pool(*hosts):
-    return ({"filter_tenant_id": "laas-nobody"}, set(hosts))
+    return ({"filter_tenant_id": "laas-nobody", "laas:pool": "true"}, set(hosts))
 
 
 def texts(path):

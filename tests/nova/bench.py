@@ -1,0 +1,158 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What the real Nova takes: ``python -m tests.nova.bench [filter] [calls] [active]``.
+
+Reported, never asserted; without a word all three. ``filter`` is a request's way through
+our filter at 1,000 hosts and 100 allocations, ``calls`` how many aggregate calls Nova
+answers in a second, ``active`` the time from POST to active for 100 hosts of 128. Nova
+is one process with its fake driver and SQLite files, so real clouds differ.
+"""
+
+# ruff: noqa: E402 - Nova wants to be patched before anything else of it is imported
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from types import SimpleNamespace
+
+os.environ.setdefault("OS_NOVA_DISABLE_EVENTLET_PATCHING", "true")
+
+from nova import monkey_patch
+
+monkey_patch.patch(backend="threading")
+
+from nova import context, objects
+from nova.db.api import models
+from nova.scheduler import filters
+from nova.scheduler.filters.aggregate_multitenancy_isolation import AggregateMultiTenancyIsolation
+from nova.tests import fixtures as nova_fixtures
+from sqlalchemy.orm import Session
+
+from laas_service.app.ports import Handover
+from nova_filters.laas import LaasTenantFilter
+from tests.nova import cloud
+from tests.story.network import network
+from tests.story.site import Rest
+
+MANY = [f"node{number:04d}" for number in range(1000)]
+ROUNDS = 20
+
+
+def main() -> None:
+    for name in sys.argv[1:] or PARTS:
+        PARTS[name]()
+
+
+def lap(what: str, times: int, act) -> None:
+    """Print how long it took, by the clock and on the processor."""
+    start, spent = time.monotonic(), time.process_time()
+    for _ in range(times):
+        act()
+    took, spent = time.monotonic() - start, time.process_time() - spent
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    print(
+        f"{what:<48} {took / times * 1000:10.1f} ms {spent / times * 1000:10.1f} ms cpu"
+        f" {times / took:8.1f}/s {memory:5} MB"
+    )
+
+
+def filter_cost() -> None:
+    """1,000 hosts in the pool, 900 of them in 90 allocations of 10."""
+    objects.register_all()
+    with nova_fixtures.Database(database="api") as database:
+        admin = context.get_admin_context()
+        groups = [(MANY, {"filter_tenant_id": "nobody", "laas:pool": "true"})]
+        for number in range(90):
+            metadata = {"filter_tenant_id": f"{number:032x}", "laas:allocation": str(number)}
+            groups.append((MANY[number * 10 : number * 10 + 10], metadata))
+        with Session(database.get_engine()) as rows, rows.begin():
+            for number, (hosts, metadata) in enumerate(groups):
+                rows.add(models.Aggregate(id=number, uuid=str(uuid.uuid4()), name=f"a{number}"))
+                rows.flush()
+                rows.add_all(models.AggregateHost(host=h, aggregate_id=number) for h in hosts)
+                rows.add_all(
+                    models.AggregateMetadata(key=key, value=value, aggregate_id=number)
+                    for key, value in metadata.items()
+                )
+        known = objects.AggregateList.get_all(admin)
+        of_host = {host: [a for a in known if host in a.hosts] for host in MANY}
+        states = [SimpleNamespace(host=h, nodename=h, aggregates=of_host[h]) for h in MANY]
+        spec = objects.RequestSpec(
+            admin, project_id=f"{7:032x}", instance_uuid=str(uuid.uuid4()), scheduler_hints={}
+        )
+        handler = filters.HostFilterHandler()
+
+        def through(one):
+            return lambda: handler.get_filtered_objects([one()], states, spec)
+
+        assert len(handler.get_filtered_objects([LaasTenantFilter()], states, spec)) == 10
+        lap("one request through LaasTenantFilter", ROUNDS, through(LaasTenantFilter))
+        lap("  of it reading the aggregates", ROUNDS, lambda: objects.AggregateList.get_all(admin))
+        lap("the same through Nova's own filter", ROUNDS, through(AggregateMultiTenancyIsolation))
+
+
+def aggregate_calls() -> None:
+    """16 hosts; calls of novaclient one after the other, in memory."""
+    hosts = MANY[:16]
+    with cloud.started(hosts) as nova:
+        calls = nova.admin.aggregates
+        lap("start Nova with 16 hosts", 1, lambda: None)
+        numbers = iter(range(ROUNDS))
+        lap("create", ROUNDS, lambda: calls.create(f"bench-{next(numbers)}", None))
+        made = calls.list()
+        lap("set_metadata", ROUNDS, lambda: calls.set_metadata(made[0], {"filter_tenant_id": "x"}))
+        pairs = iter([(a, host) for a in made[:4] for host in hosts])
+        lap("add_host", 64, lambda: calls.add_host(*next(pairs)))
+        lap("list", ROUNDS, calls.list)
+        pairs = iter([(a, host) for a in made[:4] for host in hosts])
+        lap("remove_host", 64, lambda: calls.remove_host(*next(pairs)))
+        compute = nova.compute()
+        lap("our adapter: pool of 16 hosts", 1, lambda: compute.pool(hosts))
+        handover = Handover("a1", "1" * 32, tuple(hosts))
+        lap("our adapter: hand over 16 hosts", 1, lambda: compute.hand_over(handover))
+        lap("our adapter: hand over again (reconcile)", 1, lambda: compute.hand_over(handover))
+        lap("our adapter: take back", 1, lambda: compute.take_back(handover))
+
+
+def to_active() -> None:
+    """Through laas-api over REST, Nova over TCP, and the real OpenSM on a simulated fabric."""
+    from tests.nova.test_story import HOSTS, XGFT, laas
+
+    where = Path(tempfile.mkdtemp(prefix="laas-bench-"))
+    with (
+        cloud.started(HOSTS) as nova,
+        cloud.served(nova) as url,
+        network(XGFT, where) as net,
+        laas(url, net, where) as api,
+    ):
+        rest, project = Rest(api), "1" * 32
+
+        def ask() -> None:
+            body = {"name": "bench", "hosts": 100, "project_id": project}
+            made.append(rest.call("POST", "/v1/allocations", project, body)[1])
+
+        made: list[dict[str, str]] = []
+        lap("POST for 100 of 128 hosts, answered 202", 1, ask)
+        lap("until it is active", 1, lambda: rest.settled(project, made[0], "active"))
+        path = f"/v1/allocations/{made[0]['id']}"
+        rest.call("DELETE", path, project)
+        lap("until it is released", 1, lambda: rest.settled(project, made[0], "released"))
+
+
+PARTS = {"filter": filter_cost, "calls": aggregate_calls, "active": to_active}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,703 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Every hole that Nova's own means leave open: a naive operator falls in, our adapter does not.
+
+Each class is one hole. ``naive`` is a Nova with its own filter, and aggregates made by
+hand; ``ours`` is the configuration of ``doc/source/nova.rst`` and our adapter.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from unittest import mock
+
+import pytest
+from keystoneauth1.exceptions import ConnectFailure
+from nova import exception
+from nova.scheduler import utils
+from nova.scheduler.client.report import SchedulerReportClient
+from nova.scheduler.rpcapi import SchedulerAPI
+from novaclient import exceptions as refused
+
+from laas_service.adapters.nova import Cloud, NovaCompute
+from laas_service.app.ports import Handover
+from laas_service.domain.errors import Conflict, HostsBusy, InvalidInput, Unavailable
+from tests.nova import cloud
+from tests.story import site
+
+RED, BLUE, GREEN = "1" * 32, "2" * 32, "3" * 32
+HOSTS = [f"n{number}" for number in range(1, 7)]
+KEY = "filter_tenant_id"
+A1 = Handover("a1", RED, ("n1", "n2"))
+FULL = "full"
+"""A flavor that fills a host."""
+
+
+@pytest.fixture(scope="module")
+def nova():
+    with cloud.started(HOSTS) as nova:
+        nova.admin.flavors.create("full", 7000, 1, 1, flavorid=FULL)
+        yield nova
+
+
+@pytest.fixture
+def lab(nova):
+    lab = Lab(nova)
+    yield lab
+    lab.clear()
+
+
+@pytest.fixture
+def naive(lab):
+    """Nova as it comes; the pre-filter is off, as it is by default."""
+    lab.nova.filter_with(cloud.STOCK, pre_filter=False)
+    return lab
+
+
+@pytest.fixture
+def ours(lab):
+    """All hosts in the pool, nobody on them."""
+    lab.nova.filter_with(cloud.OURS)
+    lab.compute.pool(HOSTS)
+    return lab
+
+
+class Lab:
+    """What the tests do to one Nova; ``clear`` puts it back as it was."""
+
+    def __init__(self, nova):
+        self.nova = nova
+        self.admin = nova.admin
+        self.compute = nova.compute()
+
+    def clear(self):
+        for project in (RED, BLUE, GREEN):
+            site.delete(self.admin, project)
+        for aggregate in self.admin.aggregates.list():
+            for host in aggregate.hosts:
+                self.admin.aggregates.remove_host(aggregate, host)
+            self.admin.aggregates.delete(aggregate)
+
+    def isolate(self, value, *hosts, name="by hand", key=KEY, zone=None):
+        """As documentation shows it; returns the aggregate."""
+        aggregate = self.admin.aggregates.create(name, zone)
+        for host in hosts:
+            self.admin.aggregates.add_host(aggregate, host)
+        return self.admin.aggregates.set_metadata(aggregate, {key: value})
+
+    def boot(self, project, *, times=1, flavor="1", admin=False, **options):
+        """Hosts of as many servers, started one after the other; those that found one."""
+        client = self.nova.client(project, admin=admin)
+        found = []
+        for _ in range(times):
+            server = client.servers.create(
+                "server", cloud.IMAGE, flavor=flavor, nics="none", **options
+            )
+            found.append(self.landed(server.id))
+        return [host for host in found if host]
+
+    def landed(self, id):
+        until = time.monotonic() + 120
+        while (server := self.admin.servers.get(id)).status == "BUILD":
+            assert time.monotonic() < until, "the server stays in BUILD"
+            time.sleep(0.1)
+        if server.status == "ERROR":
+            assert "No valid host" in server.fault["message"], server.fault
+            server.delete()
+            return None
+        return getattr(server, "OS-EXT-SRV-ATTR:host")
+
+    def server_of(self, project):
+        search = {"all_tenants": 1, "project_id": project}
+        return self.admin.servers.list(search_opts=search)[0]
+
+    def scheduler_knows(self):
+        """The API answers before the schedulers know: wait until they do."""
+        wanted = {a.id: (set(a.hosts), a.metadata) for a in self.admin.aggregates.list()}
+        manager = self.nova.scheduler.manager.host_manager
+        until = time.monotonic() + 60
+        while {k: (set(a.hosts), a.metadata) for k, a in manager.aggs_by_id.items()} != wanted:
+            assert time.monotonic() < until, "the scheduler does not learn of aggregates"
+            time.sleep(0.05)
+
+
+class TestOwnerSpills:
+    """A host of nobody accepts everybody, those with hosts of their own as well."""
+
+    def test_naive(self, naive):
+        naive.isolate(RED, "n1")
+        assert set(naive.boot(RED, times=2, flavor=FULL)) - {"n1"}
+
+    def test_ours(self, ours):
+        ours.compute.hand_over(Handover("a1", RED, ("n1",)))
+        assert ours.boot(RED, times=2, flavor=FULL) == ["n1"]
+
+
+class TestStrangersOnFreeHosts:
+    """A host that is free for the next tenant is taken by whoever comes first."""
+
+    def test_naive(self, naive):
+        naive.isolate(RED, "n1")
+        assert naive.boot(BLUE)
+
+    def test_ours(self, ours):
+        ours.compute.hand_over(A1)
+        assert ours.boot(BLUE) == []
+
+
+class TestStrangersPastThePreFilter:
+    """The pre-filter alone confines the owner, and keeps nobody out."""
+
+    def test_naive(self, lab):
+        lab.nova.filter_with(["ComputeFilter"], pre_filter=True)
+        lab.isolate(RED, *HOSTS)
+        assert lab.boot(BLUE)
+
+    def test_ours(self, ours):
+        ours.compute.hand_over(Handover("a1", RED, tuple(HOSTS)))
+        assert ours.boot(BLUE) == []
+
+
+class TestCommaList:
+    """The stock filter reads lists, the pre-filter does not: both projects spill silently."""
+
+    def test_naive(self, lab):
+        lab.nova.filter_with(cloud.STOCK, pre_filter=True)
+        lab.isolate(f"{RED},{BLUE}", "n1")
+        assert set(lab.boot(RED, times=2, flavor=FULL)) - {"n1"}
+
+    def test_ours(self, ours):
+        with pytest.raises(InvalidInput, match="one project"):
+            ours.compute.hand_over(Handover("a1", f"{RED},{BLUE}", ("n1",)))
+        assert ours.boot(RED) == []
+
+
+class TestLongList:
+    """A value ends at 255 characters: eight projects do not fit."""
+
+    def test_naive(self, naive):
+        with pytest.raises(refused.BadRequest):
+            naive.isolate(",".join(f"{number:032x}" for number in range(8)), "n1")
+
+    def test_ours(self, ours):
+        for number, host in enumerate(HOSTS):
+            ours.compute.hand_over(Handover(f"a{number}", f"{number + 1:032x}", (host,)))
+        assert len(ours.compute.handed_over()) == len(HOSTS)
+
+
+class TestUnionOfTwoAggregates:
+    """A host in the aggregates of two projects accepts both."""
+
+    def test_naive(self, naive):
+        naive.isolate(RED, *HOSTS, name="red")
+        naive.isolate(BLUE, *HOSTS, name="blue")
+        assert naive.boot(RED)
+        assert naive.boot(BLUE)
+
+    def test_ours(self, ours):
+        ours.compute.hand_over(A1)
+        with pytest.raises(Conflict, match="laas-a1 has n2"):
+            ours.compute.hand_over(Handover("a2", BLUE, ("n2", "n3")))
+        second = ours.isolate(BLUE, "n2", "n3", name="laas-a2")
+        ours.admin.aggregates.set_metadata(second, {"laas:allocation": "a2"})
+        assert set(ours.boot(BLUE, times=2, flavor=FULL)) == {"n3"}
+        assert set(ours.boot(RED, times=2, flavor=FULL)) == {"n1"}
+
+
+class TestForeignAggregateWithOurKey:
+    """Somebody's aggregate with our key lets projects in on hosts that have an owner."""
+
+    def test_naive(self, naive):
+        naive.isolate(RED, *HOSTS, name="red")
+        naive.isolate(BLUE, "n1", name="blue", key=f"{KEY}_extra")
+        assert naive.boot(BLUE) == ["n1"]
+
+    @pytest.mark.parametrize("host", ["n1", "n3"])
+    def test_ours(self, ours, host):
+        """On a host with an owner, and on a free one."""
+        ours.compute.hand_over(A1)
+        ours.isolate(BLUE, host, name="blue", key=f"{KEY}_extra")
+        assert ours.boot(BLUE) == []
+        with pytest.raises(Conflict, match=f"blue has {host}"):
+            ours.compute.pool(HOSTS)
+
+    def test_ours_with_a_key_in_our_own_aggregate(self, ours):
+        ours.compute.hand_over(A1)
+        (aggregate,) = [a for a in ours.admin.aggregates.list() if a.name == "laas-a1"]
+        ours.admin.aggregates.set_metadata(aggregate, {f"{KEY}_extra": BLUE})
+        assert ours.boot(BLUE) == []
+        ours.compute.hand_over(A1)
+        assert f"{KEY}_extra" not in ours.admin.aggregates.get(aggregate.id).metadata
+
+
+class TestLostCast:
+    """Schedulers learn of aggregates by messages; one that is lost leaves a host open."""
+
+    def test_naive(self, naive):
+        with mock.patch.object(SchedulerAPI, "update_aggregates"):
+            naive.isolate(RED, *HOSTS)
+        assert naive.boot(BLUE)
+
+    def test_ours(self, ours):
+        ours.scheduler_knows()
+        with mock.patch.object(SchedulerAPI, "update_aggregates"):
+            ours.compute.hand_over(A1)
+        assert ours.boot(BLUE) == []
+        assert ours.boot(RED) == [], "closed, not open"
+        ours.compute.hand_over(A1)  # as every reconcile round does
+        ours.scheduler_knows()
+        assert ours.boot(RED)
+
+
+class TestReorderedCasts:
+    """Each message is the whole aggregate: the last to arrive wins, however old it is."""
+
+    @staticmethod
+    def reordered(act):
+        late = []
+        send = SchedulerAPI.update_aggregates
+        with mock.patch.object(
+            SchedulerAPI, "update_aggregates", lambda self, *args: late.append((self, args))
+        ):
+            act()
+        assert len(late) > 2
+        for self, args in reversed(late):
+            send(self, *args)
+            time.sleep(0.3)
+
+    def test_naive(self, naive):
+        self.reordered(lambda: naive.isolate(RED, *HOSTS))
+        assert naive.boot(BLUE)
+
+    def test_ours(self, ours):
+        ours.scheduler_knows()
+        self.reordered(lambda: ours.compute.hand_over(A1))
+        assert ours.boot(BLUE) == []
+        ours.compute.hand_over(A1)
+        ours.scheduler_knows()
+        assert ours.boot(BLUE) == []
+        assert ours.boot(RED)
+
+
+class TestServerInFlight:
+    """A server that a scheduler has accepted arrives after its host was isolated."""
+
+    @staticmethod
+    def in_flight(lab, meanwhile):
+        """Do something between a scheduler's choice for BLUE and its claim; where it lands."""
+        chosen, go = threading.Event(), threading.Event()
+        claim = utils.claim_resources
+
+        def late(*args, **kwargs):
+            chosen.set()
+            assert go.wait(120)
+            return claim(*args, **kwargs)
+
+        with mock.patch.object(utils, "claim_resources", late):
+            servers = lab.nova.client(BLUE).servers
+            server = servers.create("server", cloud.IMAGE, flavor="1", nics="none")
+            try:
+                assert chosen.wait(120)
+                meanwhile()
+            finally:
+                go.set()
+            return lab.landed(server.id)
+
+    def test_naive(self, naive):
+        assert self.in_flight(naive, lambda: naive.isolate(RED, *HOSTS)) in HOSTS
+
+    def test_ours(self, lab):
+        lab.nova.filter_with(cloud.OURS)
+        host = self.in_flight(lab, lambda: lab.compute.pool(HOSTS))
+        with pytest.raises(HostsBusy, match=f"{host} runs .* of project {BLUE}"):
+            lab.compute.hand_over(Handover("a1", RED, (host,)))
+        with pytest.raises(HostsBusy, match=host):
+            lab.compute.pool(HOSTS)
+        assert lab.boot(BLUE) == []
+
+
+class TestBusyHost:
+    """Nova hands over a host while a stranger's server runs there, and rebuilds it there."""
+
+    def test_naive(self, naive):
+        (host,) = naive.boot(BLUE)
+        naive.isolate(RED, host)
+        self.rebuild(naive, naive.server_of(BLUE))
+        assert getattr(naive.server_of(BLUE), "OS-EXT-SRV-ATTR:host") == host
+
+    def test_ours(self, lab):
+        lab.nova.filter_with(cloud.OURS)
+        (host,) = lab.boot(BLUE)
+        with pytest.raises(HostsBusy, match=f"{host} runs .* of project {BLUE}"):
+            lab.compute.pool(HOSTS)
+        with pytest.raises(HostsBusy, match=f"{host} runs .* of project {BLUE}"):
+            lab.compute.hand_over(Handover("a1", RED, tuple(HOSTS)))
+        assert lab.boot(RED) in ([], [host]), "nothing was announced"
+
+    @staticmethod
+    def rebuild(lab, server):
+        lab.nova.client(server.tenant_id).servers.rebuild(server, cloud.IMAGE)
+        until = time.monotonic() + 120
+        while lab.admin.servers.get(server.id).status != "ACTIVE":
+            assert time.monotonic() < until, "the rebuild does not end"
+            time.sleep(0.1)
+
+
+class TestReleasedHostWithAServer:
+    """A host is passed on while its last owner's server lives there, and is rebuilt there."""
+
+    def test_naive(self, naive):
+        aggregate = naive.isolate(RED, *HOSTS)
+        (host,) = naive.boot(RED)
+        naive.admin.aggregates.set_metadata(aggregate, {KEY: BLUE})
+        TestBusyHost.rebuild(naive, naive.server_of(RED))
+        naive.scheduler_knows()
+        assert set(naive.boot(BLUE, times=6)) >= {host} or naive.server_of(RED)
+
+    def test_ours(self, ours):
+        ours.compute.hand_over(A1)
+        (host,) = ours.boot(RED)
+        ours.compute.fence("a1")
+        assert ours.boot(RED) == ours.boot(BLUE) == []
+        TestBusyHost.rebuild(ours, ours.server_of(RED))
+        with pytest.raises(HostsBusy, match=f"{host} runs"):
+            ours.compute.take_back(A1)
+        with pytest.raises(HostsBusy, match=f"{host} runs"):
+            ours.compute.hand_over(Handover("a2", BLUE, (host,)))
+        site.delete(ours.admin, RED)
+        ours.compute.take_back(A1)
+        ours.compute.hand_over(Handover("a2", BLUE, (host,)))
+        ours.scheduler_knows()
+        assert ours.boot(BLUE) == [host]
+
+
+class TestReleaseOpensHosts:
+    """Hosts that leave the last aggregate are open to everybody."""
+
+    def test_naive(self, naive):
+        aggregate = naive.isolate(RED, *HOSTS)
+        for host in HOSTS[:2]:
+            naive.admin.aggregates.remove_host(aggregate, host)
+        naive.scheduler_knows()
+        assert set(naive.boot(BLUE)) <= {"n1", "n2"}
+        assert naive.boot(BLUE)
+
+    def test_ours(self, ours):
+        ours.compute.hand_over(A1)
+        ours.compute.take_back(A1)
+        ours.scheduler_knows()
+        assert ours.boot(BLUE) == ours.boot(RED) == []
+
+
+class TestMetadataAfterHosts:
+    """Until the metadata are there, the host of a new aggregate is like any other."""
+
+    def test_naive(self, naive):
+        aggregate = naive.admin.aggregates.create("by hand", None)
+        for host in HOSTS:
+            naive.admin.aggregates.add_host(aggregate, host)
+        assert naive.boot(BLUE)
+
+    def test_ours(self, ours):
+        """Whichever call is the last before a crash, strangers stay out; the next start ends it."""
+        for calls in range(6):
+            dying = NovaCompute(
+                Dying(ours.admin, ours.nova.placement, calls),
+                pool=cloud.POOL,
+                sentinel=cloud.NOBODY,
+            )
+            try:
+                dying.hand_over(A1)
+            except Unavailable:
+                assert ours.boot(BLUE) == []
+            else:
+                break
+        assert calls > 3
+        ours.nova.compute().hand_over(A1)
+        ours.scheduler_knows()
+        assert ours.boot(RED)
+        assert ours.boot(BLUE) == []
+
+
+class Dying(Cloud):
+    """Allows so many calls that write, and answers no more."""
+
+    def __init__(self, nova, placement, calls):
+        super().__init__(nova, placement)
+        self.calls = calls
+
+    def spend(self):
+        if self.calls == 0:
+            raise Unavailable("killed")
+        self.calls -= 1
+
+    def create(self, name):
+        self.spend()
+        return super().create(name)
+
+    def set_metadata(self, aggregate, metadata):
+        self.spend()
+        return super().set_metadata(aggregate, metadata)
+
+    def add_host(self, aggregate, host):
+        self.spend()
+        return super().add_host(aggregate, host)
+
+
+class TestLostAnswer:
+    """A call that timed out has been carried out all the same; asking again is refused."""
+
+    @staticmethod
+    def deaf(lab):
+        """The next host to join does, but nobody hears of it."""
+        join = lab.admin.aggregates.add_host
+        answers = iter([ConnectFailure("timed out")])
+
+        def add_host(aggregate, host):
+            join(aggregate, host)
+            for failure in answers:
+                raise failure
+
+        return mock.patch.object(lab.admin.aggregates, "add_host", add_host)
+
+    def test_naive(self, naive):
+        with self.deaf(naive):
+            with pytest.raises(ConnectFailure):
+                naive.isolate(RED, "n1")
+            with pytest.raises(refused.Conflict):
+                naive.isolate(RED, "n1")
+
+    def test_ours(self, ours):
+        with self.deaf(ours):
+            with pytest.raises(Unavailable):
+                ours.compute.hand_over(A1)
+            assert ours.boot(BLUE) == []
+            ours.compute.hand_over(A1)
+        assert ours.compute.handed_over() == {"a1": A1}
+
+
+class TestPlacementMissesAHost:
+    """Nova answers 200 though placement was not told, and the pre-filter finds no host."""
+
+    @staticmethod
+    def forgetful():
+        """Placement fails once."""
+        tell = SchedulerReportClient.aggregate_add_host
+        failures = iter([exception.PlacementAPIConnectFailure()])
+
+        def aggregate_add_host(self, *args, **kwargs):
+            for failure in failures:
+                raise failure
+            return tell(self, *args, **kwargs)
+
+        return mock.patch.object(SchedulerReportClient, "aggregate_add_host", aggregate_add_host)
+
+    def test_naive(self, lab):
+        lab.nova.filter_with(cloud.STOCK, pre_filter=True)
+        with self.forgetful():
+            lab.isolate(RED, "n1")
+        assert lab.boot(RED) == []
+
+    def test_ours(self, ours):
+        with self.forgetful():
+            ours.compute.hand_over(Handover("a1", RED, ("n1",)))
+        ours.scheduler_knows()
+        assert ours.boot(RED) == ["n1"]
+
+
+class TestMoreHostsThanPlacementLists:
+    """Placement may list only hosts that the filter then rejects: idle hosts are not found."""
+
+    def test_naive(self, naive):
+        naive.isolate(BLUE, *HOSTS[:5], name="blue")
+        naive.isolate(RED, "n6", name="red")
+        naive.nova.flags(group="scheduler", max_placement_results=1)
+        try:
+            assert len(naive.boot(RED, times=3)) == len(naive.boot(BLUE, times=3)) == 3
+        except AssertionError:
+            return
+        finally:
+            naive.nova.flags(group="scheduler", max_placement_results=1000)
+        pytest.fail("both projects found their hosts")
+
+    def test_ours(self, ours):
+        ours.compute.hand_over(Handover("a1", BLUE, tuple(HOSTS[:5])))
+        ours.compute.hand_over(Handover("a2", RED, ("n6",)))
+        ours.scheduler_knows()
+        ours.nova.flags(group="scheduler", max_placement_results=1)
+        try:
+            assert ours.boot(RED, times=3) == ["n6"] * 3
+            assert len(ours.boot(BLUE, times=3)) == 3
+        finally:
+            ours.nova.flags(group="scheduler", max_placement_results=1000)
+
+
+class TestForcedHost:
+    """An administrator who names a host in the availability zone gets it past all filters."""
+
+    def test_naive(self, naive):
+        naive.isolate(RED, "n1")
+        assert naive.boot(BLUE, admin=True, availability_zone="nova:n1") == ["n1"]
+        assert naive.boot(RED, admin=True, availability_zone="nova:n2") == ["n2"]
+
+    def test_ours(self, ours):
+        """The owner is held by the pre-filter; a stranger is found, and named, at the next look."""
+        ours.compute.hand_over(A1)
+        ours.scheduler_knows()
+        assert ours.boot(RED, admin=True, availability_zone="nova:n3") == []
+        with pytest.raises(refused.Forbidden):
+            ours.boot(BLUE, availability_zone="nova:n1")
+        assert ours.boot(BLUE, admin=True, host="n1") == []
+        assert ours.boot(BLUE, admin=True, availability_zone="nova:n1") == ["n1"]
+        with pytest.raises(HostsBusy, match=f"n1 runs .* of project {BLUE}"):
+            ours.compute.hand_over(A1)
+
+
+class TestTraitHidesThePool:
+    """With the trait of ``doc/source/nova.rst`` placement itself keeps strangers away."""
+
+    TRAIT = "CUSTOM_LAAS"
+
+    @pytest.fixture
+    def hidden(self, ours):
+        """n6 is an ordinary host; the others are the pool's, with the trait."""
+        ours.nova.flags(group="scheduler", enable_isolated_aggregate_filtering=True)
+        (pool,) = ours.admin.aggregates.list()
+        ours.admin.aggregates.remove_host(pool, "n6")
+        ours.admin.aggregates.set_metadata(pool, {f"trait:{self.TRAIT}": "required"})
+        placement = ours.nova.placement
+        placement.put(f"/traits/{self.TRAIT}", microversion="1.6")
+        for hypervisor in ours.admin.hypervisors.list():
+            host = hypervisor.service["host"]
+            path = f"/resource_providers/{hypervisor.id}/traits"
+            document = placement.get(path, microversion="1.6").json()
+            traits = {*document["traits"], self.TRAIT} - ({self.TRAIT} if host == "n6" else set())
+            body = document | {"traits": sorted(traits)}
+            placement.put(path, json=body, microversion="1.6")
+        flavor = ours.admin.flavors.create("laas", 512, 1, 1)
+        flavor.set_keys({f"trait:{self.TRAIT}": "required"})
+        yield flavor.id
+        flavor.delete()
+        ours.nova.flags(group="scheduler", enable_isolated_aggregate_filtering=False)
+
+    def test_no_forced_host(self, ours, hidden):
+        ours.compute.hand_over(A1)
+        ours.scheduler_knows()
+        assert ours.boot(BLUE, admin=True, availability_zone="nova:n1") == []
+        assert ours.boot(RED, flavor=hidden)
+        assert ours.compute.pool(HOSTS[:5]) is None
+        (pool,) = [a for a in ours.admin.aggregates.list() if a.name == cloud.POOL]
+        assert pool.metadata[f"trait:{self.TRAIT}"] == "required", "our adapter leaves it alone"
+
+    def test_ordinary_projects_find_their_hosts(self, ours, hidden):
+        """Without it they starve where placement lists fewer hosts than the pool has."""
+        ours.nova.flags(group="scheduler", max_placement_results=1)
+        try:
+            assert ours.boot(GREEN, times=3) == ["n6"] * 3
+        finally:
+            ours.nova.flags(group="scheduler", max_placement_results=1000)
+
+
+class TestComputeServiceComesBack:
+    """A compute service that is deleted and comes back is in no aggregate: open to everybody."""
+
+    @staticmethod
+    def reborn(lab, host):
+        """Delete a compute service and start it anew."""
+        lab.nova.computes[host].stop()
+        (service,) = lab.admin.services.list(host=host, binary="nova-compute")
+        lab.admin.services.delete(service.id)
+        del lab.nova.host_mappings[host]
+        lab.nova._start_compute(host)
+        (service,) = lab.admin.services.list(host=host, binary="nova-compute")
+        return service
+
+    def test_naive(self, naive):
+        naive.isolate(RED, *HOSTS)
+        self.reborn(naive, "n5")
+        naive.scheduler_knows()
+        assert naive.boot(BLUE) == ["n5"]
+
+    def test_ours(self, ours):
+        """With ``enable_new_services = false`` it waits until it is in the pool again."""
+        handover = Handover("a1", RED, ("n5",))
+        ours.compute.hand_over(handover)
+        ours.nova.flags(enable_new_services=False)
+        try:
+            service = self.reborn(ours, "n5")
+        finally:
+            ours.nova.flags(enable_new_services=True)
+        assert ours.boot(BLUE) == []
+        assert ours.compute.handed_over()["a1"].hosts == ()
+        ours.compute.pool(HOSTS)
+        ours.compute.hand_over(handover)
+        ours.admin.services.enable(service.id)
+        ours.scheduler_knows()
+        assert ours.boot(BLUE) == []
+        assert ours.boot(RED) == ["n5"]
+
+
+class TestAvailabilityZone:
+    """An aggregate with an availability zone refuses hosts that run servers."""
+
+    def test_naive(self, naive):
+        (host,) = naive.boot(RED)
+        with pytest.raises(refused.Conflict):
+            naive.isolate(RED, host, zone="red-zone")
+
+    def test_ours(self, lab):
+        """The project's own servers do not hinder; their host joins while they run."""
+        lab.nova.filter_with(cloud.OURS)
+        (host,) = lab.boot(RED)
+        lab.compute.hand_over(Handover("a1", RED, (host,)))
+        assert {a.availability_zone for a in lab.admin.aggregates.list()} == {None}
+
+
+class TestTwoAllocationsOfAProject:
+    """Nova sees the project only: servers mix across its two sets of hosts."""
+
+    def test_naive(self, naive):
+        naive.isolate(RED, "n1", "n2", name="first")
+        naive.isolate(RED, "n3", "n4", name="second")
+        naive.isolate(BLUE, "n5", "n6", name="others")
+        hint = {"laas:allocation": "first"}
+        landed = naive.boot(RED, times=4, flavor=FULL, scheduler_hints=hint)
+        assert set(landed) == {"n1", "n2", "n3", "n4"}
+
+    def test_ours(self, ours):
+        ours.compute.hand_over(A1)
+        ours.compute.hand_over(Handover("a2", RED, ("n3", "n4")))
+        ours.scheduler_knows()
+        hint = {"laas:allocation": "a1"}
+        landed = ours.boot(RED, times=3, flavor=FULL, scheduler_hints=hint)
+        assert sorted(landed) == ["n1", "n2"]
+
+
+class TestQuotaOfTenInstances:
+    """An allocation of more hosts than a project may run servers cannot be used."""
+
+    @pytest.fixture(autouse=True)
+    def _three(self, lab):
+        lab.nova.flags(group="quota", instances=3)
+        yield
+        lab.nova.flags(group="quota", instances=-1)
+
+    def test_naive(self, naive):
+        naive.isolate(RED, *HOSTS)
+        naive.scheduler_knows()
+        with pytest.raises(refused.Forbidden, match="Quota exceeded for instances"):
+            naive.boot(RED, times=4)
+
+    def test_ours(self, ours):
+        assert ours.compute.server_limit(RED) == 3
+        ours.admin.quotas.update(RED, instances=-1)
+        assert ours.compute.server_limit(RED) is None
+        ours.admin.quotas.delete(RED)

@@ -1,0 +1,179 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Twelve tenants and three hundred servers on 128 compute hosts: told on ours, and naively.
+
+A real Nova with placement behind a TCP port, our ``laas-api --all-in-one`` beside it,
+and the real OpenSM on a simulated fabric of the same hosts. The naive cloud is the
+same Nova as its documentation has it: its own filter, an aggregate for each tenant,
+and a fabric that OpenSM routes as it likes.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.marks import needs_ibsim
+from tests.nova import cloud
+from tests.story.judge import Held
+from tests.story.network import network
+from tests.story.scenario import STRANGER, Story
+from tests.story.site import PATIENCE, OpenStackSite, Rest
+
+pytestmark = needs_ibsim
+
+XGFT = "3;4,4,8;1,4,4"
+HOSTS = [f"node{number:03d}" for number in range(128)]
+REPO = Path(__file__).parents[2]
+BOOT = {"image": cloud.IMAGE, "flavor": "1", "nics": "none"}
+
+
+@pytest.fixture(scope="module")
+def nova():
+    with cloud.started(HOSTS) as nova:
+        yield nova
+
+
+class NaiveSite(OpenStackSite):
+    """An aggregate for each tenant, made by hand: hosts first, then whose they are."""
+
+    def allocate(self, project, hosts):
+        taken = set().union(*(a.hosts for a in self.admin.aggregates.list()), set())
+        chosen = [host for host in HOSTS if host not in taken][:hosts]
+        if len(chosen) < hosts:
+            return None
+        aggregate = self.admin.aggregates.create(f"tenant-{project}", None)
+        for host in chosen:
+            self.admin.aggregates.add_host(aggregate, host)
+        self.admin.aggregates.set_metadata(aggregate, {"filter_tenant_id": project})
+        return Held(str(aggregate.id), project, frozenset(chosen))
+
+    def release(self, held):
+        for host in held.hosts:
+            self.admin.aggregates.remove_host(held.id, host)
+        self.admin.aggregates.delete(held.id)
+
+
+def test_the_naive_configuration_fails_the_judge(nova, tmp_path):
+    nova.filter_with(cloud.STOCK, pre_filter=False)
+    with cloud.served(nova) as url, network(XGFT, tmp_path) as net:
+        (tmp_path / "opensm.conf").write_text("routing_engine ftree\nforce_log_flush TRUE\n")
+        net.start("-F", str(tmp_path / "opensm.conf"))
+        eventually(lambda: "SUBNET UP" in log_text(net), "OpenSM sweeps")
+        site = site_on(NaiveSite, url, net, Rest(""))
+        story = Story(site, tenants=4, servers=20, say=print)
+        told = story.tell()
+        for project in [*story.projects, STRANGER]:
+            site.delete(project)
+        for held in story.held.values():
+            site.release(held)
+    print(told)
+    for words in (
+        "of nobody",  # a server beside its owner's hosts
+        "is open to everybody",  # free hosts
+        "holds no hosts, and started a server",  # a stranger
+        "has the keys []",  # no partition
+    ):
+        assert any(words in problem for problem in told.problems), words
+
+
+def test_every_host_has_the_owner_it_was_given_to(nova, tmp_path):
+    nova.filter_with(cloud.OURS)
+    with cloud.served(nova) as url, network(XGFT, tmp_path) as net, laas(url, net, tmp_path) as api:
+        site = site_on(OpenStackSite, url, net, Rest(api))
+        told = Story(site, say=print).tell()
+        print(told)
+        assert told.problems == []
+        assert told.booted >= 300
+        assert told.most_servers > 100
+        assert told.released == told.allocated > 12
+        assert told.turned_away > told.allocated
+        assert Rest(api).call("GET", "/v1/fabrics/f/utilization")[1]["hosts"]["allocated"] == 0
+
+
+def site_on(kind, url, net, rest):
+    """A site of this kind on the services at the address."""
+    admin = cloud.remote_client(url, "service", admin=True)
+    return kind(rest, lambda project: cloud.remote_client(url, project), admin, BOOT, net.subnet)
+
+
+@contextmanager
+def laas(url, net, directory):
+    """Our service beside that Nova and that OpenSM; its address, once routes are confirmed."""
+    config, cables = directory / "laas.conf", directory / "fabric.ibnetdiscover"
+    port = free_port()
+    config.write_text(
+        f"[DEFAULT]\nstate_dir = {directory}/state\n"
+        f"[api]\nbind_port = {port}\n"
+        "[compute]\nkind = nova\n"
+        f"[nova]\nauth_type = admin_token\nendpoint = {url}/compute/v2.1\ntoken = service:admin\n"
+        f"[placement]\nauth_section = nova\nendpoint_override = {url}/placement\n"
+        "[worker]\npoll_interval = 0.2\nretry_first = 0.2\nretry_last = 2\n"
+        f"[opensm]\n{net.options()}"
+    )
+    cables.write_text(net.cable_list())
+    run("manage", config, "db", "upgrade")
+    run("manage", config, "fabric", "import", cables, "--id", "f", "--subnet-manager", net.manager)
+    with (directory / "laas-api.log").open("wb") as log:
+        process = subprocess.Popen(
+            command("api", config, "--all-in-one"), cwd=REPO, stdout=log, stderr=log
+        )
+    address = f"http://127.0.0.1:{port}"
+    published = directory / "state" / "opensm" / "f" / "current"
+    try:
+        eventually((published / "manifest.json").exists, "the service publishes files", process)
+        net.start("-F", str(published / "opensm.conf"))
+        rest = Rest(address)
+        routing = "/v1/fabrics/f/routing"
+        eventually(
+            lambda: all(sm["current"] for sm in rest.call("GET", routing)[1]["subnet_managers"]),
+            "the published routes are confirmed",
+            process,
+        )
+        yield address
+    finally:
+        process.terminate()
+        process.wait(60)
+        print((directory / "laas-api.log").read_text()[-8000:])
+
+
+def command(program, config, *words):
+    module = f"laas_service.cmd.{program}"
+    return [sys.executable, "-m", module, "--config-file", str(config), *map(str, words)]
+
+
+def run(program, config, *words):
+    done = subprocess.run(
+        command(program, config, *words), cwd=REPO, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+def log_text(net):
+    return net.log.read_text(errors="replace") if net.log.exists() else ""
+
+
+def eventually(look, what, process=None):
+    until = time.monotonic() + PATIENCE
+    while not look():
+        assert process is None or process.poll() is None, f"the service ended: {what}"
+        assert time.monotonic() < until, f"waited in vain: {what}"
+        time.sleep(0.2)

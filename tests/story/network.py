@@ -1,0 +1,68 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""A simulated fabric with the real OpenSM, and our service's files in its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from laas_service.adapters import generator
+from laas_service.adapters.netlist import netlist, node_id
+from tests.ibsim import Simulator
+from tests.story.judge import Subnet
+
+
+class Network:
+    """The fabric ``xgft`` under ibsim; hosts are called ``node000`` and so on.
+
+    ``directory`` takes the pid file of OpenSM, which is started by ``start``.
+    """
+
+    def __init__(self, simulator: Simulator, directory: Path, manager: str) -> None:
+        self.simulator = simulator
+        self.manager = manager
+        self.pid_file = directory / "opensm.pid"
+        self.log = simulator.directory / "osm.log"
+        self.subnet = Subnet(lambda *words: simulator.run(*words).stdout)
+
+    def cable_list(self) -> str:
+        """What our service imports: what the real tool prints."""
+        return self.simulator.run("ibnetdiscover").stdout
+
+    def options(self) -> str:
+        """The lines below [opensm] of the service's configuration."""
+        environment = self.simulator.environment()
+        names = ("IBSIM_SOCKNAME", "LD_PRELOAD", "SIM_HOST")
+        client = [f"{name}={environment[name]}" for name in names]
+        dump = ["env", f"--chdir={self.simulator.directory}", *client, "dump_lfts", "-n"]
+        return (
+            f"pid_file = {self.pid_file}\n"
+            f"log_file = {self.log}\n"
+            f"cache_directory = {self.simulator.directory}\n"
+            f"dump_command = {','.join(dump)}\n"
+            "patience = 30\n"
+        )
+
+    def start(self, *settings: str) -> None:
+        """Start OpenSM with these options."""
+        daemon = self.simulator.start("opensm", "-f", str(self.log), "-s", "0", *settings)
+        self.pid_file.write_text(f"{daemon.pid}\n")
+
+
+@contextmanager
+def network(xgft: str, directory: Path) -> Iterator[Network]:
+    """The simulator runs until the block ends; OpenSM with it, once started."""
+    made = generator.generate(generator.Description(xgft=xgft, subnet_managers=1))
+    manager = next(e for e in made.inventory.endpoints if e.name.startswith("sm"))
+    text, host = netlist(made.inventory), node_id(made.inventory, manager)
+    with Simulator(text, host=host) as simulator:
+        yield Network(simulator, directory, manager.name.split()[0])
