@@ -118,7 +118,9 @@ function configure_laas_nova {
         iniset "$NOVA_CONF" scheduler limit_tenants_to_placement_aggregate True
         touch "$LAAS_CONF_DIR/limits-tenants"
     fi
-    _laas_grant "$NOVA_CONF_DIR/policy.yaml" "role:admin" "$LAAS_NOVA_RIGHTS"
+    # Everybody keeps the right to read the own project's quota.
+    _laas_grant "$NOVA_CONF_DIR/policy.yaml" "role:admin" "$LAAS_NOVA_RIGHTS" \
+        "role:admin or rule:project_reader_or_admin" os_compute_api:os-quota-sets:show
     _laas_grant "$PLACEMENT_CONF_DIR/policy.yaml" "role:admin or role:service" "$LAAS_PLACEMENT_RIGHTS"
 }
 
@@ -150,14 +152,18 @@ function unconfigure_laas_nova {
     _laas_revoke "$PLACEMENT_CONF_DIR/policy.yaml"
 }
 
-# _laas_grant policy-file "who may already" "rules"
+# _laas_grant policy-file "who may already" "rules" ["who may already" "rules"]
 function _laas_grant {
-    local file=$1 others=$2 rule
+    local file=$1 rule
+    shift
     _laas_revoke "$file"
     {
         echo "# laas: begin"
-        for rule in $3; do
-            echo "\"$rule\": \"$others or role:$LAAS_ROLE\""
+        while [[ $# -gt 1 ]]; do
+            for rule in $2; do
+                echo "\"$rule\": \"$1 or role:$LAAS_ROLE\""
+            done
+            shift 2
         done
         echo "# laas: end"
     } >>"$file"

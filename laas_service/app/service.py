@@ -688,6 +688,8 @@ class Service:
 
     def _short_of_servers(self, new: NewAllocation) -> NoFit | None:
         """More hosts than servers allowed are of no use. Who cannot tell now hinders nobody."""
+        if new.container:
+            return None
         try:
             limit = self._compute.server_limit(new.project_id)
         except LaasError as error:

@@ -129,13 +129,13 @@ def aggregate_calls() -> None:
 
 def to_active() -> None:
     """Through laas-api over REST, Nova over TCP, and the real OpenSM on a simulated fabric."""
-    from tests.nova.test_story import HOSTS, XGFT, laas
+    from tests.nova.test_story import FULL, laas
 
     where = Path(tempfile.mkdtemp(prefix="laas-bench-"))
     with (
-        cloud.started(HOSTS) as nova,
+        cloud.started(FULL.hosts) as nova,
         cloud.served(nova) as url,
-        network(XGFT, where) as net,
+        network(FULL.xgft, where) as net,
         laas(url, net, where) as api,
     ):
         rest, project = Rest(api), "1" * 32
