@@ -38,9 +38,10 @@ from laas_service.domain.fabric import Fabric
 from laas_service.domain.inventory import Inventory, PortRef
 from laas_service.domain.plane import NO_PLANE, SharedPlane
 from laas_service.domain.policies.base import Policy
+from laas_service.domain.policies.baseline import Baseline
 from laas_service.domain.policies.jigsaw import Jigsaw
 from laas_service.domain.policies.lc import Lc
-from laas_service.domain.routing import NO_ROUTE
+from laas_service.domain.routing import NO_ROUTE, as_routed
 from laas_service.domain.topology import Topology
 from laas_service.domain.verification import credit_loop, physical_tables, walk_violations
 from laas_service.messages import FabricState, TenantRoute
@@ -267,6 +268,38 @@ def test_shared_traffic_keeps_to_the_plane():
         here.plane = NO_PLANE
         here.change(tenants[1:])
         assert_sound(here, tenants[1:])
+
+
+def test_allocations_inside_allocations():
+    """Children on their own links, who shares a container on the container's, idle hosts beside."""
+    topology, inventory, sm = tree_site()
+    ledger, lc, baseline = Fabric(topology), Lc(), Baseline()
+    wanted: list[tuple[Policy, Request]] = [
+        (lc, Request("a", 48, container=True)),
+        (lc, Request("b", 24, parent="a", container=True)),
+        (lc, Request("c", 9, parent="b")),
+        (lc, Request("d", 7, parent="b")),
+        (lc, Request("e", 11, parent="a")),
+        (lc, Request("f", 24, container=True)),
+        (baseline, Request("g", 10, parent="f")),
+        (baseline, Request("h", 12, parent="f")),
+        (lc, Request("i", 20)),
+    ]
+    for policy, request in wanted:
+        assert isinstance(admit(policy, ledger, request), Allocation)
+    everybody = list(ledger.everybody())
+    with site(topology, inventory, sm) as here:
+        here.boot(as_routed(everybody))
+        assert assert_sound(here, everybody) > 500
+        before = here.rows()
+        ledger.release("c")
+        here.change(as_routed(ledger.everybody()))
+        assert_sound(here, ledger.everybody())
+        after = here.rows()
+        for kept in ("d", "e", "g", "h", "i"):
+            for host in ledger.holder(kept).allocations[kept].hosts(topology):
+                lid = inventory.lids[inventory.endpoint_of_port[host, 0].guid]
+                assert all(before[guid][lid] == after[guid][lid] for guid in before)
 
 
 def until(true: Callable[[], bool], seconds: float = 60) -> None:
