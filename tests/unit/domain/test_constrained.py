@@ -21,7 +21,7 @@ from laas_service.domain.errors import InvalidInput, NotFound
 from laas_service.domain.fabric import Fabric
 from laas_service.domain.features import HostFeatures
 from laas_service.domain.policies import POLICIES
-from laas_service.domain.queue import Rules, make_queue
+from laas_service.domain.queue import EasyQueue, Rules, make_queue
 from laas_service.domain.room import fits_when_empty, make_room
 from laas_service.domain.topology import Topology, Xgft
 
@@ -90,6 +90,19 @@ def test_the_reservation_of_a_head_under_constraints_is_kept():
     assert [one.id for one in queue.step(0)] == ["elsewhere"]
     queue.finish("holds", 10)
     assert [one.id for one in queue.step(10)] == ["head"]
+
+
+def test_the_head_is_promised_the_time_at_which_its_constraints_are_met():
+    """Hosts of the wrong kind become free first; who ends in between is not in its way."""
+    queue = make_queue(fabric(), JIGSAW, Rules())
+    queue.submit(Request("plain", 12, constraints=Constraints(max_host_cost=0)), 10)
+    queue.submit(Request("gpus", 5, constraints=GPU), 100)
+    assert len(queue.step(0)) == 2
+    queue.submit(Request("head", 6, constraints=GPU), 10)
+    queue.submit(Request("brief", 1, constraints=GPU), 50)
+    assert [one.id for one in queue.step(0)] == ["brief"]
+    assert isinstance(queue, EasyQueue)
+    assert queue.reserve(0).time == 100
 
 
 def test_room_is_made_where_the_constraints_let_the_request_be():
