@@ -21,7 +21,7 @@ from unittest import mock
 
 import pytest
 from keystoneauth1.exceptions import ConnectFailure
-from nova import exception
+from nova import context, exception, objects
 from nova.scheduler import utils
 from nova.scheduler.client.report import SchedulerReportClient
 from nova.scheduler.rpcapi import SchedulerAPI
@@ -538,3 +538,167 @@ class TestMoreHostsThanPlacementLists:
             assert len(ours.boot(BLUE, times=3)) == 3
         finally:
             ours.nova.flags(group="scheduler", max_placement_results=1000)
+
+
+class TestForcedHost:
+    """An administrator who names a host in the availability zone gets it past all filters."""
+
+    def test_naive(self, naive):
+        naive.isolate(RED, "n1")
+        assert naive.boot(BLUE, admin=True, availability_zone="nova:n1") == ["n1"]
+        assert naive.boot(RED, admin=True, availability_zone="nova:n2") == ["n2"]
+
+    def test_ours(self, ours):
+        """The owner is held by the pre-filter; a stranger is found, and named, at the next look."""
+        ours.compute.hand_over(A1)
+        ours.scheduler_knows()
+        assert ours.boot(RED, admin=True, availability_zone="nova:n3") == []
+        with pytest.raises(refused.Forbidden):
+            ours.boot(BLUE, availability_zone="nova:n1")
+        assert ours.boot(BLUE, admin=True, host="n1") == []
+        assert ours.boot(BLUE, admin=True, availability_zone="nova:n1") == ["n1"]
+        with pytest.raises(HostsBusy, match=f"n1 runs .* of project {BLUE}"):
+            ours.compute.hand_over(A1)
+
+
+class TestTraitHidesThePool:
+    """With the trait of ``doc/source/nova.rst`` placement itself keeps strangers away."""
+
+    TRAIT = "CUSTOM_LAAS"
+
+    @pytest.fixture
+    def hidden(self, ours):
+        """n6 is an ordinary host; the others are the pool's, with the trait."""
+        ours.nova.flags(group="scheduler", enable_isolated_aggregate_filtering=True)
+        (pool,) = ours.admin.aggregates.list()
+        ours.admin.aggregates.remove_host(pool, "n6")
+        ours.admin.aggregates.set_metadata(pool, {f"trait:{self.TRAIT}": "required"})
+        placement = ours.nova.placement
+        placement.put(f"/traits/{self.TRAIT}", microversion="1.6")
+        for hypervisor in ours.admin.hypervisors.list():
+            host = hypervisor.service["host"]
+            path = f"/resource_providers/{hypervisor.id}/traits"
+            document = placement.get(path, microversion="1.6").json()
+            traits = {*document["traits"], self.TRAIT} - ({self.TRAIT} if host == "n6" else set())
+            body = document | {"traits": sorted(traits)}
+            placement.put(path, json=body, microversion="1.6")
+        flavor = ours.admin.flavors.create("laas", 512, 1, 1)
+        flavor.set_keys({f"trait:{self.TRAIT}": "required"})
+        yield flavor.id
+        flavor.delete()
+        ours.nova.flags(group="scheduler", enable_isolated_aggregate_filtering=False)
+
+    def test_no_forced_host(self, ours, hidden):
+        ours.compute.hand_over(A1)
+        ours.scheduler_knows()
+        assert ours.boot(BLUE, admin=True, availability_zone="nova:n1") == []
+        assert ours.boot(RED, flavor=hidden)
+        assert ours.compute.pool(HOSTS[:5]) is None
+        (pool,) = [a for a in ours.admin.aggregates.list() if a.name == cloud.POOL]
+        assert pool.metadata[f"trait:{self.TRAIT}"] == "required", "our adapter leaves it alone"
+
+    def test_ordinary_projects_find_their_hosts(self, ours, hidden):
+        """Without it they starve where placement lists fewer hosts than the pool has."""
+        ours.nova.flags(group="scheduler", max_placement_results=1)
+        try:
+            assert ours.boot(GREEN, times=3) == ["n6"] * 3
+        finally:
+            ours.nova.flags(group="scheduler", max_placement_results=1000)
+
+
+class TestComputeServiceComesBack:
+    """A compute service that is deleted and comes back is in no aggregate: open to everybody."""
+
+    @staticmethod
+    def reborn(lab, host):
+        """Delete a compute service and start it anew."""
+        lab.nova.computes[host].stop()
+        (service,) = lab.admin.services.list(host=host, binary="nova-compute")
+        lab.admin.services.delete(service.id)
+        cell = lab.nova.host_mappings[host].cell_mapping
+        objects.HostMapping(context.get_context(), host=host, cell_mapping=cell).create()
+        lab.nova._start_compute(host)
+        (service,) = lab.admin.services.list(host=host, binary="nova-compute")
+        return service
+
+    def test_naive(self, naive):
+        naive.isolate(RED, *HOSTS)
+        self.reborn(naive, "n5")
+        naive.scheduler_knows()
+        assert naive.boot(BLUE) == ["n5"]
+
+    def test_ours(self, ours):
+        """With ``enable_new_services = false`` it waits until it is in the pool again."""
+        handover = Handover("a1", RED, ("n5",))
+        ours.compute.hand_over(handover)
+        ours.nova.flags(enable_new_services=False)
+        try:
+            service = self.reborn(ours, "n5")
+        finally:
+            ours.nova.flags(enable_new_services=True)
+        assert ours.boot(BLUE) == []
+        assert ours.compute.handed_over()["a1"].hosts == ()
+        ours.compute.pool(HOSTS)
+        ours.compute.hand_over(handover)
+        ours.admin.services.enable(service.id)
+        ours.scheduler_knows()
+        assert ours.boot(BLUE) == []
+        assert ours.boot(RED) == ["n5"]
+
+
+class TestAvailabilityZone:
+    """An aggregate with an availability zone refuses hosts that run servers."""
+
+    def test_naive(self, naive):
+        (host,) = naive.boot(RED)
+        with pytest.raises(refused.Conflict):
+            naive.isolate(RED, host, zone="red-zone")
+
+    def test_ours(self, lab):
+        """The project's own servers do not hinder; their host joins while they run."""
+        lab.nova.filter_with(cloud.OURS)
+        (host,) = lab.boot(RED)
+        lab.compute.hand_over(Handover("a1", RED, (host,)))
+        assert {a.availability_zone for a in lab.admin.aggregates.list()} == {None}
+
+
+class TestTwoAllocationsOfAProject:
+    """Nova sees the project only: servers mix across its two sets of hosts."""
+
+    def test_naive(self, naive):
+        naive.isolate(RED, "n1", "n2", name="first")
+        naive.isolate(RED, "n3", "n4", name="second")
+        naive.isolate(BLUE, "n5", "n6", name="others")
+        hint = {"laas:allocation": "first"}
+        landed = naive.boot(RED, times=4, flavor=FULL, scheduler_hints=hint)
+        assert set(landed) == {"n1", "n2", "n3", "n4"}
+
+    def test_ours(self, ours):
+        ours.compute.hand_over(A1)
+        ours.compute.hand_over(Handover("a2", RED, ("n3", "n4")))
+        ours.scheduler_knows()
+        hint = {"laas:allocation": "a1"}
+        landed = ours.boot(RED, times=3, flavor=FULL, scheduler_hints=hint)
+        assert sorted(landed) == ["n1", "n2"]
+
+
+class TestQuotaOfTenInstances:
+    """An allocation of more hosts than a project may run servers cannot be used."""
+
+    @pytest.fixture(autouse=True)
+    def _three(self, lab):
+        lab.nova.flags(group="quota", instances=3)
+        yield
+        lab.nova.flags(group="quota", instances=-1)
+
+    def test_naive(self, naive):
+        naive.isolate(RED, *HOSTS)
+        naive.scheduler_knows()
+        with pytest.raises(refused.Forbidden, match="Quota exceeded for instances"):
+            naive.boot(RED, times=4)
+
+    def test_ours(self, ours):
+        assert ours.compute.server_limit(RED) == 3
+        ours.admin.quotas.update(RED, instances=-1)
+        assert ours.compute.server_limit(RED) is None
+        ours.admin.quotas.delete(RED)
