@@ -120,6 +120,11 @@ class Histories(RuleBasedStateMachine):
             kept = Allocation(id, 1, "test", groups, held.columns[:1])
             return Move(self.draw(id, fabric, hosts, uplinks, spines).joined(kept), "elsewhere")
 
+        if record.container:
+            if self.model.inside[id].allocations:
+                with pytest.raises(Conflict):
+                    store.move(record, choose)
+            return
         record = store.move(record, choose)
         assert record.leaving == self.model.allocations[id]
         self.model.change(record.held)
@@ -215,13 +220,13 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def faults_are_what_failed_of_what_is_owned(self):
+        """With the innermost owner, and with every container around it."""
         failed: dict[str, tuple[set[Link], set[int]]] = {}
-        for link, owner in self.model.owners_of_links().items():
-            if link in self.model.failed_links:
-                failed.setdefault(owner, (set(), set()))[0].add(link)
-        for host, owner in self.model.owners_of_hosts().items():
-            if host in self.model.failed_hosts:
-                failed.setdefault(owner, (set(), set()))[1].add(host)
+        for owner in self.model.everybody():
+            links = self.model.failed_links & set(owner.links(self.topology))
+            hosts = self.model.failed_hosts & set(owner.hosts(self.topology))
+            if links or hosts:
+                failed[owner.id] = links, hosts
         noted = {
             record.id: (set(record.faults.links), set(record.faults.hosts))
             for record in self.stores[0].allocations()
