@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 os.environ.setdefault("OS_NOVA_DISABLE_EVENTLET_PATCHING", "true")
 
 from nova import monkey_patch
@@ -20,3 +22,9 @@ from nova import monkey_patch
 monkey_patch.patch(backend="threading")
 
 from tests.marks import pytest_runtest_makereport as pytest_runtest_makereport  # noqa: E402
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _place_for_files(tmp_path_factory):
+    """Made before Nova's fixtures move the directory for temporary files, and remove it."""
+    return tmp_path_factory.getbasetemp()
