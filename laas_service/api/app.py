@@ -16,28 +16,36 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from flask import Flask, Response, g, request
 from oslo_config import cfg
 from oslo_context.context import RequestContext
 from oslo_log import log as logging
 from oslo_middleware import HTTPProxyToWSGI, RequestId
-from pydantic import BaseModel, ValidationError
-from werkzeug.exceptions import BadRequest, HTTPException, UnsupportedMediaType
+from pydantic import BaseModel
+from werkzeug.exceptions import (
+    BadRequest,
+    HTTPException,
+    RequestEntityTooLarge,
+)
 
 from laas_service.api import errors, fabric, openapi, schemas, system, tenants
 from laas_service.api.auth import NOBODY, REQUEST_ID, Gate
-from laas_service.api.errors import InvalidRequest
 from laas_service.api.metrics import Metrics
+from laas_service.api.parts import parts
 from laas_service.api.policies import METRICS
 from laas_service.api.resource import Answer, Call, Route
 from laas_service.app.service import Service
-from laas_service.domain.errors import InvalidInput, LaasError, NotSupported, Unavailable
+from laas_service.domain.errors import LaasError, NotSupported, Unavailable
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
 LOG = logging.getLogger(__name__)
+
+LOGGED = 2000
+"""Characters of an address that the log shows."""
 
 FABRIC = "/v1/fabrics/<fabric_id>"
 ALLOCATION = "/v1/allocations/<allocation_id>"
@@ -179,7 +187,7 @@ class _Door:
             require=functools.partial(self._gate.require, request.environ),
             scrape=self._metrics.text,
         )
-        answer = route.view(call, **variables, **_parts(route))
+        answer = route.view(call, **variables, **parts(route))
         if isinstance(answer.body, schemas.Problem) and answer.body.reason:
             self._metrics.refused(answer.body.reason.value)
         return _response(answer)
@@ -193,7 +201,7 @@ class _Door:
             "%(method)s %(path)s answered %(status)d in %(ms).1f ms",
             {
                 "method": request.method,
-                "path": request.full_path.rstrip("?"),
+                "path": _address(),
                 "status": response.status_code,
                 "ms": seconds * 1000,
             },
@@ -201,38 +209,10 @@ class _Door:
         return response
 
 
-def _parts(route: Route) -> dict[str, BaseModel]:
-    """The query, headers and body that a route takes, checked.
-
-    Raises:
-        InvalidRequest: they break their schema.
-        UnsupportedMediaType: the body is not JSON.
-    """
-    try:
-        return {part: _PARSERS[part](schema) for part, schema in route.takes.items()}
-    except ValidationError as error:
-        raise InvalidRequest.of(error) from None
-
-
-def _query(schema: type[BaseModel]) -> BaseModel:
-    for name, values in request.args.lists():
-        if len(values) > 1:
-            raise InvalidInput(name, values, "give it once")
-    return schema.model_validate(request.args.to_dict())
-
-
-def _headers(schema: type[BaseModel]) -> BaseModel:
-    names = [field.alias for field in schema.model_fields.values() if field.alias]
-    return schema.model_validate({n: request.headers[n] for n in names if n in request.headers})
-
-
-def _body(schema: type[BaseModel]) -> BaseModel:
-    if not request.is_json:
-        raise UnsupportedMediaType("send the body as application/json")
-    return schema.model_validate_json(request.get_data())
-
-
-_PARSERS = {"query": _query, "headers": _headers, "body": _body}
+def _address() -> str:
+    """What was asked for, in one line of the log whatever the client made of it."""
+    text = f"{request.path}?{request.query_string.decode('latin-1')}".rstrip("?")
+    return quote(text, safe="/?&=%+,:;@~!*'()$")[:LOGGED]
 
 
 def _response(answer: Answer) -> Response:
@@ -264,6 +244,10 @@ def _our_error(error: LaasError) -> Response:
 def _http_error(error: HTTPException) -> Response | HTTPException:
     if error.code is None or error.code < 400:
         return error
+    if isinstance(error, RequestEntityTooLarge):
+        error.description = (
+            f"a body may have {request.max_content_length} bytes; send a shorter one"
+        )
     headers = {name: value for name, value in error.get_headers() if name != "Content-Type"}
     return _problem(errors.of_http(error), headers)
 

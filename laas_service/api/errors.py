@@ -26,9 +26,12 @@ from laas_service.domain.allocation import NoFit
 ECHO = 200
 """Characters of a wrong value that are repeated to the caller."""
 
+MANY = 100
+"""Bad fields that are named to the caller."""
+
 
 class InvalidRequest(errors.LaasError):
-    """A query, header or body breaks its schema; lists every bad field."""
+    """A query, header or body breaks its schema; lists the bad fields."""
 
     code = "invalid_input"
 
@@ -38,7 +41,7 @@ class InvalidRequest(errors.LaasError):
 
     @classmethod
     def of(cls, error: ValidationError) -> InvalidRequest:
-        return cls([_field(item) for item in error.errors(include_url=False)])
+        return cls([_field(item) for item in error.errors(include_url=False)[:MANY]])
 
 
 STATUS: dict[type[errors.LaasError], int] = {

@@ -21,6 +21,8 @@ from laas_service.app.records import State
 from laas_service.app.service import Service, Usage
 from laas_service.domain.errors import Unavailable
 
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
 
 class Metrics:
     """The counters of one process, and the gauges of every fabric."""
@@ -53,6 +55,8 @@ class Metrics:
         return generate_latest(self.registry).decode()
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Methods that no route has are one: a client could think up any number of them."""
+        method = method if method in METHODS else "other"
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(method, route).observe(seconds)
 

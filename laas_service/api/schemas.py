@@ -51,6 +51,9 @@ Name = Annotated[
     str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$", examples=["blue"])
 ]
 Project = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:@-]{0,63}$")]
+Reference = Annotated[str, Field(max_length=255, pattern=r"^[^\x00-\x1f\x7f]*$")]
+"""What something is called that has to be there already."""
+HostName = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Hosts = Annotated[int, Field(ge=1, le=2**31 - 1, description="How many hosts.")]
 Guid = Annotated[str, Field(pattern=r"^0x[0-9a-f]{16}$")]
 Triple = Annotated[
@@ -126,7 +129,6 @@ class AllocationQuery(Paging):
 
 Trait = Annotated[str, Field(pattern=TRAIT, examples=["HW_GPU"])]
 Cost = Annotated[int, Field(ge=0, le=DEAREST, description="What a host costs, in any unit.")]
-HostName = Annotated[str, Field(min_length=1, max_length=255)]
 MANY = 4096
 """The most hosts, pods or traits a constraint names."""
 
@@ -246,8 +248,8 @@ class Precondition(Schema):
 class NewAllocation(Body):
     name: Name
     hosts: Hosts
-    policy: Annotated[str | None, Field(description="Default: the service's.")] = None
-    fabric: Annotated[str | None, Field(description="Needed where there are several.")] = None
+    policy: Annotated[Reference | None, Field(description="Default: the service's.")] = None
+    fabric: Annotated[Reference | None, Field(description="Needed where there are several.")] = None
     project_id: Annotated[
         Project | None, Field(description="Whose it will be; administrators may name any.")
     ] = None
@@ -268,7 +270,7 @@ class NewAllocation(Body):
         bool, Field(description="Hold hosts and links for further allocations inside.")
     ] = False
     parent: Annotated[
-        str | None, Field(description="The container to be inside: the id of an allocation.")
+        Reference | None, Field(description="The container to be inside: the id of an allocation.")
     ] = None
     dry_run: Annotated[
         bool, Field(description="Answer what would be given, and reserve nothing.")

@@ -155,5 +155,5 @@ def _versions(headers: schemas.Precondition) -> set[int] | None:
     given = headers.if_match
     if given is None or given.strip() == "*":
         return None
-    tags = re.findall(r'(?:^|,)\s*"(\d+)"\s*(?=,|$)', given)
+    tags = re.findall(r'(?:^|,)\s*"([0-9]{1,18})"\s*(?=,|$)', given)
     return {int(tag) for tag in tags}

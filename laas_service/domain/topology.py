@@ -197,7 +197,8 @@ def parse_link(name: str) -> Link:
     """
     kind, _, rest = name.partition("-")
     parts = rest.split("-")
-    if kind in ("leaf", "spine") and len(parts) == 3 and all(p.isdecimal() for p in parts):
+    numbered = len(parts) == 3 and all(p.isdecimal() and len(p) < 10 for p in parts)
+    if kind in ("leaf", "spine") and numbered:
         numbers = (int(parts[0]), int(parts[1]), int(parts[2]))
         return LeafLink(*numbers) if kind == "leaf" else SpineLink(*numbers)
     raise InvalidInput("link", name, "use leaf-POD-LEAF-UP or spine-POD-L2-UP")

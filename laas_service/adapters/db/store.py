@@ -16,6 +16,7 @@ database has committed, so a failed one leaves nothing behind in memory either.
 
 from __future__ import annotations
 
+import re
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -86,6 +87,9 @@ from laas_service.domain.topology import Link, Topology, link_name
 from laas_service.messages import FabricState, Initiator, Notification, TenantRoute
 
 T = TypeVar("T")
+
+FABRIC_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+"""A fabric's id is also the name of a directory."""
 
 PKEYS = range(0x0001, 0x7FFF)
 """Partition keys for tenants; 0x7FFF is the default partition."""
@@ -165,8 +169,9 @@ class SqlStore:
     # -- fabrics --------------------------------------------------------------
 
     def add_fabric(self, id: str, topology: Topology, inventory: Inventory) -> FabricRecord:
-        if not 1 <= len(id) <= 64:
-            raise InvalidInput("fabric", id, "give an id of 1 to 64 characters")
+        if not FABRIC_ID.fullmatch(id):
+            fix = "give an id of 1 to 64 of A-Z a-z 0-9 . _ -, not . or - in front"
+            raise InvalidInput("fabric", id, fix)
         try:
             with self._writing("add fabric") as session:
                 session.add(

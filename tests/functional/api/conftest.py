@@ -14,7 +14,9 @@ from __future__ import annotations
 import itertools
 import re
 import shutil
+import threading
 from datetime import UTC, datetime
+from http.server import ThreadingHTTPServer
 
 import jsonschema
 import pytest
@@ -33,6 +35,7 @@ from laas_service.app.service import Rules, Service
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import Topology, Xgft
 from tests.fakes import FakeCompute, FakeSubnetManager
+from tests.functional.api.keystone import Keystone
 
 SPEC = document(ROUTES, "http://localhost")
 TOPOLOGY = Topology(Xgft((4, 4, 2), (1, 4, 4)))
@@ -180,3 +183,34 @@ def allocate(client):
         return answer.json
 
     return ask
+
+
+@pytest.fixture
+def keystone():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Keystone)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def guarded(deployment, keystone, tmp_path):
+    url = f"http://127.0.0.1:{keystone.server_port}"
+    file = tmp_path / "laas.conf"
+    file.write_text(
+        f"""
+[keystone_authtoken]
+auth_type = password
+auth_url = {url}
+www_authenticate_uri = {url}
+username = laas
+password = secret
+project_name = service
+user_domain_id = default
+project_domain_id = default
+http_request_max_retries = 0
+"""
+    )
+    deployment.conf(["--config-file", str(file)], project="laas")
+    return deployment.client(middleware("keystone", "0.0.0.0", deployment.conf))

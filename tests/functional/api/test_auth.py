@@ -11,108 +11,10 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
 import pytest
 
 from laas_service.api.auth import check_loopback, middleware
 from laas_service.domain.errors import InvalidInput
-
-
-def token(project, roles, url):
-    now = datetime.now(UTC)
-    return {
-        "token": {
-            "methods": ["password"],
-            "issued_at": now.isoformat(),
-            "expires_at": (now + timedelta(hours=1)).isoformat(),
-            "user": {"id": "u1", "name": "u1", "domain": {"id": "default", "name": "Default"}},
-            "project": {"id": project, "name": project, "domain": {"id": "d", "name": "D"}},
-            "roles": [{"id": role, "name": role} for role in roles],
-            "catalog": [
-                {
-                    "type": "identity",
-                    "id": "identity",
-                    "name": "keystone",
-                    "endpoints": [
-                        {"id": kind, "interface": kind, "region_id": "R", "region": "R", "url": url}
-                        for kind in ("admin", "internal", "public")
-                    ],
-                }
-            ],
-        }
-    }
-
-
-class Keystone(BaseHTTPRequestHandler):
-    tokens = {
-        "blue-token": ("blue", ["member", "reader"]),
-        "service-token": ("service", ["service"]),
-    }
-
-    def do_GET(self):
-        if self.path.startswith("/v3/auth/tokens"):
-            known = self.token(self.headers["X-Subject-Token"])
-            self.send(200 if known else 404, known or {"error": {"code": 404}})
-        else:
-            root = f"http://{self.headers['Host']}/v3/"
-            version = {"id": "v3.14", "status": "stable", "links": [{"rel": "self", "href": root}]}
-            versions = {"versions": {"values": [version]}}
-            self.send(200, {"version": version} if self.path.startswith("/v3") else versions)
-
-    def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.send(201, self.token("service-token"), {"X-Subject-Token": "service-token"})
-
-    def token(self, id):
-        url = f"http://{self.headers['Host']}/v3"
-        return token(*self.tokens[id], url) if id in self.tokens else None
-
-    def send(self, status, document, headers=None):
-        body = json.dumps(document).encode()
-        self.send_response(status)
-        for name, value in {**(headers or {}), "Content-Length": str(len(body))}.items():
-            self.send_header(name, value)
-        self.send_header("Content-Type", "application/json")
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format, *args):
-        pass
-
-
-@pytest.fixture
-def keystone():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Keystone)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
-
-
-@pytest.fixture
-def guarded(deployment, keystone, tmp_path):
-    url = f"http://127.0.0.1:{keystone.server_port}"
-    file = tmp_path / "laas.conf"
-    file.write_text(
-        f"""
-[keystone_authtoken]
-auth_type = password
-auth_url = {url}
-www_authenticate_uri = {url}
-username = laas
-password = secret
-project_name = service
-user_domain_id = default
-project_domain_id = default
-http_request_max_retries = 0
-"""
-    )
-    deployment.conf(["--config-file", str(file)], project="laas")
-    return deployment.client(middleware("keystone", "0.0.0.0", deployment.conf))
 
 
 def test_a_token_is_worth_what_keystone_says(guarded):
@@ -183,10 +85,7 @@ def test_a_default_policy_that_is_not_offered(deployment):
         deployment.service(default_policy="best")
 
 
-def test_inside_a_container_are_its_own_project_and_administrators(guarded, monkeypatch):
-    tokens = {"red-token": ("red", ["member", "reader"]), "root-token": ("ops", ["admin"])}
-    monkeypatch.setattr(Keystone, "tokens", Keystone.tokens | tokens)
-
+def test_inside_a_container_are_its_own_project_and_administrators(guarded):
     def ask(token, **more):
         body = {"name": "x", "hosts": 1, **more}
         return guarded.post("/v1/allocations", json=body, headers={"X-Auth-Token": token})

@@ -70,6 +70,13 @@ def test_every_bad_field_is_named(client):
     assert fields["hosts"]["value"] == "two"
 
 
+def test_of_very_many_bad_fields_some_are_named(client):
+    body = {**GOOD, **{f"f{number}": 0 for number in range(5000)}}
+    answer = client.post("/v1/allocations", json=body)
+    assert answer.status_code == 400
+    assert len(answer.json["errors"]) == 100
+
+
 @pytest.mark.parametrize(
     "body",
     [

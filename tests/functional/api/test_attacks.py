@@ -1,0 +1,195 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""The documented table of attacks is true, and none of them changes anything."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import string
+from collections import Counter
+
+import pytest
+from oslo_config import cfg
+from sqlalchemy import select
+
+from laas_service.adapters.db.models import Base
+from laas_service.api.app import Settings
+from laas_service.conf import register_opts
+from laas_service.domain.errors import InvalidInput
+from laas_service.wiring import Parts
+from tests.functional.api.attacks import ADMIN, ATTEMPTS, NASTY, NEW, RED, Endless
+from tests.shared import REPO
+
+PAGE = REPO / "doc" / "source" / "attacks.rst"
+BLUE = {"X-Auth-Token": "blue-token"}
+
+
+def documented():
+    """Requests and statuses by attempt, as the page says."""
+    lines = iter(PAGE.read_text().splitlines())
+    next(line for line in lines if line.startswith(".. csv-table::"))
+    next(line for line in lines if not line)
+    rows = []
+    for line in lines:
+        if not line.startswith("   "):
+            break
+        rows.append(line)
+    return {
+        row["Attempt"]: (int(row["Requests"]), {int(s) for s in row["Answers"].split()})
+        for row in csv.DictReader(rows, skipinitialspace=True)
+    }
+
+
+TABLE = documented()
+
+
+def contents(deployment):
+    """Every row of every table."""
+    with deployment.engine.connect() as connection:
+        return {
+            table.name: sorted(map(repr, connection.execute(select(table))))
+            for table in Base.metadata.sorted_tables
+        }
+
+
+@pytest.fixture
+def victim(guarded, deployment):
+    """A container of project blue, on some of the fabric's hosts, and all that there is."""
+    body = {"name": "blue", "hosts": 6, "container": True}
+    made = guarded.post("/v1/allocations?wait=5", json=body, headers=BLUE)
+    assert made.status_code == 202, made.text
+    return made.json
+
+
+def test_the_page_has_every_attempt():
+    assert list(TABLE) == list(ATTEMPTS)
+
+
+@pytest.mark.parametrize("attempt", ATTEMPTS)
+def test_the_documented_table_is_true(guarded, deployment, victim, caplog, attempt):
+    """Each answer is a problem document (``CheckedClient``) without a trace of what happened."""
+    before, woken = contents(deployment), deployment.woken
+    requests = list(ATTEMPTS[attempt](victim))
+    seen: Counter[int] = Counter()
+    with caplog.at_level(logging.INFO):
+        for request in requests:
+            answer = guarded.open(**{"headers": RED, **request})
+            seen[answer.status_code] += 1
+            assert "Traceback" not in answer.text, request
+            assert 'File "' not in answer.text, request
+            assert "node0" not in answer.text or request["headers"] == ADMIN, request
+            assert answer.status_code < 500, (request, answer.text)
+            if answer.status_code < 400:
+                assert answer.json == {"allocations": [], "next": None}, request
+    assert contents(deployment) == before
+    assert deployment.woken == woken
+    assert not [r for r in caplog.records if r.levelno >= logging.ERROR]
+    assert not [r for r in caplog.records if "\n" in r.getMessage()], "a line of log was forged"
+    least, answers = TABLE[attempt]
+    assert set(seen) == answers
+    assert len(requests) >= least
+
+
+def test_what_is_anothers_looks_like_nothing(guarded, victim):
+    """Not even whether there is such an allocation can be told."""
+
+    def told(id):
+        answers = [
+            guarded.get(f"/v1/allocations/{id}", headers=RED),
+            guarded.delete(f"/v1/allocations/{id}", headers=RED),
+            guarded.patch(f"/v1/allocations/{id}", json={"name": "x"}, headers=RED),
+            guarded.post(f"/v1/allocations/{id}/repair", headers=RED),
+            guarded.post("/v1/allocations", json={**NEW, "parent": id}, headers=RED),
+            guarded.get(f"/v1/fabrics/main/fit?hosts=1&parent={id}", headers=RED),
+            guarded.get(f"/v1/allocations?marker={id}", headers=RED),
+        ]
+        return [
+            {**answer.json, "request_id": "", "detail": answer.json["detail"].replace(id, "ID")}
+            for answer in answers
+        ]
+
+    assert told(victim["id"]) == told("nobody-at-all")
+
+
+def test_a_key_of_another_project_is_another_key(guarded):
+    headers = {"Idempotency-Key": "one"}
+    first = guarded.post("/v1/allocations", json=NEW, headers={**headers, **BLUE}).json
+    second = guarded.post("/v1/allocations", json=NEW, headers={**headers, **RED}).json
+    assert (first["project_id"], second["project_id"]) == ("blue", "red")
+    assert first["id"] != second["id"]
+
+
+@pytest.mark.parametrize("said", [{"CONTENT_LENGTH": str(10**12)}, {}])
+def test_a_body_without_end_is_read_no_further_than_the_limit(deployment, said):
+    """What a request may cost in memory is ``[api] max_body``, whatever it says of itself."""
+    body = Endless()
+    answer = deployment.client(settings=Settings(max_body=5000)).post(
+        "/v1/allocations",
+        content_type="application/json",
+        environ_overrides={"wsgi.input": body, "wsgi.input_terminated": True, **said},
+    )
+    assert answer.status_code == 413
+    assert "5000" in answer.json["detail"]
+    assert body.given <= 5001
+
+
+def test_methods_that_are_made_up_are_counted_as_one(client):
+    for number in range(50):
+        client.open("/v1/allocations", method=f"MADE{number}")
+    figures = client.get("/metrics").text
+    assert "MADE" not in figures
+    assert 'laas_http_requests_total{method="other",route="unknown",status="405"} 50.0' in figures
+
+
+@pytest.mark.parametrize("id", NASTY)
+def test_a_fabric_whose_id_is_no_name_of_a_directory_is_refused(deployment, id):
+    with pytest.raises(InvalidInput, match="fabric"):
+        deployment.add_fabric(id)
+
+
+def test_no_file_is_named_after_what_a_tenant_says(deployment, tmp_path):
+    """Whatever they call their allocations: files are named after ids and hosts."""
+    conf = cfg.ConfigOpts()
+    register_opts(conf)
+    text = f"""
+[DEFAULT]
+state_dir = {tmp_path}
+[database]
+connection = {deployment.engine.url}
+"""
+    (tmp_path / "laas.conf").write_text(text)
+    conf(["--config-file", str(tmp_path / "laas.conf")], project="laas")
+    converger = Parts(conf).converger
+    client = deployment.client()
+    ids = []
+    for name in NASTY:
+        made = client.post("/v1/allocations", json={"name": name, "hosts": 1})
+        assert made.status_code == 202, made.text
+        assert made.json["name"] == name
+        ids.append(made.json["id"])
+    until_idle(converger)
+    assert {client.get(f"/v1/allocations/{id}").json["state"] for id in ids} == {"active"}
+    for id in ids[::2]:
+        client.delete(f"/v1/allocations/{id}")
+    until_idle(converger)
+    files = [path for place in ("compute", "opensm") for path in (tmp_path / place).rglob("*")]
+    text = "".join(path.read_text() for path in files if path.is_file())
+    assert any(ids[1] in path.name for path in files)
+    assert not [path for path in files if not set(path.name) <= SAFE]
+    assert not [name for name in NASTY if len(name) > 5 and name in text]
+
+
+def until_idle(converger):
+    while converger.run_once():
+        pass
+
+
+SAFE = set(string.ascii_letters + string.digits + "._-")
