@@ -20,8 +20,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,11 +31,15 @@ import wsgi_intercept
 from keystoneauth1 import plugin, session
 from keystoneauth1.adapter import Adapter
 from nova import test
+from nova.conf import CONF
 from nova.tests import fixtures as nova_fixtures
 from nova.tests.functional import fixtures as functional_fixtures
 from novaclient import client
+from novaclient import exceptions as refused
 
 from laas_service.adapters.nova import NOVA_VERSION, Cloud, NovaCompute
+from tests.story import site
+from tests.story.site import PATIENCE
 
 IMAGE = "155d900f-4e14-4e4c-a73d-069cbf4541e6"
 POOL, NOBODY = "laas-pool", "laas-nobody"
@@ -93,7 +97,7 @@ class Nova(test.TestCase):
         self.placement_api = self.useFixture(functional_fixtures.PlacementFixture())
         self.osapi = self.useFixture(nova_fixtures.OSAPIFixture())
         self.start_service("conductor")
-        self.scheduler = None
+        self.scheduler: Any = None
         self.filter_with(OURS)
         for host in self.hosts:
             self._start_compute(host)
@@ -110,14 +114,17 @@ class Nova(test.TestCase):
         patience = SimpleNamespace(time=time.time, sleep=lambda pause: time.sleep(4 * pause))
         self.useFixture(fixtures.MonkeyPatch("oslo_messaging._drivers.impl_fake.time", patience))
         self.useFixture(fixtures.MonkeyPatch("futurist._thread.ThreadWorker.MAX_IDLE_FOR", 1.0))
-        self.flags(report_interval=120, service_down_time=1200)
+        self.flags(report_interval=120, service_down_time=1200, rpc_response_timeout=600)
 
     def stop(self) -> None:
         logging.disable(logging.NOTSET)
         self.doCleanups()
 
     def filter_with(self, filters: Sequence[str], *, pre_filter: bool = True) -> None:
-        """Start the scheduler anew with these filters."""
+        """Start the scheduler anew with these filters.
+
+        It takes what it hears of aggregates one by one, in the order of the calls.
+        """
         if self.scheduler is not None:
             self.scheduler.stop()
         self.flags(
@@ -129,7 +136,52 @@ class Nova(test.TestCase):
             enabled_filters=list(filters),
         )
         self.flags(group="scheduler", limit_tenants_to_placement_aggregate=pre_filter)
+        usual = CONF.executor_thread_pool_size
+        self.flags(executor_thread_pool_size=1)
         self.scheduler = self.start_service("scheduler")
+        self.flags(executor_thread_pool_size=usual)
+
+    def scheduler_knows(self) -> None:
+        """The API answers before the scheduler knows of aggregates: wait until it does."""
+        known = self.scheduler.manager.host_manager.aggs_by_id
+        wanted = {a.id: (set(a.hosts), a.metadata) for a in self.admin.aggregates.list()}
+        until = time.monotonic() + PATIENCE
+        while {id: (set(a.hosts), a.metadata) for id, a in list(known.items())} != wanted:
+            assert time.monotonic() < until, "the scheduler does not learn of aggregates"
+            time.sleep(0.1)
+
+    def clear(self) -> None:
+        """Away with all servers and aggregates: for the API, for placement and the scheduler."""
+        until = time.monotonic() + PATIENCE
+        while self._clear_once():
+            assert time.monotonic() < until, "the cloud does not get empty"
+            time.sleep(0.2)
+        self.scheduler_knows()
+
+    def _clear_once(self) -> bool:
+        """Whether there was something to be cleared."""
+        self.delete_servers({})
+        aggregates = self.admin.aggregates.list()
+        for aggregate in aggregates:
+            with suppress(refused.ClientException):  # the next round sees what stays
+                for host in aggregate.hosts:
+                    self.admin.aggregates.remove_host(aggregate, host)
+                self.admin.aggregates.delete(aggregate)
+        return bool(aggregates) or any(
+            self._held(f"/resource_providers/{hypervisor.id}/allocations")
+            for hypervisor in self.admin.hypervisors.list()
+        )
+
+    def delete_servers(self, search: Mapping[str, str]) -> None:
+        """Those that are found, until placement has their room back as well."""
+        gone = site.delete_all(self.admin, search)
+        until = time.monotonic() + PATIENCE
+        while any(self._held(f"/allocations/{id}") for id in gone):
+            assert time.monotonic() < until, f"placement keeps the room of {gone}"
+            time.sleep(0.1)
+
+    def _held(self, path: str) -> bool:
+        return bool(self.placement.get(path).json()["allocations"])
 
     def client(self, project: str, *, admin: bool = False) -> Any:
         """A novaclient that acts for a project."""

@@ -11,8 +11,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from keystoneauth1 import session
 from keystoneauth1.adapter import Adapter
@@ -25,6 +23,7 @@ from laas_service.domain.errors import HostsBusy
 from laas_service.wiring import Parts
 from tests import nova_standin
 from tests.nova import cloud
+from tests.story.site import landed
 
 RED, BLUE = "1" * 32, "2" * 32
 HOSTS = ["n1", "n2", "n3", "n4"]
@@ -39,7 +38,8 @@ def nova():
 class Site:
     """The service's own wiring, and users, as clients of the TCP port."""
 
-    def __init__(self, url, directory):
+    def __init__(self, nova, url, directory):
+        self.nova = nova
         self.url = url
         self.admin = cloud.remote_client(url, "service", admin=True)
         file = directory / "laas.conf"
@@ -61,36 +61,19 @@ class Site:
         server = servers.create(
             "server", cloud.IMAGE, flavor="1", nics="none", scheduler_hints=hints
         )
-        until = time.monotonic() + 120
-        while (found := self.admin.servers.get(server.id)).status == "BUILD":
-            assert time.monotonic() < until, "the server stays in BUILD"
-            time.sleep(0.1)
-        if found.status == "ERROR":
-            assert "No valid host" in found.fault["message"]
-            found.delete()
-            return None
-        return getattr(found, "OS-EXT-SRV-ATTR:host")
+        return landed(self.admin, server.id)
 
-    def delete_servers(self, host):
-        for server in self.admin.servers.list(search_opts={"all_tenants": 1, "host": host}):
-            server.delete()
-        until = time.monotonic() + 120
-        while self.compute.occupants([host]):
-            assert time.monotonic() < until, "the servers stay"
-            time.sleep(0.1)
+    def hand_over(self, handover):
+        """Until the scheduler has heard of it."""
+        self.compute.hand_over(handover)
+        self.nova.scheduler_knows()
 
 
 @pytest.fixture
 def site(nova, tmp_path):
     with cloud.served(nova) as url:
-        site = Site(url, tmp_path)
-        yield site
-        for host in HOSTS:
-            site.delete_servers(host)
-        for aggregate in site.admin.aggregates.list():
-            for host in aggregate.hosts:
-                aggregate.remove_host(host)
-            aggregate.delete()
+        yield Site(nova, url, tmp_path)
+        nova.clear()
 
 
 def test_life_of_an_allocation(site):
@@ -98,8 +81,8 @@ def test_life_of_an_allocation(site):
     site.compute.pool(HOSTS)
     assert site.boot(RED) is None, "free hosts accept nobody"
 
-    site.compute.hand_over(red)
-    site.compute.hand_over(blue)
+    site.hand_over(red)
+    site.hand_over(blue)
     assert site.compute.handed_over() == {"a1": red, "a2": blue}
     assert {site.boot(RED) for _ in range(2)} == {"n1"}
     assert site.boot(BLUE) in ("n2", "n3")
@@ -110,19 +93,19 @@ def test_life_of_an_allocation(site):
     assert site.boot(RED) is None
     with pytest.raises(HostsBusy, match="n1 runs"):
         site.compute.take_back(red)
-    site.delete_servers("n1")
+    site.nova.delete_servers({"host": "n1"})
     site.compute.take_back(red)
     assert site.compute.handed_over() == {"a2": blue}
     assert site.boot(RED) is None
 
-    site.compute.hand_over(Handover("a3", RED, ("n1", "n4")))
+    site.hand_over(Handover("a3", RED, ("n1", "n4")))
     assert site.boot(RED) in ("n1", "n4")
 
 
 def test_the_hint_tells_two_allocations_of_a_project_apart(site):
     site.compute.pool(HOSTS)
-    site.compute.hand_over(Handover("a1", RED, ("n1",)))
-    site.compute.hand_over(Handover("a2", RED, ("n2", "n3")))
+    site.hand_over(Handover("a1", RED, ("n1",)))
+    site.hand_over(Handover("a2", RED, ("n2", "n3")))
     assert site.boot(RED, hint="a1") == "n1"
     assert site.boot(RED, hint="a2") in ("n2", "n3")
     assert site.boot(RED, hint="a3") is None
@@ -175,13 +158,22 @@ CALLS = [
 """The rules of openstack aggregates that the adapter builds on."""
 
 
-def test_the_stand_in_answers_as_nova_does(nova):
+@pytest.fixture
+def unlimited(nova):
+    """A project that may run as many servers as it likes; no aggregates."""
+    nova.clear()
+    nova.admin.quotas.update(BLUE, instances=-1)
+    yield BLUE
+    nova.admin.quotas.delete(BLUE)
+    nova.clear()
+
+
+def test_the_stand_in_answers_as_nova_does(nova, unlimited):
     login = cloud.Login(nova.osapi.base_url, "service", admin=True)
     real = Adapter(session.Session(login), service_type="compute", endpoint_override=login.url)
     with nova_standin.Server() as server:
         server.cloud = nova_standin.Cloud(HOSTS)
-        server.cloud.limits[BLUE] = -1
-        nova.admin.quotas.update(BLUE, instances=-1)
+        server.cloud.limits[unlimited] = -1
         other = cloud.Login(server.url, "service")
         other.headers = {"X-Auth-Token": nova_standin.TOKEN}
         compute, placement = (

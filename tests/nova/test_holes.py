@@ -16,12 +16,14 @@ hand; ``ours`` is the configuration of ``doc/source/nova.rst`` and our adapter.
 from __future__ import annotations
 
 import threading
-import time
+from contextlib import ExitStack
+from functools import partial
 from unittest import mock
 
 import pytest
 from keystoneauth1.exceptions import ConnectFailure
 from nova import context, exception, objects
+from nova.conf import CONF
 from nova.scheduler import utils
 from nova.scheduler.client.report import SchedulerReportClient
 from nova.scheduler.rpcapi import SchedulerAPI
@@ -67,6 +69,7 @@ def ours(lab):
     """All hosts in the pool, nobody on them."""
     lab.nova.filter_with(cloud.OURS)
     lab.compute.pool(HOSTS)
+    lab.nova.scheduler_knows()
     return lab
 
 
@@ -77,21 +80,33 @@ class Lab:
         self.nova = nova
         self.admin = nova.admin
         self.compute = nova.compute()
+        self.undo = ExitStack()
 
     def clear(self):
-        for project in (RED, BLUE, GREEN):
-            site.delete(self.admin, project)
-        for aggregate in self.admin.aggregates.list():
-            for host in aggregate.hosts:
-                self.admin.aggregates.remove_host(aggregate, host)
-            self.admin.aggregates.delete(aggregate)
+        with self.undo:
+            self.undo.callback(self.nova.clear)
 
-    def isolate(self, value, *hosts, name="by hand", key=KEY, zone=None):
-        """As documentation shows it; returns the aggregate."""
+    def flags(self, group=None, **values):
+        """Options of nova.conf for this test."""
+        for name, value in values.items():
+            options = CONF[group] if group else CONF
+            self.undo.callback(self.nova.flags, group=group, **{name: options[name]})
+            self.nova.flags(group=group, **{name: value})
+
+    def isolate(self, value, *hosts, name="by hand", key=KEY, zone=None, known=True):
+        """As documentation shows it; returns the aggregate. ``known``: to the scheduler as well."""
         aggregate = self.admin.aggregates.create(name, zone)
         for host in hosts:
             self.admin.aggregates.add_host(aggregate, host)
-        return self.admin.aggregates.set_metadata(aggregate, {key: value})
+        aggregate = self.admin.aggregates.set_metadata(aggregate, {key: value})
+        if known:
+            self.nova.scheduler_knows()
+        return aggregate
+
+    def hand_over(self, handover):
+        """By our adapter; until the scheduler knows."""
+        self.compute.hand_over(handover)
+        self.nova.scheduler_knows()
 
     def boot(self, project, *, times=1, flavor="1", admin=False, **options):
         """Hosts of as many servers, started one after the other; those that found one."""
@@ -101,32 +116,24 @@ class Lab:
             server = client.servers.create(
                 "server", cloud.IMAGE, flavor=flavor, nics="none", **options
             )
-            found.append(self.landed(server.id))
+            found.append(site.landed(self.admin, server.id))
         return [host for host in found if host]
 
-    def landed(self, id):
-        until = time.monotonic() + 120
-        while (server := self.admin.servers.get(id)).status == "BUILD":
-            assert time.monotonic() < until, "the server stays in BUILD"
-            time.sleep(0.1)
-        if server.status == "ERROR":
-            assert "No valid host" in server.fault["message"], server.fault
-            server.delete()
-            return None
-        return getattr(server, "OS-EXT-SRV-ATTR:host")
+    def delete(self, project):
+        self.nova.delete_servers({"project_id": project})
 
     def server_of(self, project):
         search = {"all_tenants": 1, "project_id": project}
         return self.admin.servers.list(search_opts=search)[0]
 
-    def scheduler_knows(self):
-        """The API answers before the schedulers know: wait until they do."""
-        wanted = {a.id: (set(a.hosts), a.metadata) for a in self.admin.aggregates.list()}
-        manager = self.nova.scheduler.manager.host_manager
-        until = time.monotonic() + 60
-        while {k: (set(a.hosts), a.metadata) for k, a in manager.aggs_by_id.items()} != wanted:
-            assert time.monotonic() < until, "the scheduler does not learn of aggregates"
-            time.sleep(0.05)
+    def host_of(self, project):
+        return getattr(self.server_of(project), "OS-EXT-SRV-ATTR:host")
+
+    def rebuild(self, project):
+        """A new disk for a project's one server, wherever that is."""
+        server = self.server_of(project)
+        self.nova.client(project).servers.rebuild(server, cloud.IMAGE)
+        site.landed(self.admin, server.id)
 
 
 class TestOwnerSpills:
@@ -137,7 +144,7 @@ class TestOwnerSpills:
         assert set(naive.boot(RED, times=2, flavor=FULL)) - {"n1"}
 
     def test_ours(self, ours):
-        ours.compute.hand_over(Handover("a1", RED, ("n1",)))
+        ours.hand_over(Handover("a1", RED, ("n1",)))
         assert ours.boot(RED, times=2, flavor=FULL) == ["n1"]
 
 
@@ -149,8 +156,9 @@ class TestStrangersOnFreeHosts:
         assert naive.boot(BLUE)
 
     def test_ours(self, ours):
-        ours.compute.hand_over(A1)
+        ours.hand_over(A1)
         assert ours.boot(BLUE) == []
+        assert ours.boot(RED)
 
 
 class TestStrangersPastThePreFilter:
@@ -162,8 +170,9 @@ class TestStrangersPastThePreFilter:
         assert lab.boot(BLUE)
 
     def test_ours(self, ours):
-        ours.compute.hand_over(Handover("a1", RED, tuple(HOSTS)))
+        ours.hand_over(Handover("a1", RED, tuple(HOSTS)))
         assert ours.boot(BLUE) == []
+        assert ours.boot(RED)
 
 
 class TestCommaList:
@@ -203,11 +212,12 @@ class TestUnionOfTwoAggregates:
         assert naive.boot(BLUE)
 
     def test_ours(self, ours):
-        ours.compute.hand_over(A1)
+        ours.hand_over(A1)
         with pytest.raises(Conflict, match="laas-a1 has n2"):
             ours.compute.hand_over(Handover("a2", BLUE, ("n2", "n3")))
         second = ours.isolate(BLUE, "n2", "n3", name="laas-a2")
         ours.admin.aggregates.set_metadata(second, {"laas:allocation": "a2"})
+        ours.nova.scheduler_knows()
         assert set(ours.boot(BLUE, times=2, flavor=FULL)) == {"n3"}
         assert set(ours.boot(RED, times=2, flavor=FULL)) == {"n1"}
 
@@ -223,16 +233,17 @@ class TestForeignAggregateWithOurKey:
     @pytest.mark.parametrize("host", ["n1", "n3"])
     def test_ours(self, ours, host):
         """On a host with an owner, and on a free one."""
-        ours.compute.hand_over(A1)
+        ours.hand_over(A1)
         ours.isolate(BLUE, host, name="blue", key=f"{KEY}_extra")
         assert ours.boot(BLUE) == []
         with pytest.raises(Conflict, match=f"blue has {host}"):
             ours.compute.pool(HOSTS)
 
     def test_ours_with_a_key_in_our_own_aggregate(self, ours):
-        ours.compute.hand_over(A1)
+        ours.hand_over(A1)
         (aggregate,) = [a for a in ours.admin.aggregates.list() if a.name == "laas-a1"]
         ours.admin.aggregates.set_metadata(aggregate, {f"{KEY}_extra": BLUE})
+        ours.nova.scheduler_knows()
         assert ours.boot(BLUE) == []
         ours.compute.hand_over(A1)
         assert f"{KEY}_extra" not in ours.admin.aggregates.get(aggregate.id).metadata
@@ -243,17 +254,15 @@ class TestLostCast:
 
     def test_naive(self, naive):
         with mock.patch.object(SchedulerAPI, "update_aggregates"):
-            naive.isolate(RED, *HOSTS)
+            naive.isolate(RED, *HOSTS, known=False)
         assert naive.boot(BLUE)
 
     def test_ours(self, ours):
-        ours.scheduler_knows()
         with mock.patch.object(SchedulerAPI, "update_aggregates"):
             ours.compute.hand_over(A1)
         assert ours.boot(BLUE) == []
         assert ours.boot(RED) == [], "closed, not open"
-        ours.compute.hand_over(A1)  # as every reconcile round does
-        ours.scheduler_knows()
+        ours.hand_over(A1)  # as every reconcile round does
         assert ours.boot(RED)
 
 
@@ -261,7 +270,8 @@ class TestReorderedCasts:
     """Each message is the whole aggregate: the last to arrive wins, however old it is."""
 
     @staticmethod
-    def reordered(act):
+    def reordered(lab, act):
+        """Do something of which the scheduler hears backwards, and has heard in the end."""
         late = []
         send = SchedulerAPI.update_aggregates
         with mock.patch.object(
@@ -269,20 +279,22 @@ class TestReorderedCasts:
         ):
             act()
         assert len(late) > 2
-        for self, args in reversed(late):
-            send(self, *args)
-            time.sleep(0.3)
+        manager = lab.nova.scheduler.manager.host_manager
+        with mock.patch.object(
+            manager, "update_aggregates", wraps=manager.update_aggregates
+        ) as heard:
+            for self, args in reversed(late):
+                send(self, *args)
+            site.eventually(lambda: heard.call_count == len(late), "the scheduler hears all")
 
     def test_naive(self, naive):
-        self.reordered(lambda: naive.isolate(RED, *HOSTS))
+        self.reordered(naive, lambda: naive.isolate(RED, *HOSTS, known=False))
         assert naive.boot(BLUE)
 
     def test_ours(self, ours):
-        ours.scheduler_knows()
-        self.reordered(lambda: ours.compute.hand_over(A1))
+        self.reordered(ours, lambda: ours.compute.hand_over(A1))
         assert ours.boot(BLUE) == []
-        ours.compute.hand_over(A1)
-        ours.scheduler_knows()
+        ours.hand_over(A1)
         assert ours.boot(BLUE) == []
         assert ours.boot(RED)
 
@@ -298,21 +310,22 @@ class TestServerInFlight:
 
         def late(*args, **kwargs):
             chosen.set()
-            assert go.wait(120)
+            assert go.wait(site.PATIENCE)
             return claim(*args, **kwargs)
 
         with mock.patch.object(utils, "claim_resources", late):
             servers = lab.nova.client(BLUE).servers
             server = servers.create("server", cloud.IMAGE, flavor="1", nics="none")
             try:
-                assert chosen.wait(120)
+                assert chosen.wait(site.PATIENCE)
                 meanwhile()
             finally:
                 go.set()
-            return lab.landed(server.id)
+            return site.landed(lab.admin, server.id)
 
     def test_naive(self, naive):
-        assert self.in_flight(naive, lambda: naive.isolate(RED, *HOSTS)) in HOSTS
+        isolate = partial(naive.isolate, RED, *HOSTS, known=False)  # the scheduler is held up
+        assert self.in_flight(naive, isolate) in HOSTS
 
     def test_ours(self, lab):
         lab.nova.filter_with(cloud.OURS)
@@ -330,8 +343,8 @@ class TestBusyHost:
     def test_naive(self, naive):
         (host,) = naive.boot(BLUE)
         naive.isolate(RED, host)
-        self.rebuild(naive, naive.server_of(BLUE))
-        assert getattr(naive.server_of(BLUE), "OS-EXT-SRV-ATTR:host") == host
+        naive.rebuild(BLUE)
+        assert naive.host_of(BLUE) == host
 
     def test_ours(self, lab):
         lab.nova.filter_with(cloud.OURS)
@@ -340,42 +353,37 @@ class TestBusyHost:
             lab.compute.pool(HOSTS)
         with pytest.raises(HostsBusy, match=f"{host} runs .* of project {BLUE}"):
             lab.compute.hand_over(Handover("a1", RED, tuple(HOSTS)))
+        lab.nova.scheduler_knows()
         assert lab.boot(RED) in ([], [host]), "nothing was announced"
-
-    @staticmethod
-    def rebuild(lab, server):
-        lab.nova.client(server.tenant_id).servers.rebuild(server, cloud.IMAGE)
-        until = time.monotonic() + 120
-        while lab.admin.servers.get(server.id).status != "ACTIVE":
-            assert time.monotonic() < until, "the rebuild does not end"
-            time.sleep(0.1)
 
 
 class TestReleasedHostWithAServer:
     """A host is passed on while its last owner's server lives there, and is rebuilt there."""
 
     def test_naive(self, naive):
-        aggregate = naive.isolate(RED, *HOSTS)
-        (host,) = naive.boot(RED)
+        naive.isolate(GREEN, *HOSTS[1:], name="others")
+        aggregate = naive.isolate(RED, "n1")
+        assert naive.boot(RED) == ["n1"]
         naive.admin.aggregates.set_metadata(aggregate, {KEY: BLUE})
-        TestBusyHost.rebuild(naive, naive.server_of(RED))
-        naive.scheduler_knows()
-        assert set(naive.boot(BLUE, times=6)) >= {host} or naive.server_of(RED)
+        naive.nova.scheduler_knows()
+        assert naive.boot(BLUE) == ["n1"]
+        naive.rebuild(RED)
+        assert naive.host_of(RED) == naive.host_of(BLUE) == "n1"
 
     def test_ours(self, ours):
-        ours.compute.hand_over(A1)
+        ours.hand_over(A1)
         (host,) = ours.boot(RED)
         ours.compute.fence("a1")
+        ours.nova.scheduler_knows()
         assert ours.boot(RED) == ours.boot(BLUE) == []
-        TestBusyHost.rebuild(ours, ours.server_of(RED))
+        ours.rebuild(RED)
         with pytest.raises(HostsBusy, match=f"{host} runs"):
             ours.compute.take_back(A1)
         with pytest.raises(HostsBusy, match=f"{host} runs"):
             ours.compute.hand_over(Handover("a2", BLUE, (host,)))
-        site.delete(ours.admin, RED)
+        ours.delete(RED)
         ours.compute.take_back(A1)
-        ours.compute.hand_over(Handover("a2", BLUE, (host,)))
-        ours.scheduler_knows()
+        ours.hand_over(Handover("a2", BLUE, (host,)))
         assert ours.boot(BLUE) == [host]
 
 
@@ -386,14 +394,14 @@ class TestReleaseOpensHosts:
         aggregate = naive.isolate(RED, *HOSTS)
         for host in HOSTS[:2]:
             naive.admin.aggregates.remove_host(aggregate, host)
-        naive.scheduler_knows()
+        naive.nova.scheduler_knows()
         assert set(naive.boot(BLUE)) <= {"n1", "n2"}
         assert naive.boot(BLUE)
 
     def test_ours(self, ours):
-        ours.compute.hand_over(A1)
+        ours.hand_over(A1)
         ours.compute.take_back(A1)
-        ours.scheduler_knows()
+        ours.nova.scheduler_knows()
         assert ours.boot(BLUE) == ours.boot(RED) == []
 
 
@@ -404,6 +412,7 @@ class TestMetadataAfterHosts:
         aggregate = naive.admin.aggregates.create("by hand", None)
         for host in HOSTS:
             naive.admin.aggregates.add_host(aggregate, host)
+        naive.nova.scheduler_knows()
         assert naive.boot(BLUE)
 
     def test_ours(self, ours):
@@ -422,7 +431,7 @@ class TestMetadataAfterHosts:
                 break
         assert calls > 2, "it needs several calls"
         ours.nova.compute().hand_over(A1)
-        ours.scheduler_knows()
+        ours.nova.scheduler_knows()
         assert ours.boot(RED)
         assert ours.boot(BLUE) == []
 
@@ -508,36 +517,37 @@ class TestPlacementMissesAHost:
 
     def test_ours(self, ours):
         with self.forgetful():
-            ours.compute.hand_over(Handover("a1", RED, ("n1",)))
-        ours.scheduler_knows()
+            ours.hand_over(Handover("a1", RED, ("n1",)))
         assert ours.boot(RED) == ["n1"]
 
 
 class TestMoreHostsThanPlacementLists:
     """Placement may list only hosts that the filter then rejects: idle hosts are not found."""
 
+    @staticmethod
+    def who_finds(lab):
+        """The projects for which Nova finds a host in an empty cloud."""
+        found = set()
+        for project in (RED, BLUE):
+            if lab.boot(project):
+                found.add(project)
+            lab.delete(project)
+        return found
+
     def test_naive(self, naive):
         naive.isolate(BLUE, *HOSTS[:5], name="blue")
         naive.isolate(RED, "n6", name="red")
-        naive.nova.flags(group="scheduler", max_placement_results=1)
-        try:
-            assert len(naive.boot(RED, times=3)) == len(naive.boot(BLUE, times=3)) == 3
-        except AssertionError:
-            return
-        finally:
-            naive.nova.flags(group="scheduler", max_placement_results=1000)
-        pytest.fail("both projects found their hosts")
+        assert self.who_finds(naive) == {RED, BLUE}
+        naive.flags(group="scheduler", max_placement_results=1)
+        assert len(self.who_finds(naive)) == 1, "the one that has the host which is listed"
 
     def test_ours(self, ours):
-        ours.compute.hand_over(Handover("a1", BLUE, tuple(HOSTS[:5])))
-        ours.compute.hand_over(Handover("a2", RED, ("n6",)))
-        ours.scheduler_knows()
-        ours.nova.flags(group="scheduler", max_placement_results=1)
-        try:
-            assert ours.boot(RED, times=3) == ["n6"] * 3
-            assert len(ours.boot(BLUE, times=3)) == 3
-        finally:
-            ours.nova.flags(group="scheduler", max_placement_results=1000)
+        ours.hand_over(Handover("a1", BLUE, tuple(HOSTS[:5])))
+        ours.hand_over(Handover("a2", RED, ("n6",)))
+        ours.flags(group="scheduler", max_placement_results=1)
+        assert self.who_finds(ours) == {RED, BLUE}
+        assert ours.boot(RED, times=3) == ["n6"] * 3
+        assert len(ours.boot(BLUE, times=3)) == 3
 
 
 class TestForcedHost:
@@ -550,8 +560,7 @@ class TestForcedHost:
 
     def test_ours(self, ours):
         """The owner is held by the pre-filter; a stranger is found, and named, at the next look."""
-        ours.compute.hand_over(A1)
-        ours.scheduler_knows()
+        ours.hand_over(A1)
         assert ours.boot(RED, admin=True, availability_zone="nova:n3") == []
         with pytest.raises(refused.Forbidden):
             ours.boot(BLUE, availability_zone="nova:n1")
@@ -569,28 +578,36 @@ class TestTraitHidesThePool:
     @pytest.fixture
     def hidden(self, ours):
         """n6 is an ordinary host; the others are the pool's, with the trait."""
-        ours.nova.flags(group="scheduler", enable_isolated_aggregate_filtering=True)
+        ours.flags(group="scheduler", enable_isolated_aggregate_filtering=True)
         (pool,) = ours.admin.aggregates.list()
         ours.admin.aggregates.remove_host(pool, "n6")
         ours.admin.aggregates.set_metadata(pool, {f"trait:{self.TRAIT}": "required"})
-        placement = ours.nova.placement
-        placement.put(f"/traits/{self.TRAIT}", microversion="1.6")
-        for hypervisor in ours.admin.hypervisors.list():
+        ours.nova.scheduler_knows()
+        ours.nova.placement.put(f"/traits/{self.TRAIT}", microversion="1.6")
+        ours.undo.callback(self.mark, ours, ())
+        self.mark(ours, HOSTS[:5])
+        flavor = ours.admin.flavors.create("laas", 512, 1, 1)
+        ours.undo.callback(flavor.delete)
+        flavor.set_keys({f"trait:{self.TRAIT}": "required"})
+        return flavor.id
+
+    def mark(self, lab, hosts):
+        """These have the trait, and no others."""
+        for hypervisor in lab.admin.hypervisors.list():
             host = hypervisor.service["host"]
             path = f"/resource_providers/{hypervisor.id}/traits"
-            document = placement.get(path, microversion="1.6").json()
-            traits = {*document["traits"], self.TRAIT} - ({self.TRAIT} if host == "n6" else set())
-            body = document | {"traits": sorted(traits)}
-            placement.put(path, json=body, microversion="1.6")
-        flavor = ours.admin.flavors.create("laas", 512, 1, 1)
-        flavor.set_keys({f"trait:{self.TRAIT}": "required"})
-        yield flavor.id
-        flavor.delete()
-        ours.nova.flags(group="scheduler", enable_isolated_aggregate_filtering=False)
+            site.eventually(partial(self.put, lab, path, host in hosts), f"{host} gets its traits")
+
+    def put(self, lab, path, marked):
+        """False if nova-compute changed them at the same moment."""
+        placement = lab.nova.placement
+        document = placement.get(path, microversion="1.6").json()
+        traits = {*document["traits"]} - {self.TRAIT} | ({self.TRAIT} if marked else set())
+        body = document | {"traits": sorted(traits)}
+        return placement.put(path, json=body, microversion="1.6", raise_exc=False).ok
 
     def test_no_forced_host(self, ours, hidden):
-        ours.compute.hand_over(A1)
-        ours.scheduler_knows()
+        ours.hand_over(A1)
         assert ours.boot(BLUE, admin=True, availability_zone="nova:n1") == []
         assert ours.boot(RED, flavor=hidden)
         assert ours.compute.pool(HOSTS[:5]) is None
@@ -599,11 +616,8 @@ class TestTraitHidesThePool:
 
     def test_ordinary_projects_find_their_hosts(self, ours, hidden):
         """Without it they starve where placement lists fewer hosts than the pool has."""
-        ours.nova.flags(group="scheduler", max_placement_results=1)
-        try:
-            assert ours.boot(GREEN, times=3) == ["n6"] * 3
-        finally:
-            ours.nova.flags(group="scheduler", max_placement_results=1000)
+        ours.flags(group="scheduler", max_placement_results=1)
+        assert ours.boot(GREEN, times=3) == ["n6"] * 3
 
 
 class TestComputeServiceComesBack:
@@ -624,24 +638,22 @@ class TestComputeServiceComesBack:
     def test_naive(self, naive):
         naive.isolate(RED, *HOSTS)
         self.reborn(naive, "n5")
-        naive.scheduler_knows()
+        naive.nova.scheduler_knows()
         assert naive.boot(BLUE) == ["n5"]
 
     def test_ours(self, ours):
         """With ``enable_new_services = false`` it waits until it is in the pool again."""
         handover = Handover("a1", RED, ("n5",))
-        ours.compute.hand_over(handover)
-        ours.nova.flags(enable_new_services=False)
-        try:
-            service = self.reborn(ours, "n5")
-        finally:
-            ours.nova.flags(enable_new_services=True)
+        ours.hand_over(handover)
+        ours.flags(enable_new_services=False)
+        service = self.reborn(ours, "n5")
+        ours.undo.callback(ours.admin.services.enable, service.id)
+        ours.nova.scheduler_knows()
         assert ours.boot(BLUE) == []
         assert ours.compute.handed_over()["a1"].hosts == ()
         ours.compute.pool(HOSTS)
-        ours.compute.hand_over(handover)
+        ours.hand_over(handover)
         ours.admin.services.enable(service.id)
-        ours.scheduler_knows()
         assert ours.boot(BLUE) == []
         assert ours.boot(RED) == ["n5"]
 
@@ -674,9 +686,8 @@ class TestTwoAllocationsOfAProject:
         assert set(landed) == {"n1", "n2", "n3", "n4"}
 
     def test_ours(self, ours):
-        ours.compute.hand_over(A1)
-        ours.compute.hand_over(Handover("a2", RED, ("n3", "n4")))
-        ours.scheduler_knows()
+        ours.hand_over(A1)
+        ours.hand_over(Handover("a2", RED, ("n3", "n4")))
         hint = {"laas:allocation": "a1"}
         landed = ours.boot(RED, times=3, flavor=FULL, scheduler_hints=hint)
         assert sorted(landed) == ["n1", "n2"]
@@ -687,18 +698,15 @@ class TestQuotaOfTenInstances:
 
     @pytest.fixture(autouse=True)
     def _three(self, lab):
-        lab.nova.flags(group="quota", instances=3)
-        yield
-        lab.nova.flags(group="quota", instances=-1)
+        lab.flags(group="quota", instances=3)
 
     def test_naive(self, naive):
         naive.isolate(RED, *HOSTS)
-        naive.scheduler_knows()
         with pytest.raises(refused.Forbidden, match="Quota exceeded for instances"):
             naive.boot(RED, times=4)
 
     def test_ours(self, ours):
         assert ours.compute.server_limit(RED) == 3
+        ours.undo.callback(ours.admin.quotas.delete, RED)
         ours.admin.quotas.update(RED, instances=-1)
         assert ours.compute.server_limit(RED) is None
-        ours.admin.quotas.delete(RED)

@@ -16,7 +16,10 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
+
+from novaclient.exceptions import Conflict, NotFound
 
 from tests.story.judge import Held, Server, Subnet
 
@@ -128,28 +131,80 @@ def boot(nova: Any, admin: Any, project: str, count: int, options: Mapping[str, 
     )
     mine = {"all_tenants": 1, "project_id": project, "reservation_id": reservation}
     _wait_until_none(admin, mine | {"status": "BUILD"}, f"servers of {project} stay in BUILD")
-    lost = admin.servers.list(search_opts=mine | {"status": "ERROR"})
-    for server in lost:
-        assert "No valid host" in server.fault["message"], server.fault
-        server.delete()
-    _wait_until_none(admin, mine | {"status": "ERROR"}, f"lost servers of {project} stay")
+    lost = {server.id for server in admin.servers.list(search_opts=mine | {"status": "ERROR"})}
+    for id in lost:
+        landed(admin, id)
     return count - len(lost)
+
+
+def eventually(look: Callable[[], object], what: str) -> None:
+    until = time.monotonic() + PATIENCE
+    while not look():
+        assert time.monotonic() < until, f"waited in vain: {what}"
+        time.sleep(0.1)
+
+
+def landed(admin: Any, id: str) -> str | None:
+    """The host of a server once it is built. None: there was no host for it, and it is deleted."""
+    until = time.monotonic() + PATIENCE
+    while (server := admin.servers.get(id)).status != "ACTIVE":
+        fault = getattr(server, "fault", None)  # written a moment after the status
+        if server.status == "ERROR" and fault:
+            assert "No valid host" in fault["message"], fault
+            _delete_one(admin, id)
+            return None
+        assert time.monotonic() < until, f"server {id} stays in {server.status}"
+        time.sleep(0.1)
+    return str(getattr(server, _HOST))
 
 
 def delete(admin: Any, project: str) -> None:
     """As ``Site.delete``."""
-    mine = {"all_tenants": 1, "project_id": project}
-    for server in admin.servers.list(detailed=False, search_opts=mine):
-        admin.servers.delete(server.id)
-    _wait_until_none(admin, mine, f"servers of {project} stay")
+    delete_all(admin, {"project_id": project})
+
+
+def delete_all(admin: Any, search: Mapping[str, Any]) -> set[str]:
+    """The servers that were deleted, once none is found any more."""
+    until = time.monotonic() + PATIENCE
+    asked: set[str] = set()
+    while found := _found(admin, search):
+        assert time.monotonic() < until, f"servers stay: {found}"
+        asked |= {id for id in found - asked if _ask_to_delete(admin, id)}
+        time.sleep(0.2)
+    return asked
+
+
+def _delete_one(admin: Any, id: str) -> None:
+    until = time.monotonic() + PATIENCE
+    with suppress(NotFound):
+        while admin.servers.get(id):
+            assert time.monotonic() < until, f"server {id} stays"
+            _ask_to_delete(admin, id)
+            time.sleep(0.2)
+
+
+def _ask_to_delete(admin: Any, id: str) -> bool:
+    """Whether that has to be done no more; a server may be gone already."""
+    try:
+        admin.servers.delete(id)
+    except Conflict:  # in the middle of something
+        return False
+    except NotFound:
+        pass
+    return True
 
 
 def _wait_until_none(admin: Any, search: Mapping[str, Any], otherwise: str) -> None:
     """Until no server is found any more; asks seldom, as asking costs Nova a good deal."""
     until = time.monotonic() + PATIENCE
-    while admin.servers.list(detailed=False, search_opts=dict(search)):
+    while _found(admin, search):
         assert time.monotonic() < until, otherwise
         time.sleep(1)
+
+
+def _found(admin: Any, search: Mapping[str, Any]) -> set[str]:
+    options = {"all_tenants": 1, **search}
+    return {server.id for server in admin.servers.list(detailed=False, search_opts=options)}
 
 
 def let_in(admin: Any) -> dict[str, set[str]]:
