@@ -107,7 +107,7 @@ class Simulator:
         }
 
     def run(
-        self, *command: str, host: str | None = None, timeout: float = 60, check: bool = True
+        self, *command: str, host: str | None = None, timeout: float = 300, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
         """Run one client to its end."""
         return subprocess.run(
@@ -142,7 +142,7 @@ class Simulator:
         self._server.stdin.write(f"{line}\n".encode())
         self._server.stdin.flush()
 
-    def _wait_until_ready(self, timeout: float = 30) -> None:
+    def _wait_until_ready(self, timeout: float = 120) -> None:
         end = time.monotonic() + timeout
         while f"@{self._name}:ctl" not in Path("/proc/net/unix").read_text():
             if self._server.poll() is not None or time.monotonic() > end:

@@ -400,7 +400,7 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def _hang(self, cloud):
-        cloud.hanging.wait(20)
+        cloud.hanging.wait(600)
         self._close()
 
 

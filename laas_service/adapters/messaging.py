@@ -182,6 +182,11 @@ class Listener:
         """Returns at once."""
         threading.Thread(target=self._start, name="laas-listener", daemon=True).start()
 
+    @property
+    def listening(self) -> bool:
+        """Whether a wake-up would be heard from now on, as long as the broker stays."""
+        return self._server is not None
+
     def stop(self, timeout: float) -> None:
         """End; waits up to ``timeout`` seconds for the broker to hear of it."""
         self._stopping.set()

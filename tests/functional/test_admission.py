@@ -63,9 +63,9 @@ def test_processes_admitting_at_once_share_nothing(database):
     ]
     for process in processes:
         process.start()
-    acknowledged = {id for _ in processes for id in answers.get(timeout=120)}
+    acknowledged = {id for _ in processes for id in answers.get(timeout=6000)}
     for process in processes:
-        process.join(timeout=60)
+        process.join(timeout=600)
         assert process.exitcode == 0
     fabric, generation = store.ledger("f")
     assert set(fabric.allocations) == acknowledged
@@ -107,9 +107,9 @@ def test_workers_serving_one_queue_admit_everybody_once_and_in_order(database):
     processes = [context.Process(target=serve, args=(database, start, answers)) for _ in range(2)]
     for process in processes:
         process.start()
-    admitted = [answers.get(timeout=120) for _ in processes]
+    admitted = [answers.get(timeout=6000) for _ in processes]
     for process in processes:
-        process.join(timeout=60)
+        process.join(timeout=600)
         assert process.exitcode == 0
     assert sum(admitted) == len(ids)
     records = [store.allocation(id) for id in ids]

@@ -173,7 +173,7 @@ def in_process(
     context = multiprocessing.get_context("fork")
     process = context.Process(target=_run, args=(site, act, dies_at, counted))
     process.start()
-    process.join(60)
+    process.join(600)
     note = site.directory / "died"
     if process.exitcode == -signal.SIGKILL and note.exists():
         step = note.read_text()

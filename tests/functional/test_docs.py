@@ -20,14 +20,13 @@ import doctest
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from pathlib import Path
 
 import pytest
+
+from tests.servers.process import Port, Process
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -63,42 +62,31 @@ def examples(page: str) -> list[tuple[str, str]]:
 def site(tmp_path):
     """A service of its own on the example fabric; the environment for its clients."""
     config = tmp_path / "laas.conf"
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = Port()
     config.write_text(
-        f"[DEFAULT]\nstate_dir = {tmp_path}/state\n[api]\nbind_port = {port}\n"
+        f"[DEFAULT]\nstate_dir = {tmp_path}/state\n[api]\nbind_port = {port.number}\n"
         "[worker]\npoll_interval = 0.1\n"
     )
     environment = os.environ | {
-        "LAAS_ENDPOINT": f"http://127.0.0.1:{port}",
+        "LAAS_ENDPOINT": port.url,
         "PATH": f"{SCRIPTS}{os.pathsep}{os.environ['PATH']}",
         "COLUMNS": "100",
     }
 
     def manage(*words: str) -> None:
         words = ("laas-manage", "--config-file", str(config), *words)
-        subprocess.run(words, env=environment, check=True, timeout=60)
+        subprocess.run(words, env=environment, check=True, timeout=300)
 
     manage("db", "upgrade")
     manage("fabric", "import", str(ROOT / "etc/laas/fabric-example.json"))
-    with (tmp_path / "log").open("wb") as log:
-        api = subprocess.Popen(
-            ["laas-api", "--all-in-one", "--config-file", str(config)],
-            env=environment,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
+    command = ["laas-api", "--all-in-one", "--config-file", str(config)]
+    api = Process(command, tmp_path / "log", environment)
     try:
-        for _ in range(300):
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/healthcheck", timeout=5).close()
-                break
-            except OSError:
-                time.sleep(0.1)
+        api.wait_for(f"{port.url}/healthcheck")
         yield config, environment
     finally:
-        api.terminate()
-        api.wait(20)
+        api.stop()
+        port.close()
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -118,7 +106,7 @@ def test_examples_run_and_print_what_they_say(page, site, tmp_path):
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
         )
         said = _STATUS.search(expected)
         status = int(said[1]) if said else 0

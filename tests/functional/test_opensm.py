@@ -74,7 +74,7 @@ class Site:
             log_file=here / "osm.log",
             cache_directory=here,
         )
-        self.manager = LocalSubnetManager(here / "files", self.opensm, patience=60)
+        self.manager = LocalSubnetManager(here / "files", self.opensm, patience=300)
         self.current = here / "files" / "site" / "current"
         self.generation = 0
         self.start = SWEEP_ON_SIGNAL
@@ -302,7 +302,7 @@ def test_allocations_inside_allocations():
                 assert all(before[guid][lid] == after[guid][lid] for guid in before)
 
 
-def until(true: Callable[[], bool], seconds: float = 60) -> None:
+def until(true: Callable[[], bool], seconds: float = 300) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end

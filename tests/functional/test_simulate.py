@@ -34,7 +34,7 @@ CONTRACT = {
 
 def simulate(*options, status=0):
     command = [sys.executable, "-m", "laas_service.cmd.simulate", *map(str, options)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == status, done.stderr
     assert "Traceback" not in done.stderr
     return done

@@ -18,6 +18,7 @@ import logging
 from contextlib import ExitStack
 
 import pytest
+from keystoneauth1 import loading
 from oslo_config import cfg
 
 from laas_service.adapters import nova
@@ -231,10 +232,23 @@ def test_calls_are_retried_as_often_as_the_options_say(connect, north, kind, opt
         connect(**{option: 1}, **delay).pool(HOSTS)
 
 
-def test_who_does_not_answer_in_time_is_unavailable(connect, north):
+def test_who_does_not_answer_in_time_is_unavailable(connect, north, monkeypatch):
+    sessions = []
+    load = loading.load_session_from_conf_options
+
+    def noted(*args, **options):
+        sessions.append(load(*args, **options))
+        return sessions[-1]
+
+    monkeypatch.setattr(loading, "load_session_from_conf_options", noted)
+    compute = connect(timeout=600)
+    assert sessions[0].timeout == 600
+    assert compute.handed_over() == {}, "the login is done, and takes none of the time"
+    for session in sessions:
+        session.timeout = 1
     north.cloud.faults = [Fault("hang", "list", times=3)]
     with pytest.raises(Unavailable, match="list aggregates"):
-        connect(timeout=1).handed_over()
+        compute.handed_over()
     north.cloud.hanging.set()
     assert not north.cloud.faults[0].times
 

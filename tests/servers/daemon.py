@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
-PATIENCE = 120
+PATIENCE = 300
 """Seconds until a server has to answer, or to be gone after it was asked to end."""
 
 

@@ -217,7 +217,7 @@ class Keystone:
         return Password(self.url, username=name, password=PASSWORD, user_domain_id=DOMAIN, **scope)
 
     def session(self, name: str = ADMIN, *, project: str | None = ADMIN, **scope: Any) -> Session:
-        return Session(auth=self.login(name, project=project, **scope), timeout=60)
+        return Session(auth=self.login(name, project=project, **scope), timeout=300)
 
     def token(self, name: str = ADMIN, *, project: str | None = ADMIN, **scope: Any) -> str:
         """A fresh one. With ``project=None`` and ``domain_id``, ``system_scope`` or ``unscoped``:

@@ -22,7 +22,7 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-PATIENCE = 120.0
+PATIENCE = 300.0
 """Seconds until a server has to answer, also on a busy machine."""
 
 LOOK = 0.1
@@ -98,7 +98,7 @@ class Process:
 
 def _answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=10):
+        with urllib.request.urlopen(url, timeout=60):
             return True
     except urllib.error.HTTPError:
         return True

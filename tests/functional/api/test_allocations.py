@@ -107,7 +107,7 @@ def test_too_many_waiters_are_answered_at_once(deployment):
 
     def hold():
         entered.set()
-        leave.wait(10)
+        leave.wait(600)
 
     deployment.while_waiting = hold
     body = {"name": "blue", "hosts": 2}
@@ -115,11 +115,11 @@ def test_too_many_waiters_are_answered_at_once(deployment):
         target=client.post, args=["/v1/allocations?wait=0.04"], kwargs={"json": body}
     )
     thread.start()
-    assert entered.wait(10)
+    assert entered.wait(600)
     answer = client.application.test_client().post("/v1/allocations?wait=30", json=body)
     assert answer.json["state"] == "allocating"
     leave.set()
-    thread.join(10)
+    thread.join(600)
 
 
 def test_the_worker_is_woken(deployment, client, allocate):

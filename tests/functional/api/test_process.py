@@ -63,7 +63,7 @@ def running(config):
             pytest.fail("".join(said))
         yield found.group(1)
         process.send_signal(signal.SIGTERM)
-        _, rest = process.communicate(timeout=30)
+        _, rest = process.communicate(timeout=300)
         assert process.returncode == 0, rest
     finally:
         process.kill()
@@ -83,7 +83,7 @@ def test_the_whole_service_in_one_process(deployment, tmp_path, capsys, monkeypa
         monkeypatch.delenv(name, raising=False)
     config = write(tmp_path / "laas.conf")
     with running(config) as url:
-        create = ("allocation", "create", "--name", "blue", "--hosts", "9", "--wait", "30")
+        create = ("allocation", "create", "--name", "blue", "--hosts", "9", "--wait", "300")
         made = asked(capsys, url, *create)
         assert made["state"] == "active"
         assert made["policy"] == "jigsaw"
@@ -92,7 +92,7 @@ def test_the_whole_service_in_one_process(deployment, tmp_path, capsys, monkeypa
     assert list((tmp_path / "compute" / "commands").iterdir())
     with running(config) as url:
         assert asked(capsys, url, "allocation", "show", "blue")["links"] == made["links"]
-        gone = asked(capsys, url, "allocation", "delete", "blue", "--wait", "30")
+        gone = asked(capsys, url, "allocation", "delete", "blue", "--wait", "300")
         assert gone["state"] == "released"
         assert asked(capsys, url, "fabric", "show")["hosts"]["free"] == 32
 
@@ -110,7 +110,7 @@ def test_what_is_wrong_is_said_before_anything_is_served(tmp_path, option, value
         command("api", "--all-in-one", "--config-file", config),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert ended.returncode == 1
@@ -124,7 +124,7 @@ def test_without_tables_the_service_says_what_to_run(tmp_path):
         command("api", "--config-file", config),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert ended.returncode == 1
@@ -150,7 +150,7 @@ def imported(directory):
         [sys.executable, "-c", script],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
         env={**os.environ, "LAAS_CONFIG_DIR": str(directory)},
     )
