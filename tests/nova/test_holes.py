@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from unittest import mock
 
@@ -28,10 +29,17 @@ from nova.scheduler import utils
 from nova.scheduler.client.report import SchedulerReportClient
 from nova.scheduler.rpcapi import SchedulerAPI
 from novaclient import exceptions as refused
+from oslo_config import cfg
 
+from laas_service import conf as options
+from laas_service.adapters.generator import Description, generate
 from laas_service.adapters.nova import Cloud, NovaCompute
 from laas_service.app.ports import Handover
+from laas_service.app.records import AllocationRecord, Caller, State
+from laas_service.app.service import Ask
+from laas_service.domain.allocation import NoFit, Refusal
 from laas_service.domain.errors import Conflict, HostsBusy, InvalidInput, Unavailable
+from laas_service.wiring import Parts
 from tests.nova import cloud
 from tests.story import site
 
@@ -705,8 +713,39 @@ class TestQuotaOfTenInstances:
         with pytest.raises(refused.Forbidden, match="Quota exceeded for instances"):
             naive.boot(RED, times=4)
 
-    def test_ours(self, ours):
-        assert ours.compute.server_limit(RED) == 3
+    @pytest.fixture
+    def parts(self, ours, tmp_path):
+        """Our service on a fabric of these hosts."""
+        conf = cfg.ConfigOpts()
+        options.register_opts(conf)
+        conf([], project="laas", default_config_files=[], default_config_dirs=[])
+        conf.set_override("state_dir", str(tmp_path))
+        parts = Parts(conf)
+        parts.compute = ours.compute
+        parts.upgrade_database()
+        made = generate(Description(xgft="2;3,2;1,3"))
+        inventory = replace(made.inventory, host_names=tuple(HOSTS))
+        parts.store.add_fabric("f", made.topology, inventory)
+        return parts
+
+    def test_ours(self, ours, parts):
+        """Refused by name while nothing is reserved; what is granted can be used."""
+        service = parts.service(wake=lambda: None)
+        caller = Caller(RED, "somebody", admin=False, request_id="request")
+        refusal = service.allocate(caller, Ask(name="large", hosts=4))
+        assert isinstance(refusal, NoFit)
+        assert refusal.reason is Refusal.QUOTA
+        assert f"project {RED} may run 3 servers in Nova" in refusal.detail
+        assert refusal.largest_fit == 3
+        assert not parts.store.allocations()
+        assert not ours.compute.handed_over()
+        assert isinstance(service.allocate(caller, Ask(name="small", hosts=3)), AllocationRecord)
+        while parts.converger.run_once():
+            pass
+        (record,) = parts.store.allocations()
+        assert record.state is State.ACTIVE
+        ours.nova.scheduler_knows()
+        assert len(set(ours.boot(RED, times=3, flavor=FULL))) == 3
         ours.undo.callback(ours.admin.quotas.delete, RED)
         ours.admin.quotas.update(RED, instances=-1)
         assert ours.compute.server_limit(RED) is None
