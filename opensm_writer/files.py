@@ -30,8 +30,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from laas_service.domain.default_routes import NO_ROUTE
 from laas_service.domain.errors import InvalidInput, LimitExceeded
-from laas_service.domain.routing import NO_ROUTE
 from opensm_writer.plan import MAX_RULE, Chains, Partition, Plan, PortGroup, guid_text
 
 MAX_NAME = 64

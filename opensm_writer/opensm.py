@@ -23,8 +23,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from laas_service.domain.default_routes import NO_ROUTE
 from laas_service.domain.errors import Unavailable
-from laas_service.domain.routing import NO_ROUTE
 from opensm_writer import reader
 
 LOG_TAIL = 1 << 24

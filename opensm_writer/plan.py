@@ -24,9 +24,10 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from laas_service.domain.allocation import Allocation
+from laas_service.domain.default_routes import NO_ROUTE
 from laas_service.domain.errors import InvalidInput, LimitExceeded, NotFound
 from laas_service.domain.inventory import Inventory, PortRef
-from laas_service.domain.routing import NO_ROUTE, ForwardingTables, forwarding_tables
+from laas_service.domain.routing import ForwardingTables, forwarding_tables
 from laas_service.domain.topology import Link
 from laas_service.messages import FabricState
 

@@ -23,8 +23,8 @@ from itertools import pairwise
 from operator import add
 from pathlib import Path
 
+from laas_service.domain.default_routes import NO_ROUTE
 from laas_service.domain.errors import InvalidFile
-from laas_service.domain.routing import NO_ROUTE
 from opensm_writer.files import ENTRY_SIZE, PORT_COLUMNS
 from opensm_writer.plan import (
     BLOCK,

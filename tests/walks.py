@@ -17,8 +17,9 @@ from itertools import pairwise, permutations
 import networkx as nx
 
 from laas_service.domain.allocation import Allocation
+from laas_service.domain.default_routes import NO_ROUTE
 from laas_service.domain.inventory import Cable, Inventory, PortRef
-from laas_service.domain.routing import NO_ROUTE, ForwardingTables
+from laas_service.domain.routing import ForwardingTables
 from laas_service.domain.topology import Link, Topology
 
 LONGEST = 10

@@ -42,14 +42,12 @@ from functools import cached_property, lru_cache
 from typing import Generic, NamedTuple, TypeVar
 
 from laas_service.domain.allocation import Allocation
+from laas_service.domain.default_routes import NO_ROUTE, DefaultRoutes
 from laas_service.domain.errors import NotFound
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.plane import NO_PLANE, SharedPlane
 from laas_service.domain.policies import POLICIES
-from laas_service.domain.topology import LeafLink, Link, Topology, Xgft, bits, link_name
-
-NO_ROUTE = 255
-"""Stands for "no entry" in a row; never written to a switch."""
+from laas_service.domain.topology import LeafLink, Link, Topology, bits, link_name
 
 N = TypeVar("N")
 """How switches and ports are named: by GUID and number, or by index as text."""
@@ -163,10 +161,10 @@ class _Ground:
         self._inventory = inventory
         self._failed = failed
         self._plane = plane
-        fabric = _Physical(inventory, failed, topology.tree, plane)
-        self.destinations = fabric.destinations
-        self.rows = fabric.default_rows()
-        self._index = {guid: i for i, guid in enumerate(fabric.destinations)}
+        default = DefaultRoutes(inventory, failed, topology.tree, plane)
+        self.destinations = default.destinations
+        self.rows = default.rows()
+        self._index = {guid: i for i, guid in enumerate(default.destinations)}
         self._open_leaves = _open_leaves(inventory)
 
     def is_of(
@@ -331,11 +329,6 @@ def _spread(choices: Sequence[N], start: int, period: int, count: int) -> Sequen
     return [choices[digit] for digit in digits]
 
 
-@lru_cache(maxsize=1 << 16)
-def _pattern(ports: tuple[int, ...], start: int, period: int, count: int) -> bytes:
-    return bytes(_spread(ports, start, period, count))
-
-
 class _Hop(NamedTuple, Generic[N]):
     """A link, its two switches, and the entry that takes it up and down."""
 
@@ -468,173 +461,3 @@ def _by_lower(hops: Iterable[_Hop[N]]) -> dict[N, list[_Hop[N]]]:
     for hop in hops:
         found[hop.lower].append(hop)
     return found
-
-
-class _Way(NamedTuple):
-    """One end of a cable: the number of the switch at the other end, and the own port."""
-
-    to: int
-    port: int
-
-
-class _Ways:
-    """The cables of all switches in one direction; sets of switches are masks."""
-
-    def __init__(self, ways: Sequence[Sequence[_Way]]) -> None:
-        self._ways = ways
-        self.to = [sum({1 << way.to for way in some}) for some in ways]
-        self._ports: list[dict[int, tuple[int, ...]]] = [{} for _ in ways]
-
-    def ports(self, number: int, among: int) -> tuple[int, ...]:
-        """The ports of a switch that lead to some of ``among``, a subset of ``to``."""
-        known = self._ports[number]
-        ports = known.get(among)
-        if ports is None:
-            ports = tuple(way.port for way in self._ways[number] if among >> way.to & 1)
-            known[among] = ports
-        return ports
-
-
-class _Tier(NamedTuple):
-    """Cables that may be used together."""
-
-    down: _Ways
-    up: _Ways
-
-
-class _Physical:
-    """All switches and cables, for the default step.
-
-    Switches are numbered by level, within it first those that have no place in the
-    regular tree, then by GUID; every cable leads up from the lower number, so that
-    ascending and descending order are orders of height even where cables join
-    switches of one level.
-    """
-
-    def __init__(
-        self, inventory: Inventory, failed: frozenset[Link], tree: Xgft, plane: SharedPlane
-    ) -> None:
-        regular = {*inventory.leaf_guids, *inventory.l2_guids, *inventory.spine_guids}
-        self._switches = sorted(
-            inventory.switches, key=lambda s: (s.level, s.guid in regular, s.guid)
-        )
-        self._number = {switch.guid: n for n, switch in enumerate(self._switches)}
-        self._parallel = tree.cables[0]
-        self._preferred = [
-            cable.link is not None and plane.carries(tree, cable.link) for cable in inventory.cables
-        ]
-        self._tiers = self._make_tiers(inventory, failed)
-        broken = any(cable.link in failed for cable in inventory.cables)
-        self._sound = self._tiers[:-1] if broken else self._tiers
-        hanging: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        for endpoint in inventory.endpoints:
-            hanging[endpoint.at.guid].append((endpoint.at.port, endpoint.guid))
-        self._blocks = []
-        found: list[int] = []
-        for switch in self._switches:
-            hung = sorted(hanging[switch.guid])
-            own_row = bytes([*(port for port, _ in hung), 0])
-            self._blocks.append((len(found), own_row))
-            found += [guid for _, guid in hung]
-            found.append(switch.guid)
-        self.destinations = tuple(found)
-
-    def _make_tiers(self, inventory: Inventory, failed: frozenset[Link]) -> list[_Tier]:
-        """Regular cables of the plane (of all, if there is none) that work; then all regular
-        ones that work; then irregular ones too; then failed ones too."""
-        ranked: list[list[tuple[tuple[int, ...], _Way, _Way]]] = [[], [], [], []]
-        for cable, preferred in zip(inventory.cables, self._preferred, strict=True):
-            lower, upper = cable.lower, cable.upper
-            if self._number[lower.guid] > self._number[upper.guid]:
-                lower, upper = upper, lower
-            order = (cable.link[2] if cable.link else 1 << 16, lower.port)
-            up, down = (
-                _Way(self._number[upper.guid], lower.port),
-                _Way(self._number[lower.guid], upper.port),
-            )
-            sound = 2 if cable.link is None else 3 if cable.link in failed else 1
-            ranked[0 if sound == 1 and preferred else sound].append((order, up, down))
-        tiers: list[_Tier] = []
-        usable: list[tuple[tuple[int, ...], _Way, _Way]] = []
-        for more in ranked:
-            if tiers and not more:
-                continue
-            usable = sorted(usable + more)
-            downs: list[list[_Way]] = [[] for _ in self._switches]
-            ups: list[list[_Way]] = [[] for _ in self._switches]
-            for _, up, down in usable:
-                ups[down.to].append(up)
-                downs[up.to].append(down)
-            tiers.append(_Tier(_Ways(downs), _Ways(ups)))
-        return tiers
-
-    def default_rows(self) -> dict[int, bytes]:
-        """D-mod-k on the physical tree, for all destinations; switches by GUID."""
-        rows = [bytearray([NO_ROUTE]) * len(self.destinations) for _ in self._switches]
-        pivot = self._pivot()
-        to_pivot = {} if pivot is None else dict(self._ways_to(pivot, 0, 1, self._sound))
-        rank_in_level: dict[int, int] = defaultdict(int)
-        for target, switch in enumerate(self._switches):
-            rank = rank_in_level[switch.level]
-            rank_in_level[switch.level] += 1
-            place, own_row = self._blocks[target]
-            size = len(own_row)
-            ways = {target: own_row, **dict(self._ways_to(target, rank, size, self._sound))}
-            if pivot in ways and len(ways) < len(rows):
-                ways = {at: port * size for at, port in to_pivot.items()} | ways
-            if len(ways) < len(rows):
-                ways = dict(self._ways_to(target, rank, size, self._tiers)) | ways
-            for at, ports in ways.items():
-                rows[at][place : place + size] = ports
-        by_guid = {s.guid: bytes(row) for s, row in zip(self._switches, rows, strict=True)}
-        return dict(sorted(by_guid.items()))
-
-    def _pivot(self) -> int | None:
-        """The leaf that reaches most of those above which no paths meet; None without such."""
-        best, most = None, 0
-        for leaf, switch in enumerate(self._switches):
-            if switch.level > 1 or most == len(self._switches):
-                break
-            if self._is_tree_above(leaf):
-                reached = 1 + sum(1 for _ in self._ways_to(leaf, 0, 1, self._sound))
-                if reached > most:
-                    best, most = leaf, reached
-        return best
-
-    def _is_tree_above(self, leaf: int) -> bool:
-        """Whether there is one way up from a leaf to each switch above it."""
-        above, tier = 1 << leaf, self._tiers[-1]
-        for number in range(leaf + 1, len(self._switches)):
-            ways = tier.down.to[number] & above
-            if ways:
-                above |= 1 << number
-            if ways.bit_count() > 1:
-                return False
-        return True
-
-    def _ways_to(
-        self, target: int, rank: int, count: int, tiers: Sequence[_Tier]
-    ) -> Iterator[tuple[int, bytes]]:
-        """Switches and their ports towards the ``count`` destinations on a switch.
-
-        Digits: up at level 1 k, higher up the rank of the target in its level (with
-        parallel cables rank * cables + k % cables), down where there is a choice both.
-        """
-        down = reached = 1 << target
-        for tier in tiers:
-            for number in range(target + 1, len(self._switches)):
-                ways = tier.down.to[number] & down
-                if ways and not reached >> number & 1:
-                    down |= 1 << number
-                    reached |= 1 << number
-                    yield number, _pattern(tier.down.ports(number, ways), rank, count, count)
-            for number in range(len(self._switches) - 1, -1, -1):
-                ways = tier.up.to[number] & reached
-                if ways and not reached >> number & 1:
-                    ports = tier.up.ports(number, ways)
-                    reached |= 1 << number
-                    if self._switches[number].level == 1:
-                        yield number, _pattern(ports, 0, count, count)
-                    else:
-                        first = rank * self._parallel
-                        yield number, _pattern(ports, first, self._parallel, count)

@@ -33,6 +33,7 @@ from laas_service.app.convergence import Converger
 from laas_service.app.records import LinkState, NewAllocation, State
 from laas_service.domain.allocation import Allocation, Request
 from laas_service.domain.allocator import admit
+from laas_service.domain.default_routes import NO_ROUTE
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.fabric import Fabric
 from laas_service.domain.inventory import Inventory, PortRef
@@ -41,7 +42,7 @@ from laas_service.domain.policies.base import Policy
 from laas_service.domain.policies.baseline import Baseline
 from laas_service.domain.policies.jigsaw import Jigsaw
 from laas_service.domain.policies.lc import Lc
-from laas_service.domain.routing import NO_ROUTE, as_routed
+from laas_service.domain.routing import as_routed
 from laas_service.domain.topology import Topology
 from laas_service.domain.verification import credit_loop, physical_tables, walk_violations
 from laas_service.messages import FabricState, TenantRoute

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import pytest
 
+from laas_service.domain.default_routes import NO_ROUTE
 from laas_service.domain.errors import InvalidFile
-from laas_service.domain.routing import NO_ROUTE
 from opensm_writer import reader
 
 OPENSM = """\
