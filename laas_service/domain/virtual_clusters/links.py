@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from statistics import NormalDist
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from laas_service.domain.errors import InvalidInput
 from laas_service.domain.virtual_clusters.tree import Tree
 
 Numbers = NDArray[np.float64]
+Whole = NDArray[np.int64]
 
 _STANDARD = NormalDist()
 
@@ -117,6 +119,21 @@ class Links:
                 self._variance[level][vertex] += sign * round(GRAIN * variance)
             else:
                 self._certain[level][vertex] += amount
+
+    def spare(self, without: Promise) -> list[Whole]:
+        """What certain demands may still ask of each link, in 1 / GRAIN, level by level.
+
+        ``without`` is left out of account, as if it had been released.
+        """
+        found = []
+        for level in range(self.tree.top):
+            mean, variance = self._mean[level], self._variance[level]
+            chance = np.ceil(self.quantile * np.sqrt(variance / GRAIN) * GRAIN).astype(np.int64)
+            used = self._certain[level] + mean + chance + (variance > 0)
+            found.append(math.floor(GRAIN * self.tree.capacity[level]) - used)
+        for (level, vertex), (amount, _) in without.items():
+            found[level][vertex] += round(GRAIN * amount)
+        return found
 
     def occupancy(self, level: int, more: Demands | None = None) -> Numbers:
         """Occupancy of each link above the level's vertices, with ``more`` added on each.

@@ -11,14 +11,23 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from laas_service.domain.errors import DoubleClaim, NotFound
-from laas_service.domain.virtual_clusters.links import Demand, Demands, Links, Promise, smaller
+from laas_service.domain.errors import DoubleClaim, InvalidInput, NotFound
+from laas_service.domain.virtual_clusters.links import (
+    GRAIN,
+    Demand,
+    Demands,
+    Links,
+    Promise,
+    Whole,
+    smaller,
+)
 from laas_service.domain.virtual_clusters.tree import Tree
 
 
@@ -89,6 +98,28 @@ class Site:
         self.free = np.full(tree.machines, tree.slots, dtype=np.int64)
         self.clusters: dict[str, tuple[Cluster, Embedding, Promise]] = {}
 
+    def offered(self, cluster: Cluster) -> tuple[Whole, list[Whole]]:
+        """Slots of machines, and how many of the cluster's machines may cross each link, by
+        level, once it has given back what the site holds by its id.
+
+        For clusters of one demand of variance 0. Bandwidths count in steps of 1 / GRAIN,
+        rounded up.
+
+        Raises:
+            InvalidInput: ``cluster`` is none of these.
+        """
+        size = len(cluster.demands)
+        if not cluster.homogeneous or not size or cluster.demands[0].variance:
+            raise InvalidInput(
+                "cluster", cluster.id, "give at least one machine, and all the same certain demand"
+            )
+        _, embedding, promise = self.clusters.get(cluster.id, (cluster, {}, {}))
+        slots = self.free.copy()
+        for machine, vms in embedding.items():
+            slots[machine] += len(vms)
+        unit = max(1, math.ceil(GRAIN * cluster.demands[0].mean))
+        return slots, [np.clip(spare // unit, 0, size) for spare in self.links.spare(promise)]
+
     def claim(self, cluster: Cluster, embedding: Embedding) -> None:
         """Give the slots, and promise the bandwidth.
 
@@ -115,3 +146,20 @@ class Site:
         for machine, vms in embedding.items():
             self.free[machine] += len(vms)
         self.links.release(promise)
+
+    def replace(self, cluster: Cluster, embedding: Embedding) -> None:
+        """Put a cluster that is held elsewhere, or change its size or demands.
+
+        Raises:
+            NotFound: no cluster of this id is held.
+            DoubleClaim: as ``claim``; then nothing has changed.
+        """
+        if cluster.id not in self.clusters:
+            raise NotFound("cluster", cluster.id)
+        before, at, _ = self.clusters[cluster.id]
+        self.release(cluster.id)
+        try:
+            self.claim(cluster, embedding)
+        except DoubleClaim:
+            self.claim(before, at)
+            raise

@@ -1,0 +1,86 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What changes when a cluster is embedded anew: which compute units move, from where, to where."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from laas_service.domain.virtual_clusters.site import Cluster, Embedding
+from laas_service.domain.virtual_clusters.tree import Tree
+
+
+class Move(NamedTuple):
+    """A compute unit leaves a machine for a slot that was free before, on another one."""
+
+    unit: int
+    source: int
+    target: int
+
+
+class Plan(NamedTuple):
+    """A cluster, the machines it shall have, and the way there.
+
+    ``moves`` and ``removed`` number units as they were, ``added`` as they will be. The
+    units that stay keep their order: where some were removed, they count from 0 again.
+    Every target is free before the first move, so that moves need no order.
+    """
+
+    cluster: Cluster
+    embedding: Embedding
+    moves: tuple[Move, ...] = ()
+    added: tuple[tuple[int, int], ...] = ()
+    """(unit, machine)"""
+    removed: tuple[tuple[int, int], ...] = ()
+    """(unit, machine)"""
+
+
+def planned(tree: Tree, cluster: Cluster, held: Embedding, counts: Mapping[int, int]) -> Plan:
+    """The plan with fewest moves, the nearest first, to ``counts[machine]`` units on each.
+
+    Units of ``held`` that have no place are ``removed``; places without a unit ``added``.
+    """
+    at, leaving = {}, []
+    for machine, units in sorted(held.items()):
+        stay = counts.get(machine, 0)
+        at.update(dict.fromkeys(units[:stay], machine))
+        leaving += [(unit, machine) for unit in units[stay:]]
+    kept = Counter(at.values())
+    places = [m for m in sorted(counts) for _ in range(counts[m] - kept[m])]
+    moves, leaving, places = _nearest(tree, leaving, places)
+    at |= {unit: target for unit, _, target in moves}
+    machines = [at[unit] for unit in sorted(at)]
+    added = tuple(enumerate(places, len(machines)))
+    embedding: dict[int, tuple[int, ...]] = {}
+    for unit, machine in enumerate(machines + places):
+        embedding[machine] = (*embedding.get(machine, ()), unit)
+    return Plan(cluster, embedding, tuple(moves), added, tuple(leaving))
+
+
+def _nearest(
+    tree: Tree, leaving: list[tuple[int, int]], places: list[int]
+) -> tuple[list[Move], list[tuple[int, int]], list[int]]:
+    """Moves within a rack first, then within a pod, and so on; and what is left over."""
+    moves: list[Move] = []
+    for level in range(1, tree.top + 1):
+        free: dict[int, list[int]] = {}
+        for place in places:
+            free.setdefault(tree.above(place, level), []).append(place)
+        rest = []
+        for unit, source in leaving:
+            near = free.get(tree.above(source, level))
+            if near:
+                moves.append(Move(unit, source, near.pop(0)))
+            else:
+                rest.append((unit, source))
+        leaving, places = rest, sorted(place for some in free.values() for place in some)
+    return moves, leaving, places

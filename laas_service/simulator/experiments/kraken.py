@@ -1,0 +1,344 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Virtual clusters that change while they run: Fuerst and others, Kraken, section V."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from random import Random
+from statistics import fmean, quantiles
+from time import process_time
+
+from laas_service.domain.virtual_clusters import kraken
+from laas_service.domain.virtual_clusters.oktopus import oktopus
+from laas_service.domain.virtual_clusters.plan import Plan
+from laas_service.domain.virtual_clusters.site import Cluster, Site
+from laas_service.domain.virtual_clusters.tree import Tree, tapered
+from laas_service.simulator.experiments.figures import Experiment, Figure, Point, Result
+
+REQUESTS = 80_000
+LEFT_OUT = 1 / 8  # of the requests, at the start
+MEAN_SIZE = 49
+MEAN_BANDWIDTH = 2.5  # Gbit/s
+LINK = 10.0  # Gbit/s of a server
+SLOTS = 4
+LOAD = 0.75
+CHANGES = 6.0
+"""Changes for each arrival: the six processes, each as frequent as arrivals are."""
+FACTORS = (1.1, 1.25, 1.5, 1.75, 2.0)
+DEFAULT = 1.5
+
+KINDS = ("size", "bandwidth", "joint")
+KRAKEN, KRAKEN_NP, OKTOPUS = "Kraken", "KrakenNP", "Oktopus"
+Engine = Callable[[Site, Cluster], Plan | None]
+
+
+def _embed_or(change: Engine) -> Engine:
+    return lambda site, cluster: (
+        change(site, cluster) if cluster.id in site.clusters else kraken.embed(site, cluster)
+    )
+
+
+ENGINES: Mapping[str, Engine] = {
+    KRAKEN: _embed_or(kraken.change),
+    KRAKEN_NP: _embed_or(kraken.without_partial_moves),
+    OKTOPUS: oktopus,
+}
+
+
+def network(size: float) -> Tree:
+    """The paper's 16,000 servers: 40 in a rack, 40 racks a pod, 10 pods; gamma1 is 4.
+
+    Below a twentieth of the paper's size, pods have fewer racks.
+    """
+    racks = max(2, min(40, round(40 * size / 0.05)))
+    return tapered((40, racks, 10), SLOTS, LINK, (4, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Elastic:
+    """Clusters that come, change by ``factor`` and go, under one engine.
+
+    A mean lifetime is the unit of time. There are as many clusters at the start as the
+    load means, so that there is no empty site to fill.
+    """
+
+    engine: str
+    factor: float
+    seed: int
+    size: float = 1.0
+
+    def run(self) -> Result:
+        run = _Run(network(self.size), ENGINES[self.engine], Random(self.seed), self.factor)  # noqa: S311
+        run.go(round(REQUESTS * self.size))
+        return {
+            "engine": self.engine,
+            "factor": self.factor,
+            "shares": run.shares,
+            "refused": run.refused,
+            "embedded": run.embedded,
+            "load": fmean(run.load),
+            "call_ms": [1000 * call for call in run.calls],
+        }
+
+
+@dataclass
+class _Run:
+    tree: Tree
+    engine: Engine
+    rng: Random
+    factor: float
+    counting: bool = False
+    shares: dict[str, list[float]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
+    """Share of a cluster's units that moved, of every upgrade granted."""
+    refused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
+    embedded: list[bool] = field(default_factory=list)
+    load: list[float] = field(default_factory=list)
+    calls: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.site = Site(self.tree)
+        self.slots = self.tree.machines * self.tree.slots
+        self.numbers = count()
+        self.ends: list[tuple[float, str]] = []
+        self.held: list[str] = []
+
+    def go(self, requests: int) -> None:
+        """New clusters and the six processes of changes are one Poisson process."""
+        clusters = LOAD * self.slots / MEAN_SIZE
+        now = 0.0
+        for _ in range(round(clusters)):
+            self._arrive(now)
+        for request in range(requests):
+            self.counting = request >= LEFT_OUT * requests
+            now += self.rng.expovariate(clusters * (1 + CHANGES))
+            while self.ends and self.ends[0][0] <= now:
+                self._end(heapq.heappop(self.ends)[1])
+            if self.rng.random() * (1 + CHANGES) < 1:
+                self._arrive(now)
+            elif self.held:
+                self._change()
+            if self.counting:
+                self.load.append(1 - float(self.site.free.sum()) / self.slots)
+
+    def _arrive(self, now: float) -> None:
+        size = max(1, round(self.rng.expovariate(1 / MEAN_SIZE)))
+        bandwidth = self.rng.expovariate(1 / MEAN_BANDWIDTH)
+        cluster = Cluster.alike(str(next(self.numbers)), size, bandwidth)
+        lasts = self.rng.expovariate(1)
+        plan = self._ask(self.engine, cluster)
+        if self.counting:
+            self.embedded.append(plan is not None)
+        if plan is not None:
+            self.site.claim(cluster, plan.embedding)
+            self.held.append(cluster.id)
+            heapq.heappush(self.ends, (now + lasts, cluster.id))
+
+    def _change(self) -> None:
+        """One of the six processes picks a cluster; only upgrades are counted."""
+        id, kind, up = self.rng.choice(self.held), self.rng.choice(KINDS), self.rng.random() < 0.5
+        demands = self.site.clusters[id][0].demands
+        factor = self.factor if up else 1 / self.factor
+        size = len(demands) if kind == "bandwidth" else max(1, round(len(demands) * factor))
+        bandwidth = demands[0].mean * (1 if kind == "size" else factor)
+        cluster = Cluster.alike(id, size, bandwidth)
+        plan = self._ask(self.engine if up else kraken.change, cluster)
+        if plan is not None:
+            self.site.replace(cluster, plan.embedding)
+        if up and self.counting:
+            if plan is None:
+                self.refused[kind] += 1
+            else:
+                self.shares[kind].append(len(plan.moves) / len(demands))
+
+    def _ask(self, engine: Engine, cluster: Cluster) -> Plan | None:
+        before = process_time()
+        plan = engine(self.site, cluster)
+        if self.counting:
+            self.calls.append(process_time() - before)
+        return plan
+
+    def _end(self, id: str) -> None:
+        self.site.release(id)
+        self.held.remove(id)
+
+
+# -- figures ------------------------------------------------------------------
+
+
+def _trials(seed: int, runs: int, size: float) -> list[Elastic]:
+    made = []
+    for number in range(seed, seed + runs):
+        made += [Elastic(engine, DEFAULT, number, size) for engine in ENGINES]
+        made += [Elastic(KRAKEN, factor, number, size) for factor in FACTORS if factor != DEFAULT]
+    return made
+
+
+Papers = Mapping[tuple[str, str], float]
+
+_NONE_MOVED: Papers = {
+    (KRAKEN, "size"): 70,
+    (KRAKEN, "bandwidth"): 45,
+    (KRAKEN, "joint"): 35,
+    (KRAKEN_NP, "size"): 70,
+    (KRAKEN_NP, "bandwidth"): 45,
+    (KRAKEN_NP, "joint"): 35,
+    (OKTOPUS, "size"): 10,
+}
+_ALL_MOVED: Papers = {
+    (KRAKEN, "joint"): 30,
+    (KRAKEN_NP, "bandwidth"): 50,
+    (KRAKEN_NP, "joint"): 40,
+    (OKTOPUS, "bandwidth"): 80,
+}
+_UP_TO_HALF: Papers = {(KRAKEN, "bandwidth"): 80}
+
+
+def _figures(results: Sequence[Result]) -> list[Figure]:
+    def picked(engine: str, factor: float) -> list[Result]:
+        return [r for r in results if r["engine"] == engine and r["factor"] == factor]
+
+    def shares(engine: str, kind: str) -> list[float]:
+        return [x for r in picked(engine, DEFAULT) for x in r["shares"][kind]]
+
+    def cumulated(papers: Papers, counts: Callable[[float], bool]) -> Mapping[str, list[Point]]:
+        return {
+            engine: [
+                Point(kind, _percent(map(counts, shares(engine, kind))), papers.get((engine, kind)))
+                for kind in KINDS
+            ]
+            for engine in ENGINES
+        }
+
+    def accepted(kind: str, factor: float, *, moves: bool) -> float:
+        some = picked(KRAKEN, factor)
+        granted = [x > 0 for r in some for x in r["shares"][kind]]
+        return _percent(
+            [one == moves for one in granted] + [False] * sum(r["refused"][kind] for r in some)
+        )
+
+    def moved(kind: str) -> list[float]:
+        return [share for share in shares(KRAKEN, kind) if share > 0]
+
+    def calls(engine: str) -> list[float]:
+        return [ms for r in picked(engine, DEFAULT) for ms in r["call_ms"]]
+
+    return [
+        Figure(
+            "Figure 6 at 0",
+            "Upgrades granted without any migration",
+            "upgrade",
+            "percent of those granted",
+            cumulated(_NONE_MOVED, lambda share: share == 0),
+        ),
+        Figure(
+            "Figure 6 at 0.5",
+            "Upgrades that migrate up to half of the units",
+            "upgrade",
+            "percent of those granted",
+            cumulated(_UP_TO_HALF, lambda share: share <= 0.5),
+        ),
+        Figure(
+            "Figure 6 at 1",
+            "Upgrades that migrate all units",
+            "upgrade",
+            "percent of those granted",
+            cumulated(_ALL_MOVED, lambda share: share >= 1),
+        ),
+        *(
+            Figure(
+                f"Figure 7, {kind}",
+                "Upgrades that Kraken grants",
+                "factor",
+                "percent of those asked for",
+                {
+                    "without migration": [
+                        Point(
+                            x,
+                            accepted(kind, x, moves=False),
+                            50.0 if (kind, x) == ("size", 2.0) else None,
+                        )
+                        for x in FACTORS
+                    ],
+                    "with migrations": [Point(x, accepted(kind, x, moves=True)) for x in FACTORS],
+                    "refused": [
+                        Point(
+                            x,
+                            100 - sum(accepted(kind, x, moves=some) for some in (False, True)),
+                            40.0 if (kind, x) == ("joint", 2.0) else None,
+                        )
+                        for x in FACTORS
+                    ],
+                },
+            )
+            for kind in KINDS
+        ),
+        Figure(
+            "Figure 9",
+            "Upgrades with migrations under Kraken, by the share of units that migrate",
+            "upgrade",
+            "percent",
+            {
+                "mean share": [
+                    Point(kind, 100 * fmean(moved(kind) or [0.0]), paper)
+                    for kind, paper in zip(KINDS, (None, 33.0, 67.0), strict=True)
+                ],
+                "up to half": [
+                    Point(kind, _percent(share <= 0.5 for share in moved(kind))) for kind in KINDS
+                ],
+                "above 90 percent": [
+                    Point(kind, _percent(share > 0.9 for share in moved(kind))) for kind in KINDS
+                ],
+            },
+        ),
+        Figure(
+            "Load",
+            "Slots in use, and new clusters refused",
+            "",
+            "percent",
+            {
+                engine: [
+                    Point("slots in use", 100 * fmean(r["load"] for r in picked(engine, DEFAULT))),
+                    Point(
+                        "refused",
+                        _percent(not x for r in picked(engine, DEFAULT) for x in r["embedded"]),
+                    ),
+                ]
+                for engine in ENGINES
+            },
+        ),
+        Figure(
+            "Time",
+            "Processor time of a request",
+            "",
+            "ms",
+            {
+                engine: [
+                    Point("mean", fmean(calls(engine)), 86.0 if engine == KRAKEN else None),
+                    Point(
+                        "99th percentile",
+                        quantiles(calls(engine), n=100)[-1],
+                        344.0 if engine == KRAKEN else None,
+                    ),
+                ]
+                for engine in ENGINES
+            },
+        ),
+    ]
+
+
+def _percent(some: Iterable[bool]) -> float:
+    return 100 * fmean(list(some) or [False])
+
+
+EXPERIMENT = Experiment("Kraken (Fuerst and others), section V", 1, _trials, _figures)

@@ -1,0 +1,102 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Kraken judged by trying everything: plain counts and fractions, one link at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import permutations
+
+
+def embeddings(slots, size) -> Iterator[tuple[int, ...]]:
+    """Every way to put ``size`` alike units on machines: how many on each."""
+    if not slots:
+        if size == 0:
+            yield ()
+        return
+    for here in range(min(slots[0], size) + 1):
+        for rest in embeddings(slots[1:], size - here):
+            yield (here, *rest)
+
+
+def crossing(tree, counts) -> dict[tuple[int, int], int]:
+    """Units whose bandwidth is reserved on each link: the smaller side."""
+    found = {}
+    for level in range(tree.top):
+        width = tree.below[level]
+        for vertex in range(tree.machines // width):
+            inside = sum(counts[vertex * width : (vertex + 1) * width])
+            found[level, vertex] = min(inside, sum(counts) - inside)
+    return found
+
+
+def reserved(tree, clusters) -> dict[tuple[int, int], Fraction]:
+    """What (counts, bandwidth) pairs ask of each link."""
+    total = dict.fromkeys(crossing(tree, [0] * tree.machines), Fraction(0))
+    for counts, bandwidth in clusters:
+        for link, units in crossing(tree, counts).items():
+            total[link] += units * Fraction(bandwidth)
+    return total
+
+
+def violations(tree, clusters) -> list[str]:
+    """Every slot given twice and every link over its capacity."""
+    over = [
+        f"link {link}: {used} of {tree.capacity[link[0]]}"
+        for link, used in reserved(tree, clusters).items()
+        if used > Fraction(tree.capacity[link[0]])
+    ]
+    for machine in range(tree.machines):
+        units = sum(counts[machine] for counts, _ in clusters)
+        if units > tree.slots:
+            over.append(f"machine {machine}: {units} units in {tree.slots} slots")
+    return over
+
+
+def migrations(before, after) -> int:
+    """Units that were there, and are there still, but not where they were."""
+    stay = sum(min(pair) for pair in zip(before, after, strict=True))
+    return int(min(sum(before), sum(after)) - stay)
+
+
+def levels_moved(tree, before, after) -> int:
+    """The least sum, over all pairings of old and new places, of the levels that units climb."""
+    sources = [machine for machine, units in enumerate(before) for _ in range(units)]
+    targets = [machine for machine, units in enumerate(after) for _ in range(units)]
+    if len(sources) > len(targets):
+        sources, targets = targets, sources
+
+    def climb(a: int, b: int) -> int:
+        return next(x for x in range(9) if a // tree.below[x] == b // tree.below[x])
+
+    return min(
+        sum(climb(a, b) for a, b in zip(sources, some, strict=True))
+        for some in set(permutations(targets, len(sources)))
+    )
+
+
+def footprint(tree, counts) -> int:
+    """Sum over links, in units of one unit's bandwidth."""
+    return sum(crossing(tree, counts).values())
+
+
+def valid(tree, others, size, bandwidth) -> list[tuple[int, ...]]:
+    """All embeddings beside the others."""
+    slots = [tree.slots - sum(counts[m] for counts, _ in others) for m in range(tree.machines)]
+    most = {
+        link: (Fraction(tree.capacity[link[0]]) - used) // Fraction(bandwidth)
+        for link, used in reserved(tree, others).items()
+    }
+    return [
+        counts
+        for counts in embeddings(slots, size)
+        if all(units <= most[link] for link, units in crossing(tree, counts).items())
+    ]
