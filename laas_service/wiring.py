@@ -12,6 +12,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -28,14 +30,16 @@ from laas_service.adapters import messaging, nova
 from laas_service.adapters.compute_directory import DirectoryCompute
 from laas_service.adapters.db import schema
 from laas_service.adapters.db.engine import connect, translated
+from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.outbox import SqlOutbox
 from laas_service.adapters.db.store import SqlStore, nowhere, utc_now
 from laas_service.app.convergence import Converger, Pace
 from laas_service.app.line import Line
 from laas_service.app.loop import Loop
-from laas_service.app.ports import Compute, SubnetManager
+from laas_service.app.ports import Compute, Store, SubnetManager
 from laas_service.app.relay import Relay
 from laas_service.app.service import Rules, Service
+from laas_service.app.tenure import Renewal, Tenure
 from laas_service.app.worker import Worker
 from laas_service.conf.database import engine_options
 from laas_service.domain import queue
@@ -100,10 +104,22 @@ class Parts:
         )
 
     @cached_property
-    def converger(self) -> Converger:
+    def tenure(self) -> Tenure:
+        options = self._conf.worker
+        return Tenure(
+            self.store,
+            SqlLeases(self._engine),
+            self._converger,
+            owner=f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"[-255:],
+            seconds=options.lease_seconds,
+            reconcile_interval=options.reconcile_interval,
+            clock=time.monotonic,
+        )
+
+    def _converger(self, store: Store, fabric: str, hold: Callable[[], None]) -> Converger:
         options = self._conf.worker
         return Converger(
-            self.store,
+            store,
             self.compute,
             self.subnet_manager,
             now=utc_now,
@@ -112,17 +128,13 @@ class Parts:
             repair=options.repair,
             repair_links=options.repair_links,
             at=self._at,
+            fabric=fabric,
+            hold=hold,
         )
 
     @cached_property
     def worker(self) -> Worker:
-        options = self._conf.worker
-        return Worker(
-            self.converger,
-            self.line.serve_all,
-            options.poll_interval,
-            options.reconcile_interval,
-        )
+        return Worker(self.tenure, self.line.serve_all, self._conf.worker.poll_interval)
 
     @cached_property
     def bus(self) -> messaging.Bus | None:
@@ -153,8 +165,9 @@ class Parts:
         The step at hand is finished first, within ``patience`` seconds if they are given.
         """
         loops: list[Loop] = [self.worker, *([self.relay] if self.relay else [])]
+        renewal = Renewal(self.tenure, self._conf.worker.lease_seconds)
         listener = self.bus.listener(lambda: _wake(loops)) if self.bus else None
-        for loop in loops:
+        for loop in (*loops, renewal):
             loop.start()
         if listener:
             listener.start()
@@ -164,6 +177,7 @@ class Parts:
             if listener:
                 listener.stop(timeout=1)
             self.worker.stop(patience)
+            renewal.stop(timeout=1)
             if self.relay:
                 self.relay.stop(timeout=1)  # it may wait for the broker for ever
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from laas_service.app.ports import Applied, Handover, Occupant
-from laas_service.domain.errors import HostsBusy, LaasError
+from laas_service.domain.errors import Conflict, HostsBusy, LaasError
 from laas_service.messages import FabricState
 
 
@@ -127,7 +127,11 @@ class FakeSubnetManager:
         return {tenant.allocation.id for tenant in state.tenants} if state else set()
 
     def publish(self, state: FabricState) -> None:
+        """Refuses to go back, as ``opensm_writer`` does."""
         self.faults.begin("publish", state.generation)
+        before = self.published.get(state.fabric)
+        if before is not None and before.generation > state.generation:
+            raise Conflict(f"generation {before.generation} is published")
         self.published[state.fabric] = state
         if self.at_once:
             self.apply()

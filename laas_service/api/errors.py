@@ -54,6 +54,7 @@ STATUS: dict[type[errors.LaasError], int] = {
     errors.NotFound: 404,
     errors.Conflict: 409,
     errors.ConcurrentUpdate: 409,
+    errors.LeaseLost: 409,
     errors.DoubleClaim: 409,
     errors.HostsBusy: 409,
     errors.LimitExceeded: 409,

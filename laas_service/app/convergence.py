@@ -40,7 +40,13 @@ from laas_service.app.ports import Applied, Compute, Handover, Store, SubnetMana
 from laas_service.app.records import AllocationRecord, FabricRecord, State
 from laas_service.app.repairs import mend
 from laas_service.domain.degradation import Degraded
-from laas_service.domain.errors import ConcurrentUpdate, Conflict, LaasError, NotFound
+from laas_service.domain.errors import (
+    ConcurrentUpdate,
+    Conflict,
+    LaasError,
+    LeaseLost,
+    NotFound,
+)
 
 LOG = logging.getLogger(__name__)
 
@@ -107,7 +113,9 @@ class Converger:
 
     ``at`` is called with a step's name before and after each effect outside (for
     fault injection). With ``repair`` False, drift is reported and left alone; with
-    ``repair_links`` False, so are failed links of live allocations.
+    ``repair_links`` False, so are failed links of live allocations. With ``fabric`` nothing
+    but that fabric is looked at. ``hold`` is called before each effect outside and raises
+    ``LeaseLost`` if it must not happen; that, and the same from the store, ends every method.
     """
 
     def __init__(
@@ -122,6 +130,8 @@ class Converger:
         repair: bool = True,
         repair_links: bool = True,
         at: Callable[[str], None] = lambda step: None,
+        fabric: str | None = None,
+        hold: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._compute = compute
@@ -132,6 +142,8 @@ class Converger:
         self._repair = repair
         self._repair_links = repair_links
         self._at = at
+        self._fabric = fabric
+        self._hold = hold
         self._acts: dict[Action, Callable[[AllocationRecord], AllocationRecord]] = {
             Action.HAND_OVER: self._hand_over,
             Action.TAKE_BACK: self._take_back,
@@ -153,13 +165,13 @@ class Converger:
         Raises:
             Unavailable: the store does not answer; nothing is lost.
         """
-        for fabric in self._store.fabrics():
+        for fabric in self._fabrics():
             if fabric.id not in self._tried:
                 self._adopt(fabric)
-        due = self._store.due(self._now(), limit, faulty=self._repair_links)
+        due = self._store.due(self._now(), limit, faulty=self._repair_links, fabric=self._fabric)
         self._idle.clear()
         self._drive(due)
-        for fabric in self._store.fabrics():  # what no allocation waited for: a link's state
+        for fabric in self._fabrics():  # what no allocation waited for: a link's state
             if self._tried.get(fabric.id) not in (None, fabric.routes_generation):
                 self._reported([problem] if (problem := self._publish(fabric.id)) else [])
         return len(set(due) - self._idle)
@@ -167,6 +179,9 @@ class Converger:
     def step(self, allocation_id: str) -> None:
         """Take every step of one allocation that can be taken now. ``NotFound``."""
         self._drive([self._store.allocation(allocation_id).id])
+
+    def _fabrics(self) -> list[FabricRecord]:
+        return self._store.fabrics() if self._fabric is None else [self._store.fabric(self._fabric)]
 
     def _drive(self, ids: Iterable[str]) -> None:
         """First what makes routes change, then one publication for all, then the rest.
@@ -207,6 +222,8 @@ class Converger:
                 record = self._acts[action](record)
         except ConcurrentUpdate:
             LOG.info("allocation %s changed meanwhile; its next step starts anew", id)
+        except LeaseLost:
+            raise
         except LaasError as error:
             self._postpone(record, str(error))
         except Exception as error:
@@ -220,6 +237,7 @@ class Converger:
         self._store.postpone(record.id, self._now() + pause, why)
 
     def _effect(self, name: str, act: Callable[[], object]) -> None:
+        self._hold()
         self._at(f"before {name}")
         act()
         self._at(f"after {name}")
@@ -264,6 +282,8 @@ class Converger:
                 self._effect("publish", lambda: self._subnet_manager.publish(state))
                 self._published[fabric_id] = _Published(state.generation, self._now())
             self._seen.pop(fabric_id, None)
+        except LeaseLost:
+            raise
         except LaasError as error:
             return str(error)
         except Exception as error:
@@ -336,7 +356,7 @@ class Converger:
         where all is well, and heals schedulers that lost a message.
         """
         self._seen.clear()
-        findings = [text for fabric in self._store.fabrics() for text in self._adopt(fabric)]
+        findings = [text for fabric in self._fabrics() for text in self._adopt(fabric)]
         try:
             observed = self._compute.handed_over()
         except LaasError as error:
@@ -355,12 +375,16 @@ class Converger:
         self._store.note_faults(fabric.id)
         try:
             self._effect("pool", lambda: self._compute.pool([name for name in names if name]))
+        except LeaseLost:
+            raise
         except LaasError as error:
             findings.append(f"fabric {fabric.id}: {error}")
         self._tried[fabric.id] = fabric.routes_generation
         try:
             current = self._applied(fabric.id).generation == fabric.routes_generation
             problem = None if current else self._publish(fabric.id)
+        except LeaseLost:
+            raise
         except LaasError as error:
             problem = str(error)
         if problem:
@@ -370,7 +394,7 @@ class Converger:
     def _all(self, state: State) -> Iterator[AllocationRecord]:
         """Every allocation in a state, a page at a time."""
         marker = None
-        while page := self._store.allocations(states=[state], marker=marker):
+        while page := self._store.allocations(fabric=self._fabric, states=[state], marker=marker):
             yield from page
             marker = page[-1].id
 
@@ -390,6 +414,8 @@ class Converger:
                 self._store.transition(record, State.ACTIVE, f"repaired: {drift or record.error}")
         except ConcurrentUpdate:
             return []
+        except LeaseLost:
+            raise
         except LaasError as error:
             self._postpone(record, str(error))
             return self._reported([f"allocation {id}: {error}"])
@@ -398,16 +424,28 @@ class Converger:
     def _leftover(self, id: str, handover: Handover) -> list[str]:
         """An aggregate whose allocation is over goes; one we never knew is only reported."""
         try:
-            if self._store.allocation(id).state is not State.RELEASED:
+            record = self._store.allocation(id)
+            if record.state is not State.RELEASED or self._fabric not in (None, record.fabric):
                 return []
             found = f"allocation {id} is released, but hosts are still handed over"
             if self._repair:
                 self._effect("take back", lambda: self._compute.take_back(handover))
         except NotFound:
+            if self._elsewhere(handover):
+                return []
             found = f"hosts are handed over to allocation {id}, which is not recorded"
+        except LeaseLost:
+            raise
         except LaasError as error:
             found = f"allocation {id} is released, but hosts are still handed over: {error}"
         return self._reported([found])
+
+    def _elsewhere(self, handover: Handover) -> bool:
+        """Whether all these hosts are those of other fabrics than the one looked at."""
+        if self._fabric is None or not handover.hosts:
+            return False
+        others = [f.inventory for f in self._store.fabrics() if f.id != self._fabric]
+        return all(any(host in one.host_numbers for one in others) for host in handover.hosts)
 
     def _reported(self, findings: list[str]) -> list[str]:
         for finding in findings:

@@ -24,6 +24,7 @@ from laas_service.app.records import (
     AllocationRecord,
     FabricRecord,
     HostState,
+    Lease,
     LinkState,
     Move,
     NewAllocation,
@@ -51,6 +52,11 @@ class Store(Protocol):
     Errors of all methods: ``Unavailable`` when the database does not answer (the
     outcome is then unknown and the call may be repeated).
     """
+
+    def under(self, lease: Lease) -> Store:
+        """This store for the holder of a lease: what it writes is refused once somebody else
+        has taken the lease, by the same transaction. ``LeaseLost`` from every method that
+        writes."""
 
     def check(self) -> None:
         """Return if the database answers and its schema is current, else ``Unavailable``."""
@@ -199,10 +205,17 @@ class Store(Protocol):
         ``set_host_state`` and ``set_link_state`` do so themselves. Ids of those changed.
         """
 
-    def due(self, now: datetime, limit: int = 100, *, faulty: bool = False) -> list[str]:
+    def due(
+        self,
+        now: datetime,
+        limit: int = 100,
+        *,
+        faulty: bool = False,
+        fabric: str | None = None,
+    ) -> list[str]:
         """Ids of allocations with a step to do whose next try is not after ``now``.
 
-        With ``faulty`` also active ones that hold a failed link.
+        With ``faulty`` also active ones that hold a failed link; with ``fabric`` of that one.
         """
 
     def postpone(self, id: str, until: datetime, error: str) -> None:
@@ -293,6 +306,31 @@ class SubnetManager(Protocol):
 
     def applied(self, fabric: str) -> Applied:
         """The generation that is in the switches, by reading back and comparing."""
+
+
+class Leases(Protocol):
+    """Which worker converges which fabric; times are those of the database's clock alone.
+
+    Errors of all methods: ``Unavailable``.
+    """
+
+    def enrol(self, owner: str, seconds: float) -> int:
+        """``owner`` is there for ``seconds``; returns how many workers are, it included."""
+
+    def withdraw(self, owner: str) -> None:
+        """``owner`` is gone; safe to repeat."""
+
+    def free(self) -> list[str]:
+        """Ids of the fabrics that nobody holds, or whose lease has expired."""
+
+    def take(self, fabric: str, owner: str, seconds: float) -> Lease | None:
+        """Hold a fabric that is free for ``seconds``; its token has grown. None if it is not."""
+
+    def renew(self, lease: Lease, seconds: float) -> None:
+        """Hold it for ``seconds`` from now. ``LeaseLost`` if somebody has taken it."""
+
+    def give_back(self, lease: Lease) -> None:
+        """Others may take it at once; nothing happens if it was lost."""
 
 
 class Outbox(Protocol):

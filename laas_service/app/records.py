@@ -119,6 +119,16 @@ class FabricRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Lease:
+    """The right of one worker, ``owner``, to converge a fabric; ``token`` grows from each
+    holder to the next."""
+
+    fabric: str
+    owner: str
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
 class NewAllocation:
     """What is to be recorded if a policy finds room.
 

@@ -12,40 +12,46 @@
 
 from __future__ import annotations
 
-import time
+import logging
 from collections.abc import Callable
 
-from laas_service.app.convergence import Converger
 from laas_service.app.loop import Loop
+from laas_service.app.tenure import Tenure
+from laas_service.domain.errors import LaasError
+
+LOG = logging.getLogger(__name__)
 
 
 class Worker(Loop):
     """Takes the steps that are due, every ``interval`` seconds or when woken.
 
-    Everything is compared and repaired every ``reconcile_interval`` seconds,
-    first when it starts. ``admit`` gives room to who waits for it and returns how
-    many got some.
+    Its fabrics are those of its tenure; when it ends, others may take them at once.
+    ``admit`` gives room to who waits for it, on any fabric, and returns how many got some.
     """
 
     name = "laas-worker"
 
     def __init__(
         self,
-        converger: Converger,
+        tenure: Tenure,
         admit: Callable[[], int],
         interval: float = 2.0,
-        reconcile_interval: float = 300.0,
     ) -> None:
         super().__init__(interval)
-        self._converger = converger
+        self._tenure = tenure
         self._admit = admit
-        self._reconcile_interval = reconcile_interval
-        self._reconcile_at = time.monotonic()
+
+    def run(self) -> None:
+        """The loop; the last act of its thread is to give its fabrics back."""
+        super().run()
+        try:
+            self._tenure.leave()
+        except LaasError as error:
+            LOG.warning("the leases of this worker have to expire: %s", error)
 
     def round(self) -> None:
         """Rounds until nothing is due now: what a step frees may admit somebody."""
-        while self._admit() + self._converger.run_once() and not self.stopping:
+        while self._admit() + self._tenure.run_once() and not self.stopping:
             pass
-        if time.monotonic() >= self._reconcile_at and not self.stopping:
-            self._converger.reconcile()
-            self._reconcile_at = time.monotonic() + self._reconcile_interval
+        if not self.stopping:
+            self._tenure.reconcile()

@@ -43,6 +43,19 @@ round asks Nova about every allocation and placement about every host: about 100
 a host. Lower it on small sites, raise it where Nova is busy.
 """,
     ),
+    cfg.FloatOpt(
+        "lease_seconds",
+        default=15.0,
+        min=0.05,
+        help="""
+Seconds for which a worker holds a fabric; while it lives it renews that every third of them.
+
+Any number of workers share the fabrics of a database, each fabric with one at a time.
+When a worker ends it gives its fabrics back at once; when it is killed, or its machine
+is gone, the others take over after this long. Raise it where the database is out of reach
+for longer now and then: a worker that cannot renew loses its fabrics to one that can.
+""",
+    ),
     cfg.BoolOpt(
         "repair",
         default=True,

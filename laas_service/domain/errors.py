@@ -82,6 +82,12 @@ class ConcurrentUpdate(Conflict):
     code = "concurrent_update"
 
 
+class LeaseLost(LaasError):
+    """Another worker has the fabric now: what was about to be written was not written."""
+
+    code = "lease_lost"
+
+
 class DoubleClaim(Conflict):
     """A host or link that has an owner (or is down) was about to be claimed."""
 

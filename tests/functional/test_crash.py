@@ -63,6 +63,7 @@ class Site:
         conf.set_override("state_dir", str(self.directory))
         conf.set_override("enabled_policies", ["jigsaw"], group="api")
         conf.set_override("retry_first", 0.01, group="worker")
+        conf.set_override("lease_seconds", 0.05, group="worker")
         return Parts(conf, at=at)
 
     def copy(self, to: Path) -> "Site":
@@ -71,7 +72,8 @@ class Site:
 
 
 def converge(parts: Parts) -> None:
-    while parts.line.serve_all() + parts.converger.run_once():
+    """A worker that was killed is not missed: its lease expires meanwhile, if not before."""
+    while parts.line.serve_all() + parts.tenure.run_once() or not parts.tenure.fabrics:
         pass
 
 
@@ -153,7 +155,7 @@ def unnest(parts: Parts, acknowledge: Callable[[str], None]) -> None:
 def restart(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     """What the worker does when it starts: everything compared, everything worked off."""
     converge(parts)
-    assert parts.converger.reconcile() == []
+    assert parts.tenure.reconcile() == []
 
 
 def every(step: str) -> bool:

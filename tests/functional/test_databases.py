@@ -16,7 +16,7 @@ from laas_service.adapters.db import schema
 from laas_service.adapters.db.engine import connect
 from tests.functional import test_admission
 from tests.servers import mariadb, postgresql
-from tests.unit.adapters import test_outbox, test_store
+from tests.unit.adapters import test_leases, test_outbox, test_store
 
 SERVERS = {"mariadb": mariadb.MariaDb, "postgresql": postgresql.PostgreSql}
 AVAILABLE = {"mariadb": mariadb.AVAILABLE, "postgresql": postgresql.AVAILABLE}
@@ -27,11 +27,14 @@ ONLY_SQLITE = {
     "test_full_disk_leaves_nothing_behind",
 }
 
+SHARED = vars(test_store) | vars(test_outbox) | vars(test_leases) | vars(test_admission)
+
 managed, telling, outbox = test_store.managed, test_outbox.telling, test_outbox.outbox
+clock, leases, busy = test_leases.clock, test_leases.leases, test_leases.busy
 globals().update(
     {
         name: test
-        for name, test in (vars(test_store) | vars(test_outbox) | vars(test_admission)).items()
+        for name, test in SHARED.items()
         if name.startswith("test_") and name not in ONLY_SQLITE
     }
 )

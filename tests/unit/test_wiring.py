@@ -47,7 +47,7 @@ def test_defaults_make_a_service_that_needs_nothing_else(conf, tmp_path):
     service = parts.service(wake=parts.worker.wake)
     answer = service.allocate(OPERATOR, Ask(name="a", hosts=6))
     assert isinstance(answer, AllocationRecord)
-    parts.converger.run_once()
+    parts.tenure.run_once()
     assert service.allocation(OPERATOR, answer.id).state is State.ACTIVE
     assert (tmp_path / "opensm" / "f" / "current" / "manifest.json").is_file()
     assert list((tmp_path / "compute" / "commands").glob("*-hand-over-*.sh"))

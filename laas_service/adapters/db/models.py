@@ -59,6 +59,26 @@ class Fabric(Base):
     created_at: Mapped[datetime] = mapped_column(Moment())
 
 
+class Lease(Base):
+    """Who converges a fabric (NULL: nobody), until when; ``token`` grows with each holder."""
+
+    __tablename__ = "lease"
+
+    fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
+    token: Mapped[int]
+    owner: Mapped[str | None] = mapped_column(exact(255))
+    expires_at: Mapped[datetime] = mapped_column(Moment())
+
+
+class Worker(Base):
+    """A worker that is there, until then if it does not say so again."""
+
+    __tablename__ = "worker"
+
+    id: Mapped[str] = mapped_column(exact(255), primary_key=True)
+    expires_at: Mapped[datetime] = mapped_column(Moment())
+
+
 class Allocation(Base):
     """``sequence`` is the order of creation, and of the queue.
 

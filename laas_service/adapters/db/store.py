@@ -16,6 +16,7 @@ database has committed, so a failed one leaves nothing behind in memory either.
 
 from __future__ import annotations
 
+import copy
 import re
 import threading
 import uuid
@@ -41,7 +42,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
-from laas_service.adapters.db import faults, models, outbox, schema
+from laas_service.adapters.db import faults, leases, models, outbox, schema
 from laas_service.adapters.db.engine import WRITES, translated
 from laas_service.adapters.db.ledgers import Ledger, Ledgers
 from laas_service.adapters.documents import (
@@ -60,6 +61,7 @@ from laas_service.app.records import (
     Event,
     FabricRecord,
     HostState,
+    Lease,
     LinkState,
     Move,
     NewAllocation,
@@ -138,6 +140,13 @@ class SqlStore:
         self._announces = announce
         self._ledgers = Ledgers()
         self._admitting = threading.Lock()
+        self._lease: Lease | None = None
+
+    def under(self, lease: Lease) -> SqlStore:
+        """See ``app.ports.Store.under``; what is known in memory is shared."""
+        held = copy.copy(self)
+        held._lease = lease
+        return held
 
     # -- transactions ---------------------------------------------------------
 
@@ -151,6 +160,8 @@ class SqlStore:
         """A transaction that is committed at the end, or leaves nothing behind."""
         with translated(), Session(self._engine) as session:
             session.connection(execution_options={WRITES: True})
+            if self._lease is not None:
+                leases.guard(session, self._lease)
             yield session
             session.flush()
             self._at(f"before commit: {step}")
@@ -701,9 +712,18 @@ class SqlStore:
 
     # -- work to do -----------------------------------------------------------
 
-    def due(self, now: datetime, limit: int = 100, *, faulty: bool = False) -> list[str]:
+    def due(
+        self,
+        now: datetime,
+        limit: int = 100,
+        *,
+        faulty: bool = False,
+        fabric: str | None = None,
+    ) -> list[str]:
         table = models.Allocation
         ready = or_(table.due_at.is_(None), table.due_at <= now)
+        if fabric is not None:
+            ready = and_(table.fabric == fabric, ready)
         moving = or_(
             table.state.in_([State.ALLOCATING.value, State.RELEASING.value]),
             and_(table.state == State.ACTIVE.value, table.leaving.is_not(None)),

@@ -19,6 +19,8 @@ from typing import Any
 
 from sqlalchemy import BigInteger, DateTime, Dialect, Integer, LargeBinary, String
 from sqlalchemy.dialects import mysql
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 _MYSQL = ("mysql", "mariadb")
@@ -44,6 +46,28 @@ class Moment(TypeDecorator[datetime]):
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
         return value and value.replace(tzinfo=UTC)
+
+
+class Clock(FunctionElement[datetime]):
+    """What the database's clock shows, in UTC; not when the transaction began."""
+
+    type = Moment()
+    inherit_cache = True
+
+
+@compiles(Clock, "sqlite")
+def _sqlite_clock(element: Clock, compiler: Any, **options: Any) -> str:
+    return "strftime('%Y-%m-%d %H:%M:%f000', 'now')"
+
+
+@compiles(Clock, "postgresql")
+def _postgresql_clock(element: Clock, compiler: Any, **options: Any) -> str:
+    return "(clock_timestamp() AT TIME ZONE 'UTC')"
+
+
+@compiles(Clock, *_MYSQL)
+def _mysql_clock(element: Clock, compiler: Any, **options: Any) -> str:
+    return "utc_timestamp(6)"
 
 
 class Packed(TypeDecorator[Any]):

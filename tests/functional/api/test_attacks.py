@@ -167,7 +167,7 @@ connection = {deployment.engine.url}
 """
     (tmp_path / "laas.conf").write_text(text)
     conf(["--config-file", str(tmp_path / "laas.conf")], project="laas")
-    converger = Parts(conf).converger
+    converger = Parts(conf).tenure
     client = deployment.client()
     ids = []
     for name in NASTY:

@@ -17,12 +17,13 @@ from laas_service.domain.errors import Unavailable
 
 
 class Rounds:
-    """A converger whose rounds are counted; ``answers`` are what they bring."""
+    """A tenure whose rounds are counted; ``answers`` are what they bring."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
         self.rounds = 0
         self.reconciled = 0
+        self.left = False
         self.idle = threading.Event()
 
     def run_once(self):
@@ -38,6 +39,9 @@ class Rounds:
     def reconcile(self):
         self.reconciled += 1
         return []
+
+    def leave(self):
+        self.left = True
 
 
 def nobody() -> int:
@@ -82,6 +86,7 @@ def test_ends_when_told_also_while_waiting():
     assert rounds.idle.wait(10)
     worker.stop(10)
     worker.wait()
+    assert rounds.left
     assert not any(thread.name == "laas-worker" for thread in threading.enumerate())
 
 

@@ -1,0 +1,133 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""Which worker converges which fabric: a row a fabric, and the fencing of what is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+from oslo_db.exception import DBDuplicateEntry
+from sqlalchemy import CursorResult, Engine, Executable, delete, func, insert, or_, select, update
+from sqlalchemy.orm import Session
+
+from laas_service.adapters.db import models
+from laas_service.adapters.db.engine import WRITES, translated
+from laas_service.adapters.db.types import Clock
+from laas_service.app.records import Lease
+from laas_service.domain.errors import LeaseLost
+
+_TABLE = models.Lease
+
+
+def guard(session: Session, lease: Lease) -> None:
+    """Nobody takes the lease before this transaction ends. Raises: LeaseLost.
+
+    That it has expired is no reason to refuse: until somebody takes it, there is no other
+    holder whose work could be undone.
+    """
+    query = select(_TABLE.token, _TABLE.owner).where(_TABLE.fabric == lease.fabric)
+    row = session.execute(query.with_for_update()).one_or_none()
+    if row is None or (row.token, row.owner) != (lease.token, lease.owner):
+        raise _lost(lease)
+
+
+def database_clock(session: Session) -> datetime:
+    """The one clock that all workers share."""
+    return session.scalars(select(Clock())).one()
+
+
+class SqlLeases:
+    """``app.ports.Leases``; ``clock`` is the database's, or that of a test."""
+
+    def __init__(
+        self, engine: Engine, *, clock: Callable[[Session], datetime] = database_clock
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    def enrol(self, owner: str, seconds: float) -> int:
+        table = models.Worker
+        with self._writing() as session:
+            now = self._clock(session)
+            until = now + timedelta(seconds=seconds)
+            present = update(table).where(table.id == owner).values(expires_at=until)
+            if not _rows(session, present):
+                session.execute(insert(table).values(id=owner, expires_at=until))
+            for gone in session.scalars(select(table.id).where(table.expires_at <= now)).all():
+                session.execute(delete(table).where(table.id == gone))
+            return session.scalars(select(func.count()).select_from(table)).one()
+
+    def withdraw(self, owner: str) -> None:
+        with self._writing() as session:
+            session.execute(delete(models.Worker).where(models.Worker.id == owner))
+
+    def free(self) -> list[str]:
+        fabric = models.Fabric.id
+        with translated(), Session(self._engine) as session:
+            ended = or_(_TABLE.owner.is_(None), _TABLE.expires_at <= self._clock(session))
+            query = select(fabric).outerjoin(_TABLE, _TABLE.fabric == fabric)
+            ids = session.scalars(query.where(or_(_TABLE.fabric.is_(None), ended))).all()
+        return sorted(ids)
+
+    def take(self, fabric: str, owner: str, seconds: float) -> Lease | None:
+        try:
+            return self._take(fabric, owner, seconds)
+        except DBDuplicateEntry:
+            return None  # another worker was the first one ever
+
+    def _take(self, fabric: str, owner: str, seconds: float) -> Lease | None:
+        with self._writing() as session:
+            query = select(_TABLE).where(_TABLE.fabric == fabric).with_for_update()
+            row = session.scalar(query)
+            now = self._clock(session)
+            if row is None:
+                row = models.Lease(fabric=fabric, token=0)
+                session.add(row)
+            elif row.owner is not None and row.expires_at > now:
+                return None
+            row.token += 1
+            row.owner = owner
+            row.expires_at = now + timedelta(seconds=seconds)
+            return Lease(fabric, owner, row.token)
+
+    def renew(self, lease: Lease, seconds: float) -> None:
+        with self._writing() as session:
+            until = self._clock(session) + timedelta(seconds=seconds)
+            if not _rows(session, _held(lease).values(expires_at=until)):
+                raise _lost(lease)
+
+    def give_back(self, lease: Lease) -> None:
+        with self._writing() as session:
+            session.execute(_held(lease).values(owner=None))
+
+    @contextmanager
+    def _writing(self) -> Iterator[Session]:
+        with translated(), Session(self._engine) as session:
+            session.connection(execution_options={WRITES: True})
+            yield session
+            session.commit()
+
+
+def _held(lease: Lease) -> Any:
+    """An update of the lease's row, as long as it is this holder's."""
+    mine = (_TABLE.fabric == lease.fabric, _TABLE.token == lease.token)
+    return update(_TABLE).where(*mine, _TABLE.owner == lease.owner)
+
+
+def _lost(lease: Lease) -> LeaseLost:
+    return LeaseLost(f"fabric {lease.fabric} was taken over from {lease.owner}")
+
+
+def _rows(session: Session, step: Executable) -> int:
+    return cast("CursorResult[Any]", session.execute(step)).rowcount

@@ -1,0 +1,173 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""The fabrics that a worker converges: held by lease, and shared out among the workers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from laas_service.app.convergence import Converger
+from laas_service.app.loop import Loop
+from laas_service.app.ports import Leases, Store
+from laas_service.app.records import Lease
+from laas_service.domain.errors import LaasError, LeaseLost
+
+LOG = logging.getLogger(__name__)
+
+Hire = Callable[[Store, str, Callable[[], None]], Converger]
+"""A converger of one fabric, over a store, that asks before each effect outside."""
+
+
+@dataclass(slots=True)
+class _Post:
+    lease: Lease
+    converger: Converger
+    reconcile_at: float
+    lost: bool = False
+
+
+class Tenure:
+    """One worker's part of the work. Each fabric has one holder, and each holder a share.
+
+    A fabric that is taken is converged by a converger that remembers nothing. A lease lasts
+    ``seconds`` and is renewed by ``renew`` (call it every third of that, from any thread) and
+    before every effect outside, which so begins with a whole lease; what the store is told
+    is refused in the same transaction once somebody else has taken the fabric.
+
+    ``owner`` is this worker's name, of which there is one. Everything of a fabric is
+    compared when it is taken and ``reconcile_interval`` seconds of ``clock`` after that.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        leases: Leases,
+        hire: Hire,
+        *,
+        owner: str,
+        seconds: float,
+        reconcile_interval: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._leases = leases
+        self._hire = hire
+        self._owner = owner
+        self._seconds = seconds
+        self._reconcile_interval = reconcile_interval
+        self._clock = clock
+        self._posts: dict[str, _Post] = {}
+        self._workers = 0
+
+    @property
+    def fabrics(self) -> list[str]:
+        """Ids of the fabrics held, as far as is known here."""
+        return sorted(self._posts)
+
+    def run_once(self) -> int:
+        """Take every step that is due on the fabrics held; how many allocations had one.
+
+        What goes wrong on one fabric leaves the others alone. Raises: Unavailable.
+        """
+        self._share_out()
+        return sum(self._each(lambda post: post.converger.run_once()))
+
+    def reconcile(self) -> list[str]:
+        """Compare the fabrics whose time has come; what was found."""
+        findings: list[str] = []
+
+        def compare(post: _Post) -> int:
+            if self._clock() >= post.reconcile_at:
+                findings.extend(post.converger.reconcile())
+                post.reconcile_at = self._clock() + self._reconcile_interval
+            return 0
+
+        self._each(compare)
+        return findings
+
+    def renew(self) -> None:
+        """Go on holding what is held. Raises: Unavailable."""
+        self._workers = self._leases.enrol(self._owner, self._seconds)
+        for post in list(self._posts.values()):
+            try:
+                self._leases.renew(post.lease, self._seconds)
+            except LeaseLost as error:
+                LOG.warning("%s", error)  # a step at hand finds out before it does harm
+                post.lost = True
+
+    def leave(self) -> None:
+        """Others may take over at once. Raises: Unavailable."""
+        for fabric in self.fabrics:
+            self._give_back(fabric)
+        self._leases.withdraw(self._owner)
+
+    # -- sharing --------------------------------------------------------------
+
+    def _share_out(self) -> None:
+        """Give back what is beyond this worker's share, and take what is free up to it."""
+        free = self._leases.free()
+        if not self._posts.keys().isdisjoint(free):
+            self.renew()  # too late, but perhaps nobody took them
+        self._posts = {fabric: post for fabric, post in self._posts.items() if not post.lost}
+        if free or not self._workers:
+            self._workers = self._leases.enrol(self._owner, self._seconds)
+        share = -(-len(self._store.fabrics()) // self._workers)
+        for fabric in self.fabrics[share:]:
+            self._give_back(fabric)
+        for fabric in free:
+            if fabric not in self._posts and len(self._posts) < share:
+                self._take(fabric)
+
+    def _take(self, fabric: str) -> None:
+        lease = self._leases.take(fabric, self._owner, self._seconds)
+        if lease is None:
+            return
+        LOG.info("fabric %s: held by %s, token %d", fabric, lease.owner, lease.token)
+
+        def hold() -> None:
+            self._leases.renew(lease, self._seconds)
+
+        converger = self._hire(self._store.under(lease), fabric, hold)
+        self._posts[fabric] = _Post(lease, converger, self._clock())
+
+    def _give_back(self, fabric: str) -> None:
+        LOG.info("fabric %s: given back by %s", fabric, self._owner)
+        self._leases.give_back(self._posts.pop(fabric).lease)
+
+    def _each(self, act: Callable[[_Post], int]) -> list[int]:
+        return [self._one(fabric, self._posts[fabric], act) for fabric in self.fabrics]
+
+    def _one(self, fabric: str, post: _Post, act: Callable[[_Post], int]) -> int:
+        try:
+            return act(post)
+        except LeaseLost as error:
+            LOG.warning("%s", error)
+            self._posts.pop(fabric, None)
+        except LaasError as error:
+            LOG.error("fabric %s has to wait: %s", fabric, error)
+        except Exception:
+            LOG.exception("fabric %s: unexpected error", fabric)
+        return 0
+
+
+class Renewal(Loop):
+    """Renews the leases while the steps of the worker take their time."""
+
+    name = "laas-renewal"
+
+    def __init__(self, tenure: Tenure, seconds: float) -> None:
+        super().__init__(seconds / 3)
+        self._tenure = tenure
+
+    def round(self) -> None:
+        self._tenure.renew()

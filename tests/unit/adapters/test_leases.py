@@ -1,0 +1,244 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from laas_service.adapters.db.leases import SqlLeases, database_clock
+from laas_service.adapters.db.store import SqlStore
+from laas_service.app.records import HostState, Lease, LinkState, State
+from laas_service.domain.errors import LeaseLost
+from laas_service.domain.features import HostChange
+from laas_service.domain.topology import LeafLink
+from tests.unit.adapters.test_store import EPOCH, HOSTS, SMALL, admit
+from tests.unit.adapters.test_store import managed as managed
+
+LATER = EPOCH + timedelta(days=1)
+
+
+class Clock:
+    """The database's clock, as a test wants it."""
+
+    def __init__(self) -> None:
+        self.time = EPOCH
+
+    def __call__(self, session: Session) -> datetime:
+        return self.time
+
+    def pass_by(self, seconds: float) -> None:
+        self.time += timedelta(seconds=seconds)
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def leases(managed, clock):
+    return SqlLeases(managed._engine, clock=clock)
+
+
+def taken(leases: SqlLeases, owner: str, seconds: float = 10) -> Lease:
+    lease = leases.take("f", owner, seconds)
+    assert lease is not None
+    return lease
+
+
+def test_one_holder_until_the_lease_expires_and_the_token_grows(leases, clock):
+    assert leases.free() == ["f"]
+    first = taken(leases, "one")
+    clock.pass_by(9)
+    assert leases.take("f", "two", 10) is None
+    assert leases.free() == []
+    clock.pass_by(1)
+    assert leases.free() == ["f"]
+    second = taken(leases, "two")
+    assert second.token > first.token
+    with pytest.raises(LeaseLost, match="taken over from one"):
+        leases.renew(first, 10)
+    leases.renew(second, 10)
+
+
+def test_renewed_in_time_it_is_kept(leases, clock):
+    lease = taken(leases, "one")
+    for _ in range(5):
+        clock.pass_by(9)
+        leases.renew(lease, 10)
+        assert leases.take("f", "two", 10) is None
+
+
+def test_expired_and_taken_by_nobody_it_can_still_be_renewed(leases, clock):
+    lease = taken(leases, "one")
+    clock.pass_by(1000)
+    leases.renew(lease, 10)
+    assert leases.take("f", "two", 10) is None
+
+
+def test_given_back_it_is_free_at_once_and_gone(leases):
+    first = taken(leases, "one")
+    leases.give_back(first)
+    with pytest.raises(LeaseLost):
+        leases.renew(first, 10)
+    second = taken(leases, "two")
+    assert second.token > first.token
+    leases.give_back(first)  # too late: it is another's
+    assert leases.take("f", "three", 10) is None
+
+
+def test_a_former_holder_of_the_same_name_is_another_one(leases, clock):
+    first = taken(leases, "one")
+    clock.pass_by(10)
+    taken(leases, "one")
+    with pytest.raises(LeaseLost):
+        leases.renew(first, 10)
+
+
+def test_each_fabric_has_a_lease_of_its_own(managed, leases):
+    managed.add_fabric("g", SMALL, HOSTS)
+    taken(leases, "one")
+    assert leases.free() == ["g"]
+    assert leases.take("g", "two", 10) == Lease("g", "two", 1)
+
+
+def test_workers_count_while_they_say_so(leases, clock):
+    assert leases.enrol("one", 10) == 1
+    assert leases.enrol("two", 20) == 2
+    clock.pass_by(10)
+    assert leases.enrol("two", 20) == 1
+    assert leases.enrol("three", 20) == 2
+    leases.withdraw("two")
+    leases.withdraw("two")
+    assert leases.enrol("three", 20) == 1
+
+
+def test_the_clock_is_that_of_the_database(managed):
+    with Session(managed._engine) as session:
+        first, second = database_clock(session), database_clock(session)
+    assert first <= second
+    assert abs(second - datetime.now(UTC)) < timedelta(hours=1)
+    leases = SqlLeases(managed._engine)
+    assert leases.take("f", "one", 3600) is not None
+    assert leases.take("f", "two", 3600) is None
+    assert leases.enrol("one", 3600) == 1
+
+
+def test_of_many_who_take_it_at_once_one_gets_it(managed):
+    leases, start, got = SqlLeases(managed._engine), threading.Barrier(4), []
+
+    def take(owner: str) -> None:
+        start.wait()
+        got.append(leases.take("f", owner, 3600))
+
+    threads = [threading.Thread(target=take, args=(f"w{n}",)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(got) == 4
+    assert len([lease for lease in got if lease]) == 1
+
+
+# -- fencing --------------------------------------------------------------------
+
+
+WRITES = {
+    "transition": lambda s: s.transition(s.allocation("a"), State.RELEASING, "asked"),
+    "rename": lambda s: s.rename(s.allocation("a"), "other"),
+    "postpone": lambda s: s.postpone("a", LATER, "Nova is away"),
+    "hand back": lambda s: s.hand_back(s.allocation("r")),
+    "free": lambda s: s.free(s.allocation("h"), "gone"),
+    "host state": lambda s: s.set_host_state("f", 9, HostState.FAILED),
+    "link state": lambda s: s.set_link_state("f", LeafLink(0, 1, 2), LinkState.FAILED),
+    "features": lambda s: s.describe_hosts("f", {9: HostChange(cost=7)}),
+    "admission": lambda s: admit(s, "b", slot=3),
+    "fabric": lambda s: s.add_fabric("g", SMALL, HOSTS),
+}
+
+
+def contents(store: SqlStore) -> dict[str, list[tuple[object, ...]]]:
+    """All rows of all tables."""
+    with store._engine.connect() as connection:
+        names = sa.inspect(connection).get_table_names()
+        return {
+            name: sorted(map(tuple, connection.execute(sa.text(f"select * from {name}"))), key=str)
+            for name in names
+        }
+
+
+@pytest.fixture
+def busy(managed):
+    """``a`` is allocating, ``r`` releasing, ``h`` handed back."""
+    admit(managed, "a")
+    for slot, id in enumerate("rh", start=1):
+        managed.transition(admit(managed, id, slot=slot), State.RELEASING, "asked")
+    managed.hand_back(managed.allocation("h"))
+    return managed
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_whoever_lost_the_lease_writes_nothing(busy, leases, clock, write):
+    old = busy.under(taken(leases, "one"))
+    clock.pass_by(10)
+    new = busy.under(taken(leases, "two"))
+    before = contents(busy)
+    with pytest.raises(LeaseLost):
+        write(old)
+    assert contents(busy) == before
+    write(new)
+    assert contents(busy) != before
+
+
+def test_a_lease_that_was_given_back_is_no_right_to_write(busy, leases):
+    lease = taken(leases, "one")
+    leases.give_back(lease)
+    with pytest.raises(LeaseLost):
+        busy.under(lease).postpone("a", LATER, "late")
+
+
+def test_until_somebody_takes_it_an_expired_lease_is_as_good(busy, leases, clock):
+    held = busy.under(taken(leases, "one"))
+    clock.pass_by(1000)
+    held.postpone("a", LATER, "Nova is away")
+    assert busy.allocation("a").error == "Nova is away"
+
+
+def test_requests_need_no_lease(busy, leases):
+    taken(leases, "one")
+    admit(busy, "b", slot=3)
+    busy.rename(busy.allocation("a"), "other")
+
+
+def test_nobody_takes_over_in_the_middle_of_a_transaction(busy, leases, clock):
+    """Who takes over sees all that its predecessor wrote."""
+    held = busy.under(taken(leases, "one"))
+    clock.pass_by(1000)
+    seen = []
+
+    def take() -> None:
+        taken(leases, "two")
+        seen.append(busy.allocation("a").error)
+
+    successor = threading.Thread(target=take)
+
+    def at(step: str) -> None:
+        if step.startswith("before commit"):
+            successor.start()
+            successor.join(0.2)
+            assert not seen
+
+    held._at = at
+    held.postpone("a", LATER, "Nova is away")
+    successor.join(60)
+    assert seen == ["Nova is away"]
