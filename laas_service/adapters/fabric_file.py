@@ -102,9 +102,10 @@ def parse_fabric(text: str, source: str, selection: Selection | None = None) -> 
 def _from_json(text: str, source: str) -> FabricFile:
     try:
         document = json.loads(text.removeprefix("\ufeff").rstrip())
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
-        why = getattr(error, "msg", "too deeply nested").lower()
+        deep = isinstance(error, RecursionError)
+        why = getattr(error, "msg", "too deeply nested" if deep else "a number is too long").lower()
         raise InvalidFile(source, line, f"this is torn or no JSON: {why}") from error
     if "xgft" in document:
         return _described(generator.description_from(document))

@@ -32,7 +32,8 @@ class InvalidInput(LaasError):
         self.field = field
         self.value = value
         self.fix = fix
-        super().__init__(f"{field}: {value!r} is not valid; {fix}")
+        shown = field if field.isprintable() else repr(field)  # it may be a key of theirs
+        super().__init__(f"{shown}: {value!r} is not valid; {fix}")
 
 
 class InvalidFile(LaasError):

@@ -1,0 +1,45 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""``python -m tests.functional.fuzz TARGET [options of libFuzzer]``: coverage leads the way.
+
+Atheris changes the inputs that reached new lines; it starts from the valid texts. Without
+``-runs=N`` it goes on until it is stopped. A crash leaves its input in the directory.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import atheris  # type: ignore[import-untyped,unused-ignore]
+
+with atheris.instrument_imports(include=["laas_service"]):
+    from tests.functional.fuzz.inputs import SEEDS
+    from tests.functional.fuzz.targets import TARGETS, taken
+
+
+def main(argv: list[str]) -> None:
+    if len(argv) < 2 or argv[1] not in TARGETS:
+        sys.exit(f"name one of {', '.join(TARGETS)}")
+    target = argv[1]
+
+    def once(data: bytes) -> None:
+        taken(target, data.decode("utf-8", "replace"))
+
+    with tempfile.TemporaryDirectory() as corpus:
+        for number, text in enumerate(SEEDS[target]):
+            (Path(corpus) / str(number)).write_text(text)
+        atheris.Setup([argv[0], corpus, "-max_len=8000", *argv[2:]], once)
+        atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main(sys.argv)

@@ -1,0 +1,106 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What takes texts from outside: each either gives something usable or says what is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from laas_service.adapters import generator, slurm
+from laas_service.adapters.fabric_file import FabricFile, parse_fabric
+from laas_service.adapters.netlist import netlist
+from laas_service.adapters.snapshot import fabric_from_snapshot, snapshot
+from laas_service.cmd.plan import Planner
+from laas_service.domain.errors import InvalidFile, LaasError
+from laas_service.domain.fabric import Fabric
+from laas_service.simulator.workload import read_csv, read_swf
+from tests.functional.fuzz.inputs import TREES
+
+generator.MOST_PLACES = 2_000
+"""Larger fabrics are not refused for other reasons; they only take longer."""
+
+
+def _fabric(text: str) -> FabricFile:
+    read = parse_fabric(text, "fuzz")
+    assert len(read.inventory.host_names) >= 0
+    return read
+
+
+def dump(text: str) -> None:
+    """What is taken in can be given out again, in every form."""
+    inventory = _fabric(text).inventory
+    netlist(inventory)
+    slurm.host_list([name for name in inventory.host_names if slurm.usable(name)])
+
+
+def description(text: str) -> None:
+    read = _fabric(text)
+    assert read.topology.hosts >= 0
+
+
+def state(text: str) -> None:
+    """As ``laas-plan --state``: what is taken in is what is given out."""
+    read = _fabric(text)
+    try:
+        document = json.loads(text)
+    except ValueError as error:  # blanks that only a reader of fabrics takes
+        raise InvalidFile("fuzz", 1, str(error)) from error
+    fabric = fabric_from_snapshot(document, read.topology)
+    again = json.loads(json.dumps(snapshot(fabric)))
+    assert snapshot(fabric_from_snapshot(again)) == snapshot(fabric)
+
+
+def swf(text: str) -> None:
+    for job in read_swf(text.splitlines()).jobs:
+        assert job.hosts >= 1
+        assert job.arrival >= 0
+
+
+def csv(text: str) -> None:
+    for job in read_csv(text.splitlines()).jobs:
+        assert job.hosts >= 1
+        assert job.arrival >= 0
+
+
+def jsonl(text: str) -> None:
+    """Each line has its answer, an object that JSON can say; refused ones change nothing."""
+    fabric = Fabric(TREES["one rail"])
+    planner = Planner(fabric, "jigsaw")
+    lines = [line for line in text.split("\n") if line.strip()][:40]
+    before = snapshot(fabric)
+    for answer in planner.answers(lines):
+        json.loads(json.dumps(answer))
+        after = snapshot(fabric)
+        if answer["outcome"] in ("error", "refused", "fits"):
+            assert after == before, answer
+        before = after
+
+
+TARGETS: dict[str, Callable[[str], None]] = {
+    "dump": dump,
+    "snapshot": state,
+    "description": description,
+    "swf": swf,
+    "csv": csv,
+    "jsonl": jsonl,
+}
+"""By the names of ``inputs.SEEDS``."""
+
+
+def taken(target: str, text: str) -> bool:
+    """Whether the text was taken; anything but one of our own errors goes on."""
+    said = None
+    try:
+        TARGETS[target](text.encode("utf-8", "replace").decode())  # as files are read
+    except LaasError as error:
+        said = str(error)
+    assert said is None or (said and "\n" not in said), "an error is one line"
+    return said is None

@@ -1,0 +1,64 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Spoiled texts, and texts of any kind: never a traceback, never half an import.
+
+``LAAS_FUZZ=100000 pytest tests/functional/fuzz`` tries as many of each kind; by default a
+few hundred, the same ones every time.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.functional.fuzz.inputs import SEEDS, spoiled
+from tests.functional.fuzz.long import EXAMPLES, LONG
+from tests.functional.fuzz.targets import TARGETS, taken
+
+fuzzed = settings(
+    max_examples=EXAMPLES,
+    derandomize=not LONG,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_is_valid_is_taken(target):
+    for text in SEEDS[target]:
+        assert taken(target, text), text
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        ("snapshot", '{"topology": ' + "9" * 5000 + "}"),
+        ("description", '{"xgft": "3;2,2,2;1,2,2", "\\n": 1}'),
+        ("description", '{"a":' * 5000),
+    ],
+    ids=["a long number", "a line end in a key", "very deep"],
+)
+def test_what_was_found_before_is_refused(target, text):
+    assert not taken(target, text)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@fuzzed
+@given(number=st.integers(0, 2**64))
+def test_spoiled_texts(target, number):
+    taken(target, spoiled(SEEDS[target], number))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@settings(fuzzed, max_examples=EXAMPLES // 10)
+@given(text=st.text(max_size=300))
+def test_any_text(target, text):
+    taken(target, text)

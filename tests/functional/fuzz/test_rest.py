@@ -1,0 +1,128 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Requests made from the OpenAPI document, good and bad, against the application in this process.
+
+Schemathesis makes them and holds the answers against the document. Whoever asks is an
+administrator, so that no rule stands between a request and what it might do.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.errors import Unsatisfiable
+from schemathesis import GenerationMode
+from sqlalchemy import func, select
+
+from laas_service.adapters.db import models
+from laas_service.api.app import ROUTES, Settings, create_app
+from laas_service.api.auth import middleware
+from laas_service.app.records import State
+from tests.functional.api.conftest import Deployment
+from tests.functional.fuzz.long import EXAMPLES, LONG
+
+KNOWN = {
+    "fabric_id": ("main",),
+    "name": ("node00", "node31", "a/b"),
+    "link_id": ("leaf-0-0-0", "spine-1-3-2", "leaf-9-0-0"),
+}
+"""What is there, or nearly: made up at random nothing would ever be found."""
+
+LEFT_OUT = (
+    "positive_data_acceptance",  # names have to be known
+    "negative_data_rejection",  # the local administrator needs no token
+    "unsupported_method",
+    "ignored_auth",
+    "not_a_server_error",  # ours takes 501 for what it is
+)
+"""Checks of Schemathesis that do not fit."""
+
+TALLY = (
+    *(select(func.count()).select_from(table) for table in models.Base.metadata.sorted_tables),
+    select(func.sum(models.Allocation.version)),
+    select(func.sum(models.Fabric.generation)),
+)
+"""What grows with every change that is made."""
+
+
+@pytest.fixture(scope="module")
+def fuzzed(empty_database, tmp_path_factory):
+    """A deployment that stays while all examples of all routes are tried."""
+    path = tmp_path_factory.mktemp("fuzz") / "laas.db"
+    deployment = Deployment(shutil.copy(empty_database, path)).add_fabric()
+    app = create_app(
+        deployment.service(),
+        deployment.conf,
+        middleware("none", "127.0.0.1", deployment.conf),
+        Settings(max_wait=0),
+    )
+    yield deployment, schemathesis.openapi.from_wsgi("/v1/openapi.json", app)
+    deployment.engine.dispose()
+
+
+def tally(deployment):
+    with deployment.engine.connect() as connection:
+        return [connection.scalar(one) for one in TALLY]
+
+
+def make_room(deployment):
+    """Release what was allocated, so that there is something to be given out again."""
+    live = deployment.store.allocations(states=(State.QUEUED, State.ALLOCATING, State.ACTIVE))
+    if len(live) < 8:
+        return [record.id for record in live]
+    for record in reversed(live):
+        if record.state is State.QUEUED:
+            deployment.store.cancel(record, "room for others")
+        elif not [one for one in live if one.parent == record.id]:
+            deployment.store.transition(record, State.RELEASING, "room for others", force=True)
+    deployment.converge()
+    return [record.id for record in live]
+
+
+@pytest.mark.parametrize(
+    "route", ROUTES, ids=lambda route: f"{route.method} {route.path}".replace("/", "|")
+)
+@pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
+def test_requests_of_the_document(fuzzed, route, mode):
+    deployment, api = fuzzed
+    operation = api[route.template][route.method]
+    left_out = [schemathesis.checks.CHECKS.get_one(name) for name in LEFT_OUT]
+
+    @settings(
+        max_examples=max(1, EXAMPLES // len(ROUTES) // 2),
+        derandomize=not LONG,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.explicit, Phase.generate),
+    )
+    @given(case=operation.as_strategy(generation_mode=mode), data=st.data())
+    def ask(case, data):
+        ids = make_room(deployment)
+        places = {**KNOWN, "allocation_id": (*ids, "nobody")}
+        for name in case.path_parameters or ():
+            if data.draw(st.integers(0, 3)):
+                case.path_parameters[name] = data.draw(st.sampled_from(places[name]))
+        if isinstance(case.body, dict) and isinstance(case.body.get("hosts"), int):
+            case.body["hosts"] = case.body["hosts"] % 40  # most of them would be too many
+        before = tally(deployment)
+        answer = case.call()
+        case.validate_response(answer, excluded_checks=left_out)
+        assert answer.status_code < 500 or answer.status_code == 501
+        if answer.status_code >= 400:
+            assert tally(deployment) == before, "a refused request changed something"
+        deployment.converge()
+
+    with suppress(Unsatisfiable):  # nothing about it could be wrong
+        ask()
