@@ -19,7 +19,7 @@ from typing import NamedTuple
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.topology import Link, Topology
 
-WHOLE_LINKS = frozenset({"simple", "laas", "jigsaw", "lc", "lc-s"})
+WHOLE_LINKS = frozenset({"simple", "laas", "jigsaw", "lc", "lc-s", "starcube"})
 """Policies with whole links of their own, or equal shares of links, in shapes of full bandwidth."""
 
 

@@ -30,6 +30,7 @@ from laas_service.domain.verification.bandwidth import (
 )
 from laas_service.domain.verification.isolation import addressable
 from laas_service.domain.verification.partition import WHOLE_LINKS, L2Place, Partition, Rail
+from laas_service.domain.verification.stars import star_violations
 
 
 def shape_violations(topology: Topology, allocation: Allocation) -> list[str]:
@@ -42,6 +43,8 @@ def shape_violations(topology: Topology, allocation: Allocation) -> list[str]:
     allocation = addressable(topology, allocation)
     if not allocation.size:
         return [f"shape: {allocation.id}: it holds no host"]
+    if allocation.policy == "starcube":
+        return [f"shape: {allocation.id}: {x}" for x in star_violations(topology, allocation)]
     partition = Partition(topology, allocation)
     found = [*_size(topology, allocation, partition), *_hosts(topology, allocation, partition)]
     found += [

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from laas_service.simulator.experiments import adaptive_fit, kraken, svc
+from laas_service.simulator.experiments import adaptive_fit, kraken, starcube, svc
 from laas_service.simulator.experiments.figures import Experiment
 
 EXPERIMENTS: Mapping[str, Experiment] = {
     "adaptive-fit": adaptive_fit.EXPERIMENT,
     "kraken": kraken.EXPERIMENT,
+    "starcube": starcube.EXPERIMENT,
     "svc": svc.EXPERIMENT,
 }

@@ -18,7 +18,7 @@ import pytest
 
 from laas_service.simulator.experiments import EXPERIMENTS, figures, svc
 
-SMALL = {"adaptive-fit": 0.12, "kraken": 0.003}
+SMALL = {"adaptive-fit": 0.12, "kraken": 0.003, "starcube": 0.17}
 every_experiment = pytest.mark.parametrize("name", SMALL)
 
 
@@ -61,6 +61,19 @@ def test_adaptive_fit_moves_less_the_lower_its_threshold_and_fills_servers_less(
     assert filled == sorted(filled)
     totals = made["Figure 5.3"]
     assert curve(totals, "AF, u = 0.9")[32] < curve(totals, "FFD")[32]
+
+
+def test_starcube_fills_more_the_more_it_may_move_and_moves_less_the_more_leaves():
+    made = small("starcube")
+    for figure in ("Figure 5.4", "Figure 5.6"):
+        means = [
+            sum(point.ours for point in points) / len(points)
+            for points in made[figure].curves.values()
+        ]
+        assert means[0] < means[1] <= means[2]
+        assert means[2] > 90
+    moved = curve(made["Figure 5.8"], "Method 2, normal")
+    assert sum(moved[x] for x in (10, 20, 30)) > sum(moved[x] for x in (70, 80, 90))
 
 
 def test_svc_stands_between_reserving_the_mean_and_reserving_the_percentile():

@@ -1,0 +1,134 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Where the units of a cube are in a fabric: a host, a leaf link and a spine link each."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare
+from laas_service.domain.errors import NotSupported
+from laas_service.domain.stars.cube import Cube
+from laas_service.domain.stars.plan import Move
+from laas_service.domain.stars.units import Unit
+from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology
+
+NAME = "starcube"
+"""The policy of allocations that are stars."""
+
+
+class Racks:
+    """Which host of its leaf a unit has; its links follow from its indices.
+
+    Unit (i, j, k) is leaf j's uplink i in pod k, and above it the spine link j of L2 switch
+    i. (With p parallel cables to an L2 switch i counts cables, and the spine link is
+    ``j * p + i % p``.) At first host i goes with uplink i; hosts whose uplink is missing go
+    with uplinks whose host is. Where a fabric has fewer uplinks than hosts on a leaf, or
+    fewer spines than leaves in a pod, the cube is trimmed; what is absent or has failed
+    makes it incomplete.
+
+    Raises:
+        NotSupported: hosts have several rails.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        failed_hosts: Collection[int] = (),
+        failed_links: Collection[Link] = (),
+    ) -> None:
+        if topology.rails > 1:
+            raise NotSupported(f"rails: {topology.rails}; a StarCube's hosts have one")
+        tree = topology.tree
+        self._topology = topology
+        leaves = topology.groups_per_pod
+        if tree.w[2]:
+            leaves = min(leaves, tree.w[2] // tree.cables[0])
+        self.sizes = (min(topology.slots, tree.w[1]), leaves, topology.pods)
+        self._slots: dict[Unit, int] = {}
+        absent = {*topology.absent_links, *failed_links}
+        for pod in range(self.sizes[2]):
+            for leaf in range(self.sizes[1]):
+                self._pair(leaf, pod, set(failed_hosts), absent)
+
+    def _pair(self, leaf: int, pod: int, failed: set[int], absent: set[Link]) -> None:
+        group = pod * self._topology.groups_per_pod + leaf
+        present = self._topology.present_slots(group)
+        hosts = [
+            slot
+            for slot in range(self._topology.slots)
+            if present >> slot & 1 and self._topology.host_at(group, slot) not in failed
+        ]
+        units = (Unit(i, leaf, pod) for i in range(self.sizes[0]))
+        ways = [unit for unit in units if absent.isdisjoint(self.links(unit))]
+        together = [unit for unit in ways if unit.i in hosts]
+        self._slots.update((unit, unit.i) for unit in together)
+        others = [slot for slot in hosts if slot not in {unit.i for unit in together}]
+        lonely = [unit for unit in ways if unit not in together]
+        self._slots.update(zip(lonely, others, strict=False))
+
+    def cube(self) -> Cube:
+        """An empty ledger of these units."""
+        missing = (unit for unit in Cube(self.sizes).units() if unit not in self._slots)
+        return Cube(self.sizes, missing)
+
+    def host(self, unit: Unit) -> int:
+        """Raises: KeyError: the unit is missing."""
+        group = unit.k * self._topology.groups_per_pod + unit.j
+        host = self._topology.host_at(group, self._slots[unit])
+        assert host is not None
+        return host
+
+    def links(self, unit: Unit) -> tuple[Link, ...]:
+        """A tree without spines has leaf links alone."""
+        column, up = self._column(unit)
+        tree, group = self._topology.tree, unit.k * self._topology.groups_per_pod + unit.j
+        found: list[Link] = [
+            LeafLink(*divmod(leaf, tree.m[1]), unit.i)
+            for leaf in self._topology.leaves_of_group(group)
+        ]
+        if tree.w[2]:
+            found.append(SpineLink(*self._topology.l2_of_column(unit.k, column), up))
+        return tuple(found)
+
+    def _column(self, unit: Unit) -> tuple[int, int]:
+        cables = self._topology.tree.cables[0]
+        return unit.i // cables, unit.j * cables + unit.i % cables
+
+    def follow(self, move: Move) -> None:
+        """Keep hosts in step with a move that was made.
+
+        Along a leaf the server stays: the two units swap their hosts. Otherwise a server has
+        moved from the host of one unit to that of the other, and units keep their hosts.
+        """
+        if not move.migrates:
+            a, b = move.source, move.target
+            self._slots[a], self._slots[b] = self._slots[b], self._slots[a]
+
+    def allocation(self, tenant: str, units: Iterable[Unit]) -> Allocation:
+        """A tenant's units as hosts and links, to be verified and routed."""
+        units = sorted(units)
+        groups: dict[int, list[int]] = {}
+        columns: dict[tuple[int, int], int] = {}
+        for unit in units:
+            group = unit.k * self._topology.groups_per_pod + unit.j
+            masks = groups.setdefault(group, [0, 0])
+            masks[0] |= 1 << self._slots[unit]
+            masks[1] |= 1 << unit.i
+            column, up = self._column(unit)
+            if self._topology.tree.w[2]:
+                columns[unit.k, column] = columns.get((unit.k, column), 0) | 1 << up
+        return Allocation(
+            tenant,
+            len(units),
+            NAME,
+            tuple(GroupShare(group, *masks) for group, masks in sorted(groups.items())),
+            tuple(ColumnShare(*at, mask) for at, mask in sorted(columns.items())),
+        )

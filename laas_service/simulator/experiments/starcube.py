@@ -1,0 +1,247 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Resource efficiency and moves of StarCube: the book (Springer 2016), sections 5.5 to 5.8."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from statistics import fmean
+
+from laas_service.domain.stars.cube import Cube
+from laas_service.domain.stars.plan import Ask, Plan
+from laas_service.domain.stars.scap import Method, propose
+from laas_service.domain.stars.units import Kind
+from laas_service.simulator.experiments.figures import Experiment, Figure, Point, Result
+
+RADICES = (16, 24, 32, 40, 48)
+DYNAMICS = (10, 20, 30, 40, 50, 60, 70, 80, 90)
+FIXED = 30
+"""Percent, where the number of hosts varies."""
+
+METHODS = {
+    Method.FIRST_FIT: "Method 1",
+    Method.WITHIN_POD: "Method 2",
+    Method.ACROSS_PODS: "Method 3",
+    Method.EVERY_POD: "all pods (ours)",
+}
+NORMAL, UNIFORM = "normal", "uniform"
+UNITS, TENANTS = "units", "tenants"
+
+
+@dataclass(frozen=True, slots=True)
+class Churn:
+    """A full data center, then percentages of it (``dynamics``) released and asked for anew.
+
+    Each starts from the same full one. Sizes are ``drawn`` from 1 to the units of a leaf:
+    uniform, or normal with a deviation of a third of the mean. What leaves is single units
+    of tenants, or whole ``leaving`` tenants.
+    """
+
+    radix: int
+    method: Method
+    drawn: str
+    seed: int
+    dynamics: tuple[int, ...]
+    leaving: str = UNITS
+
+    def run(self) -> Result:
+        rng = self._rng("full")
+        full = Cube((self.radix // 2, self.radix // 2, self.radix))
+        self._fill(full, rng)
+        return {
+            "radix": self.radix,
+            "method": self.method,
+            "drawn": self.drawn,
+            "leaving": self.leaving,
+            "points": [self._again(full.copy(), percent) for percent in self.dynamics],
+        }
+
+    def _rng(self, what: object) -> Random:
+        return Random(f"{self.seed} {self.radix} {self.drawn} {what}")  # noqa: S311
+
+    def _again(self, cube: Cube, percent: int) -> Result:
+        rng = self._rng(percent)
+        self._release(cube, rng, round(percent / 100 * len(cube.owner)))
+        before = len(cube.owner)
+        moved = self._fill(cube, rng)
+        placed = max(1, len(cube.owner) - before)
+        return {
+            "dynamics": percent,
+            "efficiency": 100 * len(cube.owner) / len(list(cube.units())),
+            "racks": moved[Kind.A.axis] / placed,
+            "pods": moved[Kind.C.axis] / placed,
+            "routes": moved[Kind.E.axis] / placed,
+        }
+
+    def _release(self, cube: Cube, rng: Random, units: int) -> None:
+        if self.leaving == UNITS:
+            for unit in rng.sample(sorted(cube.owner), units):
+                cube.shrink(cube.owner[unit], [unit])
+            return
+        tenants = sorted(cube.stars)
+        rng.shuffle(tenants)
+        while units > 0:
+            tenant = tenants.pop()
+            units -= len(cube.stars[tenant].units)
+            cube.release(tenant)
+
+    def _fill(self, cube: Cube, rng: Random) -> Counter[int]:
+        """Ask for as many units as are free; units moved, by axis."""
+        moved: Counter[int] = Counter()
+        asked, number = sum(cube.room), 0
+        name = "new" if cube.stars else "old"
+        while asked:
+            size = min(asked, self._size(rng))
+            kind = rng.choice((Kind.E, Kind.A)) if size > 1 else Kind.S
+            ask = Ask(f"{name} {number}", size, kind, across=True)
+            answer = propose(cube, ask, self.method)
+            if isinstance(answer, Plan):
+                cube.admit(answer)
+                moved.update(move.axis for move in answer.moves)
+            asked, number = asked - size, number + 1
+        return moved
+
+    def _size(self, rng: Random) -> int:
+        most = self.radix // 2
+        while True:
+            size = round(rng.gauss(most / 2, most / 6))
+            if self.drawn == UNIFORM:
+                return rng.randint(1, most)
+            if 1 <= size <= most:
+                return size
+
+
+def _trials(seed: int, runs: int, size: float) -> list[Churn]:
+    radices = sorted({max(4, 2 * round(radix * size / 2)) for radix in RADICES})
+    largest = radices[-1]
+    return [
+        Churn(radix, method, drawn, seed + run, DYNAMICS if radix == largest else (FIXED,), leaving)
+        for radix in radices
+        for method in METHODS
+        for drawn in (NORMAL, UNIFORM)
+        for leaving in ((UNITS, TENANTS) if (radix, drawn) == (largest, NORMAL) else (UNITS,))
+        for run in range(runs)
+    ]
+
+
+def _figures(results: Sequence[Result]) -> list[Figure]:
+    radices = sorted({result["radix"] for result in results})
+    largest = radices[-1]
+
+    def mean(of: str, method: Method, radix: int, percent: int, drawn: str, leaving: str) -> float:
+        wanted = (radix, method, drawn, leaving)
+        return fmean(
+            point[of]
+            for result in results
+            if tuple(result[key] for key in ("radix", "method", "drawn", "leaving")) == wanted
+            for point in result["points"]
+            if point["dynamics"] == percent
+        )
+
+    def by_dynamics(of: str, method: Method, drawn: str, leaving: str = UNITS) -> list[Point]:
+        return [Point(x, mean(of, method, largest, x, drawn, leaving)) for x in DYNAMICS]
+
+    def by_radix(method: Method, drawn: str) -> list[Point]:
+        return [
+            Point(f"{k**3 // 4}", mean("efficiency", method, k, FIXED, drawn, UNITS))
+            for k in radices
+        ]
+
+    def efficiencies(
+        curve: Callable[[Method], list[Point]], lowest: Mapping[Method, float]
+    ) -> dict[str, list[Point]]:
+        """Curves by method, with what the book says of each as a whole."""
+        found = {}
+        for method, name in METHODS.items():
+            points = curve(method)
+            least = min(point.ours for point in points)
+            found[name] = [*points, Point("lowest", least, lowest.get(method))]
+        return found
+
+    def costs(of: str, ends: Mapping[int, float]) -> dict[str, list[Point]]:
+        return {
+            f"{METHODS[method]}, {drawn}": [
+                point._replace(paper=ends.get(int(point.x)))
+                for point in by_dynamics(of, method, drawn)
+            ]
+            for method in (Method.WITHIN_POD, Method.ACROSS_PODS)
+            for drawn in (NORMAL, UNIFORM)
+            if of != "pods" or method is Method.ACROSS_PODS
+        }
+
+    hosts = f"{largest**3 // 4} hosts"
+    said = {Method.FIRST_FIT: 80.0, Method.WITHIN_POD: 100.0, Method.ACROSS_PODS: 100.0}
+    return [
+        Figure(
+            "Figure 5.4",
+            f"Resource efficiency by dynamics, normal sizes, {hosts}",
+            "dynamics",
+            "percent",
+            efficiencies(lambda method: by_dynamics("efficiency", method, NORMAL), said),
+        ),
+        Figure(
+            "Figure 5.5",
+            f"Resource efficiency by scale, normal sizes, dynamics of {FIXED} percent",
+            "hosts",
+            "percent",
+            efficiencies(lambda method: by_radix(method, NORMAL), said),
+        ),
+        Figure(
+            "Figure 5.6",
+            f"Resource efficiency by dynamics, uniform sizes, {hosts}",
+            "dynamics",
+            "percent",
+            efficiencies(lambda method: by_dynamics("efficiency", method, UNIFORM), {}),
+        ),
+        Figure(
+            "Figure 5.7",
+            f"Resource efficiency by scale, uniform sizes, dynamics of {FIXED} percent",
+            "hosts",
+            "percent",
+            efficiencies(lambda method: by_radix(method, UNIFORM), {}),
+        ),
+        Figure(
+            "Figure 5.8",
+            f"Units moved to another rack, {hosts}",
+            "dynamics",
+            "per unit allocated",
+            costs("racks", {10: 0.4, 90: 0.1}),
+            digits=3,
+        ),
+        Figure(
+            "Figure 5.9",
+            f"Units moved to another pod, {hosts}",
+            "dynamics",
+            "per unit allocated",
+            costs("pods", {}),
+            digits=3,
+        ),
+        Figure(
+            "Not in the book",
+            f"Units whose routes changed and whose servers stayed, {hosts}",
+            "dynamics",
+            "per unit allocated",
+            costs("routes", {}),
+            digits=3,
+        ),
+        Figure(
+            "Not in the book",
+            f"Resource efficiency where whole tenants leave, normal sizes, {hosts}",
+            "dynamics",
+            "percent",
+            efficiencies(lambda method: by_dynamics("efficiency", method, NORMAL, TENANTS), {}),
+        ),
+    ]
+
+
+EXPERIMENT = Experiment("StarCube (Springer 2016), sections 5.5 to 5.8", 50, _trials, _figures)

@@ -1,0 +1,73 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What a StarCube request costs: ``python -m tests.bench.stars [--radix K] [--size N]``.
+
+As in the book (section 5.5): a K-ary fat-tree is filled, 10 percent of the units leave at
+random, and as much is asked for anew; normal sizes, types E and A. Times are milliseconds of
+processor time per request, refusals included; they are reported, never asserted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from random import Random
+
+from laas_service.domain.stars.cube import Cube
+from laas_service.domain.stars.plan import Ask, Plan
+from laas_service.domain.stars.scap import Method, propose
+from laas_service.domain.stars.units import Kind
+
+PAPER = {1: "1", 2: "3", 3: "10"}
+
+
+def fill(cube: Cube, method: Method, rng: Random, name: str) -> list[tuple[int, float]]:
+    """(size, milliseconds) of each request; the sizes add up to what is free."""
+    times: list[tuple[int, float]] = []
+    asked, most = sum(cube.room), cube.sizes[0]
+    while asked:
+        size = min(asked, max(1, min(most, round(rng.gauss(most / 2, most / 6)))))
+        kind = rng.choice((Kind.E, Kind.A)) if size > 1 else Kind.S
+        ask = Ask(f"{name}{len(times)}", size, kind, across=True)
+        start = time.thread_time_ns()
+        answer = propose(cube, ask, method)
+        if isinstance(answer, Plan):
+            cube.admit(answer)
+        times.append((size, (time.thread_time_ns() - start) / 1e6))
+        asked -= size
+    return times
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--radix", type=int, default=48)
+    parser.add_argument("--size", type=int, default=10, help="the size of which to tell apart")
+    options, _ = parser.parse_known_args()
+    half = options.radix // 2
+    print(f"{half * half * options.radix} hosts: StarCube, ms a request")
+    heads = ("method", "number", "mean", "p99", "max", f"size {options.size}", "book")
+    print("".join(f"{head:>9}" for head in heads))
+    for method in Method:
+        rng = Random(1)
+        cube = Cube((half, half, options.radix))
+        fill(cube, method, rng, "old ")
+        for unit in rng.sample(sorted(cube.owner), len(cube.owner) // 10):
+            cube.shrink(cube.owner[unit], [unit])
+        times = fill(cube, method, rng, "new ")
+        every = sorted(elapsed for _, elapsed in times)
+        some = [elapsed for size, elapsed in times if size == options.size] or [0.0]
+        row = [sum(every) / len(every), every[int(0.99 * (len(every) - 1))], every[-1]]
+        row.append(sum(some) / len(some))
+        figures = "".join(f"{value:9.2f}" for value in row)
+        print(f"{method:9}{len(every):9}{figures}{PAPER.get(method, '-'):>9}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
