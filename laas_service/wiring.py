@@ -127,6 +127,7 @@ class Parts:
             pace=Pace(options.retry_first, options.retry_last, options.apply_timeout),
             repair=options.repair,
             repair_links=options.repair_links,
+            park_after=options.park_after,
             at=self._at,
             fabric=fabric,
             hold=hold,

@@ -112,6 +112,13 @@ ROUTES = (
         "laas:allocation:repair",
         {202: schemas.Allocation, 200: schemas.Allocation, 409: schemas.Problem},
     ),
+    Route(
+        "POST",
+        f"{ALLOCATION}/retry",
+        tenants.retry,
+        "laas:allocation:retry",
+        {202: schemas.Allocation, 200: schemas.Allocation, 409: schemas.Problem},
+    ),
 )
 
 

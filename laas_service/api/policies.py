@@ -126,6 +126,12 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             f"POST {one}/repair",
         ),
         _rule(
+            "laas:allocation:retry",
+            MEMBER,
+            "Have the next step of the own project's allocations taken now.",
+            f"POST {one}/retry",
+        ),
+        _rule(
             "laas:allocation:release",
             MEMBER,
             "Release the own project's allocations.",

@@ -493,9 +493,22 @@ class SubnetManager(Schema):
     problem: str | None
 
 
+class Holder(Schema):
+    """The worker that converges the fabric, and what it saw in the switches."""
+
+    name: Annotated[str | None, Field(description="Null: no worker has the fabric.")]
+    until: Annotated[
+        AwareDatetime | None, Field(description="Others take over if it is silent until then.")
+    ]
+    generation: Annotated[int | None, Field(description="The generation it saw.")]
+    problem: str | None
+    seen_at: AwareDatetime | None
+
+
 class Routing(Schema):
     fabric: str
     generation: Annotated[int, Field(description="The generation wanted in the switches.")]
+    worker: Holder
     subnet_managers: list[SubnetManager]
 
     @classmethod
@@ -503,6 +516,13 @@ class Routing(Schema):
         return cls(
             fabric=fabric,
             generation=routing.wanted,
+            worker=Holder(
+                name=routing.holding.worker,
+                until=routing.holding.until,
+                generation=routing.holding.applied,
+                problem=routing.holding.problem,
+                seen_at=routing.holding.seen_at,
+            ),
             subnet_managers=[
                 SubnetManager(
                     name=name,
@@ -951,7 +971,32 @@ class AllocationSummary(Holding):
         return cls(**cls.parts(record, fabric, place, admin))
 
 
+class Progress(Schema):
+    """How far convergence is with an allocation."""
+
+    next_step: Annotated[str | None, Field(description="Null: nothing is to be done.")]
+    failures: Annotated[int, Field(description="How often it failed, or had to wait, in a row.")]
+    next_try: Annotated[AwareDatetime | None, Field(description="Null: as soon as possible.")]
+    generation_wanted: Annotated[
+        int | None, Field(description="Of its routes; for administrators.")
+    ]
+    generation_seen: Annotated[
+        int | None, Field(description="In the switches, by the worker; for administrators.")
+    ]
+
+    @classmethod
+    def of(cls, progress: use_cases.Progress, admin: bool) -> Self:
+        return cls(
+            next_step=progress.next_step,
+            failures=progress.failures,
+            next_try=progress.next_try,
+            generation_wanted=progress.wanted if admin else None,
+            generation_seen=progress.applied if admin else None,
+        )
+
+
 class Allocation(AllocationSummary):
+    progress: Progress
     history: list[Event]
 
     @classmethod
@@ -961,9 +1006,12 @@ class Allocation(AllocationSummary):
         fabric: FabricRecord,
         place: Place | None = None,
         admin: bool = False,
+        progress: use_cases.Progress | None = None,
     ) -> Self:
+        none = use_cases.Progress(None, record.failures, record.next_try, None, None)
         return cls(
             **cls.parts(record, fabric, place, admin),
+            progress=Progress.of(progress or none, admin),
             history=[Event(at=e.at, state=e.state, reason=e.reason) for e in record.history],
         )
 

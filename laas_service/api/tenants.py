@@ -136,10 +136,26 @@ def repair(
     return _shown(call, call.outcome(answer, query.wait), 202)
 
 
+def retry(
+    call: Call,
+    allocation_id: str,
+    headers: schemas.Precondition,
+    query: schemas.WaitQuery,
+) -> Answer:
+    """Take the next step of an allocation now, also of one that is parked in error."""
+    before = call.service.allocation(call.caller, allocation_id).version
+    record = call.service.retry(call.caller, allocation_id, _versions(headers))
+    if record.version == before:
+        return _shown(call, record)
+    return _shown(call, call.outcome(record, query.wait), 202)
+
+
 def _shown(call: Call, record: AllocationRecord, status: int = 200) -> Answer:
     fabric = call.service.fabric(record.fabric)
     place = call.service.places([record]).get(record.id)
-    shown = schemas.Allocation.of(record, fabric, place, call.caller.admin)
+    shown = schemas.Allocation.of(
+        record, fabric, place, call.caller.admin, call.service.progress(record)
+    )
     return Answer(status, shown, {"ETag": f'"{record.version}"'})
 
 

@@ -32,7 +32,7 @@ import enum
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from random import Random
 
 from laas_service.app.changes import next_phase
@@ -113,7 +113,9 @@ class Converger:
 
     ``at`` is called with a step's name before and after each effect outside (for
     fault injection). With ``repair`` False, drift is reported and left alone; with
-    ``repair_links`` False, so are failed links of live allocations. With ``fabric`` nothing
+    ``repair_links`` False, so are failed links of live allocations. A step that fails as
+    nobody foresaw (a bug, or an answer that makes no sense) is tried ``park_after`` times;
+    then its allocation is parked in ``error``, and the others go on. With ``fabric`` nothing
     but that fabric is looked at. ``hold`` is called before each effect outside and raises
     ``LeaseLost`` if it must not happen; that, and the same from the store, ends every method.
     """
@@ -130,6 +132,7 @@ class Converger:
         repair: bool = True,
         repair_links: bool = True,
         at: Callable[[str], None] = lambda step: None,
+        park_after: int = 5,
         fabric: str | None = None,
         hold: Callable[[], None] = lambda: None,
     ) -> None:
@@ -142,6 +145,7 @@ class Converger:
         self._repair = repair
         self._repair_links = repair_links
         self._at = at
+        self._park_after = park_after
         self._fabric = fabric
         self._hold = hold
         self._acts: dict[Action, Callable[[AllocationRecord], AllocationRecord]] = {
@@ -155,6 +159,8 @@ class Converger:
         self._tried: dict[str, int] = {}  # fabric -> generation seen or published last
         self._published: dict[str, _Published] = {}
         self._seen: dict[str, Applied] = {}
+        self._noted: dict[str, Applied] = {}
+        self._looked: dict[str, datetime] = {}  # fabric -> when to look there again
         self._idle: set[str] = set()  # due, and nothing to be done: no reason for another round
 
     # -- driving --------------------------------------------------------------
@@ -174,6 +180,7 @@ class Converger:
         for fabric in self._fabrics():  # what no allocation waited for: a link's state
             if self._tried.get(fabric.id) not in (None, fabric.routes_generation):
                 self._reported([problem] if (problem := self._publish(fabric.id)) else [])
+            self._look(fabric)
         return len(set(due) - self._idle)
 
     def step(self, allocation_id: str) -> None:
@@ -228,8 +235,22 @@ class Converger:
             self._postpone(record, str(error))
         except Exception as error:
             LOG.exception("allocation %s: unexpected error", id)
-            self._postpone(record, f"unexpected {type(error).__name__}: {error}")
+            self._poisoned(record, f"unexpected {type(error).__name__}: {error}")
         return None
+
+    def _poisoned(self, record: AllocationRecord, why: str) -> None:
+        """Try again, but not for ever: somebody has to look."""
+        tries = record.failures + 1
+        if tries < self._park_after:
+            self._postpone(record, why)
+            return
+        reason = f"parked after {tries} tries of its step: {why}"
+        try:
+            self._store.transition(record, State.ERROR, reason, error=why)
+        except ConcurrentUpdate:
+            LOG.info("allocation %s changed meanwhile; its next step starts anew", record.id)
+        else:
+            LOG.error("allocation %s (%s): %s", record.id, record.state.value, reason)
 
     def _postpone(self, record: AllocationRecord, why: str) -> None:
         LOG.warning("allocation %s (%s): %s", record.id, record.state.value, why)
@@ -257,7 +278,30 @@ class Converger:
                     None, f"generation {applied.generation} is applied, {wanted} is recorded"
                 )
             self._seen[fabric_id] = applied
+            self._note(fabric_id, applied)
         return self._seen[fabric_id]
+
+    def _look(self, fabric: FabricRecord) -> None:
+        """See whether the switches run what is wanted, for others to look at, if they did not
+        when that was seen last; now and then, as each look asks OpenSM."""
+        noted = self._noted.get(fabric.id)
+        if noted is not None and noted.generation == fabric.routes_generation:
+            return
+        next_look = self._looked.get(fabric.id, datetime.min.replace(tzinfo=UTC))
+        if fabric.id not in self._seen and self._now() >= next_look:
+            self._looked[fabric.id] = self._now() + timedelta(seconds=self._pace.last)
+            try:
+                self._applied(fabric.id)
+            except LeaseLost:
+                raise
+            except LaasError as error:
+                LOG.warning("fabric %s: %s", fabric.id, error)
+
+    def _note(self, fabric_id: str, applied: Applied) -> None:
+        """For others to look at; what is as it was is not written again."""
+        if self._noted.get(fabric_id) != applied:
+            self._store.note_applied(fabric_id, applied)
+            self._noted[fabric_id] = applied
 
     def _confirmed(self, record: AllocationRecord) -> bool:
         if record.state is State.RELEASING and not record.handed_back:

@@ -23,6 +23,7 @@ from typing import Protocol, TypeVar
 from laas_service.app.records import (
     AllocationRecord,
     FabricRecord,
+    Holding,
     HostState,
     Lease,
     LinkState,
@@ -134,6 +135,8 @@ class Store(Protocol):
     ) -> AllocationRecord:
         """Record a new state (or the same again) and its reason; clears the next try.
 
+        ``error`` remembers where it came from, as ``parked``.
+
         ``ConcurrentUpdate`` if the record moved on, ``Conflict`` if it is to be released
         and is a container that others are inside or wait for, or if the state cannot
         follow (``records.SUCCESSORS``; ``released`` is reached by ``free`` and ``cancel``).
@@ -223,6 +226,12 @@ class Store(Protocol):
 
         A text that differs from the one before goes into the story.
         """
+
+    def note_applied(self, fabric_id: str, applied: Applied) -> None:
+        """Record what is seen in the switches, for others to look at."""
+
+    def holding(self, fabric_id: str) -> Holding:
+        """Who converges a fabric, and what was seen. ``NotFound``."""
 
     def routed(self, fabric_id: str) -> FabricState:
         """What the subnet manager should know now.

@@ -24,7 +24,7 @@ from laas_service.messages import Initiator
 
 
 class State(enum.Enum):
-    """Life of an allocation; ``ERROR`` keeps its claims until an operator decides."""
+    """Life of an allocation; ``ERROR`` keeps its claims until somebody decides."""
 
     QUEUED = "queued"
     ALLOCATING = "allocating"
@@ -39,7 +39,7 @@ SUCCESSORS = {
     State.ALLOCATING: {State.ALLOCATING, State.ACTIVE, State.RELEASING, State.ERROR},
     State.ACTIVE: {State.ACTIVE, State.RELEASING, State.ERROR},
     State.RELEASING: {State.RELEASING, State.RELEASED, State.ERROR},
-    State.ERROR: {State.ERROR, State.RELEASING},
+    State.ERROR: {State.ERROR, State.ALLOCATING, State.ACTIVE, State.RELEASING},
     State.RELEASED: set[State](),
 }
 """What may follow a state; the same state again is an entry in the story."""
@@ -129,6 +129,20 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
+class Holding:
+    """Who converges a fabric (None: nobody) until when, and what it saw there and when.
+
+    ``applied`` is the generation seen in the switches, None with the ``problem``.
+    """
+
+    worker: str | None = None
+    until: datetime | None = None
+    applied: int | None = None
+    problem: str | None = None
+    seen_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class NewAllocation:
     """What is to be recorded if a policy finds room.
 
@@ -192,7 +206,8 @@ class AllocationRecord:
     A change of placement is a new version: ``placed`` is what was decided last and
     ``leaving`` what was held before, which stays claimed until ``phase``, how far the
     change is, comes to its end; then both are None. ``faults`` is what has failed of all
-    it holds, None if nothing has.
+    it holds, None if nothing has. ``next_try`` is when the step that failed or has to wait
+    is tried again. ``parked`` is the state in which it came into ``ERROR``, None elsewhere.
     """
 
     id: str
@@ -221,6 +236,8 @@ class AllocationRecord:
     leaving: Allocation | None = None
     phase: Phase | None = None
     faults: Faults | None = None
+    next_try: datetime | None = None
+    parked: State | None = None
 
     @property
     def held(self) -> Allocation | None:

@@ -26,13 +26,15 @@ from typing import TypeVar
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
 from laas_service.app import listing
+from laas_service.app.convergence import Action, next_action
 from laas_service.app.counted import Counted
-from laas_service.app.line import Line, Place
+from laas_service.app.line import HOLDING, Line, Place
 from laas_service.app.ports import Applied, Compute, Store, SubnetManager
 from laas_service.app.records import (
     AllocationRecord,
     Caller,
     FabricRecord,
+    Holding,
     HostState,
     LinkState,
     NewAllocation,
@@ -182,10 +184,26 @@ class Utilization:
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """The generation of the routes wanted, and what each subnet manager is seen to run."""
+    """The generation of the routes wanted, and what each subnet manager is seen to run.
+
+    ``holding`` is what the worker that converges the fabric saw there last.
+    """
 
     wanted: int
     applied: Mapping[str, Applied]
+    holding: Holding
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The next step of an allocation (None: there is none), how often it failed in a row,
+    when it is tried again, and the generation wanted and seen in the switches."""
+
+    next_step: str | None
+    failures: int
+    next_try: datetime | None
+    wanted: int | None
+    applied: int | None
 
 
 class Service:
@@ -373,6 +391,7 @@ class Service:
         return Routing(
             wanted,
             {name: _applied(sm, fabric_id) for name, sm in sorted(self._subnet_managers.items())},
+            self._store.holding(fabric_id),
         )
 
     # -- allocations ----------------------------------------------------------
@@ -552,6 +571,49 @@ class Service:
         if record.state is not State.ACTIVE:
             raise Conflict(f"allocation {id} is {record.state.value}; wait until it is active")
         return mend(self._store, record, caller.initiator)
+
+    def retry(
+        self, caller: Caller, id: str, versions: Collection[int] | None = None
+    ) -> AllocationRecord:
+        """Take the next step now; from ``error`` it goes on where it was parked.
+
+        As it is if no step failed or waits. Its project may ask, too; asking again is safe.
+
+        Raises:
+            NotFound, PreconditionFailed, ConcurrentUpdate: as ``rename``.
+            Conflict: it is queued or released, and has no step to take.
+        """
+        record = _retried(lambda: self._retry_once(caller, id, versions))
+        self._wake()
+        return record
+
+    def _retry_once(
+        self, caller: Caller, id: str, versions: Collection[int] | None
+    ) -> AllocationRecord:
+        record = self._expected(caller, id, versions)
+        if record.state in (State.QUEUED, State.RELEASED):
+            raise Conflict(f"allocation {id} is {record.state.value}; there is no step to retry")
+        if record.state is not State.ERROR and record.next_try is None:
+            return record
+        to: State = record.state
+        if to is State.ERROR:
+            to = record.parked or (State.RELEASING if record.handed_back else State.ALLOCATING)
+        reason = f"retry asked for by {caller.user_id}"
+        return self._store.transition(record, to, reason, by=caller.initiator)
+
+    def progress(self, record: AllocationRecord) -> Progress:
+        """What convergence will do next for it, and how far the switches are."""
+        applied = self._store.holding(record.fabric).applied
+        confirmed = applied is not None and applied >= record.generation
+        step = next_action(record, confirmed)
+        wanted = record.generation if record.state in HOLDING else None
+        return Progress(
+            None if step is Action.NOTHING else step.value,
+            record.failures,
+            record.next_try,
+            wanted,
+            None if wanted is None else applied,
+        )
 
     def outcome(self, caller: Caller, id: str, seconds: float) -> AllocationRecord:
         """The allocation once convergence is done with it, or as it is after ``seconds``.

@@ -136,6 +136,12 @@ def allocation_delete(rest: Rest, args: argparse.Namespace) -> Any:
     return gone if args.wait is None else rest.settled(gone, args.wait)
 
 
+def allocation_retry(rest: Rest, args: argparse.Namespace) -> Any:
+    path = f"/v1/allocations/{rest.allocation(args.allocation)['id']}/retry"
+    tried = rest.call("POST", path, {"wait": args.wait})
+    return tried if args.wait is None else rest.settled(tried, args.wait)
+
+
 def allocation_repair(rest: Rest, args: argparse.Namespace) -> Any:
     path = f"/v1/allocations/{rest.allocation(args.allocation)['id']}/repair"
     mended = rest.call("POST", path, {"wait": args.wait})

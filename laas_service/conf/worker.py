@@ -96,6 +96,19 @@ Longest pause in seconds between two tries of a step. It bounds how late a relea
 notices that the last server is gone, or an allocation that Nova is back.
 """,
     ),
+    cfg.IntOpt(
+        "park_after",
+        default=5,
+        min=1,
+        help="""
+Tries of a step that fails in a way nobody foresaw, until its allocation is parked in
+state error with the reason.
+
+It keeps its hosts and links, the others go on, and laas allocation retry takes it up where
+it was. Failures that are foreseen (Nova does not answer, servers still run) are tried for
+ever.
+""",
+    ),
     cfg.FloatOpt(
         "apply_timeout",
         default=120.0,

@@ -60,7 +60,10 @@ class Fabric(Base):
 
 
 class Lease(Base):
-    """Who converges a fabric (NULL: nobody), until when; ``token`` grows with each holder."""
+    """Who converges a fabric (NULL: nobody), until when; ``token`` grows with each holder.
+
+    ``applied`` (a generation) and ``problem`` are what it saw at ``seen_at`` in the switches.
+    """
 
     __tablename__ = "lease"
 
@@ -68,6 +71,9 @@ class Lease(Base):
     token: Mapped[int]
     owner: Mapped[str | None] = mapped_column(exact(255))
     expires_at: Mapped[datetime] = mapped_column(Moment())
+    applied: Mapped[int | None]
+    problem: Mapped[str | None] = mapped_column(Text())
+    seen_at: Mapped[datetime | None] = mapped_column(Moment())
 
 
 class Worker(Base):
@@ -86,6 +92,7 @@ class Allocation(Base):
     until there are claims. ``leaving`` and ``phase`` are NULL unless its placement
     changes. ``faults`` is ``{"links": [name], "hosts": [number]}``, all that it has claimed
     and that has failed, NULL if nothing has. ``parent`` is the container it is inside.
+    ``parked`` is the state from which it came into ``error``, else NULL.
     """
 
     __tablename__ = "allocation"
@@ -115,6 +122,7 @@ class Allocation(Base):
     faults: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     parent: Mapped[str | None] = mapped_column(exact(64), index=True)
     container: Mapped[bool] = mapped_column(server_default=false())
+    parked: Mapped[str | None] = mapped_column(exact(16))
     due_at: Mapped[datetime | None] = mapped_column(Moment())
     created_at: Mapped[datetime] = mapped_column(Moment())
     updated_at: Mapped[datetime] = mapped_column(Moment())

@@ -60,6 +60,7 @@ from laas_service.app.records import (
     AllocationRecord,
     Event,
     FabricRecord,
+    Holding,
     HostState,
     Lease,
     LinkState,
@@ -86,7 +87,7 @@ from laas_service.domain.inventory import Inventory
 from laas_service.domain.plane import SharedPlane
 from laas_service.domain.routing import as_routed
 from laas_service.domain.topology import Link, Topology, link_name
-from laas_service.messages import FabricState, Initiator, Notification, TenantRoute
+from laas_service.messages import Applied, FabricState, Initiator, Notification, TenantRoute
 
 T = TypeVar("T")
 
@@ -515,6 +516,7 @@ class SqlStore:
                 error=error,
                 failures=0,
                 due_at=None,
+                parked=_parked(record, to),
             )
             self._tell(session, record.id, to, reason, by)
             return self._record(session, record.id)
@@ -916,6 +918,24 @@ class SqlStore:
             )
             return self._advance(session, fabric_id, {"shared_plane": document}, routes=True)
 
+    def note_applied(self, fabric_id: str, applied: Applied) -> None:
+        table = models.Lease
+        with self._writing("note applied") as session:
+            session.execute(
+                update(table)
+                .where(table.fabric == fabric_id)
+                .values(applied=applied.generation, problem=applied.problem, seen_at=self._now())
+            )
+
+    def holding(self, fabric_id: str) -> Holding:
+        self.fabric(fabric_id)
+        with self._reading() as session:
+            row = session.scalar(select(models.Lease).where(models.Lease.fabric == fabric_id))
+        if row is None:
+            return Holding()
+        until = row.expires_at if row.owner else None
+        return Holding(row.owner, until, row.applied, row.problem, row.seen_at)
+
     # -- for the subnet manager -----------------------------------------------
 
     def routed(self, fabric_id: str) -> FabricState:
@@ -1033,6 +1053,14 @@ def _locked_generation(session: Session, fabric_id: str) -> int:
     return session.scalars(query).one()
 
 
+def _parked(record: AllocationRecord, to: State) -> str | None:
+    """From where an allocation came into ``error``."""
+    if to is not State.ERROR:
+        return None
+    came_from = record.parked if record.state is State.ERROR else record.state
+    return came_from and came_from.value
+
+
 def _must_stand(record: AllocationRecord) -> None:
     if record.state is not State.ACTIVE or record.placed is None:
         raise Conflict(f"allocation {record.id!r} is {record.state.value}, not active")
@@ -1107,4 +1135,6 @@ def _as_record(row: models.Allocation, history: tuple[Event, ...] = ()) -> Alloc
         leaving=row.leaving and allocation_from(row.leaving),
         phase=Phase(row.phase) if row.phase else None,
         faults=row.faults and faults.parsed(row.faults),
+        next_try=row.due_at,
+        parked=State(row.parked) if row.parked else None,
     )

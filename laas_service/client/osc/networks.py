@@ -83,6 +83,12 @@ class Repair(One):
         return super().take_action(patient(args))
 
 
+class Retry(Repair):
+    """Take an isolated network's next step now, also if it is in error"""
+
+    call = staticmethod(calls.allocation_retry)
+
+
 class Set(Asking, command.Command):
     """Change an isolated network"""
 

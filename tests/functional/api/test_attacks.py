@@ -107,6 +107,7 @@ def test_what_is_anothers_looks_like_nothing(guarded, victim):
             guarded.delete(f"/v1/allocations/{id}", headers=RED),
             guarded.patch(f"/v1/allocations/{id}", json={"name": "x"}, headers=RED),
             guarded.post(f"/v1/allocations/{id}/repair", headers=RED),
+            guarded.post(f"/v1/allocations/{id}/retry", headers=RED),
             guarded.post("/v1/allocations", json={**NEW, "parent": id}, headers=RED),
             guarded.get(f"/v1/fabrics/main/fit?hosts=1&parent={id}", headers=RED),
             guarded.get(f"/v1/allocations?marker={id}", headers=RED),

@@ -122,7 +122,7 @@ def downgrade(engine: sa.Engine, revision: str) -> None:
         command.downgrade(config, revision)
 
 
-@pytest.mark.parametrize("revision", ["a001", "a002", "a003", "a004", "a005", "a006"])
+@pytest.mark.parametrize("revision", ["a001", "a002", "a003", "a004", "a005", "a006", "a007"])
 def test_upgrade_keeps_what_is_recorded(managed, revision):
     admit(managed, "a")
     before = claims(managed)

@@ -17,6 +17,7 @@ from random import Random
 
 import pytest
 
+from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.convergence import Action, Converger, Pace, difference, next_action
 from laas_service.app.ports import Handover
@@ -493,6 +494,88 @@ def test_routes_that_cannot_be_published_do_not_keep_the_worker_busy(world):
     world.switches.faults.before.clear()
     world.converger.reconcile()
     assert world.switches.running["f"].failed_links
+
+
+# -- steps that nobody foresaw to fail ----------------------------------------------
+
+
+def poisoned(world: World, id: str) -> None:
+    """Handing over this one fails as nobody foresaw; the others' does not."""
+    hand_over = world.compute.hand_over
+
+    def poison(handover: Handover) -> None:
+        if handover.allocation_id == id:
+            raise ZeroDivisionError("a bug")
+        hand_over(handover)
+
+    world.compute.hand_over = poison  # type: ignore[method-assign]
+
+
+def test_a_poisoned_allocation_is_parked_and_the_others_go_on(store):
+    world = World(store, park_after=3)
+    poisoned(world, "a")
+    world.allocate("a", 0)
+    for number in range(3):
+        assert world.state("a") is State.ALLOCATING
+        world.allocate(f"b{number}", number + 1)
+        world.converger.run_once()
+        assert world.state(f"b{number}") is State.ACTIVE
+        world.later()
+    record = store.allocation("a")
+    assert (record.state, record.parked) == (State.ERROR, State.ALLOCATING)
+    assert record.error == "unexpected ZeroDivisionError: a bug"
+    assert record.history[-1].reason.startswith("parked after 3 tries")
+    assert "a" in world.owned()
+    assert world.converger.run_once() == 0
+
+
+def test_what_is_foreseen_is_tried_for_ever(store):
+    world = World(store, park_after=3)
+    world.allocate("a", 0)
+    world.compute.faults.before["hand_over"] = Unavailable("Nova is away")
+    for _ in range(10):
+        world.converger.run_once()
+        world.later()
+    assert (world.state("a"), store.allocation("a").failures) == (State.ALLOCATING, 10)
+
+
+def test_from_error_it_goes_on_where_it_was(store):
+    world = World(store, park_after=1)
+    honest = world.compute.take_back
+    world.active("a", 0)
+    world.release("a")
+
+    def poison(handover):
+        raise ZeroDivisionError("a bug")
+
+    world.compute.take_back = poison  # type: ignore[method-assign]
+    world.converger.run_once()
+    record = store.allocation("a")
+    assert (record.state, record.parked) == (State.ERROR, State.RELEASING)
+    again = store.transition(record, State.ERROR, "still")
+    assert again.parked is State.RELEASING
+    world.compute.take_back = honest  # type: ignore[method-assign]
+    back = store.transition(again, again.parked, "retry")
+    assert (back.state, back.parked, back.error) == (State.RELEASING, None, None)
+    world.converger.run_once()
+    assert world.state("a") is State.RELEASED
+
+
+def test_what_the_switches_run_is_noted_when_it_changes(world):
+    SqlLeases(world.store._engine).take("f", "one", 3600)
+    world.converger.run_once()
+    first = world.store.holding("f")
+    assert (first.worker, first.applied, first.problem) == ("one", 1, None)
+    world.later()
+    world.active("a", 0)
+    assert world.store.holding("f").applied == 2
+    world.switches.at_once = False
+    world.allocate("b", 1)
+    world.converger.run_once()
+    noted = world.store.holding("f")
+    assert (noted.applied, world.store.fabric("f").routes_generation) == (2, 3)
+    with pytest.raises(NotFound):
+        world.store.holding("x")
 
 
 # -- links that fail under a live allocation ----------------------------------------

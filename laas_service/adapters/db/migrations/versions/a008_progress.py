@@ -1,0 +1,32 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""What the holder of a fabric sees in the switches; where a parked allocation goes on."""
+
+import sqlalchemy as sa
+from alembic import op
+
+from laas_service.adapters.db.types import Moment, exact
+
+revision = "a008"
+down_revision = "a007"
+
+
+def upgrade() -> None:
+    op.add_column("lease", sa.Column("applied", sa.Integer(), nullable=True))
+    op.add_column("lease", sa.Column("problem", sa.Text(), nullable=True))
+    op.add_column("lease", sa.Column("seen_at", Moment(), nullable=True))
+    op.add_column("allocation", sa.Column("parked", exact(16), nullable=True))
+
+
+def downgrade() -> None:
+    op.drop_column("allocation", "parked")
+    for name in ("seen_at", "problem", "applied"):
+        op.drop_column("lease", name)

@@ -1,0 +1,89 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+from datetime import UTC, datetime
+
+import pytest
+
+from laas_service.adapters.db.leases import SqlLeases
+from laas_service.app.records import State
+from laas_service.messages import Applied
+
+SOON = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def waiting(client, deployment):
+    """An allocation whose step failed; gives its id."""
+    id = client.post("/v1/allocations", json={"name": "blue", "hosts": 4}).json["id"]
+    deployment.store.postpone(id, SOON, "Nova is away")
+    return id
+
+
+def test_progress_says_what_comes_next_and_when(client, deployment, waiting):
+    shown = client.get(f"/v1/allocations/{waiting}").json
+    assert shown["error"] == "Nova is away"
+    assert shown["progress"] == {
+        "next_step": "publish routes",
+        "failures": 1,
+        "next_try": "2030-01-01T00:00:00Z",
+        "generation_wanted": deployment.store.allocation(waiting).generation,
+        "generation_seen": None,
+    }
+    SqlLeases(deployment.engine).take("main", "node1/7", 3600)
+    generation = deployment.store.fabric("main").routes_generation
+    deployment.store.note_applied("main", Applied(generation))
+    progress = client.get(f"/v1/allocations/{waiting}").json["progress"]
+    assert (progress["next_step"], progress["generation_seen"]) == ("hand over", generation)
+    deployment.store.note_applied("main", Applied(None, "OpenSM does not run"))
+    routing = client.get("/v1/fabrics/main/routing").json
+    assert (routing["generation"], routing["worker"]["generation"]) == (generation, None)
+    assert routing["worker"]["name"] == "node1/7"
+    assert routing["worker"]["problem"] == "OpenSM does not run"
+    assert routing["worker"]["until"]
+
+
+def test_where_nothing_is_to_be_done_progress_says_so(client, deployment, waiting):
+    deployment.converge()
+    progress = client.get(f"/v1/allocations/{waiting}").json["progress"]
+    assert (progress["next_step"], progress["failures"], progress["next_try"]) == (None, 0, None)
+    assert client.get("/v1/fabrics/main/routing").json["worker"]["name"] is None
+
+
+def test_retry_takes_the_next_step_now(client, deployment, waiting):
+    woken = deployment.woken
+    answer = client.post(f"/v1/allocations/{waiting}/retry")
+    assert (answer.status_code, answer.json["state"]) == (202, "allocating")
+    assert (answer.json["error"], answer.json["progress"]["next_try"]) == (None, None)
+    assert answer.json["history"][-1]["reason"].startswith("retry asked for by")
+    assert deployment.woken > woken
+    assert deployment.store.due(datetime(2026, 1, 1, tzinfo=UTC)) == [waiting]
+    assert client.post(f"/v1/allocations/{waiting}/retry").status_code == 200
+
+
+def test_retry_goes_on_where_it_was_parked(client, deployment, waiting):
+    store = deployment.store
+    store.transition(store.allocation(waiting), State.ERROR, "parked", error="a bug")
+    assert client.get(f"/v1/allocations/{waiting}").json["state"] == "error"
+    assert 'laas_allocations{fabric="main",state="error"} 1.0' in client.get("/metrics").text
+    stale = {"If-Match": '"1"'}
+    assert client.post(f"/v1/allocations/{waiting}/retry", headers=stale).status_code == 412
+    answer = client.post(f"/v1/allocations/{waiting}/retry?wait=5")
+    assert (answer.status_code, answer.json["state"]) == (202, "active")
+
+
+def test_there_is_nothing_to_retry_in_a_queue_or_after_the_end(client, deployment, allocate):
+    id = allocate(4)["id"]
+    deployment.converge()
+    client.delete(f"/v1/allocations/{id}")
+    deployment.converge()
+    answer = client.post(f"/v1/allocations/{id}/retry")
+    assert (answer.status_code, answer.json["code"]) == (409, "conflict")
+    assert client.post("/v1/allocations/nobody/retry").status_code == 404
