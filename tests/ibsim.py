@@ -30,6 +30,8 @@ import uuid
 from pathlib import Path
 from types import TracebackType
 
+from tests.servers.leash import spawn
+
 PRELOADS = sorted(Path("/usr/lib").glob("*/umad2sim/libumad2sim.so"))
 TOOLS = ("ibsim", "ibnetdiscover", "opensm", "dump_lfts", "ibdmchk")
 
@@ -63,14 +65,13 @@ class Simulator:
         try:
             log = (self.directory / "ibsim.log").open("wb")
             with log:
-                self._server = subprocess.Popen(
+                self._server = spawn(
                     ["ibsim", "-s", *map(str, self._limits), str(self.netlist)],
                     cwd=self.directory,
                     env=os.environ | {"IBSIM_SOCKNAME": self._name},
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    start_new_session=True,
                 )
             self._processes.append(self._server)
             self._wait_until_ready()
@@ -124,14 +125,13 @@ class Simulator:
     def start(self, *command: str, host: str | None = None) -> subprocess.Popen[bytes]:
         """Start a client that stays, such as OpenSM as a daemon; it ends with the block."""
         with (self.directory / f"{Path(command[0]).name}.out").open("ab") as out:
-            process = subprocess.Popen(
+            process = spawn(
                 command,
                 cwd=self.directory,
                 env=self.environment(host),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,
             )
         self._processes.append(process)
         return process

@@ -30,6 +30,7 @@ from laas_service import conf as options
 from laas_service.adapters.generator import Description, generate
 from laas_service.wiring import Parts
 from tests.marks import needs_rabbitmq
+from tests.servers.leash import spawn
 from tests.servers.rabbitmq import RabbitMQ
 
 pytestmark = needs_rabbitmq
@@ -83,7 +84,7 @@ class Site:
         """Start laas-api or laas-worker."""
         with (self.directory / f"{name}.log").open("ab") as log:
             command = [sys.executable, "-m", f"laas_service.cmd.{name}"]
-            self.processes[name] = subprocess.Popen(
+            self.processes[name] = spawn(
                 [*command, "--config-file", self.config],
                 stdin=subprocess.DEVNULL,
                 stdout=log,

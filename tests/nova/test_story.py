@@ -31,6 +31,7 @@ import pytest
 
 from tests.marks import needs_ibsim
 from tests.nova import cloud
+from tests.servers.leash import spawn
 from tests.story.judge import Held
 from tests.story.network import network
 from tests.story.scenario import STRANGER, Story
@@ -149,9 +150,7 @@ def laas(url, net, directory):
     run("manage", config, "db", "upgrade")
     run("manage", config, "fabric", "import", cables, "--id", "f", "--subnet-manager", net.manager)
     with (directory / "laas-api.log").open("wb") as log:
-        process = subprocess.Popen(
-            command("api", config, "--all-in-one"), cwd=REPO, stdout=log, stderr=log
-        )
+        process = spawn(command("api", config, "--all-in-one"), cwd=REPO, stdout=log, stderr=log)
     address = f"http://127.0.0.1:{port}"
     published = directory / "state" / "opensm" / "f" / "current"
     try:

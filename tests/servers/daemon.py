@@ -21,6 +21,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from tests.servers.leash import spawn
+
 PATIENCE = 300
 """Seconds until a server has to answer, or to be gone after it was asked to end."""
 
@@ -61,7 +63,7 @@ class Daemon:
         try:
             self.prepare()
             with self.log.open("ab") as log:
-                self.process = subprocess.Popen(
+                self.process = spawn(
                     self.command(),
                     cwd=self.directory,
                     env=self.environment(),
@@ -69,7 +71,6 @@ class Daemon:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    start_new_session=True,
                 )
             self.wait_for(self.ready, "to answer")
         except BaseException:

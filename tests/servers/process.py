@@ -22,6 +22,8 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tests.servers.leash import spawn
+
 PATIENCE = 300.0
 """Seconds until a server has to answer, also on a busy machine."""
 
@@ -53,13 +55,8 @@ class Process:
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
         self._log = log
         with log.open("ab") as said:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                env=dict(environment),
-                start_new_session=True,
+            self._process = spawn(
+                command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=dict(environment)
             )
         self.pid = self._process.pid
 

@@ -32,6 +32,8 @@ import time
 from pathlib import Path
 from types import TracebackType
 
+from tests.servers.leash import spawn
+
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 CONTROL = SERVER.with_name("rabbitmqctl")
 """The scripts themselves; those in PATH want to be root, and become another user."""
@@ -187,14 +189,13 @@ class RabbitMQ:
 
     def _spawn(self, command: str, output: str) -> subprocess.Popen[bytes]:
         with (self.directory / output).open("ab") as out:
-            return subprocess.Popen(
+            return spawn(
                 [command],
                 cwd=self.directory,
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,
             )
 
     def _signal(self, number: signal.Signals) -> None:

@@ -29,7 +29,7 @@ from types import FrameType
 from typing import Any
 
 from tests.stack import figures
-from tests.stack.everything import XGFT, Everything
+from tests.stack.everything import SIGNALS, XGFT, Everything, undisturbed
 from tests.stack.people import People
 from tests.stack.service import FABRIC
 from tests.story.scenario import Story
@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--at-once", type=int, default=4, help="tenants that act at one time")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(argv)
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in SIGNALS:
         signal.signal(number, _interrupt)
     begin = time.monotonic()
     try:
@@ -134,6 +134,7 @@ def keep(stack: Everything) -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    undisturbed()
     raise KeyboardInterrupt
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Callable
@@ -32,6 +33,15 @@ XGFT = "3;4,4,8;1,4,4"
 """128 hosts on 32 leaves in 8 pods."""
 
 KEPT_LOGS = Path("stack-logs")
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What ends the stack."""
+
+
+def undisturbed() -> None:
+    """From now on no signal interrupts: what is being stopped already is stopped to the end."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 class Everything:
@@ -54,7 +64,11 @@ class Everything:
             self.logs = self.directory / "logs"
             self.logs.mkdir()
             stack.push(self._keep_logs)
-            self._start(stack)
+            try:
+                self._start(stack)
+            except BaseException:
+                undisturbed()
+                raise
             self._stack = stack.pop_all()
         return self
 
@@ -64,6 +78,7 @@ class Everything:
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        undisturbed()
         self._say("stopping")
         self._stack.__exit__(kind, value, trace)
 

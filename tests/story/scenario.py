@@ -99,14 +99,20 @@ class Story:
         self.told = Told(self.tenants)
 
     def tell(self) -> Told:
-        """To the end, or to the first look at which the judge finds something."""
-        with ThreadPoolExecutor(self.at_once) as pool:
+        """To the end, or to the first look at which the judge finds something.
+
+        Who interrupts does not wait for the moves that are being made.
+        """
+        pool = ThreadPoolExecutor(self.at_once)
+        try:
             for moves in self._moves():
                 for finding in pool.map(lambda move: move(), moves):
                     self.told.problems += finding
                 self._look()
                 if self.told.problems:
                     break
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
         return self.told
 
     def _moves(self) -> Iterator[list[Callable[[], list[str]]]]:

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 import pytest
 
 from laas_service.cmd.client import main as laas
+from tests.servers.leash import spawn
 
 
 def write(path, **api):
@@ -47,7 +48,7 @@ def command(module, *words):
 @contextmanager
 def running(config):
     """``laas-api --all-in-one`` and its address; it is stopped politely and ends well."""
-    process = subprocess.Popen(
+    process = spawn(
         command("api", "--all-in-one", "--config-file", config),
         stderr=subprocess.PIPE,
         text=True,
