@@ -12,8 +12,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -26,7 +24,7 @@ from oslo_config import cfg
 from sqlalchemy import Engine
 
 from laas_service import conf
-from laas_service.adapters import messaging, nova
+from laas_service.adapters import messaging, nova, processes
 from laas_service.adapters.compute_directory import DirectoryCompute
 from laas_service.adapters.db import schema
 from laas_service.adapters.db.engine import connect, translated
@@ -108,9 +106,9 @@ class Parts:
         options = self._conf.worker
         return Tenure(
             self.store,
-            SqlLeases(self._engine),
+            SqlLeases(self._engine, gone=processes.is_gone),
             self._converger,
-            owner=f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"[-255:],
+            owner=processes.new_name(),
             seconds=options.lease_seconds,
             reconcile_interval=options.reconcile_interval,
             clock=time.monotonic,

@@ -51,9 +51,10 @@ a host. Lower it on small sites, raise it where Nova is busy.
 Seconds for which a worker holds a fabric; while it lives it renews that every third of them.
 
 Any number of workers share the fabrics of a database, each fabric with one at a time.
-When a worker ends it gives its fabrics back at once; when it is killed, or its machine
-is gone, the others take over after this long. Raise it where the database is out of reach
-for longer now and then: a worker that cannot renew loses its fabrics to one that can.
+When a worker ends it gives its fabrics back at once. When it is killed, one on the same
+machine takes over at once; others, or when its machine is gone, after this long. Raise
+it where the database is out of reach for longer now and then: a worker that cannot
+renew loses its fabrics to one that can.
 """,
     ),
     cfg.BoolOpt(

@@ -63,7 +63,7 @@ class Site:
         conf.set_override("state_dir", str(self.directory))
         conf.set_override("enabled_policies", ["jigsaw"], group="api")
         conf.set_override("retry_first", 0.01, group="worker")
-        conf.set_override("lease_seconds", 0.05, group="worker")
+        conf.set_override("lease_seconds", 3600.0, group="worker")
         return Parts(conf, at=at)
 
     def copy(self, to: Path) -> "Site":
@@ -72,7 +72,7 @@ class Site:
 
 
 def converge(parts: Parts) -> None:
-    """A worker that was killed is not missed: its lease expires meanwhile, if not before."""
+    """A worker that was killed on this machine is not missed: nobody waits for its lease."""
     while parts.line.serve_all() + parts.tenure.run_once() or not parts.tenure.fabrics:
         pass
 

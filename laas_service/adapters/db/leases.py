@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from typing import Any, cast
 
 from oslo_db.exception import DBDuplicateEntry
-from sqlalchemy import CursorResult, Engine, Executable, delete, func, insert, or_, select, update
+from sqlalchemy import CursorResult, Engine, Executable, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
@@ -48,12 +48,20 @@ def database_clock(session: Session) -> datetime:
 
 
 class SqlLeases:
-    """``app.ports.Leases``; ``clock`` is the database's, or that of a test."""
+    """``app.ports.Leases``; ``clock`` is the database's, or that of a test.
+
+    What belongs to an owner of whom it is known that he is ``gone`` is taken at once.
+    """
 
     def __init__(
-        self, engine: Engine, *, clock: Callable[[Session], datetime] = database_clock
+        self,
+        engine: Engine,
+        *,
+        gone: Callable[[str], bool] = lambda owner: False,
+        clock: Callable[[Session], datetime] = database_clock,
     ) -> None:
         self._engine = engine
+        self._gone = gone
         self._clock = clock
 
     def enrol(self, owner: str, seconds: float) -> int:
@@ -64,8 +72,9 @@ class SqlLeases:
             present = update(table).where(table.id == owner).values(expires_at=until)
             if not _rows(session, present):
                 session.execute(insert(table).values(id=owner, expires_at=until))
-            for gone in session.scalars(select(table.id).where(table.expires_at <= now)).all():
-                session.execute(delete(table).where(table.id == gone))
+            for id, expires_at in session.execute(select(table.id, table.expires_at)).all():
+                if expires_at <= now or self._gone(id):
+                    session.execute(delete(table).where(table.id == id))
             return session.scalars(select(func.count()).select_from(table)).one()
 
     def withdraw(self, owner: str) -> None:
@@ -74,11 +83,10 @@ class SqlLeases:
 
     def free(self) -> list[str]:
         fabric = models.Fabric.id
+        query = select(fabric, _TABLE).outerjoin(_TABLE, _TABLE.fabric == fabric)
         with translated(), Session(self._engine) as session:
-            ended = or_(_TABLE.owner.is_(None), _TABLE.expires_at <= self._clock(session))
-            query = select(fabric).outerjoin(_TABLE, _TABLE.fabric == fabric)
-            ids = session.scalars(query.where(or_(_TABLE.fabric.is_(None), ended))).all()
-        return sorted(ids)
+            now = self._clock(session)
+            return sorted(id for id, row in session.execute(query) if self._is_free(row, now))
 
     def take(self, fabric: str, owner: str, seconds: float) -> Lease | None:
         try:
@@ -94,12 +102,17 @@ class SqlLeases:
             if row is None:
                 row = models.Lease(fabric=fabric, token=0)
                 session.add(row)
-            elif row.owner is not None and row.expires_at > now:
+            elif not self._is_free(row, now):
                 return None
             row.token += 1
             row.owner = owner
             row.expires_at = now + timedelta(seconds=seconds)
             return Lease(fabric, owner, row.token)
+
+    def _is_free(self, row: models.Lease | None, now: datetime) -> bool:
+        if row is None or row.owner is None or row.expires_at <= now:
+            return True
+        return self._gone(row.owner)
 
     def renew(self, lease: Lease, seconds: float) -> None:
         with self._writing() as session:

@@ -112,6 +112,23 @@ def test_each_fabric_has_a_lease_of_its_own(managed, leases):
     assert leases.take("g", "two", 10) == Lease("g", "two", 1)
 
 
+def test_of_an_owner_who_is_gone_it_is_taken_at_once(managed, clock):
+    dead: set[str] = set()
+    leases = SqlLeases(managed._engine, clock=clock, gone=dead.__contains__)
+    assert leases.enrol("alive", 10) == 1
+    old = taken(leases, "dead")
+    assert leases.enrol("dead", 10) == 2
+    assert leases.free() == []
+    dead.add("dead")
+    assert leases.enrol("alive", 10) == 1
+    assert leases.free() == ["f"]
+    taken(leases, "alive")
+    assert leases.free() == []
+    assert leases.take("f", "third", 10) is None
+    with pytest.raises(LeaseLost, match="taken over from dead"):
+        leases.renew(old, 10)
+
+
 def test_workers_count_while_they_say_so(leases, clock):
     assert leases.enrol("one", 10) == 1
     assert leases.enrol("two", 20) == 2

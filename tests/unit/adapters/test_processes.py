@@ -1,0 +1,66 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""A process is gone once it was killed, and one of another machine never, as far as we know."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from laas_service.adapters import processes
+
+SAY = (
+    "from laas_service.adapters import processes; print(processes.new_name(), flush=True); input()"
+)
+
+
+@pytest.fixture
+def other():
+    with subprocess.Popen(
+        [sys.executable, "-c", SAY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+        process.kill()
+
+
+def test_names_are_unique_and_ours_is_not_gone():
+    names = {processes.new_name() for _ in range(100)}
+    assert len(names) == 100
+    assert not any(processes.is_gone(name) for name in names)
+    assert max(map(len, names)) <= 255
+
+
+def test_gone_when_it_was_killed_even_if_nobody_has_noticed(other):
+    name = other.stdout.readline().strip()
+    assert not processes.is_gone(name)
+    other.kill()
+    until = time.monotonic() + 60
+    while not processes.is_gone(name):  # a zombie is as good as gone
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    other.wait()
+    assert processes.is_gone(name)
+
+
+def test_another_process_of_the_same_number_is_another_one():
+    space, process, random = processes.new_name().rsplit("/", 2)
+    number, _, start = process.partition("-")
+    assert processes.is_gone(f"{space}/{number}-{int(start) - 1}/{random}")
+
+
+@pytest.mark.parametrize(
+    "name", ["", "/", "worker", "host/boot.1/-/abc", "elsewhere/boot.1/999999-1/abc"]
+)
+def test_of_others_nothing_is_known(name):
+    assert not processes.is_gone(name)
