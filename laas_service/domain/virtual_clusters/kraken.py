@@ -208,6 +208,8 @@ class _Search:
         """Cheapest unit first."""
         top, (moves, link) = self.tree.top, self.costs
         differ = [near for near, (a, b) in enumerate(pairwise(moves)) if a < b]
+        if not self.before:
+            differ = []
         steps = [(near, ring) for near in [*differ, top] for ring in range(top + 1)]
         return sorted(steps, key=lambda step: (moves[step[0]] + 2 * link * step[1], step))
 
@@ -311,7 +313,7 @@ class _Search:
     def compute_embedding(self, centre: tuple[int, int], taken: dict[Step, int]) -> dict[int, int]:
         """Units by machine: what stays first, then the rest into the slotCount that is left."""
         placed = _sums(self.tree, np.zeros(self.tree.machines, dtype=np.int64))
-        for near in sorted({near for near, _ in taken}):
+        for near in sorted({near for (near, _), some in taken.items() if some}):
             room = self._room(near, placed)
             machines = placed[0].copy()
             for ring in range(centre[0], self.tree.top + 1):

@@ -128,8 +128,10 @@ class Links:
         found = []
         for level in range(self.tree.top):
             mean, variance = self._mean[level], self._variance[level]
-            chance = np.ceil(self.quantile * np.sqrt(variance / GRAIN) * GRAIN).astype(np.int64)
-            used = self._certain[level] + mean + chance + (variance > 0)
+            used = self._certain[level] + mean
+            if variance.any():
+                chance = np.ceil(self.quantile * np.sqrt(variance / GRAIN) * GRAIN)
+                used += chance.astype(np.int64) + (variance > 0)
             found.append(math.floor(GRAIN * self.tree.capacity[level]) - used)
         for (level, vertex), (amount, _) in without.items():
             found[level][vertex] += round(GRAIN * amount)

@@ -72,6 +72,8 @@ def _nearest(
     """Moves within a rack first, then within a pod, and so on; and what is left over."""
     moves: list[Move] = []
     for level in range(1, tree.top + 1):
+        if not leaving or not places:
+            break
         free: dict[int, list[int]] = {}
         for place in places:
             free.setdefault(tree.above(place, level), []).append(place)

@@ -18,7 +18,7 @@ import pytest
 
 from laas_service.simulator.experiments import EXPERIMENTS, figures, svc
 
-SMALL = {"adaptive-fit": 0.12, "kraken": 0.003, "starcube": 0.17}
+SMALL = {"adaptive-fit": 0.12, "kraken": 0.0015, "starcube": 0.17}
 every_experiment = pytest.mark.parametrize("name", SMALL)
 
 
