@@ -35,6 +35,7 @@ from laas_service.app.convergence import Converger, Pace
 from laas_service.app.line import Line
 from laas_service.app.loop import Loop
 from laas_service.app.ports import Compute, Store, SubnetManager
+from laas_service.app.records import Limits
 from laas_service.app.relay import Relay
 from laas_service.app.service import Rules, Service
 from laas_service.app.tenure import Renewal, Tenure
@@ -199,6 +200,7 @@ class Parts:
                 one_per_project=compute.kind == "nova" and compute.one_allocation_per_project,
                 waiters=options.max_waiters,
                 queue=discipline(self._conf.queue),
+                limits=limits(self._conf.limits),
             ),
             clock=utc_now,
             sleep=time.sleep,
@@ -239,6 +241,20 @@ def discipline(options: cfg.ConfigOpts.GroupAttr) -> queue.Rules:
         queue.Shadow(options.shadow),
         queue.Order(options.order),
     )
+
+
+def limits(options: cfg.ConfigOpts.GroupAttr) -> Callable[[str], Limits]:
+    """What [limits] says that a project may have."""
+
+    def of(project_id: str) -> Limits:
+        hosts = options.project_hosts.get(project_id, options.hosts)
+        allocations = options.project_allocations.get(project_id, options.allocations)
+        return Limits(
+            hosts=None if hosts < 0 else hosts,
+            allocations=None if allocations < 0 else allocations,
+        )
+
+    return of
 
 
 def _guid(text: str) -> int:

@@ -12,9 +12,11 @@
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -30,14 +32,15 @@ from werkzeug.exceptions import (
     RequestEntityTooLarge,
 )
 
-from laas_service.api import errors, fabric, openapi, schemas, system, tenants
+from laas_service.api import audit, errors, fabric, openapi, schemas, system, tenants
 from laas_service.api.auth import NOBODY, REQUEST_ID, Gate
 from laas_service.api.metrics import Metrics
+from laas_service.api.pace import Buckets
 from laas_service.api.parts import parts
 from laas_service.api.policies import METRICS
 from laas_service.api.resource import Answer, Call, Route
 from laas_service.app.service import Service
-from laas_service.domain.errors import LaasError, NotSupported, Unavailable
+from laas_service.domain.errors import LaasError, NotSupported, TooManyRequests, Unavailable
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -124,10 +127,16 @@ ROUTES = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the interface behaves; ``max_body`` in bytes, ``max_wait`` in seconds."""
+    """How the interface behaves; ``max_body`` in bytes, ``max_wait`` in seconds.
+
+    ``rate`` and ``burst`` as for ``Buckets``; ``audit``: log who changed what.
+    """
 
     max_body: int = 64 * 1024
     max_wait: float = 60.0
+    rate: float = 0.0
+    burst: int = 20
+    audit: bool = True
 
 
 def create_app(
@@ -170,6 +179,7 @@ class _Door:
         self._gate = gate
         self._metrics = metrics
         self._settings = settings
+        self._buckets = Buckets(settings.rate, settings.burst, time.monotonic)
 
     def opened(self) -> None:
         """Start the clock, and give the log the request's context.
@@ -184,6 +194,8 @@ class _Door:
 
     def answer(self, route: Route, **variables: str) -> Response:
         caller = self._gate.caller(request.environ, route) if route.rule else NOBODY
+        if caller.project_id:
+            self._buckets.take(caller.project_id)
         call = Call(
             service=self._service,
             caller=caller,
@@ -204,6 +216,8 @@ class _Door:
         seconds = time.perf_counter() - g.started
         route = request.url_rule.rule if request.url_rule else "unknown"
         self._metrics.answered(request.method, route, response.status_code, seconds)
+        if self._settings.audit:
+            audit.record(request, response, _address(), datetime.now(UTC))
         LOG.info(
             "%(method)s %(path)s answered %(status)d in %(ms).1f ms",
             {
@@ -244,8 +258,14 @@ def _our_error(error: LaasError) -> Response:
     document = errors.of_error(error)
     if document.status >= 500 and not isinstance(error, NotSupported):
         LOG.warning("%s", error)
-    retry = {"Retry-After": "5"} if isinstance(error, Unavailable) else {}
-    return _problem(document, retry)
+    return _problem(document, _retry_after(error))
+
+
+def _retry_after(error: LaasError) -> dict[str, str]:
+    """When it may be worth asking again, in whole seconds."""
+    if isinstance(error, TooManyRequests):
+        return {"Retry-After": str(math.ceil(error.after))}
+    return {"Retry-After": "5"} if isinstance(error, Unavailable) else {}
 
 
 def _http_error(error: HTTPException) -> Response | HTTPException:

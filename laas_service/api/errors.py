@@ -51,6 +51,8 @@ STATUS: dict[type[errors.LaasError], int] = {
     InvalidRequest: 400,
     errors.Unauthenticated: 401,
     errors.Forbidden: 403,
+    errors.QuotaExceeded: 403,
+    errors.TooManyRequests: 429,
     errors.NotFound: 404,
     errors.Conflict: 409,
     errors.ConcurrentUpdate: 409,
@@ -77,7 +79,7 @@ def of_error(error: errors.LaasError) -> Problem:
     fields = None
     if isinstance(error, InvalidRequest):
         fields = error.fields
-    elif isinstance(error, errors.InvalidInput):
+    elif isinstance(error, errors.InvalidInput | errors.QuotaExceeded):
         fields = [FieldError(field=error.field, value=_echo(error.value), detail=error.fix)]
     return problem(status_of(error), error.code, str(error), errors=fields)
 

@@ -143,13 +143,24 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """How many hosts and allocations a project may have at one time; None is any number."""
+
+    hosts: int | None = None
+    allocations: int | None = None
+
+
+NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
 class NewAllocation:
     """What is to be recorded if a policy finds room.
 
     ``duration`` in seconds is how long it is expected to hold its hosts, None if
     nobody knows. ``waits`` says that it was asked to queue if there is no room. ``by``
     is who asks. ``constraints`` are None or at least one. ``parent`` and ``container`` as
-    in ``domain.allocation.Allocation``.
+    in ``domain.allocation.Allocation``. ``limits`` are those of the project.
     """
 
     id: str
@@ -165,6 +176,7 @@ class NewAllocation:
     constraints: Constraints | None = None
     parent: str | None = None
     container: bool = False
+    limits: Limits = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)

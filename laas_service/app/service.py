@@ -31,11 +31,13 @@ from laas_service.app.counted import Counted
 from laas_service.app.line import HOLDING, Line, Place
 from laas_service.app.ports import Applied, Compute, Store, SubnetManager
 from laas_service.app.records import (
+    NO_LIMITS,
     AllocationRecord,
     Caller,
     FabricRecord,
     Holding,
     HostState,
+    Limits,
     LinkState,
     NewAllocation,
     State,
@@ -97,7 +99,7 @@ class Rules:
     ``one_per_project`` limits a project to one live allocation: with Nova's stock
     filter alone the hosts of two allocations of one project look the same.
     ``waiters`` bounds how many callers may wait for outcomes at one time. ``queue``
-    is how those are served who wait for room.
+    is how those are served who wait for room. ``limits`` gives those of a project.
     """
 
     policies: Mapping[str, Policy]
@@ -106,6 +108,7 @@ class Rules:
     one_per_project: bool = False
     waiters: int = 8
     queue: Discipline = field(default_factory=Discipline)
+    limits: Callable[[str], Limits] = field(default=lambda project_id: NO_LIMITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,6 +412,7 @@ class Service:
             NotFound: there is no such fabric.
             Forbidden: another project is named and the caller is no admin.
             IdempotencyMismatch: the key was used for another request.
+            QuotaExceeded: the project would have more than it may.
         """
         new = self._new(caller, ask)
         if self._line.serve(new.fabric):
@@ -435,6 +439,7 @@ class Service:
         Raises: as ``allocate``.
         """
         new = self._new(caller, ask)
+        self._store.within_limits(new)
         ledger, _ = self._store.ledger(new.fabric)
         over = self._short_of_servers(new) or self._over_quota(new)
         answer = over or self._line.propose(new, ledger)
@@ -654,11 +659,12 @@ class Service:
         if ask.parent is not None:
             fabric = self._container(caller, ask.parent, ask.fabric).fabric
         fabric = self._choose_fabric(fabric)
+        project_id = _project(caller, ask)
         return NewAllocation(
             id=self._new_id(),
             fabric=fabric,
             name=ask.name,
-            project_id=_project(caller, ask),
+            project_id=project_id,
             policy=policy.name,
             hosts=ask.hosts,
             idempotency_key=ask.idempotency_key,
@@ -668,6 +674,7 @@ class Service:
             constraints=self._constraints(fabric, ask),
             parent=ask.parent,
             container=ask.container,
+            limits=self._rules.limits(project_id),
         )
 
     def _constraints(self, fabric_id: str, ask: Ask) -> Constraints | None:

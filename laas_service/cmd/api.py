@@ -54,7 +54,13 @@ def application(conf: cfg.ConfigOpts, service: Service) -> Flask:
         service,
         conf,
         middleware(conf.api.auth_strategy, conf.api.bind_host, conf),
-        Settings(max_body=conf.api.max_body, max_wait=conf.api.max_wait),
+        Settings(
+            max_body=conf.api.max_body,
+            max_wait=conf.api.max_wait,
+            rate=conf.limits.rate,
+            burst=conf.limits.burst,
+            audit=conf.api.audit,
+        ),
     )
 
 

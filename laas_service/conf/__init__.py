@@ -21,6 +21,7 @@ from laas_service.conf import (
     api,
     compute,
     database,
+    limits,
     nova,
     opensm,
     placement,
@@ -29,7 +30,7 @@ from laas_service.conf import (
     worker,
 )
 
-_MODULES = (state, database, api, compute, nova, placement, opensm, queue, worker)
+_MODULES = (state, database, api, limits, compute, nova, placement, opensm, queue, worker)
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:

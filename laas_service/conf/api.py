@@ -64,6 +64,14 @@ of one fabric are decided one after the other, whatever this says.
 Longest request body in bytes; longer ones are refused unread.
 """,
     ),
+    cfg.BoolOpt(
+        "audit",
+        default=True,
+        help="""
+Whether the logger laas_service.audit gets a line for each request that changes something,
+or that is denied: who, what, with which outcome, in the fields of a CADF event.
+""",
+    ),
     cfg.FloatOpt(
         "max_wait",
         default=60.0,

@@ -48,6 +48,28 @@ class InvalidFile(LaasError):
         super().__init__(f"{source}, line {line}: {why}")
 
 
+class QuotaExceeded(LaasError):
+    """A project would have more than it may; says of what, how much that would be, the fix."""
+
+    code = "quota_exceeded"
+
+    def __init__(self, field: str, value: int, fix: str) -> None:
+        self.field = field
+        self.value = value
+        self.fix = fix
+        super().__init__(f"{field}: the project would have {value}; {fix}")
+
+
+class TooManyRequests(LaasError):
+    """The project asks faster than it may; ``after`` seconds it may ask again."""
+
+    code = "too_many_requests"
+
+    def __init__(self, after: float) -> None:
+        self.after = after
+        super().__init__(f"too many requests; ask again after {after:.3g} seconds")
+
+
 class NotFound(LaasError):
     """What was named does not exist, or is not the caller's to see."""
 

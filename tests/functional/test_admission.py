@@ -12,18 +12,22 @@
 
 import contextlib
 import multiprocessing
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+import pytest
 import sqlalchemy as sa
 
 from laas_service.adapters.db import models
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore, utc_now
 from laas_service.app.line import Line
-from laas_service.app.records import AllocationRecord, NewAllocation, State, Wait
-from laas_service.domain.allocation import NoFit, Refusal, Request
+from laas_service.app.records import AllocationRecord, Limits, NewAllocation, State, Wait
+from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
 from laas_service.domain.allocator import admit
-from laas_service.domain.errors import ConcurrentUpdate, Conflict
+from laas_service.domain.errors import ConcurrentUpdate, Conflict, QuotaExceeded
+from laas_service.domain.fabric import Fabric
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.policies.baseline import Baseline
 from laas_service.domain.queue import Discipline, Rules
@@ -75,6 +79,39 @@ def test_processes_admitting_at_once_share_nothing(database):
     assert len(owners) == 2 * len(acknowledged) == 2 * PROCESSES * (ASKED - ASKED // 4)
     assert {owner for _, owner in owners} == acknowledged
     assert fabric.state() == SqlStore(store._engine).ledger("f")[0].state()
+
+
+@pytest.mark.parametrize("fabrics", [("f", "f"), ("f", "g")], ids=["one fabric", "two"])
+def test_two_at_one_time_do_not_pass_a_quota_together(database, fabrics):
+    """Both have looked before either writes, be it on fabrics of their own."""
+    stores = [SqlStore(connect(database)) for _ in fabrics]
+    for fabric in sorted(set(fabrics)):
+        stores[0].add_fabric(fabric, TOPOLOGY, Inventory((), (), (), (), (), (), ()))
+    looked = threading.Barrier(2)
+
+    def one(number: int) -> object:
+        request = Request(f"a{number}", 5)
+        first = iter([True])
+
+        def propose(ledger: Fabric) -> Allocation | NoFit:
+            answer = admit(Baseline(), ledger, request)
+            if next(first, False):
+                looked.wait(timeout=600)
+            return answer
+
+        limits = Limits(hosts=8)
+        new = NewAllocation(request.id, fabrics[number], "x", "blue", "baseline", 5, limits=limits)
+        try:
+            return stores[number].admit(new, propose)
+        except QuotaExceeded as error:
+            return error
+
+    with ThreadPoolExecutor(2) as threads:
+        answers = list(threads.map(one, range(2)))
+    assert [error.value for error in answers if isinstance(error, QuotaExceeded)] == [10]
+    assert len(stores[0].allocations(project_id="blue")) == 1
+    for store in stores:
+        store._engine.dispose()
 
 
 def serve(url: str, start, answers) -> None:

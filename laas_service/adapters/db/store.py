@@ -42,7 +42,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
-from laas_service.adapters.db import faults, leases, models, outbox, schema
+from laas_service.adapters.db import faults, leases, models, outbox, quotas, schema
 from laas_service.adapters.db.engine import WRITES, translated
 from laas_service.adapters.db.ledgers import Ledger, Ledgers
 from laas_service.adapters.documents import (
@@ -257,12 +257,14 @@ class SqlStore:
             with self._reading() as session:
                 if previous := self._answered(session, new):
                     return previous
+                quotas.check(session, new)  # before the search, which may take long
                 ledger = self._ledgers.caught_up(session, new.fabric)
             draft, answer = _proposed(ledger, propose)
             if isinstance(answer, NoFit):
                 return answer
             try:
                 with self._writing("admit") as session:
+                    quotas.lock(session, new)
                     if _locked_generation(session, new.fabric) != ledger.generation:
                         if previous := self._answered(session, new):
                             return previous
@@ -270,6 +272,7 @@ class SqlStore:
                         draft, answer = _proposed(ledger, propose)
                         if isinstance(answer, NoFit):
                             return answer
+                    quotas.check(session, new)
                     if isinstance(answer, Wait):
                         return self._enqueue(session, new, answer.refusal)
                     self._insert(session, new, ledger.generation + 1)
@@ -279,6 +282,10 @@ class SqlStore:
                 raise DoubleClaim(f"the database refused the claims of {new.id!r}") from error
             self._ledgers.keep(new.fabric, Ledger(draft, record.generation))
             return record
+
+    def within_limits(self, new: NewAllocation) -> None:
+        with self._reading() as session:
+            quotas.check(session, new)
 
     def admit_waiting(
         self, fabric_id: str, choose: Callable[[Fabric], Sequence[Allocation]]

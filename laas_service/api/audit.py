@@ -1,0 +1,99 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Who did what: one line of JSON a request, with the fields of a CADF event (DMTF DSP0262).
+
+The lines go to the logger ``laas_service.audit``, which can be sent to a file of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from flask import Request, Response
+from oslo_log import log as logging
+
+from laas_service.api.auth import REQUEST_ID, SERVICE_TYPE
+
+LOG = logging.getLogger("laas_service.audit")
+
+READS = frozenset({"GET", "HEAD", "OPTIONS"})
+DENIED = frozenset({401, 403, 429})
+ACTIONS = {"POST": "create", "PUT": "update", "PATCH": "update", "DELETE": "delete"}
+KINDS = (
+    ("allocation_id", "allocation"),
+    ("link_id", "link"),
+    ("name", "host"),
+    ("fabric_id", "fabric"),
+)
+"""What a path is about, by the names in it; the first that is there."""
+
+UNKNOWN = "unknown"
+
+
+def record(request: Request, response: Response, address: str, at: datetime) -> None:
+    """Log what was changed, or tried and denied; what was only looked at is not.
+
+    ``address`` is what was asked for, as the log shows it. No header and no body is logged.
+    """
+    if request.method not in READS or response.status_code in DENIED:
+        LOG.info("%s", json.dumps(event(request, response, address, at), sort_keys=True))
+
+
+def event(request: Request, response: Response, address: str, at: datetime) -> dict[str, Any]:
+    """A request and its outcome in CADF's words."""
+    status = response.status_code
+    return {
+        "typeURI": "http://schemas.dmtf.org/cloud/audit/1.0/event",
+        "id": str(uuid.uuid4()),
+        "eventType": "activity",
+        "eventTime": at.isoformat(),
+        "action": _action(request, status),
+        "outcome": "failure" if status >= 400 else "pending" if status == 202 else "success",
+        "reason": {"reasonType": "HTTP", "reasonCode": str(status)},
+        "initiator": _initiator(request),
+        "target": _target(request, response),
+        "observer": {"typeURI": f"service/{SERVICE_TYPE}", "id": "laas-api"},
+        "requestMethod": request.method[:16],
+        "requestPath": address,
+        "requestId": request.environ.get(REQUEST_ID),
+    }
+
+
+def _action(request: Request, status: int) -> str:
+    action = ACTIONS.get(request.method, "read")
+    if action != "create" or not request.view_args:
+        return "evaluate" if action == "create" and status == 200 else action  # a dry run
+    return f"update/{request.path.rsplit('/', 1)[-1]}"
+
+
+def _initiator(request: Request) -> dict[str, Any]:
+    """As authentication left it; what a client says of itself was taken off before."""
+    known = request.environ.get("HTTP_X_IDENTITY_STATUS") == "Confirmed"
+    found: Mapping[str, str] = request.environ if known else {}
+    return {
+        "typeURI": "service/security/account/user",
+        "id": found.get("HTTP_X_USER_ID") or UNKNOWN,
+        "project_id": found.get("HTTP_X_PROJECT_ID") or UNKNOWN,
+        "host": {"address": request.remote_addr or UNKNOWN},
+    }
+
+
+def _target(request: Request, response: Response) -> dict[str, str]:
+    names: Mapping[str, str] = request.view_args or {}
+    for variable, kind in KINDS:
+        if variable in names:
+            return {"typeURI": f"service/{SERVICE_TYPE}/{kind}", "id": names[variable][:255]}
+    made = response.headers.get("Location", "").rsplit("/", 1)[-1]
+    kind = "allocation" if request.path == "/v1/allocations" else UNKNOWN
+    return {"typeURI": f"service/{SERVICE_TYPE}/{kind}", "id": made or UNKNOWN}

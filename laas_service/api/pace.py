@@ -1,0 +1,59 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""How fast a project may ask: a bucket for each that fills at a rate."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from laas_service.domain.errors import TooManyRequests
+
+MANY = 10_000
+"""Buckets to keep; the full ones beyond are forgotten, as a new one is full too."""
+
+
+class Buckets:
+    """``burst`` requests at once, ``rate`` a second in the long run; a rate of 0 is no limit.
+
+    ``clock`` gives seconds from any moment on. Safe to share between threads.
+    """
+
+    def __init__(self, rate: float, burst: int, clock: Callable[[], float]) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._left: dict[str, tuple[float, float]] = {}  # project -> tokens, at this time
+
+    def take(self, project_id: str) -> None:
+        """Count a request.
+
+        Raises:
+            TooManyRequests: one too many; it is not counted.
+        """
+        if not self._rate:
+            return
+        with self._lock:
+            now = self._clock()
+            left = self._now(project_id, now)
+            if left < 1:
+                raise TooManyRequests((1 - left) / self._rate)
+            self._left[project_id] = (left - 1, now)
+            if len(self._left) > MANY:
+                self._left = {
+                    name: found
+                    for name, found in self._left.items()
+                    if self._now(name, now) < self._burst
+                }
+
+    def _now(self, project_id: str, now: float) -> float:
+        left, then = self._left.get(project_id, (float(self._burst), now))
+        return min(self._burst, left + (now - then) * self._rate)

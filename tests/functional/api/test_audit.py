@@ -1,0 +1,106 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Who did what, as the log of audits tells."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+from laas_service.api.app import Settings
+
+BLUE = {"X-Auth-Token": "blue-token"}
+RED = {"X-Auth-Token": "red-token"}
+ROOT = {"X-Auth-Token": "root-token"}
+
+
+@pytest.fixture
+def told(caplog):
+    caplog.set_level(logging.INFO, logger="laas_service.audit")
+
+    def events():
+        found = [r.getMessage() for r in caplog.records if r.name == "laas_service.audit"]
+        caplog.clear()
+        return [json.loads(line) for line in found]
+
+    return events
+
+
+def short(event):
+    who = (event["initiator"]["id"], event["initiator"]["project_id"])
+    what = (event["action"], event["target"]["typeURI"].rsplit("/", 1)[-1], event["target"]["id"])
+    return (*who, *what, event["outcome"], event["reason"]["reasonCode"])
+
+
+def test_who_changed_what(guarded, told):
+    made = guarded.post("/v1/allocations", json={"name": "a", "hosts": 1}, headers=BLUE)
+    id = made.json["id"]
+    (created,) = told()
+    assert short(created) == ("u1", "blue", "create", "allocation", id, "pending", "202")
+    assert created["requestId"] == made.headers["x-openstack-request-id"]
+    assert created["initiator"]["host"]["address"] == "127.0.0.1"
+    assert created["eventTime"].endswith("+00:00")
+    path = f"/v1/allocations/{id}"
+    guarded.patch(path, json={"name": "b"}, headers=BLUE)
+    guarded.post(f"{path}/repair", headers=BLUE)
+    guarded.delete(path, headers=ROOT)
+    guarded.patch("/v1/fabrics/main/hosts/node09", json={"state": "drained"}, headers=ROOT)
+    guarded.patch("/v1/fabrics/main/links/leaf-0-0-0", json={"state": "failed"}, headers=ROOT)
+    guarded.put("/v1/fabrics/main/plane", json={"l2": []}, headers=ROOT)
+    assert [short(event) for event in told()] == [
+        ("u1", "blue", "update", "allocation", id, "success", "200"),
+        ("u1", "blue", "update/repair", "allocation", id, "failure", "409"),
+        ("u1", "ops", "delete", "allocation", id, "pending", "202"),
+        ("u1", "ops", "update", "host", "node09", "success", "200"),
+        ("u1", "ops", "update", "link", "leaf-0-0-0", "success", "200"),
+        ("u1", "ops", "update", "fabric", "main", "success", "200"),
+    ]
+
+
+def test_what_was_denied_is_told_and_what_was_looked_at_is_not(guarded, told):
+    guarded.get("/v1/allocations", headers=BLUE)
+    guarded.get("/healthcheck")
+    assert told() == []
+    forged = {"X-Identity-Status": "Confirmed", "X-User-Id": "root", "X-Project-Id": "blue"}
+    guarded.get("/v1/fabrics", headers=forged)
+    guarded.get("/v1/fabrics/main/hosts", headers=RED)
+    guarded.delete("/v1/allocations/nobody", headers=RED)
+    guarded.post("/v1/allocations", json={"name": "a", "hosts": 0}, headers=RED)
+    guarded.post("/v1/allocations", json={"name": "a", "hosts": 1, "dry_run": True}, headers=RED)
+    assert [short(event) for event in told()] == [
+        ("unknown", "unknown", "read", "unknown", "unknown", "failure", "401"),
+        ("u1", "red", "read", "fabric", "main", "failure", "403"),
+        ("u1", "red", "delete", "allocation", "nobody", "failure", "404"),
+        ("u1", "red", "create", "allocation", "unknown", "failure", "400"),
+        ("u1", "red", "evaluate", "allocation", "unknown", "success", "200"),
+    ]
+
+
+def test_no_token_and_no_body_is_told(guarded, told):
+    secret = {**BLUE, "Cookie": "very-secret"}
+    guarded.post("/v1/allocations", json={"name": "confidential", "hosts": 1}, headers=secret)
+    text = json.dumps(told())
+    for word in ("blue-token", "very-secret", "confidential"):
+        assert word not in text
+
+
+def test_a_target_cannot_forge_a_line(guarded, told):
+    guarded.delete("/v1/allocations/x%0a%7b%22action%22:1%7d", headers=RED)
+    (event,) = told()
+    assert event["target"]["id"] == 'x\n{"action":1}'
+    assert "\n" not in event["requestPath"]
+
+
+def test_it_can_be_switched_off(deployment, told):
+    client = deployment.client(settings=Settings(audit=False))
+    assert client.post("/v1/allocations", json={"name": "a", "hosts": 1}).status_code == 202
+    assert told() == []

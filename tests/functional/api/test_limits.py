@@ -1,0 +1,88 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What a project may have, and how fast it may ask."""
+
+from __future__ import annotations
+
+from laas_service.api.app import Settings
+from laas_service.app.records import Limits
+
+RED = {"X-Project-Id": "red"}
+BLUE = {"X-Project-Id": "blue"}
+
+
+def limited(deployment, **more):
+    limits = {"blue": Limits(**more)}
+    return deployment.client(limits=lambda project: limits.get(project, Limits()))
+
+
+def ask(client, hosts, headers=BLUE, **more):
+    return client.post(
+        "/v1/allocations", json={"name": "x", "hosts": hosts, **more}, headers=headers
+    )
+
+
+def test_a_project_gets_no_more_hosts_than_it_may_have(deployment):
+    client = limited(deployment, hosts=8)
+    first = ask(client, 5)
+    assert first.status_code == 202
+    for more in ({}, {"dry_run": True}, {"wait": True}, {"container": True}):
+        answer = ask(client, 4, **more)
+        assert answer.status_code == 403
+        assert answer.json["code"] == "quota_exceeded"
+        (error,) = answer.json["errors"]
+        assert (error["field"], error["value"]) == ("hosts", 9)
+        assert "it may have 8" in error["detail"]
+    assert ask(client, 3).status_code == 202
+    assert ask(client, 20, RED).status_code == 202
+    client.delete(f"/v1/allocations/{first.json['id']}")
+    assert ask(client, 1).status_code == 403, "hosts that are not free yet count"
+    deployment.converge()
+    assert ask(client, 5).status_code == 202
+
+
+def test_a_project_gets_no_more_allocations_than_it_may_have(deployment):
+    client = limited(deployment, allocations=2)
+    assert ask(client, 1).status_code == 202
+    assert ask(client, 32, wait=True).json["state"] == "queued"
+    answer = ask(client, 1)
+    assert answer.status_code == 403
+    assert [(e["field"], e["value"]) for e in answer.json["errors"]] == [("allocations", 3)]
+    assert len(client.get("/v1/allocations?project_id=blue").json["allocations"]) == 2
+
+
+def test_what_is_inside_a_container_is_counted_once(deployment):
+    client = limited(deployment, hosts=8)
+    container = ask(client, 8, container=True).json["id"]
+    deployment.converge()
+    assert ask(client, 4, parent=container).status_code == 202
+    assert ask(client, 1).status_code == 403
+
+
+def test_a_repeated_key_is_answered_even_if_there_may_be_no_more(deployment):
+    client = limited(deployment, allocations=1)
+    headers = {**BLUE, "Idempotency-Key": "k"}
+    assert ask(client, 1, headers).json["id"] == ask(client, 1, headers).json["id"]
+
+
+def test_who_asks_too_fast_is_told_when_to_come_back(deployment):
+    client = deployment.client(settings=Settings(rate=0.001, burst=3))
+    answers = [client.get("/v1/allocations", headers=BLUE) for _ in range(4)]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+    assert answers[3].json["code"] == "too_many_requests"
+    assert 1 <= int(answers[3].headers["Retry-After"]) <= 1000
+    assert client.get("/v1/allocations", headers=RED).status_code == 200
+    assert client.get("/healthcheck").status_code == 200
+    assert ask(client, 1).status_code == 429
+    assert client.get("/v1/allocations", headers=RED).json["allocations"] == []
+
+
+def test_without_a_rate_nobody_is_held_up(client):
+    assert {client.get("/v1/fabrics").status_code for _ in range(60)} == {200}

@@ -1,0 +1,66 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Buckets fill with time, and no faster."""
+
+from __future__ import annotations
+
+import pytest
+
+from laas_service.api import pace
+from laas_service.api.pace import Buckets
+from laas_service.domain.errors import TooManyRequests
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def taken(buckets, project="blue"):
+    try:
+        buckets.take(project)
+    except TooManyRequests:
+        return False
+    return True
+
+
+def test_a_burst_and_then_the_rate():
+    clock = Clock()
+    buckets = Buckets(rate=2, burst=3, clock=clock)
+    assert [taken(buckets) for _ in range(4)] == [True, True, True, False]
+    with pytest.raises(TooManyRequests) as refused:
+        buckets.take("blue")
+    assert refused.value.after == 0.5
+    clock.now = 0.5
+    assert [taken(buckets) for _ in range(2)] == [True, False]
+    clock.now = 100
+    assert [taken(buckets) for _ in range(4)] == [True, True, True, False]
+
+
+def test_each_project_has_its_own():
+    buckets = Buckets(rate=1, burst=1, clock=Clock())
+    assert [taken(buckets, name) for name in ("blue", "red", "blue")] == [True, True, False]
+
+
+def test_no_rate_is_no_limit():
+    buckets = Buckets(rate=0, burst=1, clock=Clock())
+    assert all(taken(buckets) for _ in range(100))
+
+
+def test_who_was_quiet_is_forgotten(monkeypatch):
+    monkeypatch.setattr(pace, "MANY", 10)
+    clock = Clock()
+    buckets = Buckets(rate=1, burst=1, clock=clock)
+    for number in range(1000):
+        clock.now = number
+        assert taken(buckets, f"project {number}")
+    assert len(buckets._left) <= 11
