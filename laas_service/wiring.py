@@ -165,7 +165,7 @@ class Parts:
         The step at hand is finished first, within ``patience`` seconds if they are given.
         """
         loops: list[Loop] = [self.worker, *([self.relay] if self.relay else [])]
-        renewal = Renewal(self.tenure, self._conf.worker.lease_seconds)
+        renewal = Renewal(self.tenure, self._conf.worker.lease_seconds, self.worker.wake)
         listener = self.bus.listener(lambda: _wake(loops)) if self.bus else None
         for loop in (*loops, renewal):
             loop.start()

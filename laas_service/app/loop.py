@@ -32,6 +32,7 @@ class Loop:
         self._interval = interval
         self._wakened = threading.Event()
         self._stopping = threading.Event()
+        self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
     def round(self) -> None:
@@ -45,13 +46,23 @@ class Loop:
 
     def start(self) -> None:
         """Run in a thread of this process."""
-        self._thread = threading.Thread(target=self.run, name=self.name, daemon=True)
+        self._thread = threading.Thread(target=self._live, name=self.name, daemon=True)
         self._thread.start()
 
+    def _live(self) -> None:
+        try:
+            self.run()
+        finally:
+            self._ended.set()
+
     def wait(self) -> None:
-        """Return when the thread has ended."""
+        """Return when the thread has ended.
+
+        Not by joining it: a join that a signal interrupts takes it for ended (Python 3.11),
+        and ``stop`` would not wait for the step at hand.
+        """
         if self._thread is not None:
-            self._thread.join()
+            self._ended.wait()
 
     def wake(self) -> None:
         """There may be something to do: do not wait for the interval to pass."""
@@ -61,8 +72,8 @@ class Loop:
         """End after the step at hand; waits up to ``timeout`` seconds for the thread."""
         self._stopping.set()
         self._wakened.set()
-        if self._thread is not None:
-            self._thread.join(timeout)
+        if self._thread is not None and self._ended.wait(timeout):
+            self._thread.join()
 
     def run(self) -> None:
         """The loop; returns after ``stop``."""

@@ -105,6 +105,10 @@ class Tenure:
                 LOG.warning("%s", error)  # a step at hand finds out before it does harm
                 post.lost = True
 
+    def vacant(self) -> bool:
+        """Whether a fabric waits for somebody to take it. Raises: Unavailable."""
+        return not self._posts.keys() >= set(self._leases.free())
+
     def leave(self) -> None:
         """Others may take over at once. Raises: Unavailable."""
         for fabric in self.fabrics:
@@ -161,13 +165,20 @@ class Tenure:
 
 
 class Renewal(Loop):
-    """Renews the leases while the steps of the worker take their time."""
+    """Renews the leases while the steps of the worker take their time.
+
+    ``wake`` is called when a fabric is free, so that it is taken however seldom the worker
+    looks by itself.
+    """
 
     name = "laas-renewal"
 
-    def __init__(self, tenure: Tenure, seconds: float) -> None:
+    def __init__(self, tenure: Tenure, seconds: float, wake: Callable[[], None]) -> None:
         super().__init__(seconds / 3)
         self._tenure = tenure
+        self._wake = wake
 
     def round(self) -> None:
         self._tenure.renew()
+        if self._tenure.vacant():
+            self._wake()

@@ -20,7 +20,7 @@ from laas_service.adapters.db.store import SqlStore
 from laas_service.app.convergence import Converger
 from laas_service.app.ports import Handover
 from laas_service.app.records import NewAllocation, State
-from laas_service.app.tenure import Tenure
+from laas_service.app.tenure import Renewal, Tenure
 from laas_service.domain.allocation import Allocation, GroupShare
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.inventory import Inventory
@@ -122,6 +122,22 @@ def test_whoever_is_killed_is_followed_when_the_lease_expires(site):
     site.later(1)
     two.run_once()
     assert (two.fabrics, site.state("a")) == (["f"], State.ACTIVE)
+
+
+def test_a_vacancy_wakes_a_worker_that_looks_seldom(site):
+    one, two = site.worker("one"), site.worker("two")
+    woken: list[float] = []
+    renewal = Renewal(two, LEASE, lambda: woken.append(site.time.timestamp()))
+    renewal.round()
+    one.run_once()
+    renewal.round()
+    assert len(woken) == 1
+    site.later(LEASE)
+    renewal.round()
+    assert len(woken) == 2
+    two.run_once()
+    renewal.round()
+    assert (two.fabrics, len(woken)) == (["f"], 2)
 
 
 def test_a_worker_that_renews_stays(site):

@@ -10,7 +10,11 @@
 
 """The loop goes on whatever happens, wakes early, and ends when told."""
 
+import os
+import signal
 import threading
+
+import pytest
 
 from laas_service.app.worker import Worker
 from laas_service.domain.errors import Unavailable
@@ -104,3 +108,31 @@ def test_goes_on_at_once_while_somebody_is_admitted():
         threading.Event().wait(0.01)
     worker.stop(10)
     assert rounds.rounds == 2
+
+
+def test_a_signal_while_it_is_waited_for_does_not_cut_the_step_short():
+    """As laas-worker does: wait, and stop when a signal comes."""
+    at_it, go_on, steps = threading.Event(), threading.Event(), []
+
+    class Slow(Rounds):
+        def run_once(self):
+            at_it.set()
+            assert go_on.wait(60)
+            steps.append("done")
+            return 0
+
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        worker = running(Slow(), interval=600)
+        assert at_it.wait(60)
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+        with pytest.raises(KeyboardInterrupt):
+            worker.wait()
+        threading.Timer(0.2, go_on.set).start()
+        worker.stop()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert steps == ["done"]

@@ -1,0 +1,163 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Two real workers on one PostgreSQL; one is killed, one stands still for longer than its lease."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from oslo_config import cfg
+
+from laas_service import conf as options
+from laas_service.adapters.generator import Description, generate
+from laas_service.app.records import AllocationRecord, Caller, State
+from laas_service.app.service import Ask
+from laas_service.wiring import Parts
+from opensm_writer import writer
+from tests.servers import postgresql
+
+pytestmark = pytest.mark.skipif(
+    not postgresql.AVAILABLE, reason="needs the Debian package postgresql"
+)
+
+OPERATOR = Caller("blue", "operator", admin=True, request_id="test")
+PATIENCE = 240
+"""Seconds for what other processes do; a lease is three."""
+
+CONFIGURATION = """\
+[DEFAULT]
+state_dir = {directory}
+[database]
+connection = {url}
+[worker]
+poll_interval = 0.5
+lease_seconds = 3
+"""
+
+
+class Site:
+    """A database with a fabric of 16 hosts, and workers that share it."""
+
+    def __init__(self, directory, url):
+        self.directory = directory
+        self.config = str(directory / "laas.conf")
+        (directory / "laas.conf").write_text(CONFIGURATION.format(directory=directory, url=url))
+        conf = cfg.ConfigOpts()
+        options.register_opts(conf)
+        conf([], project="laas", default_config_files=[self.config], default_config_dirs=[])
+        self.parts = Parts(conf)
+        self.parts.upgrade_database()
+        made = generate(Description(xgft="2;4,4;1,4"))
+        self.parts.store.add_fabric("main", made.topology, made.inventory)
+        self.service = self.parts.service(wake=lambda: None)
+        self.workers = {}
+        self.started = 0
+
+    def start(self):
+        """One more worker."""
+        self.started += 1
+        with (self.directory / f"worker-{self.started}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "laas_service.cmd.worker", "--config-file", self.config],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self.workers[process.pid] = process
+
+    def ask(self, name, hosts=3):
+        made = self.service.allocate(OPERATOR, Ask(name=name, hosts=hosts))
+        assert isinstance(made, AllocationRecord)
+        return made.id
+
+    def holder(self):
+        """The process id of the worker that has the fabric; None if nobody has it."""
+        name = self.parts.store.holding("main").worker
+        return name and int(name.split("/")[2].partition("-")[0])
+
+    def until(self, look, what):
+        end = time.monotonic() + PATIENCE
+        while not (found := look()):
+            assert time.monotonic() < end, f"{what}: {self.said()}"
+            time.sleep(0.1)
+        return found
+
+    def becomes(self, state, id):
+        self.until(lambda: self.parts.store.allocation(id).state is state, f"{id} {state}")
+
+    def said(self):
+        return "\n".join(path.read_text() for path in sorted(self.directory.glob("*.log")))
+
+    def close(self):
+        for process in self.workers.values():
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        self.parts._engine.dispose()
+
+
+@pytest.fixture(scope="module")
+def server():
+    with postgresql.PostgreSql() as running:
+        yield running
+
+
+@pytest.fixture
+def site(server, tmp_path):
+    site = Site(tmp_path, server.database())
+    yield site
+    site.close()
+
+
+def test_a_worker_takes_over_from_one_that_is_killed_and_one_that_stands_still(site):
+    site.start()
+    site.start()
+    first = site.ask("a")
+    site.becomes(State.ACTIVE, first)
+
+    killed = site.until(site.holder, "somebody has the fabric")
+    os.kill(killed, signal.SIGKILL)
+    site.workers.pop(killed).wait()
+    second = site.ask("b")
+    site.service.release(OPERATOR, first)
+    site.becomes(State.ACTIVE, second)
+    site.becomes(State.RELEASED, first)
+    assert site.holder() in site.workers
+
+    site.start()
+    still = site.holder()
+    os.kill(still, signal.SIGSTOP)
+    third = site.ask("c")
+    site.becomes(State.ACTIVE, third)
+    awake = site.holder()
+    assert awake != still
+    os.kill(still, signal.SIGCONT)
+    site.until(lambda: "was taken over from" in site.said(), "it notices")
+    fourth = site.ask("d")
+    site.becomes(State.ACTIVE, fourth)
+    assert site.holder() == awake
+
+    for process in site.workers.values():
+        process.send_signal(signal.SIGTERM)
+    assert [process.wait(PATIENCE) for process in site.workers.values()] == [0, 0], site.said()
+    assert site.holder() is None, site.said()
+    active = {second, third, fourth}
+    records = site.parts.store.allocations(states=[State.ACTIVE])
+    assert {record.id for record in records} == active
+    assert set(site.parts.compute.handed_over()) == active
+    manifest = writer.current(site.directory / "opensm", "main")
+    assert manifest is not None
+    assert set(manifest.tenants) == active
+    assert set(site.parts.store.ledger("main")[0].allocations) == active
