@@ -30,6 +30,7 @@ from laas_service.adapters.db import schema
 from laas_service.adapters.db.engine import connect, translated
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.outbox import SqlOutbox
+from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.adapters.db.store import SqlStore, nowhere, utc_now
 from laas_service.app.convergence import Converger, Pace
 from laas_service.app.line import Line
@@ -78,6 +79,10 @@ class Parts:
     @cached_property
     def store(self) -> SqlStore:
         return SqlStore(self._engine, at=self._at, announce=messaging.announces(self._conf))
+
+    @cached_property
+    def quotas(self) -> SqlQuotas:
+        return SqlQuotas(self._engine)
 
     @cached_property
     def compute(self) -> Compute:
@@ -243,18 +248,12 @@ def discipline(options: cfg.ConfigOpts.GroupAttr) -> queue.Rules:
     )
 
 
-def limits(options: cfg.ConfigOpts.GroupAttr) -> Callable[[str], Limits]:
-    """What [limits] says that a project may have."""
-
-    def of(project_id: str) -> Limits:
-        hosts = options.project_hosts.get(project_id, options.hosts)
-        allocations = options.project_allocations.get(project_id, options.allocations)
-        return Limits(
-            hosts=None if hosts < 0 else hosts,
-            allocations=None if allocations < 0 else allocations,
-        )
-
-    return of
+def limits(options: cfg.ConfigOpts.GroupAttr) -> Limits:
+    """What [limits] says that every project may have."""
+    return Limits(
+        hosts=None if options.hosts < 0 else options.hosts,
+        allocations=None if options.allocations < 0 else options.allocations,
+    )
 
 
 def _guid(text: str) -> int:

@@ -24,6 +24,7 @@ from laas_service.app import listing
 from laas_service.app import service as use_cases
 from laas_service.app.line import Place
 from laas_service.app.records import (
+    PROJECT,
     AllocationRecord,
     FabricRecord,
     HostState,
@@ -50,7 +51,7 @@ AT_ONCE = 1000
 Name = Annotated[
     str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$", examples=["blue"])
 ]
-Project = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:@-]{0,63}$")]
+Project = Annotated[str, Field(pattern=PROJECT)]
 Reference = Annotated[str, Field(max_length=255, pattern=r"^[^\x00-\x1f\x7f]*$")]
 """What something is called that has to be there already."""
 HostName = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]

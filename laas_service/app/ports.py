@@ -89,13 +89,13 @@ class Store(Protocol):
         ``NotFound`` or ``Conflict`` if its parent is no container, or is being released.
         With an idempotency key seen before for the same project, the first answer's
         record comes back and ``propose`` is not called; ``IdempotencyMismatch`` if
-        what was asked differs. ``QuotaExceeded`` if the project would have more than
-        ``new.limits``: counted in the same transaction, so that of two requests at one
+        what was asked differs. ``QuotaExceeded`` if the project would have more than its
+        quota, or ``new.limits``: counted in the same transaction, so that of two requests at one
         time, be it for different fabrics, only one gets what is left.
         """
 
     def within_limits(self, new: NewAllocation) -> None:
-        """Return if the project would stay within ``new.limits`` now, else ``QuotaExceeded``."""
+        """Return if the project would stay within its quota now, else ``QuotaExceeded``."""
 
     def admit_waiting(
         self, fabric_id: str, choose: Callable[[Fabric], Sequence[Allocation]]

@@ -22,6 +22,9 @@ from laas_service.domain.plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology
 from laas_service.messages import Initiator
 
+PROJECT = r"^[A-Za-z0-9][A-Za-z0-9_.:@-]{0,63}$"
+"""The ids of projects that are taken for such."""
+
 
 class State(enum.Enum):
     """Life of an allocation; ``ERROR`` keeps its claims until somebody decides."""
@@ -160,7 +163,8 @@ class NewAllocation:
     ``duration`` in seconds is how long it is expected to hold its hosts, None if
     nobody knows. ``waits`` says that it was asked to queue if there is no room. ``by``
     is who asks. ``constraints`` are None or at least one. ``parent`` and ``container`` as
-    in ``domain.allocation.Allocation``. ``limits`` are those of the project.
+    in ``domain.allocation.Allocation``. ``limits`` are for
+    a project that has no quota of its own.
     """
 
     id: str

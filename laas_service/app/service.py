@@ -99,7 +99,8 @@ class Rules:
     ``one_per_project`` limits a project to one live allocation: with Nova's stock
     filter alone the hosts of two allocations of one project look the same.
     ``waiters`` bounds how many callers may wait for outcomes at one time. ``queue``
-    is how those are served who wait for room. ``limits`` gives those of a project.
+    is how those are served who wait for room. ``limits`` are those of projects
+    without a quota of their own.
     """
 
     policies: Mapping[str, Policy]
@@ -108,7 +109,7 @@ class Rules:
     one_per_project: bool = False
     waiters: int = 8
     queue: Discipline = field(default_factory=Discipline)
-    limits: Callable[[str], Limits] = field(default=lambda project_id: NO_LIMITS)
+    limits: Limits = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -659,12 +660,11 @@ class Service:
         if ask.parent is not None:
             fabric = self._container(caller, ask.parent, ask.fabric).fabric
         fabric = self._choose_fabric(fabric)
-        project_id = _project(caller, ask)
         return NewAllocation(
             id=self._new_id(),
             fabric=fabric,
             name=ask.name,
-            project_id=project_id,
+            project_id=_project(caller, ask),
             policy=policy.name,
             hosts=ask.hosts,
             idempotency_key=ask.idempotency_key,
@@ -674,7 +674,7 @@ class Service:
             constraints=self._constraints(fabric, ask),
             parent=ask.parent,
             container=ask.container,
-            limits=self._rules.limits(project_id),
+            limits=self._rules.limits,
         )
 
     def _constraints(self, fabric_id: str, ask: Ask) -> Constraints | None:

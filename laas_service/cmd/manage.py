@@ -37,7 +37,7 @@ from laas_service.adapters import documents, ibnetdiscover, slurm
 from laas_service.adapters.fabric_file import FabricFile, parse_fabric, read_fabric
 from laas_service.adapters.netlist import netlist
 from laas_service.adapters.recovery import Selection
-from laas_service.app.records import FabricRecord, HostState, LinkState, State
+from laas_service.app.records import PROJECT, FabricRecord, HostState, LinkState, State
 from laas_service.domain import verification, withholding
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import InvalidInput, LaasError
@@ -73,11 +73,26 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="laas-manage", description=__doc__)
     top.add_argument("--config-file", action="append", metavar="PATH", help="may be repeated")
     top.add_argument("--config-dir", action="append", metavar="PATH", help="may be repeated")
-    groups = top.add_subparsers(required=True, metavar="db|fabric|host")
+    groups = top.add_subparsers(required=True, metavar="db|fabric|host|quota")
     _add_database(groups.add_parser("db", help="the database").add_subparsers(required=True))
     _add_fabric(groups.add_parser("fabric", help="the fabrics").add_subparsers(required=True))
     _add_host(groups.add_parser("host", help="what hosts are like").add_subparsers(required=True))
+    _add_quota(groups.add_parser("quota", help="of projects").add_subparsers(required=True))
     return top
+
+
+def _add_quota(commands: Commands) -> None:
+    add = commands.add_parser("list", help="what projects may have and have")
+    add.set_defaults(command=show_quotas)
+    add = commands.add_parser("set", help="what a project may have instead of [limits]")
+    add.add_argument("project", help="id of the project")
+    for thing in ("hosts", "allocations"):
+        text = f"{thing} it may have at one time; -1: any number; left out: what [limits] says"
+        add.add_argument(f"--{thing}", type=_limit, metavar="NUMBER", help=text)
+    add.set_defaults(command=set_quota)
+    add = commands.add_parser("unset", help="what [limits] says is for a project again")
+    add.add_argument("project", help="id of the project")
+    add.set_defaults(command=unset_quota)
 
 
 def _add_database(commands: Commands) -> None:
@@ -182,6 +197,12 @@ def _cost(text: str) -> int:
     return int(text)
 
 
+def _limit(text: str) -> int:
+    if text != "-1" and not (text.isdecimal() and len(text) < 10):
+        raise argparse.ArgumentTypeError(f"{text!r}: give -1, or 0 to 999999999")
+    return int(text)
+
+
 def _guid(text: str) -> int:
     return int(text, 16)
 
@@ -215,6 +236,40 @@ def version(args: argparse.Namespace) -> int:
     current, head = _parts(args).database_revisions()
     print(f"the database is at revision {current or 'none'}, this release needs {head}")
     return 0 if current == head else 1
+
+
+# -- quotas -------------------------------------------------------------------
+
+
+def show_quotas(args: argparse.Namespace) -> int:
+    """Print what projects may have and have."""
+    parts = _parts(args)
+    for quota in parts.quotas.all():
+        print(
+            f"{quota.project_id}: {quota.used_hosts} of {_most(quota.hosts)} hosts, "
+            f"{quota.used_allocations} of {_most(quota.allocations)} allocations"
+        )
+    return 0
+
+
+def _most(number: int | None) -> str:
+    return {None: "the default", -1: "any"}.get(number, str(number))
+
+
+def set_quota(args: argparse.Namespace) -> int:
+    """Record what a project may have; what it has already stays."""
+    if args.hosts is None and args.allocations is None:
+        raise InvalidInput("quota", None, "give --hosts or --allocations, or use unset")
+    if not re.fullmatch(PROJECT, args.project):
+        raise InvalidInput("project", args.project, "give the id of a project")
+    _parts(args).quotas.set(args.project, args.hosts, args.allocations)
+    return 0
+
+
+def unset_quota(args: argparse.Namespace) -> int:
+    """Forget what was said of a project."""
+    _parts(args).quotas.unset(args.project)
+    return 0
 
 
 # -- fabrics ------------------------------------------------------------------

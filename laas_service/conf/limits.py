@@ -18,7 +18,6 @@ from oslo_config import cfg, types
 GROUP = "limits"
 
 _COUNT = types.Integer(min=-1)
-_COUNTS = types.Dict(_COUNT)
 
 OPTIONS: list[Any] = [
     cfg.Opt(
@@ -27,7 +26,8 @@ OPTIONS: list[Any] = [
         default=-1,
         help="""
 Hosts that a project may have asked for at one time, those of queued requests and of
-containers included; -1 is any number. What is inside a container counts there already.
+containers included; -1 is any number. laas-manage quota
+says otherwise for single projects. What is inside a container counts there already.
 """,
     ),
     cfg.Opt(
@@ -37,23 +37,6 @@ containers included; -1 is any number. What is inside a container counts there a
         help="""
 Allocations that a project may have at one time, queued ones, containers and those inside
 them included; -1 is any number.
-""",
-    ),
-    cfg.Opt(
-        "project_hosts",
-        type=_COUNTS,
-        default={},
-        help="""
-Hosts that these projects may have instead, as ID:NUMBER,ID:NUMBER. All processes of the
-API have to be told the same.
-""",
-    ),
-    cfg.Opt(
-        "project_allocations",
-        type=_COUNTS,
-        default={},
-        help="""
-Allocations that these projects may have instead, as ID:NUMBER,ID:NUMBER.
 """,
     ),
     cfg.FloatOpt(

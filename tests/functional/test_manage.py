@@ -145,6 +145,23 @@ def test_what_cannot_be_set_is_named_and_nothing_is_recorded(ready):
         assert "hosts" in ready("fabric", "import", path, "--id", "bad", rc=1)
 
 
+def test_quotas_of_projects(ready):
+    ready("quota", "set", "blue", "--hosts", 64, "--allocations", -1)
+    ready("quota", "set", "red", "--hosts", 0)
+    assert ready("quota", "list").splitlines() == [
+        "blue: 0 of 64 hosts, 0 of any allocations",
+        "red: 0 of 0 hosts, 0 of the default allocations",
+    ]
+    ready("quota", "unset", "blue")
+    assert "blue" not in ready("quota", "list")
+    assert "there is no quota of project 'blue'" in ready("quota", "unset", "blue", rc=1)
+    assert "give --hosts or --allocations" in ready("quota", "set", "red", rc=1)
+    assert "give the id of a project" in ready("quota", "set", "a b", "--hosts", 1, rc=1)
+    for wrong in ("-2", "many", "9" * 5000):
+        with pytest.raises(SystemExit):
+            ready("quota", "set", "red", "--hosts", wrong)
+
+
 def test_import_from_standard_input(ready, monkeypatch):
     class Stdin:
         def read(self):

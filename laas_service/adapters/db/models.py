@@ -252,3 +252,13 @@ class Idempotency(Base):
     key: Mapped[str] = mapped_column(exact(255), primary_key=True)
     request: Mapped[Any] = mapped_column(JSON())
     allocation: Mapped[str] = mapped_column(exact(64), ForeignKey("allocation.id"))
+
+
+class Quota(Base):
+    """What a project may have: -1 is any number, NULL what all may have."""
+
+    __tablename__ = "quota"
+
+    project_id: Mapped[str] = mapped_column(exact(255), primary_key=True)
+    hosts: Mapped[int | None]
+    allocations: Mapped[int | None]

@@ -11,46 +11,128 @@
 
 from __future__ import annotations
 
-from sqlalchemy import case, func, select
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, Engine, case, delete, func, select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
-from laas_service.app.records import NO_LIMITS, NewAllocation, State
-from laas_service.domain.errors import QuotaExceeded
+from laas_service.adapters.db.engine import WRITES, translated
+from laas_service.app.records import NO_LIMITS, Limits, NewAllocation, State
+from laas_service.domain.errors import NotFound, QuotaExceeded
 
-FIX = "it may have {most}; release some, or ask an administrator for more ([limits])"
+FIX = "it may have {most}; release some, or ask an administrator for more"
+
+ANY = -1
+"""As a number of a quota: there is no limit."""
 
 
-def lock(session: Session, new: NewAllocation) -> None:
+def limits(session: Session, new: NewAllocation) -> Limits:
+    """What the project may have: its own quota, and for what that leaves open ``new.limits``."""
+    row = session.get(models.Quota, new.project_id)
+    if row is None:
+        return new.limits
+    return Limits(
+        hosts=_own(row.hosts, new.limits.hosts),
+        allocations=_own(row.allocations, new.limits.allocations),
+    )
+
+
+def _own(own: int | None, default: int | None) -> int | None:
+    if own is None:
+        return default
+    return None if own == ANY else own
+
+
+def lock(session: Session, limits: Limits) -> None:
     """Let nobody else admit for the project, on any fabric, before this transaction ends.
 
     It has to be the transaction's first step, so that what is read then is as fresh. The
     rows of all fabrics are locked in one order; who locks one alone waits for nobody.
     """
-    if new.limits != NO_LIMITS:
+    if limits != NO_LIMITS:
         table = models.Fabric
         session.execute(select(table.generation).order_by(table.id).with_for_update()).all()
 
 
-def check(session: Session, new: NewAllocation) -> None:
-    """Return if the project stays within its limits.
+def check(session: Session, new: NewAllocation, limits: Limits) -> None:
+    """Return if the project stays within the limits.
 
     Raises:
         QuotaExceeded: it would not; names what there would be too many of.
     """
-    if new.limits == NO_LIMITS:
+    if limits == NO_LIMITS:
         return
-    table = models.Allocation
-    outside = case((table.parent.is_(None), table.hosts), else_=0)
-    live = (table.project_id == new.project_id, table.state != State.RELEASED.value)
-    allocations, hosts = session.execute(
-        select(func.count(), func.coalesce(func.sum(outside), 0)).where(*live)
-    ).one()
-    _hold("allocations", allocations + 1, new.limits.allocations)
+    query = select(*COUNTED).where(models.Allocation.project_id == new.project_id, LIVE)
+    allocations, hosts = session.execute(query).one()
+    _hold("allocations", allocations + 1, limits.allocations)
     if new.parent is None:
-        _hold("hosts", int(hosts) + new.hosts, new.limits.hosts)
+        _hold("hosts", int(hosts) + new.hosts, limits.hosts)
+
+
+COUNTED = (
+    func.count(),
+    func.coalesce(
+        func.sum(case((models.Allocation.parent.is_(None), models.Allocation.hosts), else_=0)), 0
+    ),
+)
+"""Allocations, and their hosts; those of allocations inside others count there."""
+
+LIVE: ColumnElement[bool] = models.Allocation.state != State.RELEASED.value
 
 
 def _hold(field: str, value: int, most: int | None) -> None:
     if most is not None and value > most:
         raise QuotaExceeded(field, value, FIX.format(most=most))
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What a project may have and has; -1 is any number, None what all may have."""
+
+    project_id: str
+    hosts: int | None
+    allocations: int | None
+    used_hosts: int = 0
+    used_allocations: int = 0
+
+
+class SqlQuotas:
+    """The quotas of single projects, for ``laas-manage``. Errors: ``Unavailable``."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def all(self) -> list[Quota]:
+        """Of projects with a quota of their own, or with allocations; by project."""
+        table = models.Allocation
+        used = select(table.project_id, *COUNTED).where(LIVE).group_by(table.project_id)
+        with translated(), Session(self._engine) as session:
+            own = {row.project_id: row for row in session.scalars(select(models.Quota))}
+            counts = {id: (int(hosts), count) for id, count, hosts in session.execute(used)}
+            return [
+                Quota(
+                    id,
+                    own[id].hosts if id in own else None,
+                    own[id].allocations if id in own else None,
+                    *counts.get(id, (0, 0)),
+                )
+                for id in sorted(own.keys() | counts.keys())
+            ]
+
+    def set(self, project_id: str, hosts: int | None, allocations: int | None) -> None:
+        """What the project may have from now on; what it has already stays."""
+        with translated(), Session(self._engine) as session:
+            session.connection(execution_options={WRITES: True})
+            session.merge(models.Quota(project_id=project_id, hosts=hosts, allocations=allocations))
+            session.commit()
+
+    def unset(self, project_id: str) -> None:
+        """What all may have is for this project again. ``NotFound``."""
+        with translated(), Session(self._engine) as session:
+            session.connection(execution_options={WRITES: True})
+            table = models.Quota
+            if session.get(table, project_id) is None:
+                raise NotFound("quota of project", project_id)
+            session.execute(delete(table).where(table.project_id == project_id))
+            session.commit()

@@ -257,14 +257,15 @@ class SqlStore:
             with self._reading() as session:
                 if previous := self._answered(session, new):
                     return previous
-                quotas.check(session, new)  # before the search, which may take long
+                limits = quotas.limits(session, new)
+                quotas.check(session, new, limits)  # before the search, which may take long
                 ledger = self._ledgers.caught_up(session, new.fabric)
             draft, answer = _proposed(ledger, propose)
             if isinstance(answer, NoFit):
                 return answer
             try:
                 with self._writing("admit") as session:
-                    quotas.lock(session, new)
+                    quotas.lock(session, limits)
                     if _locked_generation(session, new.fabric) != ledger.generation:
                         if previous := self._answered(session, new):
                             return previous
@@ -272,7 +273,7 @@ class SqlStore:
                         draft, answer = _proposed(ledger, propose)
                         if isinstance(answer, NoFit):
                             return answer
-                    quotas.check(session, new)
+                    quotas.check(session, new, limits)
                     if isinstance(answer, Wait):
                         return self._enqueue(session, new, answer.refusal)
                     self._insert(session, new, ledger.generation + 1)
@@ -285,7 +286,7 @@ class SqlStore:
 
     def within_limits(self, new: NewAllocation) -> None:
         with self._reading() as session:
-            quotas.check(session, new)
+            quotas.check(session, new, quotas.limits(session, new))
 
     def admit_waiting(
         self, fabric_id: str, choose: Callable[[Fabric], Sequence[Allocation]]

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.api.app import Settings
 from laas_service.app.records import Limits
 
@@ -18,9 +19,9 @@ RED = {"X-Project-Id": "red"}
 BLUE = {"X-Project-Id": "blue"}
 
 
-def limited(deployment, **more):
-    limits = {"blue": Limits(**more)}
-    return deployment.client(limits=lambda project: limits.get(project, Limits()))
+def limited(deployment, hosts=None, allocations=None):
+    SqlQuotas(deployment.engine).set("blue", hosts, allocations)
+    return deployment.client()
 
 
 def ask(client, hosts, headers=BLUE, **more):
@@ -64,6 +65,22 @@ def test_what_is_inside_a_container_is_counted_once(deployment):
     deployment.converge()
     assert ask(client, 4, parent=container).status_code == 202
     assert ask(client, 1).status_code == 403
+
+
+def test_a_projects_own_quota_comes_before_what_all_may_have(deployment):
+    client = deployment.client(limits=Limits(hosts=4, allocations=3))
+    quotas = SqlQuotas(deployment.engine)
+    assert ask(client, 5).status_code == 403
+    quotas.set("blue", 8, None)
+    assert ask(client, 5).status_code == 202
+    assert ask(client, 5, RED).status_code == 403
+    quotas.set("blue", -1, 1)
+    assert ask(client, 1).json["errors"][0]["field"] == "allocations"
+    quotas.set("blue", -1, -1)
+    assert ask(client, 9).status_code == 202
+    quotas.unset("blue")
+    assert ask(client, 1).json["errors"][0]["value"] == 15
+    assert ask(client, 4, RED).status_code == 202
 
 
 def test_a_repeated_key_is_answered_even_if_there_may_be_no_more(deployment):
