@@ -15,6 +15,7 @@ from itertools import product
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ from laas_service.domain.errors import DoubleClaim, InvalidInput, NotFound
 from laas_service.domain.virtual_clusters import kraken
 from laas_service.domain.virtual_clusters.oktopus import oktopus
 from laas_service.domain.virtual_clusters.site import Cluster, Site
+from laas_service.domain.virtual_clusters.svc import svc
 from laas_service.domain.virtual_clusters.tree import Tree, tapered
 from tests.unit.domain.virtual_clusters import every_embedding as judge
 from tests.unit.domain.virtual_clusters.printed import INFINITE, Printed, extra_units
@@ -277,6 +279,27 @@ def test_random_histories_keep_every_promise_and_leave_no_trace(tree, seed):
     for id in list(site.clusters):
         site.release(id)
     assert trace(site) == empty
+
+
+@every_tree
+@some
+@seeds
+def test_chance_keeps_its_part_of_a_link(tree, seed):
+    """Stochastic clusters and Kraken's on one ledger: no promise of either kind breaks."""
+    rng = Random(seed)
+    site = Site(tree, rng.choice((0.02, 0.05)))
+    for number in range(12):
+        size, mean = rng.randint(1, 4), rng.choice(BANDWIDTHS)
+        if rng.random() < 0.5:
+            cluster = Cluster.alike(str(number), size, mean, rng.choice((0.1, 0.3)))
+            embedding = svc(site, cluster)
+        else:
+            cluster = Cluster.alike(str(number), size, mean)
+            plan = kraken.embed(site, cluster)
+            embedding = plan.embedding if plan else None
+        if embedding is not None:
+            site.claim(cluster, embedding)
+        assert all(np.isfinite(site.links.allowed(level)).all() for level in range(tree.top))
 
 
 def trace(site):
