@@ -21,6 +21,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 import requests
@@ -210,6 +211,24 @@ def test_two_workers_are_both_woken(site):
     assert set(heard) == {"a", "b"}
     for listener in listeners:
         listener.stop(timeout=10)
+
+
+def test_a_wake_up_is_sent_again_where_the_connection_died_unnoticed(tmp_path, broker):
+    """One cast before the broker was killed and one after; each is heard by who listens then."""
+    site = Site(tmp_path, broker.url, heartbeat=36_000)  # nobody looks whether it lives
+    heard: list[str] = []
+    for when in ("before", "after"):
+        bus = Parts(site.parts._conf).bus
+        assert bus is not None
+        listener = bus.listener(partial(heard.append, when))
+        listener.start()
+        until(lambda listener=listener: listener.listening, "the listener listens")
+        site.parts.waker()
+        until(lambda when=when: when in heard, f"it is heard {when}")
+        listener.stop(timeout=10)
+        if when == "before":
+            broker.kill()
+            broker.start()
 
 
 def test_a_dead_broker_loses_nothing_and_holds_up_nobody(site, broker):
