@@ -64,6 +64,8 @@ class Cube:
         self.free = lines(full=True)
         self.free_pods = [[(1 << pods) - 1] * sizes[1] for _ in range(sizes[0])]
         """[i][j] -> mask of the pods in which that unit is free: the book's MirrorUnits."""
+        self.somewhere = [[(1 << size) - 1] * other for size, other in (lengths, lengths[::-1])]
+        """[orientation][line] -> the places that are free in some pod."""
         self.mobile = [lines(full=False) for _ in range(3)]
         """[axis] -> the units that their tenants may move along that axis."""
         self.room = [sizes[0] * sizes[1]] * pods
@@ -93,6 +95,7 @@ class Cube:
         other.missing, other.reserved = set(self.missing), set(self.reserved)
         other.free = _copied(self.free)
         other.free_pods = [list(row) for row in self.free_pods]
+        other.somewhere = [list(masks) for masks in self.somewhere]
         other.mobile = [_copied(lines) for lines in self.mobile]
         other.room = list(self.room)
         return other
@@ -241,6 +244,9 @@ class Cube:
         self.free[0][k][j] &= ~(1 << i)
         self.free[1][k][i] &= ~(1 << j)
         self.free_pods[i][j] &= ~(1 << k)
+        if not self.free_pods[i][j]:
+            self.somewhere[0][j] &= ~(1 << i)
+            self.somewhere[1][i] &= ~(1 << j)
         self.room[k] -= 1
 
     def _free(self, unit: Unit) -> None:
@@ -248,6 +254,8 @@ class Cube:
         self.free[0][k][j] |= 1 << i
         self.free[1][k][i] |= 1 << j
         self.free_pods[i][j] |= 1 << k
+        self.somewhere[0][j] |= 1 << i
+        self.somewhere[1][i] |= 1 << j
         self.room[k] += 1
 
     def _own(self, tenant: str, unit: Unit) -> None:

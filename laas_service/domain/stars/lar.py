@@ -15,7 +15,7 @@ is transposed: lines are L2 switches then, and leaves cross them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from laas_service.domain.stars.cube import Cube
@@ -23,8 +23,9 @@ from laas_service.domain.stars.plan import Move
 from laas_service.domain.stars.units import Unit
 from laas_service.domain.topology import bits
 
-AS_IS, ONE_MOVE, TWO_MOVES, OTHER_POD = range(4)
-"""Search scopes; each includes those before it."""
+AS_IS, ONE_MOVE, TWO_MOVES, OTHER_POD, STEP_ASIDE = range(5)
+"""Search scopes; each includes those before it. The last one is ours: the unit that is in the
+way of another may leave the pod."""
 
 
 class Release(NamedTuple):
@@ -32,6 +33,17 @@ class Release(NamedTuple):
 
     unit: Unit
     moves: tuple[Move, ...] = ()
+
+
+class Way(NamedTuple):
+    """How a unit x is let out: to its place in another line, in another pod, or (``ASIDE``) in
+    another line whose unit goes to another pod."""
+
+    to: int
+    number: int
+
+
+LINE, POD, ASIDE = range(3)
 
 
 class Listing:
@@ -48,9 +60,16 @@ class Listing:
         self._lines, self._crossing = cube.free[axis][pod], cube.free[1 - axis][pod]
         self._across = cube.mobile[1 - axis][axis][pod]
         self._far = cube.mobile[2][axis][pod]
-        self._direct = _filled(self._crossing)
-        open_lines = _filled(self._lines)
-        self._through = [mask & open_lines for mask in cube.mobile[axis][1 - axis][pod]]
+        self._direct = _filled(self._crossing) if scope >= ONE_MOVE else 0
+        self._through: list[int] = []
+        self._aside: list[int] = []
+        if scope >= TWO_MOVES:
+            open_lines = _filled(self._lines)
+            self._through = [mask & open_lines for mask in cube.mobile[axis][1 - axis][pod]]
+        if scope >= STEP_ASIDE:
+            far = cube.mobile[2][1 - axis][pod]
+            somewhere = cube.somewhere[1 - axis]
+            self._aside = [a & b for a, b in zip(far, somewhere, strict=True)]
         self._indirect = _filled(self._through)
 
     def releasable(self, line: int) -> int:
@@ -64,7 +83,14 @@ class Listing:
         if self._scope >= OTHER_POD:
             more = self._far[line] & ~found
             found |= sum(1 << x for x in bits(more) if self.pods(line, x))
+        if self._scope >= STEP_ASIDE:
+            more = self._across[line] & ~found
+            found |= sum(1 << x for x in bits(more) if self.aside(line, x))
         return found
+
+    @property
+    def lines(self) -> int:
+        return len(self._lines)
 
     def free(self, line: int) -> int:
         return self._lines[line]
@@ -86,50 +112,60 @@ class Listing:
         i, j, _ = self.unit(line, x)
         return self._cube.free_pods[i][j]
 
+    def aside(self, line: int, x: int) -> int:
+        """The lines in which another unit can leave its place to x and go to another pod."""
+        if self._scope < STEP_ASIDE or not self._across[line] >> x & 1:
+            return 0
+        return self._aside[x] & ~(1 << line)
+
     def unit(self, line: int, x: int) -> Unit:
         return Unit(x, line, self._pod) if self._axis == 0 else Unit(line, x, self._pod)
 
-    def moved(self, source: Unit, target: Unit) -> Move:
-        return Move(self._cube.owner[source], source, target)
-
     def any_release(self, line: int, x: int) -> Release:
         """The first of L(x), which is not empty: as few moves as there may be."""
-        unit = self.unit(line, x)
         if self._lines[line] >> x & 1:
-            return Release(unit)
-        for other in bits(self.direct(line, x)):
-            return Release(unit, (self.moved(unit, self.unit(other, x)),))
-        for other in bits(self.through(line, x)):
-            return self.by_way(line, x, other, next(bits(self._lines[other])))
-        pod = next(bits(self.pods(line, x)))
-        return Release(unit, (self.moved(unit, unit.at(2, pod)),))
+            return Release(self.unit(line, x))
+        for other in bits(self.direct(line, x) or self.through(line, x)):
+            return self.along(line, x, Way(LINE, other), self._lines[other])
+        for pod in bits(self.pods(line, x)):
+            return self.along(line, x, Way(POD, pod), 0)
+        return self.along(line, x, Way(ASIDE, next(bits(self.aside(line, x)))), 0)
 
-    def by_way(self, line: int, x: int, other: int, z: int) -> Release:
-        """The unit beside x in the ``other`` line moves to z in its line, and x to its place."""
-        unit, between = self.unit(line, x), self.unit(other, x)
-        first = self.moved(between, self.unit(other, z))
-        return Release(unit, (first, self.moved(unit, between)))
+    def along(self, line: int, x: int, way: Way, left: int) -> Release:
+        """The moves that let x out; in a line where another is in the way, that one goes to the
+        first place of ``left``."""
+        unit = self.unit(line, x)
+        if way.to == POD:
+            return Release(unit, (self._moved(unit, unit.at(2, way.number)),))
+        between = self.unit(way.number, x)
+        last = self._moved(unit, between)
+        if way.to == ASIDE:
+            pod = next(bits(self._cube.free_pods[between.i][between.j]))
+            return Release(unit, (self._moved(between, between.at(2, pod)), last))
+        if self._lines[way.number] >> x & 1:
+            return Release(unit, (last,))
+        z = self.unit(way.number, next(bits(left)))
+        return Release(unit, (self._moved(between, z), last))
 
-    def chosen(self, line: int, taken: dict[int, int]) -> Iterator[Release]:
-        """Releases that share no unit: x by the line (or, as ~pod, the pod) it is let out to.
+    def _moved(self, source: Unit, target: Unit) -> Move:
+        return Move(self._cube.owner[source], source, target)
+
+    def chosen(self, line: int, taken: Mapping[int, Way]) -> Iterator[Release]:
+        """Releases that share no unit, by the ways that units x of the line take.
 
         A line lets out at most as many as it has free units: who finds its own place free
         there takes that, the others what is left.
         """
-        left = {other: self._lines[other] for other in taken.values() if other >= 0}
-        for x, other in taken.items():
-            if other >= 0 and left[other] >> x & 1 and self._lines[other] >> x & 1:
-                left[other] &= ~(1 << x)
-        for x, other in taken.items():
-            unit = self.unit(line, x)
-            if other < 0:
-                yield Release(unit, (self.moved(unit, unit.at(2, ~other)),))
-            elif self._lines[other] >> x & 1:
-                yield Release(unit, (self.moved(unit, self.unit(other, x)),))
-            else:
-                z = next(bits(left[other]))
-                left[other] &= ~(1 << z)
-                yield self.by_way(line, x, other, z)
+        left = {way.number: self._lines[way.number] for way in taken.values() if way.to == LINE}
+        for x, way in taken.items():
+            if way.to == LINE:
+                left[way.number] &= ~(1 << x)
+        for x, way in taken.items():
+            release = self.along(line, x, way, left.get(way.number, 0))
+            if way.to == LINE and len(release.moves) == 2:
+                z = release.moves[0].target[self._axis]
+                left[way.number] &= ~(1 << z)
+            yield release
 
 
 def _filled(masks: list[int]) -> int:

@@ -22,7 +22,19 @@ import networkx as nx
 
 from laas_service.domain.allocation import NoFit, Refusal
 from laas_service.domain.stars.cube import Cube
-from laas_service.domain.stars.lar import AS_IS, ONE_MOVE, OTHER_POD, TWO_MOVES, Listing, Release
+from laas_service.domain.stars.lar import (
+    AS_IS,
+    ASIDE,
+    LINE,
+    ONE_MOVE,
+    OTHER_POD,
+    POD,
+    STEP_ASIDE,
+    TWO_MOVES,
+    Listing,
+    Release,
+    Way,
+)
 from laas_service.domain.stars.plan import Ask, Move, Plan
 from laas_service.domain.stars.units import Kind, Unit
 from laas_service.domain.topology import bits
@@ -39,7 +51,8 @@ class Method(enum.IntEnum):
     """They may also move to other pods, and the star may lie across pods if the request
     allows it."""
     EVERY_POD = 4
-    """As 3, but every pod with enough free units is tried, not only the one with most."""
+    """As 3, but every pod is tried, the unit in the way of another may leave its pod, and MPR
+    looks at the transposed matrix too."""
 
 
 def propose(cube: Cube, ask: Ask, method: Method = Method.ACROSS_PODS) -> Plan | NoFit:
@@ -65,24 +78,32 @@ def _may_cross(ask: Ask, method: Method) -> bool:
 
 
 def _within_a_pod(cube: Cube, ask: Ask, method: Method) -> Plan | None:
-    """SCAP but for its last step: the pod with most room, or (ours) every pod with enough."""
+    """SCAP but for its last step: the pod with most room, or (ours) every pod.
+
+    Where units may leave it a pod need not have as much room as asked.
+    """
     pods = sorted(range(cube.sizes[2]), key=lambda pod: -cube.room[pod])
-    pods = [pod for pod in pods if cube.room[pod] >= ask.size]
     if method < Method.EVERY_POD:
         pods = pods[:1]
-    for pod in pods:
+    roomy = [pod for pod in pods if cube.room[pod] >= ask.size]
+    for pod in roomy:
         found = as_it_is(cube, pod, ask)
         if found is not None:
             return found
-    if method is Method.FIRST_FIT:
-        return None
-    last = OTHER_POD if method >= Method.ACROSS_PODS else TWO_MOVES
-    for scope in range(ONE_MOVE, last + 1):
-        for pod in pods:
+    for scope in _SCOPES[method]:
+        for pod in pods if scope >= OTHER_POD and method is Method.EVERY_POD else roomy:
             found = single_pod(cube, pod, ask, scope)
             if found is not None:
                 return found
     return None
+
+
+_SCOPES = {
+    Method.FIRST_FIT: (),
+    Method.WITHIN_POD: (ONE_MOVE, TWO_MOVES),
+    Method.ACROSS_PODS: (ONE_MOVE, TWO_MOVES, OTHER_POD),
+    Method.EVERY_POD: (ONE_MOVE, TWO_MOVES, OTHER_POD, STEP_ASIDE),
+}
 
 
 def as_it_is(cube: Cube, pod: int, ask: Ask) -> Plan | None:
@@ -129,26 +150,27 @@ def disjoint(listing: Listing, line: int, releasable: int, size: int) -> list[Re
     return found[:size]
 
 
-def _matched(listing: Listing, line: int, rest: Sequence[int]) -> dict[int, int]:
-    """A largest set of units x, each with the line (or ~pod) to which it is let out."""
+def _matched(listing: Listing, line: int, rest: Sequence[int]) -> dict[int, Way]:
+    """A largest set of units x, each with the way that it is let out."""
     graph: nx.Graph[object] = nx.Graph()
     graph.add_nodes_from(rest)
     for x in rest:
         for other in bits(listing.direct(line, x) | listing.through(line, x)):
             room = min(listing.free(other).bit_count(), len(rest))
-            graph.add_edges_from((x, (other, place)) for place in range(room))
-        for pod in bits(listing.pods(line, x)):
-            graph.add_edge(x, (~pod, x))
+            graph.add_edges_from((x, (Way(LINE, other), place)) for place in range(room))
+        for to, numbers in ((POD, listing.pods(line, x)), (ASIDE, listing.aside(line, x))):
+            graph.add_edges_from((x, (Way(to, number), x)) for number in bits(numbers))
     pairs = nx.bipartite.hopcroft_karp_matching(graph, top_nodes=rest)
     return {x: pairs[x][0] for x in rest if x in pairs}
 
 
-def _shortened(listing: Listing, line: int, taken: dict[int, int]) -> None:
+def _shortened(listing: Listing, line: int, taken: dict[int, Way]) -> None:
     """Where the matching took two moves (or another pod) and one would do, take one."""
-    for x, other in taken.items():
-        for better in bits(listing.direct(line, x)):
-            used = sum(1 for place in taken.values() if place == better)
-            if other != better and used < listing.free(better).bit_count():
+    for x, way in taken.items():
+        for other in bits(listing.direct(line, x)):
+            better = Way(LINE, other)
+            used = sum(1 for taken_way in taken.values() if taken_way == better)
+            if way != better and used < listing.free(other).bit_count():
                 taken[x] = better
                 break
 
@@ -159,24 +181,40 @@ def multi_pod(cube: Cube, ask: Ask, method: Method = Method.ACROSS_PODS) -> Plan
     The book prints ``Num(i, j) > n``; n pods are enough.
     """
     axis = 0 if ask.kind is Kind.C else ask.kind.axis
+    axes = (axis, 1 - axis) if method is Method.EVERY_POD else (axis,)
     pods = range(cube.sizes[2])
     if len(pods) < ask.size:
         return None
     last = AS_IS if method is Method.FIRST_FIT else TWO_MOVES
     for scope in range(AS_IS, last + 1):
-        listings = [Listing(cube, pod, axis, scope) for pod in pods]
+        sides = [[Listing(cube, pod, side, scope) for side in axes] for pod in pods]
         for line in range(len(cube.free[axis][0])):
-            masks = [listing.releasable(line) for listing in listings]
+            masks = [_releasable(listings, line) for listings in sides]
             place = _first_with(masks, ask.size)
             if place is not None:
                 freed = [
-                    listing.any_release(line, place)
-                    for listing, mask in zip(listings, masks, strict=True)
+                    _any_release(listings, line, place)
+                    for listings, mask in zip(sides, masks, strict=True)
                     if mask >> place & 1
                 ]
                 freed.sort(key=lambda release: len(release.moves))
                 return _plan(ask, Kind.C if ask.size > 1 else Kind.S, freed[: ask.size])
     return None
+
+
+def _releasable(listings: Sequence[Listing], line: int) -> int:
+    """Of a line of the first listing; a second one is of the transposed matrix."""
+    found = listings[0].releasable(line)
+    for other in listings[1:]:
+        for x in range(other.lines):
+            found |= (other.releasable(x) >> line & 1) << x
+    return found
+
+
+def _any_release(listings: Sequence[Listing], line: int, x: int) -> Release:
+    if listings[0].releasable(line) >> x & 1:
+        return listings[0].any_release(line, x)
+    return listings[1].any_release(x, line)
 
 
 def _first_with(masks: Iterable[int], least: int) -> int | None:
