@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from laas_service.app.records import State
+from laas_service.app.records import Drift, State
 from laas_service.app.service import Service, Usage
 from laas_service.domain.errors import Unavailable
 
@@ -97,7 +97,11 @@ class Fabrics(Collector):
         up = GaugeMetricFamily("laas_store_up", "Whether the database answers.")
         try:
             fabrics = [
-                (fabric.id, self._service.utilization(fabric.id))
+                (
+                    fabric.id,
+                    self._service.utilization(fabric.id),
+                    self._service.watched(fabric.id),
+                )
                 for fabric in self._service.fabrics()
             ]
         except Unavailable:
@@ -125,6 +129,16 @@ class Fabrics(Collector):
         queued = GaugeMetricFamily(
             "laas_queue_length", "Requests that wait for room.", labels=("fabric",)
         )
+        current = GaugeMetricFamily(
+            "laas_fabric_routes_current",
+            "Whether the worker has seen the switches run what is wanted.",
+            labels=("fabric",),
+        )
+        drift = CounterMetricFamily(
+            "laas_drift",
+            "Times that something was found to be not as recorded, by others' doing.",
+            labels=("fabric", "kind"),
+        )
         things = {
             "hosts": GaugeMetricFamily("laas_hosts", "Hosts.", labels=("fabric", "count")),
             "leaf_links": GaugeMetricFamily(
@@ -134,7 +148,10 @@ class Fabrics(Collector):
                 "laas_spine_links", "Spine links.", labels=("fabric", "count")
             ),
         }
-        for id, use in fabrics:
+        for id, use, watched in fabrics:
+            current.add_metric([id], watched.current)
+            for kind in Drift:
+                drift.add_metric([id, kind.value], watched.drift.get(kind, 0))
             generation.add_metric([id], use.generation)
             degraded.add_metric([id], use.degraded)
             changing.add_metric([id], use.changing)
@@ -145,4 +162,5 @@ class Fabrics(Collector):
                 usage: Usage = getattr(use, name)
                 for count in ("total", "allocated", "free", "failed", "drained"):
                     family.add_metric([id, count], getattr(usage, count))
-        yield from (generation, allocations, degraded, changing, queued, *things.values())
+        yield from (generation, allocations, degraded, changing, queued, current, drift)
+        yield from things.values()

@@ -37,7 +37,7 @@ from random import Random
 
 from laas_service.app.changes import next_phase
 from laas_service.app.ports import Applied, Compute, Handover, Store, SubnetManager
-from laas_service.app.records import AllocationRecord, FabricRecord, State
+from laas_service.app.records import AllocationRecord, Drift, FabricRecord, State
 from laas_service.app.repairs import mend
 from laas_service.domain.degradation import Degraded
 from laas_service.domain.errors import (
@@ -423,9 +423,15 @@ class Converger:
             raise
         except LaasError as error:
             findings.append(f"fabric {fabric.id}: {error}")
+            if isinstance(error, Conflict | NotFound):
+                self._store.note_drift(fabric.id, Drift.POOL, str(error))
         self._tried[fabric.id] = fabric.routes_generation
         try:
-            current = self._applied(fabric.id).generation == fabric.routes_generation
+            before = self._store.holding(fabric.id).applied
+            applied = self._applied(fabric.id)
+            current = applied.generation == fabric.routes_generation
+            if not current and before == fabric.routes_generation:
+                findings.append(self._lost(fabric, applied))
             problem = None if current else self._publish(fabric.id)
         except LeaseLost:
             raise
@@ -434,6 +440,14 @@ class Converger:
         if problem:
             findings.append(f"fabric {fabric.id}: {problem}")
         return self._reported(findings)
+
+    def _lost(self, fabric: FabricRecord, applied: Applied) -> str:
+        """The switches ran what is wanted, and do so no more: another subnet manager, another
+        engine, an older set of files, an entry changed by hand. It is published again."""
+        instead = applied.problem or f"generation {applied.generation} is applied"
+        lost = f"the switches no longer run generation {fabric.routes_generation}: {instead}"
+        self._store.note_drift(fabric.id, Drift.ROUTES, lost)
+        return f"fabric {fabric.id}: {lost}"
 
     def _all(self, state: State) -> Iterator[AllocationRecord]:
         """Every allocation in a state, a page at a time."""
@@ -449,6 +463,8 @@ class Converger:
             return []
         handover = self._handover(record)
         drift = difference(handover, observed)
+        if drift:
+            self._store.note_drift(record.fabric, Drift.HOSTS, f"allocation {id}: {drift}")
         try:
             if drift and not self._repair:
                 self._postpone(record, drift)
@@ -482,6 +498,9 @@ class Converger:
             raise
         except LaasError as error:
             found = f"allocation {id} is released, but hosts are still handed over: {error}"
+        for fabric in self._fabrics():
+            if self._fabric is not None or {*handover.hosts} & fabric.inventory.host_numbers.keys():
+                self._store.note_drift(fabric.id, Drift.LEFTOVER, found)
         return self._reported([found])
 
     def _elsewhere(self, handover: Handover) -> bool:

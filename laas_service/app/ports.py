@@ -22,6 +22,7 @@ from typing import Protocol, TypeVar
 
 from laas_service.app.records import (
     AllocationRecord,
+    Drift,
     FabricRecord,
     Holding,
     HostState,
@@ -237,6 +238,12 @@ class Store(Protocol):
 
     def holding(self, fabric_id: str) -> Holding:
         """Who converges a fabric, and what was seen. ``NotFound``."""
+
+    def note_drift(self, fabric_id: str, kind: Drift, detail: str) -> None:
+        """Count what was found, once for each time that it was."""
+
+    def drift(self, fabric_id: str) -> Mapping[Drift, int]:
+        """How often drift was found, by kind."""
 
     def routed(self, fabric_id: str) -> FabricState:
         """What the subnet manager should know now.

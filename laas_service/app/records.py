@@ -59,6 +59,16 @@ class LinkState(enum.Enum):
     FAILED = "failed"
 
 
+class Drift(enum.Enum):
+    """What others have changed: the hosts of a live allocation, an aggregate left over or
+    unknown, free hosts that cannot be kept in the pool, what the switches run."""
+
+    HOSTS = "hosts"
+    LEFTOVER = "leftover"
+    POOL = "pool"
+    ROUTES = "routes"
+
+
 class Phase(enum.Enum):
     """How far a change of placement is; old and new are held until it is over.
 

@@ -34,6 +34,7 @@ from laas_service.app.records import (
     NO_LIMITS,
     AllocationRecord,
     Caller,
+    Drift,
     FabricRecord,
     Holding,
     HostState,
@@ -196,6 +197,14 @@ class Routing:
     wanted: int
     applied: Mapping[str, Applied]
     holding: Holding
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """Whether the switches run what is wanted, and how often drift was found, by kind."""
+
+    current: bool
+    drift: Mapping[Drift, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,6 +406,12 @@ class Service:
             {name: _applied(sm, fabric_id) for name, sm in sorted(self._subnet_managers.items())},
             self._store.holding(fabric_id),
         )
+
+    def watched(self, fabric_id: str) -> Watched:
+        """What the worker that converges the fabric has seen. Raises: NotFound."""
+        wanted = self._store.fabric(fabric_id).routes_generation
+        current = self._store.holding(fabric_id).applied == wanted
+        return Watched(current, self._store.drift(fabric_id))
 
     # -- allocations ----------------------------------------------------------
 

@@ -76,6 +76,18 @@ class Lease(Base):
     seen_at: Mapped[datetime | None] = mapped_column(Moment())
 
 
+class Drift(Base):
+    """How often drift of a kind was found on a fabric, what it was last, and when."""
+
+    __tablename__ = "drift"
+
+    fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
+    kind: Mapped[str] = mapped_column(exact(16), primary_key=True)
+    found: Mapped[int]
+    detail: Mapped[str] = mapped_column(Text())
+    at: Mapped[datetime] = mapped_column(Moment())
+
+
 class Worker(Base):
     """A worker that is there, until then if it does not say so again."""
 

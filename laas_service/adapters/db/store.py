@@ -58,6 +58,7 @@ from laas_service.app import notifications
 from laas_service.app.records import (
     SUCCESSORS,
     AllocationRecord,
+    Drift,
     Event,
     FabricRecord,
     Holding,
@@ -943,6 +944,24 @@ class SqlStore:
             return Holding()
         until = row.expires_at if row.owner else None
         return Holding(row.owner, until, row.applied, row.problem, row.seen_at)
+
+    def note_drift(self, fabric_id: str, kind: Drift, detail: str) -> None:
+        table = models.Drift
+        news = {"detail": detail, "at": self._now()}
+        with self._writing("note drift") as session:
+            _locked_generation(session, fabric_id)
+            here = (table.fabric == fabric_id, table.kind == kind.value)
+            if not _rows(session, update(table).where(*here).values(found=table.found + 1, **news)):
+                row = {"fabric": fabric_id, "kind": kind.value, "found": 1, **news}
+                session.execute(insert(table).values(**row))
+
+    def drift(self, fabric_id: str) -> Mapping[Drift, int]:
+        table = models.Drift
+        with self._reading() as session:
+            rows = session.execute(
+                select(table.kind, table.found).where(table.fabric == fabric_id)
+            ).all()
+        return {Drift(row.kind): row.found for row in rows}
 
     # -- for the subnet manager -----------------------------------------------
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import pytest
 
 from laas_service.adapters.db.leases import SqlLeases
-from laas_service.app.records import State
+from laas_service.app.records import Drift, State
 from laas_service.messages import Applied
 
 SOON = datetime(2030, 1, 1, tzinfo=UTC)
@@ -87,3 +87,16 @@ def test_there_is_nothing_to_retry_in_a_queue_or_after_the_end(client, deploymen
     answer = client.post(f"/v1/allocations/{id}/retry")
     assert (answer.status_code, answer.json["code"]) == (409, "conflict")
     assert client.post("/v1/allocations/nobody/retry").status_code == 404
+
+
+def test_what_workers_saw_is_measured(client, deployment):
+    SqlLeases(deployment.engine).take("main", "node1/7", 3600)
+    deployment.store.note_drift("main", Drift.ROUTES, "another engine")
+    deployment.store.note_drift("main", Drift.ROUTES, "another engine")
+    told = client.get("/metrics").text
+    assert 'laas_drift_total{fabric="main",kind="routes"} 2.0' in told
+    assert 'laas_drift_total{fabric="main",kind="hosts"} 0.0' in told
+    assert 'laas_fabric_routes_current{fabric="main"} 0.0' in told
+    generation = deployment.store.fabric("main").routes_generation
+    deployment.store.note_applied("main", Applied(generation))
+    assert 'laas_fabric_routes_current{fabric="main"} 1.0' in client.get("/metrics").text

@@ -122,7 +122,9 @@ def downgrade(engine: sa.Engine, revision: str) -> None:
         command.downgrade(config, revision)
 
 
-@pytest.mark.parametrize("revision", ["a001", "a002", "a003", "a004", "a005", "a006", "a007"])
+@pytest.mark.parametrize(
+    "revision", ["a001", "a002", "a003", "a004", "a005", "a006", "a007", "a008", "a009"]
+)
 def test_upgrade_keeps_what_is_recorded(managed, revision):
     admit(managed, "a")
     before = claims(managed)

@@ -23,6 +23,7 @@ from laas_service.app.convergence import Action, Converger, Pace, difference, ne
 from laas_service.app.ports import Handover
 from laas_service.app.records import (
     AllocationRecord,
+    Drift,
     Faults,
     HostState,
     LinkState,
@@ -475,6 +476,39 @@ def test_lost_routes_are_published_again(world):
     world.later()
     world.converger.reconcile()
     assert world.switches.tenants("f") == {"a"}
+
+
+def test_routes_that_the_switches_no_longer_run_are_reported_counted_and_published_again(world):
+    """Another engine, another subnet manager, an older set of files, an entry by hand."""
+    SqlLeases(world.store._engine).take("f", "one", 3600)
+    world.active("a", 0)
+    world.converger.run_once()
+    assert world.store.holding("f").applied == world.store.fabric("f").routes_generation
+    older = replace(world.switches.running["f"], generation=1, tenants=())
+    world.switches.running["f"] = world.switches.published["f"] = older
+    world.later()
+    assert world.converger.reconcile() == [
+        "fabric f: the switches no longer run generation 2: generation 1 is applied"
+    ]
+    assert world.switches.tenants("f") == {"a"}
+    assert world.converger.reconcile() == []
+    assert world.store.drift("f") == {Drift.ROUTES: 1}
+
+
+def test_drift_is_counted_by_kind(world):
+    world.active("a", 0)
+    assert world.store.drift("f") == {}
+    for _ in range(2):
+        del world.compute.aggregates["a"]
+        world.converger.reconcile()
+    world.compute.aggregates["x"] = Handover("x", "blue", ("node-5",))
+    world.compute.servers["node-3"] = "stranger"
+    world.compute.pooled.discard("node-3")
+    world.converger.reconcile()
+    assert world.store.drift("f") == {Drift.HOSTS: 2, Drift.LEFTOVER: 1, Drift.POOL: 1}
+    world.compute.faults.before["pool"] = Unavailable("Nova is away")  # nobody's doing
+    world.converger.reconcile()
+    assert world.store.drift("f")[Drift.POOL] == 1
 
 
 def test_link_that_fails_is_routed_around_at_once(world):
