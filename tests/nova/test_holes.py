@@ -740,7 +740,7 @@ class TestQuotaOfTenInstances:
         assert not parts.store.allocations()
         assert not ours.compute.handed_over()
         assert isinstance(service.allocate(caller, Ask(name="small", hosts=3)), AllocationRecord)
-        while parts.converger.run_once():
+        while parts.tenure.run_once():
             pass
         (record,) = parts.store.allocations()
         assert record.state is State.ACTIVE
