@@ -39,6 +39,15 @@ from laas_service.domain.policies.base import Policy
 
 LOG = logging.getLogger(__name__)
 
+EXPLAINED = 32
+"""Different requests of a queue for which it is worked out at once what they wait for."""
+
+NOT_SEARCHED = NoFit(
+    Refusal.BUDGET,
+    "what it waits for was not worked out, as many others were asked about with it; "
+    "ask for it alone",
+)
+
 HOLDING = frozenset({State.ALLOCATING, State.ACTIVE, State.RELEASING, State.ERROR})
 """The states in which an allocation has claims."""
 
@@ -179,24 +188,40 @@ class Line:
         detail = f"it would wait for ever, as it does not fit the empty fabric: {told.detail}"
         return replace(told, detail=detail)
 
-    def places(self, fabric_id: str) -> dict[str, Place]:
-        """The place of everybody who waits, by allocation id, as of now."""
+    def places(self, fabric_id: str, wanted: Collection[str] | None = None) -> dict[str, Place]:
+        """The places of those who wait and are wanted (None: all), by allocation id, as of now.
+
+        At most ``EXPLAINED`` different requests are searched for, so that the answer takes
+        a bounded time however many wait; those beyond are told that this is why.
+        """
         fabric, _ = self._store.ledger(fabric_id)
         scopes = dict.fromkeys(one.parent for one in self._all(fabric_id, {State.QUEUED}))
         places: dict[str, Place] = {}
+        searched: set[object] = set()
         for scope in scopes:
             ledger, waiting = fabric.ledger(scope), self._waiting(fabric_id, scope)
-            places |= self._places(fabric_id, ledger, waiting)
+            places |= self._places(fabric_id, ledger, waiting, wanted, searched)
         return places
 
     def _places(
-        self, fabric_id: str, fabric: Fabric, waiting: Sequence[AllocationRecord]
+        self,
+        fabric_id: str,
+        fabric: Fabric,
+        waiting: Sequence[AllocationRecord],
+        wanted: Collection[str] | None,
+        searched: set[object],
     ) -> dict[str, Place]:
         """Of one queue."""
         answer = functools.cache(functools.partial(self._answer, fabric))
         most = functools.cache(functools.partial(self._most, fabric))
         places = {}
         for position, record in enumerate(waiting, start=1):
+            if wanted is not None and record.id not in wanted:
+                continue
+            searched.add((record.parent, record.policy, record.hosts, record.constraints))
+            if len(searched) > EXPLAINED:
+                places[record.id] = Place(position, NOT_SEARCHED, None)
+                continue
             refusal = answer(record.policy, record.hosts, record.constraints)
             start = None
             if refusal is None and position > 1:

@@ -504,10 +504,11 @@ class Service:
     def places(self, records: Collection[AllocationRecord]) -> dict[str, Place]:
         """Where those of the records that are queued stand, and what they wait for."""
         fabrics = {record.fabric for record in records if record.state is State.QUEUED}
+        wanted = {record.id for record in records}
         return {
             id: place
             for fabric in sorted(fabrics)
-            for id, place in self._line.places(fabric).items()
+            for id, place in self._line.places(fabric, wanted).items()
         }
 
     def rename(

@@ -17,7 +17,7 @@ import pytest
 
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
-from laas_service.app.line import Line
+from laas_service.app.line import EXPLAINED, Line
 from laas_service.app.records import HostState, State
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.queue import Discipline, Rules
@@ -327,3 +327,27 @@ def test_looking_twice_at_the_same_state_costs_no_search(fifo, monkeypatch):
     monkeypatch.setattr(fifo.deployment.store, "admit_waiting", lambda *given: searches.append(1))
     assert fifo.work() == 0
     assert searches == []
+
+
+def test_however_many_wait_so_many_are_searched_for_at_once(deployment):
+    """The list answers in a bounded time; each alone is told what it waits for."""
+    site = Site(deployment, FIFO)
+    site.give("blue", 32)
+    ids = [site.wait(f"w{hosts}", hosts)["id"] for hosts in range(1, 33)]
+    ids += [
+        site.wait(f"c{hosts}", hosts, constraints={"max_host_cost": 9})["id"]
+        for hosts in range(1, 9)
+    ]
+    ids += [site.wait("again", 5)["id"]]
+    shown = site.client.get("/v1/allocations?state=queued").json["allocations"]
+    assert [one["id"] for one in shown] == ids
+    assert [one["position"] for one in shown] == list(range(1, 42))
+    codes = [one["waits_for"]["code"] for one in shown]
+    assert set(codes[:EXPLAINED]) == {"too_few_hosts"}
+    assert set(codes[EXPLAINED:]) == {"search_budget"}
+    assert "ask for it alone" in shown[-1]["waits_for"]["detail"]
+    alone = site.client.get(f"/v1/allocations/{ids[-1]}").json
+    assert alone["position"] == 41
+    assert alone["waits_for"]["code"] == "too_few_hosts"
+    page = site.client.get(f"/v1/allocations?state=queued&limit=5&marker={ids[34]}").json
+    assert {one["waits_for"]["code"] for one in page["allocations"]} == {"too_few_hosts"}
