@@ -52,7 +52,7 @@ def parse_xgft(text: str, cables: tuple[int, int] = (1, 1)) -> Xgft:
         raise InvalidInput("xgft", text, fix)
     if any(len(x.strip()) > 7 for row in lists for x in row):
         raise InvalidInput("xgft", text, "sizes have at most seven digits")
-    (levels,), m, w = ([int(x) for x in row] for row in (lists[0][:1], lists[1], lists[2]))
+    (levels,), m, w = ([int(x.strip()) for x in row] for row in (lists[0][:1], lists[1], lists[2]))
     if len(lists[0]) != 1 or levels not in (2, 3) or len(m) != levels or len(w) != levels:
         raise InvalidInput("xgft", text, fix)
     if levels == 2:

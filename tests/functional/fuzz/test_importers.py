@@ -43,8 +43,9 @@ def test_what_is_valid_is_taken(target):
         ("snapshot", '{"topology": ' + "9" * 5000 + "}"),
         ("description", '{"xgft": "3;2,2,2;1,2,2", "\\n": 1}'),
         ("description", '{"a":' * 5000),
+        ("description", "3;2,2,2;\x1c2,2,2"),
     ],
-    ids=["a long number", "a line end in a key", "very deep"],
+    ids=["a long number", "a line end in a key", "very deep", "a blank that int() refuses"],
 )
 def test_what_was_found_before_is_refused(target, text):
     assert not taken(target, text)
