@@ -73,6 +73,10 @@ def test_an_application_credential_reaches_what_its_rules_say(client, keystone, 
     token = Session(auth=auth).get_token()
     assert status(client, "/v1/fabrics", user=token) == 200
     assert status(client, "/v1/allocations", user=token) == 401
+    for nobody in ("forged", people.tokens["member"][0], token):
+        assert status(client, "/v1/allocations", user=token, service=nobody) == 401, "no service"
+    (service,) = people.tokens["service"]
+    assert status(client, "/v1/allocations", user=token, service=service) == 200
 
 
 def test_a_revoked_token_ends_at_once_where_nothing_is_remembered(guarded, keystone, people):
