@@ -50,7 +50,8 @@ class Costs(NamedTuple):
 
 
 CostModel = Callable[[Tree, int], Costs]
-"""Costs by the tree and the size of the cluster; the cheapest embedding is chosen."""
+"""Costs by the tree and the size of the cluster. The cheapest embedding is chosen; that is
+exact where all moves cost the same."""
 
 
 def fewest_migrations(tree: Tree, size: int) -> Costs:
@@ -59,7 +60,11 @@ def fewest_migrations(tree: Tree, size: int) -> Costs:
 
 
 def nearest_migrations(tree: Tree, size: int) -> Costs:
-    """Section IV-F: moves within a rack cost 1, within a pod 2, ...; then the footprint."""
+    """Section IV-F: moves within a rack cost 1, within a pod 2, ...; then the footprint.
+
+    Plans are found whenever there is one, but are not always the cheapest: taking the
+    cheapest unit first is exact only where all moves cost the same.
+    """
     return Costs(tuple(level * (2 * tree.top * size + 1) for level in range(tree.top + 1)), 1)
 
 
