@@ -846,6 +846,7 @@ class SqlStore:
         ``told`` is what others are told of it, given the state before; ``by`` is who asked.
         """
         with self._writing("set state") as session:
+            _locked_generation(session, fabric_id)  # first, as everybody does: no deadlocks
             present = session.scalar(query.with_for_update())
             old = present.state if present else "up"
             if state == old:

@@ -973,3 +973,26 @@ def test_many_enter_while_one_releases_the_container(managed):
     for thread in threads:
         thread.join()
     assert sorted(outcomes) in (["left", "refused"], ["stayed", "x"])
+
+
+def test_states_said_by_several_at_once_all_hold(managed):
+    """No database has to make one of them give way."""
+    start, wrong = threading.Barrier(4), []
+
+    def say(first: int) -> None:
+        store = SqlStore(managed._engine)
+        start.wait()
+        try:
+            for host in range(first, 16, 4):
+                store.set_host_state("f", host, HostState.DRAINED)
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=say, args=(first,)) for first in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert managed.fabric("f").generation == 17
+    assert managed.ledger("f")[0].drained_hosts == set(range(16))
