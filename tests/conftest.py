@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 import pytest
@@ -21,8 +22,9 @@ from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
 from tests.marks import pytest_runtest_makereport as pytest_runtest_makereport
 
-# How long an example takes says more about the machine than about the code.
-settings.register_profile("laas", deadline=None)
+# How long an example takes says more about the machine than about the code. In CI the same
+# code is tried with the same examples; elsewhere every run draws new ones.
+settings.register_profile("laas", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("laas")
 
 
