@@ -15,12 +15,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import sqlalchemy.exc
 from oslo_db import exception as db_exc
 from oslo_db.sqlalchemy import engines, exc_filters
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import (
+    URL,
+    Connection,
+    CursorResult,
+    Engine,
+    Executable,
+    create_engine,
+    event,
+    make_url,
+)
+from sqlalchemy.orm import Session
 
 from laas_service.domain.errors import ConcurrentUpdate, Unavailable
 
@@ -102,3 +112,17 @@ def translated() -> Iterator[None]:
     except _FAILURES as error:
         first, *_ = str(error).splitlines() or [type(error).__name__]
         raise Unavailable(f"the database failed: {first}") from error
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Session]:
+    """A transaction that writes; committed at the end, or it leaves nothing behind."""
+    with translated(), Session(engine) as session:
+        session.connection(execution_options={WRITES: True})
+        yield session
+        session.commit()
+
+
+def matched(session: Session, step: Executable) -> int:
+    """How many rows an update or a deletion found."""
+    return cast("CursorResult[Any]", session.execute(step)).rowcount

@@ -12,17 +12,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 from oslo_db.exception import DBDuplicateEntry
-from sqlalchemy import CursorResult, Engine, Executable, delete, func, insert, select, update
+from sqlalchemy import Engine, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
-from laas_service.adapters.db.engine import WRITES, translated
+from laas_service.adapters.db.engine import matched, translated, writing
 from laas_service.adapters.db.types import Clock
 from laas_service.app.records import Lease
 from laas_service.domain.errors import LeaseLost
@@ -66,11 +65,11 @@ class SqlLeases:
 
     def enrol(self, owner: str, seconds: float) -> int:
         table = models.Worker
-        with self._writing() as session:
+        with writing(self._engine) as session:
             now = self._clock(session)
             until = now + timedelta(seconds=seconds)
             present = update(table).where(table.id == owner).values(expires_at=until)
-            if not _rows(session, present):
+            if not matched(session, present):
                 session.execute(insert(table).values(id=owner, expires_at=until))
             for id, expires_at in session.execute(select(table.id, table.expires_at)).all():
                 if expires_at <= now or self._gone(id):
@@ -78,7 +77,7 @@ class SqlLeases:
             return session.scalars(select(func.count()).select_from(table)).one()
 
     def withdraw(self, owner: str) -> None:
-        with self._writing() as session:
+        with writing(self._engine) as session:
             session.execute(delete(models.Worker).where(models.Worker.id == owner))
 
     def free(self) -> list[str]:
@@ -95,7 +94,7 @@ class SqlLeases:
             return None  # another worker was the first one ever
 
     def _take(self, fabric: str, owner: str, seconds: float) -> Lease | None:
-        with self._writing() as session:
+        with writing(self._engine) as session:
             query = select(_TABLE).where(_TABLE.fabric == fabric).with_for_update()
             row = session.scalar(query)
             now = self._clock(session)
@@ -115,21 +114,14 @@ class SqlLeases:
         return self._gone(row.owner)
 
     def renew(self, lease: Lease, seconds: float) -> None:
-        with self._writing() as session:
+        with writing(self._engine) as session:
             until = self._clock(session) + timedelta(seconds=seconds)
-            if not _rows(session, _held(lease).values(expires_at=until)):
+            if not matched(session, _held(lease).values(expires_at=until)):
                 raise _lost(lease)
 
     def give_back(self, lease: Lease) -> None:
-        with self._writing() as session:
+        with writing(self._engine) as session:
             session.execute(_held(lease).values(owner=None))
-
-    @contextmanager
-    def _writing(self) -> Iterator[Session]:
-        with translated(), Session(self._engine) as session:
-            session.connection(execution_options={WRITES: True})
-            yield session
-            session.commit()
 
 
 def _held(lease: Lease) -> Any:
@@ -140,7 +132,3 @@ def _held(lease: Lease) -> Any:
 
 def _lost(lease: Lease) -> LeaseLost:
     return LeaseLost(f"fabric {lease.fabric} was taken over from {lease.owner}")
-
-
-def _rows(session: Session, step: Executable) -> int:
-    return cast("CursorResult[Any]", session.execute(step)).rowcount

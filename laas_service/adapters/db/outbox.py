@@ -12,17 +12,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Any, cast
 
-from sqlalchemy import CursorResult, Engine, delete, insert, or_, select, update
+from sqlalchemy import Engine, delete, insert, or_, select, update
 from sqlalchemy.orm import Session
 
 from laas_service import messages
 from laas_service.adapters.db import models
-from laas_service.adapters.db.engine import WRITES, translated
+from laas_service.adapters.db.engine import matched, translated, writing
 from laas_service.domain.errors import ConcurrentUpdate
 from laas_service.messages import Notification
 
@@ -61,22 +59,15 @@ class SqlOutbox:
         """All of them or none, so that nobody tells half of them out of order."""
         free = or_(_TABLE.taken_until.is_(None), _TABLE.taken_until <= now)
         step = update(_TABLE).where(_TABLE.id.in_(numbers), free).values(taken_until=until)
-        with self._writing() as session:
-            taken = cast("CursorResult[Any]", session.execute(step)).rowcount
+        with writing(self._engine) as session:
+            taken = matched(session, step)
             if taken != len(numbers):
                 raise ConcurrentUpdate("another relay was faster")
 
     def done(self, number: int) -> None:
-        with self._writing() as session:
+        with writing(self._engine) as session:
             session.execute(delete(_TABLE).where(_TABLE.id == number))
 
     def put_back(self, numbers: Collection[int]) -> None:
-        with self._writing() as session:
+        with writing(self._engine) as session:
             session.execute(update(_TABLE).where(_TABLE.id.in_(numbers)).values(taken_until=None))
-
-    @contextmanager
-    def _writing(self) -> Iterator[Session]:
-        with translated(), Session(self._engine) as session:
-            session.connection(execution_options={WRITES: True})
-            yield session
-            session.commit()

@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Engine, case, delete, func, select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
-from laas_service.adapters.db.engine import WRITES, translated
+from laas_service.adapters.db.engine import translated, writing
 from laas_service.app.records import NO_LIMITS, Limits, NewAllocation, State
 from laas_service.domain.errors import NotFound, QuotaExceeded
 
@@ -122,17 +122,13 @@ class SqlQuotas:
 
     def set(self, project_id: str, hosts: int | None, allocations: int | None) -> None:
         """What the project may have from now on; what it has already stays."""
-        with translated(), Session(self._engine) as session:
-            session.connection(execution_options={WRITES: True})
+        with writing(self._engine) as session:
             session.merge(models.Quota(project_id=project_id, hosts=hosts, allocations=allocations))
-            session.commit()
 
     def unset(self, project_id: str) -> None:
         """What all may have is for this project again. ``NotFound``."""
-        with translated(), Session(self._engine) as session:
-            session.connection(execution_options={WRITES: True})
+        with writing(self._engine) as session:
             table = models.Quota
             if session.get(table, project_id) is None:
                 raise NotFound("quota of project", project_id)
             session.execute(delete(table).where(table.project_id == project_id))
-            session.commit()

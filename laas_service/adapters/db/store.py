@@ -24,15 +24,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import tenacity
 from oslo_db.exception import DBDuplicateEntry
 from sqlalchemy import (
-    CursorResult,
     Engine,
     Select,
-    Update,
     and_,
     delete,
     insert,
@@ -43,7 +41,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import faults, leases, models, outbox, quotas, schema
-from laas_service.adapters.db.engine import WRITES, translated
+from laas_service.adapters.db.engine import WRITES, matched, translated
 from laas_service.adapters.db.ledgers import Ledger, Ledgers
 from laas_service.adapters.documents import (
     allocation_document,
@@ -497,7 +495,7 @@ class SqlStore:
             .where(table.id == record.id, table.version == record.version)
             .values(version=record.version + 1, updated_at=self._now(), **values)
         )
-        if _rows(session, step) == 0:
+        if matched(session, step) == 0:
             self._sequence(session, record.id)
             raise ConcurrentUpdate(f"allocation {record.id!r} is past version {record.version}")
 
@@ -952,7 +950,9 @@ class SqlStore:
         with self._writing("note drift") as session:
             _locked_generation(session, fabric_id)
             here = (table.fabric == fabric_id, table.kind == kind.value)
-            if not _rows(session, update(table).where(*here).values(found=table.found + 1, **news)):
+            if not matched(
+                session, update(table).where(*here).values(found=table.found + 1, **news)
+            ):
                 row = {"fabric": fabric_id, "kind": kind.value, "found": 1, **news}
                 session.execute(insert(table).values(**row))
 
@@ -1107,11 +1107,6 @@ def _must_contain(parent: AllocationRecord, fabric_id: str) -> None:
 def _must_release(record: AllocationRecord) -> None:
     if record.state is not State.RELEASING:
         raise Conflict(f"allocation {record.id!r} is {record.state.value}, not releasing")
-
-
-def _rows(session: Session, step: Update) -> int:
-    """How many rows an update matched."""
-    return cast("CursorResult[Any]", session.execute(step)).rowcount
 
 
 def _free_pkey(session: Session, fabric_id: str) -> int:
