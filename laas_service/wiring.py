@@ -27,11 +27,12 @@ from laas_service import conf
 from laas_service.adapters import messaging, nova, processes
 from laas_service.adapters.compute_directory import DirectoryCompute
 from laas_service.adapters.db import schema
+from laas_service.adapters.db.base import nowhere, utc_now
 from laas_service.adapters.db.engine import connect, translated
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.outbox import SqlOutbox
 from laas_service.adapters.db.quotas import SqlQuotas
-from laas_service.adapters.db.store import SqlStore, nowhere, utc_now
+from laas_service.adapters.db.store import SqlStore
 from laas_service.app.convergence import Converger, Pace
 from laas_service.app.line import Line
 from laas_service.app.loop import Loop

@@ -20,8 +20,9 @@ import pytest
 import sqlalchemy as sa
 
 from laas_service.adapters.db import models
+from laas_service.adapters.db.base import utc_now
 from laas_service.adapters.db.engine import connect
-from laas_service.adapters.db.store import SqlStore, utc_now
+from laas_service.adapters.db.store import SqlStore
 from laas_service.app.line import Line
 from laas_service.app.records import AllocationRecord, Limits, NewAllocation, State, Wait
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request

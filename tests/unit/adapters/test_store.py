@@ -407,7 +407,7 @@ def test_choice_is_made_anew_when_somebody_left_meanwhile(managed):
 
 
 def test_partition_keys_run_out_with_a_clear_error(managed, monkeypatch):
-    monkeypatch.setattr("laas_service.adapters.db.store.PKEYS", range(1, 3))
+    monkeypatch.setattr("laas_service.adapters.db.admission.PKEYS", range(1, 3))
     assert [admit(managed, "a", 0).pkey, admit(managed, "b", 1).pkey] == [1, 2]
     with pytest.raises(LimitExceeded, match="partition keys"):
         admit(managed, "c", 2)

@@ -1,0 +1,317 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Admission: a search on the present state, and the claims of what it found, in one transaction.
+
+It works on a copy of the ledger that takes its place only when the database has
+committed, so a failed one leaves nothing behind in memory either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import tenacity
+from oslo_db.exception import DBDuplicateEntry
+from sqlalchemy import insert, select
+from sqlalchemy.orm import Session
+
+from laas_service.adapters.db import models, quotas
+from laas_service.adapters.db.base import Base, locked_generation
+from laas_service.adapters.db.ledgers import Ledger
+from laas_service.adapters.documents import allocation_document, constraints_document
+from laas_service.app.records import AllocationRecord, NewAllocation, State, Wait
+from laas_service.domain.allocation import Allocation, NoFit
+from laas_service.domain.errors import (
+    ConcurrentUpdate,
+    Conflict,
+    DoubleClaim,
+    IdempotencyMismatch,
+    LimitExceeded,
+)
+from laas_service.domain.fabric import Fabric
+from laas_service.domain.topology import Topology
+from laas_service.messages import Initiator
+
+PKEYS = range(0x0001, 0x7FFF)
+"""Partition keys for tenants; 0x7FFF is the default partition."""
+
+ATTEMPTS = 5
+"""Tries of an admission that the database makes give way to another transaction."""
+
+
+class Admission(Base):
+    """How requests get hosts and links, or wait for them."""
+
+    def admit(
+        self, new: NewAllocation, propose: Callable[[Fabric], Allocation | NoFit | Wait]
+    ) -> AllocationRecord | NoFit:
+        return retrying()(self._admit, new, propose)
+
+    def _admit(
+        self, new: NewAllocation, propose: Callable[[Fabric], Allocation | NoFit | Wait]
+    ) -> AllocationRecord | NoFit:
+        """Search without a lock, so that no other writer waits; if the race is lost, with it.
+
+        Nobody starves: the second search cannot lose.
+        """
+        with self._admitting:
+            with self._reading() as session:
+                if previous := self._answered(session, new):
+                    return previous
+                limits = quotas.limits(session, new)
+                quotas.check(session, new, limits)  # before the search, which may take long
+                ledger = self._ledgers.caught_up(session, new.fabric)
+            draft, answer = _proposed(ledger, propose)
+            if isinstance(answer, NoFit):
+                return answer
+            try:
+                with self._writing("admit") as session:
+                    quotas.lock(session, limits)
+                    if locked_generation(session, new.fabric) != ledger.generation:
+                        if previous := self._answered(session, new):
+                            return previous
+                        ledger = self._ledgers.caught_up(session, new.fabric)
+                        draft, answer = _proposed(ledger, propose)
+                        if isinstance(answer, NoFit):
+                            return answer
+                    quotas.check(session, new, limits)
+                    if isinstance(answer, Wait):
+                        return self._enqueue(session, new, answer.refusal)
+                    self._insert(session, new, ledger.generation + 1)
+                    record = self._claim(session, new.id, answer, draft.topology, new.by)
+            except DBDuplicateEntry as error:
+                self._ledgers.forget(new.fabric)
+                raise DoubleClaim(f"the database refused the claims of {new.id!r}") from error
+            self._ledgers.keep(new.fabric, Ledger(draft, record.generation))
+            return record
+
+    def within_limits(self, new: NewAllocation) -> None:
+        with self._reading() as session:
+            quotas.check(session, new, quotas.limits(session, new))
+
+    def admit_waiting(
+        self, fabric_id: str, choose: Callable[[Fabric], Sequence[Allocation]]
+    ) -> list[AllocationRecord]:
+        return retrying()(self._admit_waiting, fabric_id, choose)
+
+    def _admit_waiting(
+        self, fabric_id: str, choose: Callable[[Fabric], Sequence[Allocation]]
+    ) -> list[AllocationRecord]:
+        """As ``_admit``, for requests that are recorded already."""
+        with self._admitting:
+            with self._reading() as session:
+                ledger = self._ledgers.caught_up(session, fabric_id)
+            draft, chosen = _chosen(ledger, choose)
+            if not chosen:
+                return []
+            try:
+                with self._writing("admit") as session:
+                    if locked_generation(session, fabric_id) != ledger.generation:
+                        ledger = self._ledgers.caught_up(session, fabric_id)
+                        draft, chosen = _chosen(ledger, choose)
+                    records = [self._claim(session, one.id, one, draft.topology) for one in chosen]
+            except DBDuplicateEntry as error:
+                self._ledgers.forget(fabric_id)
+                raise DoubleClaim("the database refused the claims of who waited") from error
+            if records:
+                self._ledgers.keep(fabric_id, Ledger(draft, records[-1].generation))
+            return records
+
+    def _answered(self, session: Session, new: NewAllocation) -> AllocationRecord | None:
+        """What an earlier request with the same key got."""
+        if new.idempotency_key is None:
+            return None
+        table = models.Idempotency
+        row = session.execute(
+            select(table.request, table.allocation).where(
+                table.project_id == new.project_id, table.key == new.idempotency_key
+            )
+        ).one_or_none()
+        if row is None:
+            return None
+        if row.request != _asked(new):
+            raise IdempotencyMismatch(
+                f"Idempotency-Key {new.idempotency_key!r} was used for another request; "
+                "use a new key"
+            )
+        return self._record(session, row.allocation)
+
+    def _insert(self, session: Session, new: NewAllocation, generation: int) -> None:
+        """The row of a request without claims, and its key; the fabric's row is locked."""
+        now = self._now()
+        if new.parent is not None:
+            _must_contain(self._record(session, new.parent), new.fabric)
+        session.execute(
+            insert(models.Allocation).values(
+                id=new.id,
+                fabric=new.fabric,
+                name=new.name,
+                project_id=new.project_id,
+                policy=new.policy,
+                hosts=new.hosts,
+                state=State.QUEUED.value,
+                version=0,
+                pkey=0,
+                generation=generation,
+                handed_back=False,
+                force=False,
+                failures=0,
+                constraints=new.constraints and constraints_document(new.constraints),
+                duration=new.duration,
+                parent=new.parent,
+                container=new.container,
+                created_at=now,
+                updated_at=now,
+            )
+        )
+        if new.idempotency_key is not None:
+            self._remember(session, new)
+
+    def _enqueue(self, session: Session, new: NewAllocation, refusal: NoFit) -> AllocationRecord:
+        """Record a request that waits; who decides by the queue has to look again."""
+        locked_generation(session, new.fabric)
+        self._insert(session, new, self._advance(session, new.fabric, {}))
+        self._change(session, self._record(session, new.id))
+        self._tell(session, new.id, State.QUEUED, f"waits: {refusal.detail}", new.by)
+        return self._record(session, new.id)
+
+    def _claim(
+        self,
+        session: Session,
+        id: str,
+        answer: Allocation,
+        topology: Topology,
+        by: Initiator | None = None,
+    ) -> AllocationRecord:
+        """Write everything that an admission is, for a request whose row is there."""
+        record = self._record(session, id)
+        if record.state is not State.QUEUED:
+            raise ConcurrentUpdate(f"allocation {id!r} is {record.state.value}, not queued")
+        document = allocation_document(answer)
+        generation = self._advance(session, record.fabric, {"claim": document}, routes=True)
+        pkey = 0 if answer.container else _free_pkey(session, record.fabric)
+        seconds = record.duration
+        self._change(
+            session,
+            record,
+            state=State.ALLOCATING.value,
+            pkey=pkey,
+            placed=document,
+            generation=generation,
+            ends_at=None if seconds is None else self._now() + timedelta(seconds=seconds),
+        )
+        if pkey:
+            owner = {"fabric": record.fabric, "allocation": id}
+            session.execute(insert(models.PkeyClaim), [{**owner, "pkey": pkey}])
+        self._insert_claims(session, record.fabric, answer, topology)
+        self._tell(session, id, State.ALLOCATING, f"claimed {answer.size} hosts", by)
+        return self._record(session, id)
+
+    def _insert_claims(
+        self, session: Session, fabric_id: str, held: Allocation, topology: Topology
+    ) -> None:
+        owner: dict[str, Any] = {"fabric": fabric_id, "allocation": held.id}
+        owner |= {"scope": held.parent or "", "parent": held.parent}
+        hosts = held.hosts(topology)
+        links = [topology.tree.link_id(link) for link in held.links(topology)]
+        if hosts:
+            session.execute(insert(models.HostClaim), [{**owner, "host": x} for x in hosts])
+        if links:
+            session.execute(insert(models.LinkClaim), [{**owner, "link": x} for x in links])
+
+    def _remember(self, session: Session, new: NewAllocation) -> None:
+        try:
+            session.execute(
+                insert(models.Idempotency).values(
+                    project_id=new.project_id,
+                    key=new.idempotency_key,
+                    request=_asked(new),
+                    allocation=new.id,
+                )
+            )
+        except DBDuplicateEntry as error:
+            raise ConcurrentUpdate("a request with the same key was faster") from error
+
+
+def retrying() -> tenacity.Retrying:
+    return tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(ConcurrentUpdate),
+        stop=tenacity.stop_after_attempt(ATTEMPTS),
+        wait=tenacity.wait_random(0, 0.05),
+        reraise=True,
+    )
+
+
+def _asked(new: NewAllocation) -> dict[str, Any]:
+    """What a repeated key must repeat; what was not asked for is left out."""
+    asked: dict[str, Any] = {
+        "fabric": new.fabric,
+        "name": new.name,
+        "policy": new.policy,
+        "hosts": new.hosts,
+    }
+    if new.constraints is not None:
+        asked["constraints"] = constraints_document(new.constraints)
+    if new.duration is not None:
+        asked["duration"] = new.duration
+    if new.waits:
+        asked["wait"] = True
+    if new.parent is not None:
+        asked["parent"] = new.parent
+    if new.container:
+        asked["container"] = True
+    return asked
+
+
+def _proposed(
+    ledger: Ledger, propose: Callable[[Fabric], Allocation | NoFit | Wait]
+) -> tuple[Fabric, Allocation | NoFit | Wait]:
+    """The answer, and a copy of the ledger on which it is claimed."""
+    draft = ledger.fabric.copy()
+    answer = propose(draft)
+    if isinstance(answer, Allocation) and not _holds(draft, answer.id):
+        draft.claim(answer)
+    return draft, answer
+
+
+def _chosen(
+    ledger: Ledger, choose: Callable[[Fabric], Sequence[Allocation]]
+) -> tuple[Fabric, Sequence[Allocation]]:
+    """What is chosen, and a copy of the ledger on which it is claimed."""
+    draft = ledger.fabric.copy()
+    chosen = choose(draft)
+    for allocation in chosen:
+        if not _holds(draft, allocation.id):
+            draft.claim(allocation)
+    return draft, chosen
+
+
+def _holds(fabric: Fabric, id: str) -> bool:
+    return any(id in ledger.allocations for ledger in fabric.ledgers())
+
+
+def _must_contain(parent: AllocationRecord, fabric_id: str) -> None:
+    """Return if allocations can be made inside. Raises: Conflict."""
+    if not parent.container or parent.fabric != fabric_id:
+        raise Conflict(f"allocation {parent.id!r} is no container of fabric {fabric_id!r}")
+    if parent.state not in (State.ALLOCATING, State.ACTIVE):
+        raise Conflict(f"container {parent.id!r} is {parent.state.value}; name another")
+
+
+def _free_pkey(session: Session, fabric_id: str) -> int:
+    """The lowest partition key nobody has."""
+    table = models.PkeyClaim
+    taken = set(session.scalars(select(table.pkey).where(table.fabric == fabric_id)))
+    for pkey in PKEYS:
+        if pkey not in taken:
+            return pkey
+    raise LimitExceeded(f"all {len(PKEYS)} partition keys of fabric {fabric_id!r} are in use")
