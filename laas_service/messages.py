@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
 from typing import Any, TypeVar
 
 from laas_service.domain.allocation import Allocation
@@ -71,6 +72,37 @@ class Applied:
 
     generation: int | None
     problem: str | None = None
+
+
+class Condition(StrEnum):
+    """What an agent sees of its OpenSM and of the switches; ``doc/source/agent.rst`` tells more."""
+
+    STARTING = "starting"  # it has not looked yet
+    APPLIED = "applied"  # the switches have a set's tables, bit for bit
+    SWEEPING = "sweeping"  # OpenSM was told, its sweep has not ended
+    OTHER_GENERATION = "other_generation"  # those of an earlier set
+    DIFFERS = "differs"  # those of no set that is known
+    DEAD = "dead"  # there is no OpenSM
+    WEDGED = "wedged"  # it is there, and does not sweep, or is stopped
+    RESTARTED = "restarted"  # another process than the one that was told
+    REFUSED = "refused"  # the wanted set is not fit to be published
+    BLIND = "blind"  # tables cannot be read back
+
+    @property
+    def able(self) -> bool:
+        """Whether an agent in this condition can bring a set into the switches."""
+        return self not in (self.DEAD, self.WEDGED, self.REFUSED, self.BLIND)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What an agent reports. ``generation`` is that of the set whose tables are in the switches,
+    ``published`` that of the set that is current on its disk."""
+
+    condition: Condition
+    detail: str | None = None
+    generation: int | None = None
+    published: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
