@@ -1,0 +1,61 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""The one source of every JSON shape: it validates what comes in and describes what goes out.
+
+Requests are strict: an unknown field, or a string where a number belongs, is an
+error that names the field. Answers are built by the ``of`` constructors.
+"""
+
+from laas_service.api.schemas.allocations import Allocation as Allocation
+from laas_service.api.schemas.allocations import AllocationList as AllocationList
+from laas_service.api.schemas.allocations import AllocationSummary as AllocationSummary
+from laas_service.api.schemas.allocations import Degraded as Degraded
+from laas_service.api.schemas.allocations import DryRun as DryRun
+from laas_service.api.schemas.asked import AllocationChange as AllocationChange
+from laas_service.api.schemas.asked import AllocationQuery as AllocationQuery
+from laas_service.api.schemas.asked import Constraints as Constraints
+from laas_service.api.schemas.asked import FitQuery as FitQuery
+from laas_service.api.schemas.asked import HostChange as HostChange
+from laas_service.api.schemas.asked import HostQuery as HostQuery
+from laas_service.api.schemas.asked import Idempotency as Idempotency
+from laas_service.api.schemas.asked import LinkChange as LinkChange
+from laas_service.api.schemas.asked import LinkQuery as LinkQuery
+from laas_service.api.schemas.asked import NewAllocation as NewAllocation
+from laas_service.api.schemas.asked import NewPlane as NewPlane
+from laas_service.api.schemas.asked import Paging as Paging
+from laas_service.api.schemas.asked import Precondition as Precondition
+from laas_service.api.schemas.asked import ReleaseQuery as ReleaseQuery
+from laas_service.api.schemas.asked import SwitchQuery as SwitchQuery
+from laas_service.api.schemas.asked import WaitQuery as WaitQuery
+from laas_service.api.schemas.base import AT_ONCE as AT_ONCE
+from laas_service.api.schemas.base import guid as guid
+from laas_service.api.schemas.fabrics import Fabric as Fabric
+from laas_service.api.schemas.fabrics import FabricList as FabricList
+from laas_service.api.schemas.fabrics import FabricSummary as FabricSummary
+from laas_service.api.schemas.fabrics import Fit as Fit
+from laas_service.api.schemas.fabrics import Host as Host
+from laas_service.api.schemas.fabrics import HostList as HostList
+from laas_service.api.schemas.fabrics import Idle as Idle
+from laas_service.api.schemas.fabrics import Link as Link
+from laas_service.api.schemas.fabrics import LinkList as LinkList
+from laas_service.api.schemas.fabrics import Room as Room
+from laas_service.api.schemas.fabrics import Routing as Routing
+from laas_service.api.schemas.fabrics import SharedPlane as SharedPlane
+from laas_service.api.schemas.fabrics import Switch as Switch
+from laas_service.api.schemas.fabrics import SwitchList as SwitchList
+from laas_service.api.schemas.fabrics import Utilization as Utilization
+from laas_service.api.schemas.system import Document as Document
+from laas_service.api.schemas.system import FieldError as FieldError
+from laas_service.api.schemas.system import Health as Health
+from laas_service.api.schemas.system import Problem as Problem
+from laas_service.api.schemas.system import Text as Text
+from laas_service.api.schemas.system import Version as Version
+from laas_service.api.schemas.system import Versions as Versions
+from laas_service.api.schemas.system import media as media

@@ -1,0 +1,303 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What is answered of allocations."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AwareDatetime, Field
+
+from laas_service.api.schemas.asked import Constraints
+from laas_service.api.schemas.base import Schema, Triple
+from laas_service.api.schemas.fabrics import Shape
+from laas_service.app import service as use_cases
+from laas_service.app.line import Place
+from laas_service.app.records import AllocationRecord, FabricRecord, Phase, State
+from laas_service.domain import degradation
+from laas_service.domain.allocation import Allocation as Placed
+from laas_service.domain.allocation import Refusal
+from laas_service.domain.topology import Link as Cable
+from laas_service.domain.topology import link_name
+
+
+class AllocatedHost(Schema):
+    index: int
+    name: str
+
+
+class Event(Schema):
+    at: AwareDatetime
+    state: State
+    reason: str
+
+
+class Holding(Schema):
+    """Hosts and links, by number and by name."""
+
+    hosts: list[AllocatedHost]
+    leaf_links: Annotated[list[Triple], Field(description="[pod, leaf, l2] each.")]
+    spine_links: Annotated[list[Triple], Field(description="[pod, l2, spine] each.")]
+    links: Annotated[list[str], Field(description="The same links by the id they have in /links.")]
+    shape: Shape | None
+
+    @staticmethod
+    def held(fabric: FabricRecord, placed: Placed | None) -> dict[str, Any]:
+        if placed is None:
+            return {"hosts": [], "leaf_links": [], "spine_links": [], "links": [], "shape": None}
+        topology, names = fabric.topology, fabric.inventory.host_names
+        leaf = sorted(placed.leaf_links(topology))
+        spine = sorted(placed.spine_links(topology))
+        links: list[Cable] = [*leaf, *spine]
+        return {
+            "hosts": [AllocatedHost(index=h, name=names[h]) for h in placed.hosts(topology)],
+            "leaf_links": [tuple(link) for link in leaf],
+            "spine_links": [tuple(link) for link in spine],
+            "links": [link_name(link) for link in links],
+            "shape": Shape.of(placed.shape) if placed.shape else None,
+        }
+
+
+class DryRun(Holding):
+    """What would be given now; nothing is reserved."""
+
+    fabric: str
+    name: str
+    project_id: str
+    policy: str
+    requested: int
+    cost: Annotated[int, Field(description="What the hosts cost together.")]
+    container: bool
+    parent: str | None
+    dry_run: Literal[True]
+
+    @classmethod
+    def of(cls, name: str, proposal: use_cases.Proposal) -> Self:
+        placed = proposal.allocation
+        return cls(
+            fabric=proposal.fabric.id,
+            name=name,
+            project_id=proposal.project_id,
+            policy=placed.policy,
+            requested=placed.requested,
+            cost=proposal.cost,
+            container=placed.container,
+            parent=placed.parent,
+            dry_run=True,
+            **cls.held(proposal.fabric, placed),
+        )
+
+
+class Waiting(Schema):
+    """What a queued request waits for, as of now."""
+
+    code: Annotated[Refusal | None, Field(description="The limit hit; null: about to start.")]
+    detail: str
+    largest_fit: Annotated[int | None, Field(description="The largest size there is room for.")]
+    expected_start: Annotated[
+        AwareDatetime | None,
+        Field(description="The first one's reservation, if it is known when others end."),
+    ]
+
+    @classmethod
+    def of(cls, place: Place) -> Self:
+        refusal = place.refusal
+        return cls(
+            code=refusal.reason if refusal else None,
+            detail=refusal.detail if refusal else "there is room; it is about to be admitted",
+            largest_fit=refusal.largest_fit if refusal else None,
+            expected_start=place.expected_start,
+        )
+
+
+class ThinSwitch(Schema):
+    """A switch with fewer uplinks up than the allocation was given there."""
+
+    kind: Literal["leaf", "l2"]
+    pod: int
+    switch: Annotated[int, Field(description="The leaf or L2 switch, by number in its pod.")]
+    up: int
+    given: int
+    flows: Annotated[
+        int | None, Field(description="So many may meet on one uplink; null: none is left.")
+    ]
+
+    @classmethod
+    def of(cls, thin: degradation.Thin) -> Self:
+        return cls(
+            kind="leaf" if thin.level == 1 else "l2",
+            pod=thin.pod,
+            switch=thin.lower,
+            up=thin.up,
+            given=thin.given,
+            flows=-(-thin.flows // thin.up) if thin.up else None,
+        )
+
+
+class Apart(Schema):
+    """Two leaves, [pod, leaf] each, that no way over the allocation's links joins."""
+
+    rail: int
+    leaves: tuple[tuple[int, int], tuple[int, int]]
+
+
+class Degraded(Schema):
+    """What has failed of what an allocation holds, and what follows from it."""
+
+    links: Annotated[list[str], Field(description="Failed links, by id.")]
+    hosts: Annotated[list[AllocatedHost], Field(description="Failed hosts.")]
+    thin: list[ThinSwitch]
+    apart: list[Apart]
+    detail: Annotated[str, Field(description="All of it in a sentence.")]
+
+    @classmethod
+    def of(cls, fabric: FabricRecord, found: degradation.Degraded) -> Self:
+        names = fabric.inventory.host_names
+        return cls(
+            links=[link_name(link) for link in found.links],
+            hosts=[AllocatedHost(index=host, name=names[host]) for host in found.hosts],
+            thin=[ThinSwitch.of(thin) for thin in found.thin],
+            apart=[Apart(rail=a.rail, leaves=(a.one, a.other)) for a in found.apart],
+            detail=str(found),
+        )
+
+    @classmethod
+    def now(cls, record: AllocationRecord, fabric: FabricRecord) -> Self | None:
+        """As its traffic goes now; None if nothing it holds has failed."""
+        if record.faults is None or record.travelled is None:
+            return None
+        links, hosts = record.faults.links, record.faults.hosts
+        found = degradation.degradation(fabric.topology, record.travelled, links, hosts)
+        return cls.of(fabric, found) if found.links or found.hosts else None
+
+
+class AllocationSummary(Holding):
+    id: str
+    name: str
+    fabric: str
+    project_id: str
+    policy: str
+    state: State
+    version: Annotated[int, Field(description="Grows with every change; the ETag.")]
+    requested: Annotated[int, Field(description="How many hosts were asked for.")]
+    container: Annotated[bool, Field(description="What it holds is for allocations inside.")]
+    parent: Annotated[str | None, Field(description="The container that it is inside.")]
+    pkey: Annotated[
+        str | None,
+        Field(pattern=r"^0x[0-9a-f]{4}$", description="The partition key; null before admission."),
+    ]
+    position: Annotated[
+        int | None, Field(ge=1, description="Its place in the fabric's queue; 1 is the first.")
+    ]
+    waits_for: Annotated[Waiting | None, Field(description="Why it is queued, as of now.")]
+    duration: Annotated[float | None, Field(description="Seconds it is expected to last.")]
+    expected_end: Annotated[
+        AwareDatetime | None, Field(description="Its duration, counted from admission.")
+    ]
+    constraints: Annotated[
+        Constraints | None, Field(description="As asked; avoided hosts are for administrators.")
+    ]
+    degraded: Annotated[Degraded | None, Field(description="Null: nothing it uses has failed.")]
+    changing: Annotated[
+        Phase | None,
+        Field(description="How far a change of placement is; old links are held until its end."),
+    ]
+    error: Annotated[str | None, Field(description="Why the last step failed.")]
+    created_at: AwareDatetime
+    updated_at: AwareDatetime
+
+    @classmethod
+    def parts(
+        cls, record: AllocationRecord, fabric: FabricRecord, place: Place | None, admin: bool
+    ) -> dict[str, Any]:
+        return {
+            "id": record.id,
+            "name": record.name,
+            "fabric": record.fabric,
+            "project_id": record.project_id,
+            "policy": record.policy,
+            "state": record.state,
+            "version": record.version,
+            "requested": record.hosts,
+            "container": record.container,
+            "parent": record.parent,
+            "pkey": f"{record.pkey:#06x}" if record.pkey else None,
+            "position": place.position if place else None,
+            "waits_for": Waiting.of(place) if place else None,
+            "duration": record.duration,
+            "expected_end": record.ends_at,
+            "constraints": Constraints.of(record.constraints, fabric, admin),
+            "degraded": Degraded.now(record, fabric),
+            "changing": record.phase,
+            "error": record.error,
+            "created_at": record.created_at,
+            "updated_at": record.updated_at,
+            **cls.held(fabric, record.placed),
+        }
+
+    @classmethod
+    def of(
+        cls,
+        record: AllocationRecord,
+        fabric: FabricRecord,
+        place: Place | None = None,
+        admin: bool = False,
+    ) -> Self:
+        return cls(**cls.parts(record, fabric, place, admin))
+
+
+class Progress(Schema):
+    """How far convergence is with an allocation."""
+
+    next_step: Annotated[str | None, Field(description="Null: nothing is to be done.")]
+    failures: Annotated[int, Field(description="How often it failed, or had to wait, in a row.")]
+    next_try: Annotated[AwareDatetime | None, Field(description="Null: as soon as possible.")]
+    generation_wanted: Annotated[
+        int | None, Field(description="Of its routes; for administrators.")
+    ]
+    generation_seen: Annotated[
+        int | None, Field(description="In the switches, by the worker; for administrators.")
+    ]
+
+    @classmethod
+    def of(cls, progress: use_cases.Progress, admin: bool) -> Self:
+        return cls(
+            next_step=progress.next_step,
+            failures=progress.failures,
+            next_try=progress.next_try,
+            generation_wanted=progress.wanted if admin else None,
+            generation_seen=progress.applied if admin else None,
+        )
+
+
+class Allocation(AllocationSummary):
+    progress: Progress
+    history: list[Event]
+
+    @classmethod
+    def of(
+        cls,
+        record: AllocationRecord,
+        fabric: FabricRecord,
+        place: Place | None = None,
+        admin: bool = False,
+        progress: use_cases.Progress | None = None,
+    ) -> Self:
+        none = use_cases.Progress(None, record.failures, record.next_try, None, None)
+        return cls(
+            **cls.parts(record, fabric, place, admin),
+            progress=Progress.of(progress or none, admin),
+            history=[Event(at=e.at, state=e.state, reason=e.reason) for e in record.history],
+        )
+
+
+class AllocationList(Schema):
+    allocations: list[AllocationSummary]
+    next: Annotated[str | None, Field(description="The next page.")]

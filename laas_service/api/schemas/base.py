@@ -1,0 +1,51 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What all shapes are made of: names, numbers and strictness."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from laas_service.app.records import PROJECT
+
+AT_ONCE = 1000
+"""The most items a page of a list has."""
+
+Name = Annotated[
+    str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$", examples=["blue"])
+]
+Project = Annotated[str, Field(pattern=PROJECT)]
+Reference = Annotated[str, Field(max_length=255, pattern=r"^[^\x00-\x1f\x7f]*$")]
+"""What something is called that has to be there already."""
+HostName = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Hosts = Annotated[int, Field(ge=1, le=2**31 - 1, description="How many hosts.")]
+Guid = Annotated[str, Field(pattern=r"^0x[0-9a-f]{16}$")]
+Triple = Annotated[
+    tuple[int, int, int],
+    Field(description="[pod, leaf, l2] of a leaf link, [pod, l2, spine] of a spine link."),
+]
+
+
+def guid(value: int) -> str:
+    return f"{value:#018x}"
+
+
+class Schema(BaseModel):
+    """What all shapes share: unknown fields are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Body(Schema):
+    """A JSON request body: types are exactly those of JSON."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

@@ -1,0 +1,462 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What is answered of fabrics: their parts, their use, what would fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AwareDatetime, Field
+
+from laas_service.api.schemas.base import Guid, Schema, Triple, guid
+from laas_service.app import listing
+from laas_service.app import service as use_cases
+from laas_service.app.records import FabricRecord, HostState, LinkState, State
+from laas_service.domain import power, withholding
+from laas_service.domain.allocation import Allocation as Placed
+from laas_service.domain.allocation import NoFit, Refusal
+from laas_service.domain.allocation import Room as DomainRoom
+from laas_service.domain.allocation import Shape as DomainShape
+from laas_service.domain.inventory import PortRef
+from laas_service.domain.inventory import Switch as DomainSwitch
+from laas_service.domain.topology import Port, link_name
+
+
+class Shape(Schema):
+    """N = pods * (leaves * hosts) + (remainder_leaves * hosts + remainder_hosts)."""
+
+    pods: int
+    leaves: int
+    hosts: int
+    remainder_leaves: int
+    remainder_hosts: int
+    text: str
+
+    @classmethod
+    def of(cls, shape: DomainShape) -> Self:
+        return cls(
+            pods=shape.pods,
+            leaves=shape.leaves,
+            hosts=shape.hosts,
+            remainder_leaves=shape.remainder_leaves,
+            remainder_hosts=shape.remainder_hosts,
+            text=str(shape),
+        )
+
+
+class Tree(Schema):
+    """XGFT(3; m1,m2,m3; 1,w2,w3) with bundles of parallel cables, and the rails of its hosts."""
+
+    m: tuple[int, int, int]
+    w: tuple[int, int, int]
+    cables: tuple[int, int]
+    rails: int
+
+
+class Usage(Schema):
+    total: int
+    allocated: int
+    free: Annotated[int, Field(description="Up and without an owner.")]
+    failed: int
+    drained: int
+    withheld: Annotated[int, Field(description="Links of the shared plane.")]
+
+    @classmethod
+    def of(cls, usage: use_cases.Usage) -> Self:
+        return cls(
+            total=usage.total,
+            allocated=usage.allocated,
+            free=usage.free,
+            failed=usage.failed,
+            drained=usage.drained,
+            withheld=usage.withheld,
+        )
+
+
+class FabricSummary(Schema):
+    id: str
+    shape: Tree
+    generation: Annotated[int, Field(description="Grows with every committed change.")]
+    created_at: AwareDatetime
+
+    @classmethod
+    def summary(cls, fabric: FabricRecord) -> FabricSummary:
+        return FabricSummary(**cls.parts(fabric))
+
+    @staticmethod
+    def parts(fabric: FabricRecord) -> dict[str, Any]:
+        tree = fabric.topology.tree
+        return {
+            "id": fabric.id,
+            "shape": Tree(m=tree.m, w=tree.w, cables=tree.cables, rails=fabric.topology.rails),
+            "generation": fabric.generation,
+            "created_at": fabric.created_at,
+        }
+
+
+class FabricList(Schema):
+    fabrics: list[FabricSummary]
+    next: Annotated[str | None, Field(description="The next page.")]
+
+
+class Fabric(FabricSummary):
+    hosts: Usage
+    leaf_links: Usage
+    spine_links: Usage
+    switches: int
+    allocations: Annotated[dict[str, int], Field(description="How many, by state.")]
+
+    @classmethod
+    def of(cls, fabric: FabricRecord, use: use_cases.Utilization) -> Self:
+        return cls(
+            **cls.parts(fabric),
+            switches=len(fabric.inventory.switches),
+            **Utilization.counts(use),
+        )
+
+
+class Utilization(Schema):
+    fabric: str
+    generation: int
+    utilization: Annotated[
+        float, Field(ge=0, le=1, description="Hosts with an owner, as a part of all hosts.")
+    ]
+    hosts: Usage
+    leaf_links: Usage
+    spine_links: Usage
+    allocations: Annotated[dict[str, int], Field(description="How many, by state.")]
+
+    @staticmethod
+    def counts(use: use_cases.Utilization) -> dict[str, Any]:
+        return {
+            "hosts": Usage.of(use.hosts),
+            "leaf_links": Usage.of(use.leaf_links),
+            "spine_links": Usage.of(use.spine_links),
+            "allocations": {
+                state.value: use.allocations.get(state, 0)
+                for state in State
+                if state is not State.RELEASED
+            },
+        }
+
+    @classmethod
+    def of(cls, fabric: str, use: use_cases.Utilization) -> Self:
+        return cls(
+            fabric=fabric,
+            generation=use.generation,
+            utilization=use.hosts.allocated / use.hosts.total if use.hosts.total else 0.0,
+            **cls.counts(use),
+        )
+
+
+class Room(Schema):
+    """The cheapest way found to make it fit: releases, or drains undone."""
+
+    releases: Annotated[list[str], Field(description="Ids of allocations to release.")]
+    undrain: Annotated[list[int], Field(description="Indices of hosts whose drain to undo.")]
+    hosts: Annotated[int, Field(description="How many hosts the releases take from tenants.")]
+
+    @classmethod
+    def of(cls, room: DomainRoom) -> Self:
+        return cls(releases=list(room.releases), undrain=list(room.undrain), hosts=room.hosts)
+
+
+FitsWhenEmpty = Annotated[
+    bool | None,
+    Field(description="Whether it would fit were all others gone and no host drained."),
+]
+MakesRoom = Annotated[Room | None, Field(description="How to make room; for administrators.")]
+
+
+class Fit(Schema):
+    fabric: str
+    hosts: int
+    fits: bool
+    largest_fit: Annotated[int, Field(description="The largest size that would fit now.")]
+    shape: Shape | None
+    reason: Annotated[Refusal | None, Field(description="Why it does not fit.")]
+    detail: str | None
+    fits_when_empty: FitsWhenEmpty
+    room: MakesRoom
+
+    @classmethod
+    def of(cls, fabric: str, hosts: int, fit: use_cases.Fit) -> Self:
+        answer = fit.answer
+        no = answer if isinstance(answer, NoFit) else None
+        shape = answer.shape if isinstance(answer, Placed) else None
+        return cls(
+            fabric=fabric,
+            hosts=hosts,
+            fits=no is None,
+            largest_fit=fit.largest,
+            shape=Shape.of(shape) if shape else None,
+            reason=no.reason if no else None,
+            detail=no.detail if no else None,
+            fits_when_empty=no.fits_when_empty if no else None,
+            room=Room.of(no.room) if no and no.room else None,
+        )
+
+
+class SubnetManager(Schema):
+    name: str
+    generation: Annotated[int | None, Field(description="The generation seen in the switches.")]
+    current: bool
+    problem: str | None
+
+
+class Holder(Schema):
+    """The worker that converges the fabric, and what it saw in the switches."""
+
+    name: Annotated[str | None, Field(description="Null: no worker has the fabric.")]
+    until: Annotated[
+        AwareDatetime | None, Field(description="Others take over if it is silent until then.")
+    ]
+    generation: Annotated[int | None, Field(description="The generation it saw.")]
+    problem: str | None
+    seen_at: AwareDatetime | None
+
+
+class Routing(Schema):
+    fabric: str
+    generation: Annotated[int, Field(description="The generation wanted in the switches.")]
+    worker: Holder
+    subnet_managers: list[SubnetManager]
+
+    @classmethod
+    def of(cls, fabric: str, routing: use_cases.Routing) -> Self:
+        return cls(
+            fabric=fabric,
+            generation=routing.wanted,
+            worker=Holder(
+                name=routing.holding.worker,
+                until=routing.holding.until,
+                generation=routing.holding.applied,
+                problem=routing.holding.problem,
+                seen_at=routing.holding.seen_at,
+            ),
+            subnet_managers=[
+                SubnetManager(
+                    name=name,
+                    generation=applied.generation,
+                    current=applied.generation == routing.wanted and applied.problem is None,
+                    problem=applied.problem,
+                )
+                for name, applied in routing.applied.items()
+            ],
+        )
+
+
+class Endpoint(Schema):
+    """One port of a host, in rail order, and where it is plugged in."""
+
+    rail: int
+    pod: int
+    leaf: int
+    k: int
+    guid: Guid | None
+    description: Annotated[str | None, Field(description="The node description.")]
+
+
+class Host(Schema):
+    index: int
+    name: str
+    state: HostState
+    owner: Annotated[str | None, Field(description="The id of the allocation that has it.")]
+    traits: list[str]
+    cost: int
+    ports: list[Endpoint]
+
+    @classmethod
+    def of(cls, entry: listing.HostEntry) -> Self:
+        endpoints = {endpoint.rail: endpoint for endpoint in entry.endpoints}
+
+        def port(rail: int, at: Port) -> Endpoint:
+            endpoint = endpoints.get(rail)
+            return Endpoint(
+                rail=rail,
+                pod=at.pod,
+                leaf=at.leaf,
+                k=at.k,
+                guid=guid(endpoint.guid) if endpoint else None,
+                description=endpoint.name if endpoint else None,
+            )
+
+        return cls(
+            index=entry.index,
+            name=entry.name,
+            state=entry.state,
+            owner=entry.owner,
+            traits=sorted(entry.features.traits),
+            cost=entry.features.cost,
+            ports=[port(rail, at) for rail, at in enumerate(entry.ports)],
+        )
+
+
+class HostList(Schema):
+    hosts: list[Host]
+    next: Annotated[str | None, Field(description="The next page.")]
+
+
+class CableEnd(Schema):
+    guid: Guid
+    port: int
+
+    @classmethod
+    def of(cls, ref: PortRef) -> Self:
+        return cls(guid=guid(ref.guid), port=ref.port)
+
+
+class Link(Schema):
+    id: Annotated[str, Field(examples=["leaf-0-3-5", "spine-1-2-0"])]
+    kind: Literal["leaf", "spine"]
+    index: Triple
+    state: LinkState
+    owner: Annotated[str | None, Field(description="The id of the allocation that has it.")]
+    withheld: Annotated[bool, Field(description="Of the shared plane: for no tenant.")]
+    lower: CableEnd | None
+    upper: CableEnd | None
+
+    @classmethod
+    def of(cls, entry: listing.LinkEntry) -> Self:
+        name = link_name(entry.link)
+        return cls(
+            id=name,
+            kind="leaf" if name.startswith("leaf") else "spine",
+            index=(entry.link[0], entry.link[1], entry.link[2]),
+            state=entry.state,
+            owner=entry.owner,
+            withheld=entry.withheld,
+            lower=CableEnd.of(entry.lower) if entry.lower else None,
+            upper=CableEnd.of(entry.upper) if entry.upper else None,
+        )
+
+
+class LinkList(Schema):
+    links: list[Link]
+    next: Annotated[str | None, Field(description="The next page.")]
+
+
+class Switch(Schema):
+    guid: Guid
+    name: str
+    level: Annotated[int, Field(description="1 leaf, 2 L2 switch, 3 spine.")]
+    ports: int
+    lid: int | None
+    positions: Annotated[
+        list[tuple[int, int]],
+        Field(description="[pod, leaf], [pod, l2] or [l2, spine]; a director spine has several."),
+    ]
+
+    @classmethod
+    def of(cls, entry: listing.SwitchEntry) -> Self:
+        return cls(
+            guid=guid(entry.switch.guid),
+            name=entry.switch.name,
+            level=entry.switch.level,
+            ports=entry.switch.ports,
+            lid=entry.lid,
+            positions=list(entry.positions),
+        )
+
+
+class IdleSwitch(Schema):
+    guid: Guid
+    name: str
+    level: Annotated[int, Field(description="1 leaf, 2 L2 switch, 3 spine.")]
+
+    @classmethod
+    def of(cls, switch: DomainSwitch) -> Self:
+        return cls(guid=guid(switch.guid), name=switch.name, level=switch.level)
+
+
+class Idle(Schema):
+    """What may be turned down; the links of idle switches are among the links."""
+
+    fabric: str
+    generation: Annotated[int, Field(description="The generation this was worked out at.")]
+    links: Annotated[list[str], Field(description="Ids, as in the list of links.")]
+    switches: list[IdleSwitch]
+
+    @classmethod
+    def of(cls, fabric: FabricRecord, idle: power.Idle) -> Self:
+        return cls(
+            fabric=fabric.id,
+            generation=fabric.generation,
+            links=[link_name(link) for link in idle.links],
+            switches=[IdleSwitch.of(switch) for switch in idle.switches],
+        )
+
+
+class PlaneCost(Schema):
+    """What withholding does to one policy, on the fabric without tenants."""
+
+    policy: str
+    largest: Annotated[int, Field(description="The largest allocation there could be.")]
+    largest_before: Annotated[int, Field(description="The same with what is withheld now.")]
+    beyond_leaf: Annotated[
+        int, Field(description="Hosts that tenants of more than one leaf could have.")
+    ]
+    beyond_leaf_before: Annotated[int, Field(description="The same with what is withheld now.")]
+
+
+class SharedPlane(Schema):
+    """Links that no tenant gets, for storage, gateways, management and idle hosts."""
+
+    fabric: str
+    generation: int
+    l2: list[int]
+    spines: list[int]
+    leaf_links: Annotated[int, Field(description="How many leaf links are withheld.")]
+    spine_links: Annotated[int, Field(description="How many spine links are withheld.")]
+    unreached: Annotated[
+        list[IdleSwitch],
+        Field(description="Leaves without a working link of it: their hosts use any links."),
+    ]
+    mixed: Annotated[
+        list[IdleSwitch],
+        Field(description="Spines that tenants use, too; name them in spines to keep them off."),
+    ]
+    cost: Annotated[list[PlaneCost] | None, Field(description="For a dry run.")]
+
+    @classmethod
+    def of(
+        cls,
+        fabric: FabricRecord,
+        reach: withholding.Reach,
+        costs: Sequence[tuple[withholding.Cost, withholding.Cost]] | None = None,
+    ) -> Self:
+        return cls(
+            fabric=fabric.id,
+            generation=fabric.generation,
+            l2=list(reach.plane.l2),
+            spines=list(reach.plane.spines),
+            leaf_links=reach.leaf_links,
+            spine_links=reach.spine_links,
+            unreached=[IdleSwitch.of(switch) for switch in reach.unreached],
+            mixed=[IdleSwitch.of(switch) for switch in reach.mixed],
+            cost=None
+            if costs is None
+            else [
+                PlaneCost(
+                    policy=after.policy,
+                    largest=after.largest,
+                    largest_before=before.largest,
+                    beyond_leaf=after.beyond_leaf,
+                    beyond_leaf_before=before.beyond_leaf,
+                )
+                for before, after in costs
+            ],
+        )
+
+
+class SwitchList(Schema):
+    switches: list[Switch]
+    next: Annotated[str | None, Field(description="The next page.")]

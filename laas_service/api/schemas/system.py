@@ -1,0 +1,79 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What is answered of the service itself, and what is wrong with a request."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, RootModel
+
+from laas_service.api.schemas.allocations import Degraded
+from laas_service.api.schemas.base import Schema
+from laas_service.api.schemas.fabrics import FitsWhenEmpty, MakesRoom
+from laas_service.domain.allocation import Refusal
+
+
+class FieldError(Schema):
+    field: str
+    detail: str
+    value: Any = None
+
+
+class Problem(Schema):
+    """RFC 9457, with a stable ``code``; a refusal has ``reason`` and ``largest_fit`` too."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    request_id: str | None = None
+    errors: Annotated[list[FieldError] | None, Field(description="Each bad field.")] = None
+    reason: Annotated[Refusal | None, Field(description="The limit that was hit; the code.")] = None
+    largest_fit: Annotated[
+        int | None, Field(description="The largest size that would fit now.")
+    ] = None
+    fits_when_empty: FitsWhenEmpty = None
+    room: MakesRoom = None
+    degraded: Annotated[
+        Degraded | None, Field(description="What a repair would have to replace and cannot.")
+    ] = None
+
+
+class Version(Schema):
+    id: str
+    status: Literal["CURRENT"]
+    links: list[dict[str, str]]
+
+
+class Versions(Schema):
+    name: str
+    release: str
+    versions: list[Version]
+
+
+class Health(Schema):
+    status: Literal["ready"]
+
+
+class Document(RootModel[dict[str, Any]]):
+    """An OpenAPI document."""
+
+
+class Text(RootModel[str]):
+    """Prometheus' text format."""
+
+
+def media(schema: type[BaseModel]) -> str:
+    """The content type of an answer."""
+    return {Problem: "application/problem+json", Text: "text/plain; version=0.0.4"}.get(
+        schema, "application/json"
+    )
