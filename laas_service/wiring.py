@@ -33,13 +33,14 @@ from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.outbox import SqlOutbox
 from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.adapters.db.store import SqlStore
+from laas_service.app.asking import Rules
 from laas_service.app.convergence import Converger, Pace
 from laas_service.app.line import Line
 from laas_service.app.loop import Loop
 from laas_service.app.ports import Compute, Store, SubnetManager
 from laas_service.app.records import Limits
 from laas_service.app.relay import Relay
-from laas_service.app.service import Rules, Service
+from laas_service.app.service import Service
 from laas_service.app.tenure import Renewal, Tenure
 from laas_service.app.worker import Worker
 from laas_service.conf.database import engine_options

@@ -14,8 +14,8 @@ from __future__ import annotations
 from laas_service.api import policies, schemas
 from laas_service.api.resource import Answer, Call, page
 from laas_service.app import listing
+from laas_service.app.asking import Ask
 from laas_service.app.records import HostState
-from laas_service.app.service import Ask
 from laas_service.domain.errors import InvalidInput, NotFound
 from laas_service.domain.features import HostChange
 from laas_service.domain.topology import link_name, parse_link

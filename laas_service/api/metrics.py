@@ -18,7 +18,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from laas_service.app.records import Drift, State
-from laas_service.app.service import Service, Usage
+from laas_service.app.service import Service
+from laas_service.app.utilization import Usage
 from laas_service.domain.errors import Unavailable
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

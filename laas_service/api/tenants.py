@@ -15,8 +15,8 @@ import re
 
 from laas_service.api import errors, policies, schemas
 from laas_service.api.resource import Answer, Call
+from laas_service.app.asking import LIVE, Ask
 from laas_service.app.records import AllocationRecord
-from laas_service.app.service import LIVE, Ask
 from laas_service.domain.allocation import NoFit
 from laas_service.domain.degradation import Degraded
 from laas_service.domain.errors import InvalidInput, NotSupported

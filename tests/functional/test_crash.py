@@ -30,8 +30,8 @@ from oslo_config import cfg
 
 from laas_service import conf as options
 from laas_service.adapters.generator import Description, generate
+from laas_service.app.asking import Ask
 from laas_service.app.records import AllocationRecord, Caller, LinkState, State
-from laas_service.app.service import Ask
 from laas_service.domain.topology import link_name, parse_link
 from laas_service.domain.verification import (
     isolation_violations,

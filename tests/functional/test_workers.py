@@ -22,8 +22,8 @@ from oslo_config import cfg
 
 from laas_service import conf as options
 from laas_service.adapters.generator import Description, generate
+from laas_service.app.asking import Ask
 from laas_service.app.records import AllocationRecord, Caller, State
-from laas_service.app.service import Ask
 from laas_service.wiring import Parts
 from opensm_writer import writer
 from tests.servers import postgresql

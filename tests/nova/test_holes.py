@@ -34,9 +34,9 @@ from oslo_config import cfg
 from laas_service import conf as options
 from laas_service.adapters.generator import Description, generate
 from laas_service.adapters.nova import Cloud, NovaCompute
+from laas_service.app.asking import Ask
 from laas_service.app.ports import Handover
 from laas_service.app.records import AllocationRecord, Caller, State
-from laas_service.app.service import Ask
 from laas_service.domain.allocation import NoFit, Refusal
 from laas_service.domain.errors import Conflict, HostsBusy, InvalidInput, Unavailable
 from laas_service.wiring import Parts

@@ -19,8 +19,8 @@ from oslo_config import cfg
 
 from laas_service import conf as options
 from laas_service.adapters.generator import Description, generate
+from laas_service.app.asking import Ask
 from laas_service.app.records import AllocationRecord, Caller, State
-from laas_service.app.service import Ask
 from laas_service.domain.errors import InvalidInput, Unavailable
 from laas_service.wiring import Parts
 

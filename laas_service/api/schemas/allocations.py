@@ -18,7 +18,7 @@ from pydantic import AwareDatetime, Field
 from laas_service.api.schemas.asked import Constraints
 from laas_service.api.schemas.base import Schema, Triple
 from laas_service.api.schemas.fabrics import Shape
-from laas_service.app import service as use_cases
+from laas_service.app import asking
 from laas_service.app.line import Place
 from laas_service.app.records import AllocationRecord, FabricRecord, Phase, State
 from laas_service.domain import degradation
@@ -79,7 +79,7 @@ class DryRun(Holding):
     dry_run: Literal[True]
 
     @classmethod
-    def of(cls, name: str, proposal: use_cases.Proposal) -> Self:
+    def of(cls, name: str, proposal: asking.Proposal) -> Self:
         placed = proposal.allocation
         return cls(
             fabric=proposal.fabric.id,
@@ -267,7 +267,7 @@ class Progress(Schema):
     ]
 
     @classmethod
-    def of(cls, progress: use_cases.Progress, admin: bool) -> Self:
+    def of(cls, progress: asking.Progress, admin: bool) -> Self:
         return cls(
             next_step=progress.next_step,
             failures=progress.failures,
@@ -288,9 +288,9 @@ class Allocation(AllocationSummary):
         fabric: FabricRecord,
         place: Place | None = None,
         admin: bool = False,
-        progress: use_cases.Progress | None = None,
+        progress: asking.Progress | None = None,
     ) -> Self:
-        none = use_cases.Progress(None, record.failures, record.next_try, None, None)
+        none = asking.Progress(None, record.failures, record.next_try, None, None)
         return cls(
             **cls.parts(record, fabric, place, admin),
             progress=Progress.of(progress or none, admin),

@@ -25,8 +25,8 @@ from laas_service.api.schemas.base import (
     Reference,
     Schema,
 )
-from laas_service.app import service as use_cases
 from laas_service.app.records import FabricRecord, HostState, LinkState, State
+from laas_service.app.service import LONGEST
 from laas_service.domain.constraints import Constraints as Wanted
 from laas_service.domain.constraints import Within
 from laas_service.domain.features import DEAREST, TRAIT
@@ -212,7 +212,7 @@ class NewAllocation(Body):
         float | None,
         Field(
             gt=0,
-            le=use_cases.LONGEST,
+            le=LONGEST,
             allow_inf_nan=False,
             description="Seconds it is expected to last; nothing is taken away when they are over.",
         ),

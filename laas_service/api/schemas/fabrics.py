@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AwareDatetime, Field
 
 from laas_service.api.schemas.base import Guid, Schema, Triple, guid
-from laas_service.app import listing
-from laas_service.app import service as use_cases
+from laas_service.app import asking, listing
+from laas_service.app import utilization as using
 from laas_service.app.records import FabricRecord, HostState, LinkState, State
 from laas_service.domain import power, withholding
 from laas_service.domain.allocation import Allocation as Placed
@@ -70,7 +70,7 @@ class Usage(Schema):
     withheld: Annotated[int, Field(description="Links of the shared plane.")]
 
     @classmethod
-    def of(cls, usage: use_cases.Usage) -> Self:
+    def of(cls, usage: using.Usage) -> Self:
         return cls(
             total=usage.total,
             allocated=usage.allocated,
@@ -115,7 +115,7 @@ class Fabric(FabricSummary):
     allocations: Annotated[dict[str, int], Field(description="How many, by state.")]
 
     @classmethod
-    def of(cls, fabric: FabricRecord, use: use_cases.Utilization) -> Self:
+    def of(cls, fabric: FabricRecord, use: using.Utilization) -> Self:
         return cls(
             **cls.parts(fabric),
             switches=len(fabric.inventory.switches),
@@ -135,7 +135,7 @@ class Utilization(Schema):
     allocations: Annotated[dict[str, int], Field(description="How many, by state.")]
 
     @staticmethod
-    def counts(use: use_cases.Utilization) -> dict[str, Any]:
+    def counts(use: using.Utilization) -> dict[str, Any]:
         return {
             "hosts": Usage.of(use.hosts),
             "leaf_links": Usage.of(use.leaf_links),
@@ -148,7 +148,7 @@ class Utilization(Schema):
         }
 
     @classmethod
-    def of(cls, fabric: str, use: use_cases.Utilization) -> Self:
+    def of(cls, fabric: str, use: using.Utilization) -> Self:
         return cls(
             fabric=fabric,
             generation=use.generation,
@@ -188,7 +188,7 @@ class Fit(Schema):
     room: MakesRoom
 
     @classmethod
-    def of(cls, fabric: str, hosts: int, fit: use_cases.Fit) -> Self:
+    def of(cls, fabric: str, hosts: int, fit: asking.Fit) -> Self:
         answer = fit.answer
         no = answer if isinstance(answer, NoFit) else None
         shape = answer.shape if isinstance(answer, Placed) else None
@@ -231,7 +231,7 @@ class Routing(Schema):
     subnet_managers: list[SubnetManager]
 
     @classmethod
-    def of(cls, fabric: str, routing: use_cases.Routing) -> Self:
+    def of(cls, fabric: str, routing: asking.Routing) -> Self:
         return cls(
             fabric=fabric,
             generation=routing.wanted,

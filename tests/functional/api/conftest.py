@@ -30,8 +30,9 @@ from laas_service.adapters.generator import inventory
 from laas_service.api.app import ROUTES, Settings, create_app
 from laas_service.api.auth import middleware
 from laas_service.api.openapi import document
+from laas_service.app.asking import Rules
 from laas_service.app.records import State
-from laas_service.app.service import Rules, Service
+from laas_service.app.service import Service
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import Topology, Xgft
 from tests.fakes import FakeCompute, FakeSubnetManager
