@@ -30,22 +30,23 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from random import Random
 
 from laas_service.app.changes import next_phase
-from laas_service.app.ports import Applied, Compute, Handover, Store, SubnetManager
-from laas_service.app.records import AllocationRecord, Drift, FabricRecord, State
+from laas_service.app.drift import Comparison, handover_of, looked_after
+from laas_service.app.ports import Compute, Store, SubnetManager
+from laas_service.app.records import AllocationRecord, FabricRecord, State
 from laas_service.app.repairs import mend
+from laas_service.app.routes import Routes
 from laas_service.domain.degradation import Degraded
 from laas_service.domain.errors import (
     ConcurrentUpdate,
     Conflict,
     LaasError,
     LeaseLost,
-    NotFound,
 )
 
 LOG = logging.getLogger(__name__)
@@ -102,12 +103,6 @@ class Pace:
         return timedelta(seconds=full * chance.uniform(0.5, 1.0))
 
 
-@dataclass(frozen=True, slots=True)
-class _Published:
-    generation: int
-    at: datetime
-
-
 class Converger:
     """The steps, and the choice of the next one; one at a time, never two at once.
 
@@ -138,11 +133,9 @@ class Converger:
     ) -> None:
         self._store = store
         self._compute = compute
-        self._subnet_manager = subnet_manager
         self._now = now
         self._chance = chance
         self._pace = pace
-        self._repair = repair
         self._repair_links = repair_links
         self._at = at
         self._park_after = park_after
@@ -156,11 +149,23 @@ class Converger:
             Action.REPAIR: self._mend,
             Action.PROCEED: self._proceed,
         }
-        self._tried: dict[str, int] = {}  # fabric -> generation seen or published last
-        self._published: dict[str, _Published] = {}
-        self._seen: dict[str, Applied] = {}
-        self._noted: dict[str, Applied] = {}
-        self._looked: dict[str, datetime] = {}  # fabric -> when to look there again
+        self._routes = Routes(
+            store,
+            subnet_manager,
+            now=now,
+            apply_timeout=pace.apply_timeout,
+            look_again=pace.last,
+            effect=self._effect,
+        )
+        self._comparison = Comparison(
+            store,
+            compute,
+            self._routes,
+            repair=repair,
+            fabric=fabric,
+            effect=self._effect,
+            postpone=self._postpone,
+        )
         self._idle: set[str] = set()  # due, and nothing to be done: no reason for another round
 
     # -- driving --------------------------------------------------------------
@@ -172,34 +177,39 @@ class Converger:
             Unavailable: the store does not answer; nothing is lost.
         """
         for fabric in self._fabrics():
-            if fabric.id not in self._tried:
-                self._adopt(fabric)
+            if not self._routes.adopted(fabric.id):
+                self._comparison.adopt(fabric)
         due = self._store.due(self._now(), limit, faulty=self._repair_links, fabric=self._fabric)
         self._idle.clear()
         self._drive(due)
         for fabric in self._fabrics():  # what no allocation waited for: a link's state
-            if self._tried.get(fabric.id) not in (None, fabric.routes_generation):
-                self._reported([problem] if (problem := self._publish(fabric.id)) else [])
-            self._look(fabric)
+            if self._routes.changed(fabric) and (problem := self._routes.publish(fabric.id)):
+                LOG.warning("fabric %s: %s", fabric.id, problem)
+            self._routes.look(fabric)
         return len(set(due) - self._idle)
 
     def step(self, allocation_id: str) -> None:
         """Take every step of one allocation that can be taken now. ``NotFound``."""
         self._drive([self._store.allocation(allocation_id).id])
 
+    def reconcile(self) -> list[str]:
+        """Compare all that is recorded with all that is observed; see ``Comparison``."""
+        return self._comparison.everything()
+
     def _fabrics(self) -> list[FabricRecord]:
-        return self._store.fabrics() if self._fabric is None else [self._store.fabric(self._fabric)]
+        return looked_after(self._store, self._fabric)
 
     def _drive(self, ids: Iterable[str]) -> None:
         """First what makes routes change, then one publication for all, then the rest.
 
         What changes routes several times waits for as many publications.
         """
-        self._seen.clear()
+        self._routes.forget()
         held_up = [record for record in map(self._walk, ids) if record]
         while held_up:
             problems = {
-                fabric: self._publish(fabric) for fabric in {record.fabric for record in held_up}
+                fabric: self._routes.publish(fabric)
+                for fabric in {record.fabric for record in held_up}
             }
             further = []
             for record in held_up:
@@ -265,101 +275,33 @@ class Converger:
 
     # -- routes ---------------------------------------------------------------
 
-    def _applied(self, fabric_id: str) -> Applied:
-        """What the switches are seen to run, asked once a round and after publishing.
-
-        A generation that was never recorded (a database from a backup) is none of ours.
-        """
-        if fabric_id not in self._seen:
-            applied = self._subnet_manager.applied(fabric_id)
-            wanted = self._store.fabric(fabric_id).routes_generation
-            if applied.generation is not None and applied.generation > wanted:
-                applied = Applied(
-                    None, f"generation {applied.generation} is applied, {wanted} is recorded"
-                )
-            self._seen[fabric_id] = applied
-            self._note(fabric_id, applied)
-        return self._seen[fabric_id]
-
-    def _look(self, fabric: FabricRecord) -> None:
-        """See whether the switches run what is wanted, for others to look at, if they did not
-        when that was seen last; now and then, as each look asks OpenSM."""
-        noted = self._noted.get(fabric.id)
-        if noted is not None and noted.generation == fabric.routes_generation:
-            return
-        next_look = self._looked.get(fabric.id, datetime.min.replace(tzinfo=UTC))
-        if fabric.id not in self._seen and self._now() >= next_look:
-            self._looked[fabric.id] = self._now() + timedelta(seconds=self._pace.last)
-            try:
-                self._applied(fabric.id)
-            except LeaseLost:
-                raise
-            except LaasError as error:
-                LOG.warning("fabric %s: %s", fabric.id, error)
-
-    def _note(self, fabric_id: str, applied: Applied) -> None:
-        """For others to look at; what is as it was is not written again."""
-        if self._noted.get(fabric_id) != applied:
-            self._store.note_applied(fabric_id, applied)
-            self._noted[fabric_id] = applied
-
     def _confirmed(self, record: AllocationRecord) -> bool:
         if record.state is State.RELEASING and not record.handed_back:
             return False  # its routes are still to change, whatever is applied
         if record.state is State.ACTIVE and record.phase is None:
             return False  # nobody waits for them
-        applied = self._applied(record.fabric).generation
+        applied = self._routes.applied(record.fabric).generation
         return applied is not None and applied >= record.generation
 
-    def _publish(self, fabric_id: str) -> str | None:
-        """Publish the newest routes, for everybody; says what went wrong.
-
-        What was published a short while ago is not published again: each time
-        OpenSM is told, it starts over.
-        """
-        try:
-            state = self._store.routed(fabric_id)
-            self._tried[fabric_id] = state.generation
-            last = self._published.get(fabric_id)
-            fresh = self._now() - timedelta(seconds=self._pace.apply_timeout)
-            if last is None or last.generation != state.generation or last.at <= fresh:
-                self._effect("publish", lambda: self._subnet_manager.publish(state))
-                self._published[fabric_id] = _Published(state.generation, self._now())
-            self._seen.pop(fabric_id, None)
-        except LeaseLost:
-            raise
-        except LaasError as error:
-            return str(error)
-        except Exception as error:
-            LOG.exception("fabric %s: routes could not be published", fabric_id)
-            return f"unexpected {type(error).__name__}: {error}"
-        return None
-
     def _awaited(self, record: AllocationRecord) -> str:
-        applied = self._applied(record.fabric)
+        applied = self._routes.applied(record.fabric)
         text = f"waiting for the subnet manager to apply generation {record.generation}"
         return f"{text}: {applied.problem}" if applied.problem else text
 
     # -- hosts ----------------------------------------------------------------
 
-    def _handover(self, record: AllocationRecord) -> Handover:
-        fabric = self._store.fabric(record.fabric)
-        hosts = record.placed.hosts(fabric.topology) if record.placed else ()
-        names = tuple(fabric.inventory.host_names[host] for host in hosts)
-        return Handover(record.id, record.project_id, names)
-
     def _hand_over(self, record: AllocationRecord) -> AllocationRecord:
         if record.container:
             reason = "hosts stay in the pool, for allocations inside"
             return self._store.transition(record, State.ACTIVE, reason)
-        handover = self._handover(record)
+        handover = handover_of(self._store.fabric(record.fabric), record)
         self._effect("hand over", lambda: self._compute.hand_over(handover))
         return self._store.transition(record, State.ACTIVE, "routes confirmed, hosts handed over")
 
     def _take_back(self, record: AllocationRecord) -> AllocationRecord:
         if record.container:
             return self._store.hand_back(record)
-        handover = self._handover(record)
+        handover = handover_of(self._store.fabric(record.fabric), record)
         self._effect("fence", lambda: self._compute.fence(record.id))
         self._effect("take back", lambda: self._compute.take_back(handover))
         return self._store.hand_back(record)
@@ -372,7 +314,7 @@ class Converger:
 
     def _free(self, record: AllocationRecord) -> AllocationRecord:
         if record.force and not record.container:
-            handover = self._handover(record)
+            handover = handover_of(self._store.fabric(record.fabric), record)
             self._effect("take back", lambda: self._compute.take_back(handover))
         return self._store.free(record, "hosts taken back, withdrawn routes confirmed")
 
@@ -390,143 +332,3 @@ class Converger:
     def _proceed(self, record: AllocationRecord) -> AllocationRecord:
         reason = next_phase(self._store.fabric(record.fabric).topology, record)
         return self._store.proceed(record, reason)
-
-    # -- comparing everything ---------------------------------------------------
-
-    def reconcile(self) -> list[str]:
-        """Compare all that is recorded with all that is observed; repair, and report.
-
-        Active allocations are handed over again in any case: it changes nothing
-        where all is well, and heals schedulers that lost a message.
-        """
-        self._seen.clear()
-        findings = [text for fabric in self._fabrics() for text in self._adopt(fabric)]
-        try:
-            observed = self._compute.handed_over()
-        except LaasError as error:
-            return [*findings, str(error)]
-        for record in self._all(State.ACTIVE):
-            findings += self._compare(record.id, observed.get(record.id))
-        for id, handover in sorted(observed.items()):
-            findings += self._leftover(id, handover)
-        return findings
-
-    def _adopt(self, fabric: FabricRecord) -> list[str]:
-        """The fabric's free hosts accept nobody, and its newest routes are published."""
-        present = set(range(fabric.topology.hosts)) - fabric.topology.absent_hosts
-        names = [fabric.inventory.host_names[host] for host in sorted(present)]
-        findings = []
-        self._store.note_faults(fabric.id)
-        try:
-            self._effect("pool", lambda: self._compute.pool([name for name in names if name]))
-        except LeaseLost:
-            raise
-        except LaasError as error:
-            findings.append(f"fabric {fabric.id}: {error}")
-            if isinstance(error, Conflict | NotFound):
-                self._store.note_drift(fabric.id, Drift.POOL, str(error))
-        self._tried[fabric.id] = fabric.routes_generation
-        try:
-            before = self._store.holding(fabric.id).applied
-            applied = self._applied(fabric.id)
-            current = applied.generation == fabric.routes_generation
-            if not current and before == fabric.routes_generation:
-                findings.append(self._lost(fabric, applied))
-            problem = None if current else self._publish(fabric.id)
-        except LeaseLost:
-            raise
-        except LaasError as error:
-            problem = str(error)
-        if problem:
-            findings.append(f"fabric {fabric.id}: {problem}")
-        return self._reported(findings)
-
-    def _lost(self, fabric: FabricRecord, applied: Applied) -> str:
-        """The switches ran what is wanted, and do so no more: another subnet manager, another
-        engine, an older set of files, an entry changed by hand. It is published again."""
-        instead = applied.problem or f"generation {applied.generation} is applied"
-        lost = f"the switches no longer run generation {fabric.routes_generation}: {instead}"
-        self._store.note_drift(fabric.id, Drift.ROUTES, lost)
-        return f"fabric {fabric.id}: {lost}"
-
-    def _all(self, state: State) -> Iterator[AllocationRecord]:
-        """Every allocation in a state, a page at a time."""
-        marker = None
-        while page := self._store.allocations(fabric=self._fabric, states=[state], marker=marker):
-            yield from page
-            marker = page[-1].id
-
-    def _compare(self, id: str, observed: Handover | None) -> list[str]:
-        """One active allocation against what is handed over."""
-        record = self._store.allocation(id)
-        if record.state is not State.ACTIVE or record.container:
-            return []
-        handover = self._handover(record)
-        drift = difference(handover, observed)
-        if drift:
-            self._store.note_drift(record.fabric, Drift.HOSTS, f"allocation {id}: {drift}")
-        try:
-            if drift and not self._repair:
-                self._postpone(record, drift)
-                return self._reported([f"allocation {id}: {drift}"])
-            self._effect("hand over", lambda: self._compute.hand_over(handover))
-            if drift or (record.error and not record.faults and not record.phase):
-                self._store.transition(record, State.ACTIVE, f"repaired: {drift or record.error}")
-        except ConcurrentUpdate:
-            return []
-        except LeaseLost:
-            raise
-        except LaasError as error:
-            self._postpone(record, str(error))
-            return self._reported([f"allocation {id}: {error}"])
-        return self._reported([f"allocation {id}: {drift}; repaired"]) if drift else []
-
-    def _leftover(self, id: str, handover: Handover) -> list[str]:
-        """An aggregate whose allocation is over goes; one we never knew is only reported."""
-        try:
-            record = self._store.allocation(id)
-            if record.state is not State.RELEASED or self._fabric not in (None, record.fabric):
-                return []
-            found = f"allocation {id} is released, but hosts are still handed over"
-            if self._repair:
-                self._effect("take back", lambda: self._compute.take_back(handover))
-        except NotFound:
-            if self._elsewhere(handover):
-                return []
-            found = f"hosts are handed over to allocation {id}, which is not recorded"
-        except LeaseLost:
-            raise
-        except LaasError as error:
-            found = f"allocation {id} is released, but hosts are still handed over: {error}"
-        for fabric in self._fabrics():
-            if self._fabric is not None or {*handover.hosts} & fabric.inventory.host_numbers.keys():
-                self._store.note_drift(fabric.id, Drift.LEFTOVER, found)
-        return self._reported([found])
-
-    def _elsewhere(self, handover: Handover) -> bool:
-        """Whether all these hosts are those of other fabrics than the one looked at."""
-        if self._fabric is None or not handover.hosts:
-            return False
-        others = [f.inventory for f in self._store.fabrics() if f.id != self._fabric]
-        return all(any(host in one.host_numbers for one in others) for host in handover.hosts)
-
-    def _reported(self, findings: list[str]) -> list[str]:
-        for finding in findings:
-            LOG.warning("%s", finding)
-        return findings
-
-
-def difference(wanted: Handover, observed: Handover | None) -> str | None:
-    """What is not as recorded, in a sentence; None if all is."""
-    if observed is None:
-        return "nothing is handed over"
-    if observed.project_id != wanted.project_id:
-        return f"hosts are handed over to project {observed.project_id!r}"
-    missing = sorted(set(wanted.hosts) - set(observed.hosts))
-    foreign = sorted(set(observed.hosts) - set(wanted.hosts))
-    parts = [
-        f"{what}: {', '.join(hosts)}"
-        for what, hosts in (("hosts not handed over", missing), ("hosts too many", foreign))
-        if hosts
-    ]
-    return "; ".join(parts) or None

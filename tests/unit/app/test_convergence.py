@@ -19,7 +19,8 @@ import pytest
 
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
-from laas_service.app.convergence import Action, Converger, Pace, difference, next_action
+from laas_service.app.convergence import Action, Converger, Pace, next_action
+from laas_service.app.drift import difference
 from laas_service.app.ports import Handover
 from laas_service.app.records import (
     AllocationRecord,

@@ -1,0 +1,141 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+
+"""What the switches of a fabric run, and what is published for them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from laas_service.app.ports import Applied, Store, SubnetManager
+from laas_service.app.records import FabricRecord
+from laas_service.domain.errors import LaasError, LeaseLost
+
+LOG = logging.getLogger(__name__)
+
+Effect = Callable[[str, Callable[[], object]], None]
+"""Does something outside, by its name; raises ``LeaseLost`` if it must not happen."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Published:
+    generation: int
+    at: datetime
+
+
+class Routes:
+    """One worker's view of the subnet manager; remembers what it saw and what it published.
+
+    The same routes are published again after ``apply_timeout`` seconds. What is not as it
+    should be is looked at again after ``look_again`` seconds.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        subnet_manager: SubnetManager,
+        *,
+        now: Callable[[], datetime],
+        apply_timeout: float,
+        look_again: float,
+        effect: Effect,
+    ) -> None:
+        self._store = store
+        self._subnet_manager = subnet_manager
+        self._now = now
+        self._apply_timeout = timedelta(seconds=apply_timeout)
+        self._look_again = timedelta(seconds=look_again)
+        self._effect = effect
+        self._tried: dict[str, int] = {}  # fabric -> generation seen or published last
+        self._published: dict[str, _Published] = {}
+        self._seen: dict[str, Applied] = {}
+        self._noted: dict[str, Applied] = {}
+        self._looked: dict[str, datetime] = {}  # fabric -> when to look there again
+
+    def forget(self) -> None:
+        """A new round begins: what the switches run has to be asked for again."""
+        self._seen.clear()
+
+    def adopted(self, fabric_id: str) -> bool:
+        """Whether ``adopt`` was called for it."""
+        return fabric_id in self._tried
+
+    def adopt(self, fabric: FabricRecord) -> None:
+        """From now on what changes its routes is published."""
+        self._tried[fabric.id] = fabric.routes_generation
+
+    def changed(self, fabric: FabricRecord) -> bool:
+        """Whether its routes have changed since they were last published, or adopted."""
+        return self._tried.get(fabric.id) not in (None, fabric.routes_generation)
+
+    def applied(self, fabric_id: str) -> Applied:
+        """What the switches are seen to run, asked once a round and after publishing.
+
+        A generation that was never recorded (a database from a backup) is none of ours.
+        """
+        if fabric_id not in self._seen:
+            applied = self._subnet_manager.applied(fabric_id)
+            wanted = self._store.fabric(fabric_id).routes_generation
+            if applied.generation is not None and applied.generation > wanted:
+                applied = Applied(
+                    None, f"generation {applied.generation} is applied, {wanted} is recorded"
+                )
+            self._seen[fabric_id] = applied
+            self._note(fabric_id, applied)
+        return self._seen[fabric_id]
+
+    def look(self, fabric: FabricRecord) -> None:
+        """See whether the switches run what is wanted, for others to look at, if they did not
+        when that was seen last; now and then, as each look asks OpenSM."""
+        noted = self._noted.get(fabric.id)
+        if noted is not None and noted.generation == fabric.routes_generation:
+            return
+        next_look = self._looked.get(fabric.id, datetime.min.replace(tzinfo=UTC))
+        if fabric.id not in self._seen and self._now() >= next_look:
+            self._looked[fabric.id] = self._now() + self._look_again
+            try:
+                self.applied(fabric.id)
+            except LeaseLost:
+                raise
+            except LaasError as error:
+                LOG.warning("fabric %s: %s", fabric.id, error)
+
+    def _note(self, fabric_id: str, applied: Applied) -> None:
+        """For others to look at; what is as it was is not written again."""
+        if self._noted.get(fabric_id) != applied:
+            self._store.note_applied(fabric_id, applied)
+            self._noted[fabric_id] = applied
+
+    def publish(self, fabric_id: str) -> str | None:
+        """Publish the newest routes, for everybody; says what went wrong.
+
+        What was published a short while ago is not published again: each time
+        OpenSM is told, it starts over.
+        """
+        try:
+            state = self._store.routed(fabric_id)
+            self._tried[fabric_id] = state.generation
+            last = self._published.get(fabric_id)
+            fresh = self._now() - self._apply_timeout
+            if last is None or last.generation != state.generation or last.at <= fresh:
+                self._effect("publish", lambda: self._subnet_manager.publish(state))
+                self._published[fabric_id] = _Published(state.generation, self._now())
+            self._seen.pop(fabric_id, None)
+        except LeaseLost:
+            raise
+        except LaasError as error:
+            return str(error)
+        except Exception as error:
+            LOG.exception("fabric %s: routes could not be published", fabric_id)
+            return f"unexpected {type(error).__name__}: {error}"
+        return None
