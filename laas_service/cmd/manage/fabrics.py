@@ -1,0 +1,153 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""laas-manage fabric: reading, recording and writing fabrics."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from laas_service.adapters import documents, ibnetdiscover, slurm
+from laas_service.adapters.fabric_file import FabricFile, parse_fabric, read_fabric
+from laas_service.adapters.netlist import netlist
+from laas_service.adapters.recovery import Selection
+from laas_service.app.records import HostState, LinkState
+from laas_service.cmd.manage.shared import fabric_of, parts_of, write
+from laas_service.domain.fabric import Fabric, FabricView
+from laas_service.domain.features import HostChange
+from laas_service.domain.topology import Topology
+from laas_service.wiring import Parts
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+DEFAULT_FABRIC = "fabric"
+"""Id of an imported fabric where none is given."""
+
+
+def add(commands: Commands) -> None:
+    add = commands.add_parser("import", help="take a fabric under management")
+    add.add_argument("file", help="ibnetdiscover dump, snapshot or description; - for stdin")
+    add.add_argument("--id", default=DEFAULT_FABRIC, help="name to manage it under")
+    for option, what in (
+        ("exclude", "hosts that are not for tenants"),
+        ("include", "hosts that are, though --exclude names them"),
+        ("subnet-manager", "subnet managers: not for tenants, highest LIDs"),
+    ):
+        text = f"{what}; host name pattern, may be repeated"
+        add.add_argument(f"--{option}", action="append", default=[], metavar="GLOB", help=text)
+    add.add_argument("--dry-run", action="store_true", help="only report what is recognised")
+    add.set_defaults(command=import_fabric)
+
+    add = commands.add_parser("export", help="write a managed fabric")
+    add.add_argument("id", nargs="?", help="fabric; may be left out where there is one")
+    add.add_argument("--format", choices=sorted(_FORMATS), default="snapshot")
+    add.add_argument("--output", metavar="PATH", help="file to write instead of standard output")
+    add.set_defaults(command=export)
+
+    add = commands.add_parser("list", help="the managed fabrics")
+    add.set_defaults(command=show)
+
+    add = commands.add_parser("generate", help="write a fabric of our own making")
+    add.add_argument("description", help='a JSON file, or such as "3;18,18,36;1,18,18"')
+    add.add_argument("--format", choices=sorted(_FORMATS), default="ibnetdiscover")
+    add.add_argument("--output", metavar="PATH", help="file to write instead of standard output")
+    add.set_defaults(command=generate)
+
+
+def import_fabric(args: argparse.Namespace) -> int:
+    """Read a fabric, report what was recognised, and record it."""
+    selection = Selection(tuple(args.exclude), tuple(args.include), tuple(args.subnet_manager))
+    if args.file == "-":
+        fabric = parse_fabric(sys.stdin.read(), "standard input", selection)
+    else:
+        fabric = read_fabric(Path(args.file), selection)
+    for line in fabric.report.lines() if fabric.report else [_summary(fabric.topology)]:
+        print(line)
+    if not args.dry_run:
+        _record(parts_of(args), args.id, fabric)
+        print(f"recorded as {args.id}")
+    return 0
+
+
+def _record(parts: Parts, id: str, fabric: FabricFile) -> None:
+    store = parts.store
+    store.add_fabric(id, fabric.topology, fabric.inventory)
+    store.set_shared_plane(id, fabric.shared_plane)
+    for host in sorted(fabric.failed_hosts):
+        store.set_host_state(id, host, HostState.FAILED)
+    for link in sorted(fabric.failed_links, key=fabric.topology.tree.link_id):
+        store.set_link_state(id, link, LinkState.FAILED)
+    if fabric.features.hosts:
+        known = fabric.features.hosts
+        store.describe_hosts(id, {host: HostChange(*one) for host, one in known.items()})
+
+
+def _summary(topology: Topology) -> str:
+    tree = topology.tree
+    hosts = topology.hosts - len(topology.absent_hosts)
+    shape = f"XGFT(3; {','.join(map(str, tree.m))}; {','.join(map(str, tree.w))})"
+    return f"{shape}, {hosts} hosts on {topology.rails} rail(s)"
+
+
+def _snapshot(fabric: FabricFile, ledger: FabricView) -> str:
+    document = documents.snapshot(ledger)
+    document["inventory"] = documents.inventory_document(fabric.inventory)
+    return json.dumps(document) + "\n"
+
+
+_FORMATS: dict[str, Callable[[FabricFile, FabricView], str]] = {
+    "snapshot": _snapshot,
+    "netlist": lambda fabric, _: netlist(fabric.inventory),
+    "ibnetdiscover": lambda fabric, _: ibnetdiscover.render(fabric.inventory),
+    "slurm": lambda fabric, _: slurm.topology_conf(fabric.topology, fabric.inventory),
+}
+
+
+def export(args: argparse.Namespace) -> int:
+    """Write a managed fabric and, in a snapshot, its allocations."""
+    parts = parts_of(args)
+    record = fabric_of(parts, args.id)
+    ledger, _ = parts.store.ledger(record.id)
+    fabric = FabricFile(record.topology, lambda: record.inventory)
+    return write(_FORMATS[args.format](fabric, ledger), args.output)
+
+
+def generate(args: argparse.Namespace) -> int:
+    """Write a generated fabric as the tools would print it."""
+    fabric = read_fabric(args.description)
+    ledger = Fabric(fabric.topology)
+    ledger.describe_hosts(fabric.features.hosts)
+    return write(_FORMATS[args.format](fabric, ledger), args.output)
+
+
+def show(args: argparse.Namespace) -> int:
+    """List the managed fabrics."""
+    table = Table("ID", "TREE", "RAILS", "HOSTS", "SWITCHES", "GENERATION", box=None)
+    for record in parts_of(args).store.fabrics():
+        tree, levels = record.topology.tree, Counter(s.level for s in record.inventory.switches)
+        table.add_row(
+            record.id,
+            f"{','.join(map(str, tree.m))} ; {','.join(map(str, tree.w))}",
+            str(record.topology.rails),
+            str(sum(map(bool, record.inventory.host_names))),
+            " / ".join(str(levels[level]) for level in sorted(levels)),
+            str(record.generation),
+        )
+    Console().print(table)
+    return 0

@@ -1,0 +1,76 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""laas-manage host: what hosts are like."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import re
+from typing import TYPE_CHECKING
+
+from laas_service.app.records import FabricRecord
+from laas_service.cmd.manage.shared import fabric_of, parts_of
+from laas_service.domain.errors import InvalidInput
+from laas_service.domain.features import DEAREST, TRAIT, HostChange
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def add(commands: Commands) -> None:
+    add = commands.add_parser("set", help="traits and cost of hosts; what is left out stays")
+    add.add_argument("names", nargs="+", metavar="NAME", help="host, or a pattern such as gpu*")
+    add.add_argument("--fabric", metavar="ID", help="may be left out where there is one")
+    traits = add.add_mutually_exclusive_group()
+    text = "they have these and no others; may be repeated"
+    traits.add_argument("--trait", action="append", type=_trait, help=text)
+    traits.add_argument("--no-traits", action="store_true", help="they have none any more")
+    add.add_argument("--cost", type=_cost, help="what each costs, a whole number in any unit")
+    add.set_defaults(command=set_hosts)
+
+
+def _trait(text: str) -> str:
+    if not re.fullmatch(TRAIT, text):
+        raise argparse.ArgumentTypeError(f"{text!r}: use letters, digits and _ . : -")
+    return text
+
+
+def _cost(text: str) -> int:
+    if not text.isdecimal() or int(text) > DEAREST:
+        raise argparse.ArgumentTypeError(f"{text!r}: give 0 to {DEAREST}")
+    return int(text)
+
+
+def set_hosts(args: argparse.Namespace) -> int:
+    """Record what hosts are like; all of them, or none."""
+    traits = [] if args.no_traits else args.trait
+    if traits is None and args.cost is None:
+        raise InvalidInput("--trait", None, "say what to change: --trait, --no-traits or --cost")
+    store = (parts := parts_of(args)).store
+    record = fabric_of(parts, args.fabric)
+    change = HostChange(None if traits is None else frozenset(traits), args.cost)
+    hosts = _named(record, args.names)
+    store.describe_hosts(record.id, dict.fromkeys(hosts, change))
+    print(f"{record.id}: {len(hosts)} hosts described")
+    return 0
+
+
+def _named(record: FabricRecord, patterns: list[str]) -> list[int]:
+    """The hosts of these names, or that match these patterns."""
+    numbers, absent = record.inventory.host_numbers, record.topology.absent_hosts
+    found: set[int] = set()
+    for pattern in patterns:
+        names = [pattern] if pattern in numbers else fnmatch.filter(numbers, pattern)
+        if not names:
+            fix = f"fabric {record.id} has no host of this name or pattern"
+            raise InvalidInput("NAME", pattern, fix)
+        found.update(numbers[name] for name in names)
+    return sorted(found - absent)

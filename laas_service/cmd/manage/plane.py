@@ -1,0 +1,128 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""laas-manage fabric plane: links withheld from tenants for shared traffic."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from laas_service.app.records import FabricRecord
+from laas_service.cmd.manage.shared import fabric_of, parts_of
+from laas_service.domain import withholding
+from laas_service.domain.errors import InvalidInput
+from laas_service.domain.fabric import Fabric, FabricView
+from laas_service.domain.plane import SharedPlane
+from laas_service.domain.policies import POLICIES
+from laas_service.simulator.scenario import Scenario, run
+from laas_service.simulator.workload import Exponential
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def add(commands: Commands) -> None:
+    add = commands.add_parser("plane", help="links withheld from tenants for shared traffic")
+    add.add_argument("id", nargs="?", help="fabric; may be left out where there is one")
+    for option, what in (
+        ("l2", "L2 index to withhold in every pod"),
+        ("spines", "spine to withhold in every group; without it all above the L2 indices"),
+    ):
+        add.add_argument(
+            f"--{option}", type=int, action="append", default=[], metavar="INDEX", help=what
+        )
+    add.add_argument("--none", action="store_true", help="give everything back to tenants")
+    add.add_argument("--dry-run", action="store_true", help="only say what it would cost")
+    add.add_argument(
+        "--jobs", type=int, metavar="N", help="synthetic tenants of a dry run, per policy; 0: none"
+    )
+    add.add_argument("--seed", type=int, default=1, help="of the synthetic tenants")
+    add.set_defaults(command=plane)
+
+
+def plane(args: argparse.Namespace) -> int:
+    """Show, change or try out what is withheld for shared traffic."""
+    parts = parts_of(args)
+    record = fabric_of(parts, args.id)
+    chosen = SharedPlane.of(record.topology.tree, tuple(args.l2), tuple(args.spines))
+    if args.none and chosen:
+        raise InvalidInput("--none", "with indices", "give --none, or indices, not both")
+    ledger, _ = parts.store.ledger(record.id)
+    if not (chosen or args.none):
+        _say_reach(record, ledger, record.shared_plane)
+    elif args.dry_run:
+        _say_reach(record, ledger, chosen, "would be ")
+        _say_cost(ledger, chosen, args.jobs, args.seed)
+    else:
+        generation = parts.store.set_shared_plane(record.id, chosen)
+        _say_reach(record, ledger, chosen)
+        print(f"{record.id}: recorded as generation {generation}")
+    return 0
+
+
+def _say_reach(
+    record: FabricRecord, ledger: FabricView, plane: SharedPlane, would: str = ""
+) -> None:
+    found = withholding.reach(ledger, record.inventory, plane)
+    print(
+        f"{record.id}: {plane} {would}withheld, {found.leaf_links} leaf links and "
+        f"{found.spine_links} spine links"
+    )
+    for switches, what in (
+        (found.unreached, "has no working link of it: what hangs there uses any links"),
+        (found.mixed, "also stands above L2 indices of tenants: name it with --spines"),
+    ):
+        for switch in switches:
+            print(f"  switch {switch.guid:#018x} ({switch.name}) {what}")
+
+
+def _say_cost(ledger: FabricView, plane: SharedPlane, jobs: int | None, seed: int) -> None:
+    """What policies can do now and then; measured on a load that is more than the fabric holds."""
+    wanted = [POLICIES[name]() for name in ("jigsaw", "laas", "lc")]
+    table = Table("POLICY", "LARGEST", "BEYOND A LEAF", "UTILIZATION", "NEVER PLACED", box=None)
+    for before, after in withholding.costs(ledger, plane, wanted):
+        loads = [
+            _loaded(withholding.emptied(ledger, each), before.policy, jobs, seed)
+            for each in (ledger.shared_plane, plane)
+        ]
+        table.add_row(
+            before.policy,
+            f"{before.largest} -> {after.largest}",
+            f"{before.beyond_leaf} -> {after.beyond_leaf}",
+            " -> ".join(load.utilization for load in loads),
+            " -> ".join(load.never for load in loads),
+        )
+    print("on the fabric without tenants, now -> then:")
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+
+
+class _Load(NamedTuple):
+    """Steady-state utilization, and the share of jobs that no empty fabric could place."""
+
+    utilization: str
+    never: str
+
+
+def _loaded(fabric: Fabric, policy: str, jobs: int | None, seed: int) -> _Load:
+    """Tenants of exponential sizes, a leaf on average, all there from the start."""
+    hosts, mean = max(fabric.free_host_count, 1), fabric.topology.slots
+    count = max(200, 4 * hosts // mean) if jobs is None else jobs
+    if count < 1:
+        return _Load("-", "-")
+    scenario = Scenario(
+        policy, fabric.topology.tree, Exponential(mean, count), hosts, (20, 3000), seed=seed
+    )
+    found = run(scenario, fabric=fabric)
+    utilization = found["utilization"] * fabric.topology.hosts / hosts
+    return _Load(f"{utilization:.1f}%", f"{found['unplaceable'] / count:.1%}")

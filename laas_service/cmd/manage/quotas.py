@@ -1,0 +1,74 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""laas-manage quota: what projects may have."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import TYPE_CHECKING
+
+from laas_service.app.records import PROJECT
+from laas_service.cmd.manage.shared import parts_of
+from laas_service.domain.errors import InvalidInput
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def add(commands: Commands) -> None:
+    add = commands.add_parser("list", help="what projects may have and have")
+    add.set_defaults(command=show_quotas)
+    add = commands.add_parser("set", help="what a project may have instead of [limits]")
+    add.add_argument("project", help="id of the project")
+    for thing in ("hosts", "allocations"):
+        text = f"{thing} it may have at one time; -1: any number; left out: what [limits] says"
+        add.add_argument(f"--{thing}", type=_limit, metavar="NUMBER", help=text)
+    add.set_defaults(command=set_quota)
+    add = commands.add_parser("unset", help="what [limits] says is for a project again")
+    add.add_argument("project", help="id of the project")
+    add.set_defaults(command=unset_quota)
+
+
+def show_quotas(args: argparse.Namespace) -> int:
+    """Print what projects may have and have."""
+    parts = parts_of(args)
+    for quota in parts.quotas.all():
+        print(
+            f"{quota.project_id}: {quota.used_hosts} of {_most(quota.hosts)} hosts, "
+            f"{quota.used_allocations} of {_most(quota.allocations)} allocations"
+        )
+    return 0
+
+
+def _most(number: int | None) -> str:
+    return {None: "the default", -1: "any"}.get(number, str(number))
+
+
+def set_quota(args: argparse.Namespace) -> int:
+    """Record what a project may have; what it has already stays."""
+    if args.hosts is None and args.allocations is None:
+        raise InvalidInput("quota", None, "give --hosts or --allocations, or use unset")
+    if not re.fullmatch(PROJECT, args.project):
+        raise InvalidInput("project", args.project, "give the id of a project")
+    parts_of(args).quotas.set(args.project, args.hosts, args.allocations)
+    return 0
+
+
+def unset_quota(args: argparse.Namespace) -> int:
+    """Forget what was said of a project."""
+    parts_of(args).quotas.unset(args.project)
+    return 0
+
+
+def _limit(text: str) -> int:
+    if text != "-1" and not (text.isdecimal() and len(text) < 10):
+        raise argparse.ArgumentTypeError(f"{text!r}: give -1, or 0 to 999999999")
+    return int(text)
