@@ -92,6 +92,18 @@ class LocalSubnetManager:
             self._opensm.reload()
             self._told[state.fabric] = self._clock()
 
+    def rehearse(self, state: FabricState) -> list[str]:
+        """Plan and render as ``publish`` would, and write nothing; tenants it would disturb.
+
+        Raises:
+            LimitExceeded: see ``writer.publish``.
+        """
+        planned = plan(state)
+        for pieces in files.render(planned, self._settings(state.fabric)).values():
+            for _ in pieces:
+                pass
+        return writer.disturbed(planned, self._directory)
+
     def _prepare(self, opensm: OpenSm, planned: Plan) -> None:
         """Before OpenSM is told: note where its log ends, and put the LIDs where it looks."""
         writer.replace_file(self._mark(planned.state.fabric), opensm.mark())

@@ -326,13 +326,27 @@ def _check_undisturbed(
     before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping[str, str]]
 ) -> None:
     """While OpenSM writes tables, old and new entries mix: only idle destinations may change."""
-    for name in before.keys() & after.keys():
-        old, new = before[name], after[name]
-        if old["depends"] == new["depends"] and old["entries"] != new["entries"]:
-            raise Conflict(
-                f"the entries of tenant {name} would change although nothing it depends on did; "
-                "after an upgrade that changes routing, remove the 'current' link to publish anew"
-            )
+    for name in _disturbed(before, after):
+        raise Conflict(
+            f"the entries of tenant {name} would change although nothing it depends on did; "
+            "after an upgrade that changes routing, remove the 'current' link to publish anew"
+        )
+
+
+def _disturbed(
+    before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping[str, str]]
+) -> list[str]:
+    both = sorted(before.keys() & after.keys())
+    same = [name for name in both if before[name]["depends"] == after[name]["depends"]]
+    return [name for name in same if before[name]["entries"] != after[name]["entries"]]
+
+
+def disturbed(plan: Plan, root: Path) -> list[str]:
+    """Tenants on whose account ``publish`` would refuse the plan."""
+    before = _readable(root, plan.state.fabric)
+    if before is None:
+        return []
+    return _disturbed(before.tenants, _fingerprints(plan, _entries(plan, None)))
 
 
 # -- files and directories ----------------------------------------------------

@@ -1,0 +1,136 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What configuration files say that nobody reads, or that is on its way out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from keystoneauth1 import exceptions, loading
+from oslo_config import cfg
+
+from laas_service import conf as options
+
+LIBRARIES = (
+    "keystonemiddleware.auth_token",
+    "oslo.db",
+    "oslo.log",
+    "oslo.messaging",
+    "oslo.middleware.http_proxy_to_wsgi",
+    "oslo.policy",
+)
+"""Whose options the files may have besides ours; as in ``config-generator.conf``."""
+
+LOGINS = ("nova", "placement", "keystone_authtoken")
+"""Groups with further options, those of their ``auth_type``."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """Names of one group: present ones, and old ones with the present one."""
+
+    present: dict[str, Any] = field(default_factory=dict)
+    former: dict[str, str] = field(default_factory=dict)
+
+
+def remarks(conf: cfg.ConfigOpts, switches: Iterable[Any] = ()) -> list[str]:
+    """A sentence for each option in the files of ``conf`` that is unknown or deprecated.
+
+    ``switches`` are options of commands, which may stand in [DEFAULT] as well.
+
+    Raises:
+        cfg.ConfigFileParseError, OSError: a file cannot be read (any more).
+    """
+    known = _known(conf, switches)
+    return [
+        text
+        for path in _files(conf)
+        for group, names in _read(path).items()
+        for name in names
+        if (text := _remark(known, path, group, name.replace("-", "_")))
+    ]
+
+
+def wrong_values(conf: cfg.ConfigOpts) -> list[str]:
+    """A sentence for each option whose value is none that it may have."""
+    found = []
+    for group, opts in options.list_opts():
+        for opt in opts:
+            where = conf if group == "DEFAULT" else conf[group]
+            try:
+                getattr(where, opt.dest, None)
+            except (cfg.Error, ValueError) as error:
+                why = str(error).rpartition("is not valid: ")[2]
+                found.append(f"[{group}] {opt.dest}: {why}")
+    return found
+
+
+def _remark(known: dict[str, _Known], path: Path, group: str, name: str) -> str | None:
+    here = known.get(group)
+    if here is None:
+        return f"{path}: nobody reads [{group}] {name}: there is no such section"
+    if opt := here.present.get(name):
+        if not opt.deprecated_for_removal:
+            return None
+        reason = " ".join((opt.deprecated_reason or "").split())
+        return f"{path}: [{group}] {name} is deprecated and will go; {reason or 'leave it out'}"
+    if now := here.former.get(name):
+        return f"{path}: [{group}] {name} is deprecated, use {now}"
+    return f"{path}: nobody reads [{group}] {name}: there is no such option"
+
+
+def _files(conf: cfg.ConfigOpts) -> Iterator[Path]:
+    """Every file that was read, in order."""
+    for name in conf.config_file or ():
+        yield Path(name).expanduser()
+    for directory in conf.config_dir or ():
+        yield from sorted(Path(directory).expanduser().glob("*.conf"))
+
+
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    sections: dict[str, dict[str, Any]] = {}
+    cfg.ConfigParser(str(path), sections).parse()
+    return sections
+
+
+def _known(conf: cfg.ConfigOpts, switches: Iterable[Any]) -> dict[str, _Known]:
+    found: dict[str, _Known] = {}
+    for group, opts in [("DEFAULT", switches), *_listed(), *_logins(conf)]:
+        for opt in opts:
+            found.setdefault(group, _Known()).present[opt.dest] = opt
+            for old in opt.deprecated_opts:
+                where = found.setdefault(old.group or group, _Known())
+                name = (old.name or opt.name).replace("-", "_")
+                where.former[name] = f"[{group}] {opt.dest}"
+    return found
+
+
+def _listed() -> Iterator[tuple[str, Iterable[Any]]]:
+    yield from options.list_opts()
+    for entry in entry_points(group="oslo.config.opts"):
+        if entry.name in LIBRARIES:
+            for group, opts in entry.load()():
+                yield str(getattr(group, "name", group) or "DEFAULT"), opts
+
+
+def _logins(conf: cfg.ConfigOpts) -> Iterator[tuple[str, Iterable[Any]]]:
+    """The options of the login that a group has chosen; of none where it is unknown."""
+    for path in _files(conf):
+        sections = _read(path)
+        for group in LOGINS:
+            for kind in sections.get(group, {}).get("auth_type", ()):
+                try:
+                    yield group, loading.get_auth_plugin_conf_options(kind)
+                except exceptions.NoMatchingPlugin:
+                    continue

@@ -1,0 +1,222 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""``laas-status upgrade check``: what it finds, and the exit status that tools go by."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from oslo_config import cfg
+
+from laas_service.app.ports import Handover
+from laas_service.app.records import State
+from laas_service.cmd import status
+from laas_service.conf import register_opts
+from laas_service.wiring import Parts
+from opensm_writer import writer
+from opensm_writer.local import LocalSubnetManager
+from tests.functional.test_manage import EXAMPLE, Tool, tenants
+from tests.nova_standin import TOKEN, Cloud, Server
+
+ALLOCATIONS, OPTIONS, TOGETHER, ROUTES = "Allocations", "Options", "Options together", "Routes"
+
+
+class Check(Tool):
+    """``laas-status upgrade check``, and ``laas-manage``, on a state directory of their own."""
+
+    def configure(self, **groups):
+        """Write the configuration: options by group."""
+        groups = {"DEFAULT": {"state_dir": self.path}} | groups
+        lines = []
+        for group, options in groups.items():
+            lines += [f"[{group}]", *(f"{name} = {value}" for name, value in options.items())]
+        self._config.write_text("\n".join(lines))
+
+    def findings(self, rc=0):
+        """What each check found, by its name."""
+        words = [f"--config-file={self._config}", "upgrade", "check", "--json"]
+        ended = status.main(words)
+        printed = self._capsys.readouterr()
+        assert ended == rc, printed
+        return {row["check"]: (row["result"], row["details"]) for row in _rows(printed.out)}
+
+    def process(self):
+        words = ["laas_service.cmd.status", f"--config-file={self._config}", "upgrade", "check"]
+        return subprocess.run(
+            [sys.executable, "-m", *words],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+
+def _rows(text):
+    return json.loads(text)["checks"]
+
+
+@pytest.fixture
+def check(tmp_path, capsys):
+    return Check(tmp_path, capsys)
+
+
+@pytest.fixture
+def ready(check):
+    check("db", "upgrade")
+    check("fabric", "import", EXAMPLE, "--id", "main")
+    return check
+
+
+def test_the_exit_status_says_whether_the_release_can_be_started(check):
+    """0, 1, 2 and 255, as of every OpenStack service."""
+    ended = check.process()
+    assert ended.returncode == 2, ended.stderr
+    assert "run laas-manage db upgrade" in ended.stdout
+    check("db", "upgrade")
+    assert check.findings()
+    check.configure(api={"thredds": 3})
+    assert check.findings(rc=1)
+    check._config.unlink()
+    ended = check.process()
+    assert ended.returncode == 255
+    assert "Traceback" not in ended.stdout + ended.stderr
+
+
+def test_a_fabric_that_is_in_order(ready):
+    assert {code for code, _ in ready.findings().values()} == {0}
+
+
+def test_a_check_that_cannot_look_says_so(check):
+    found = check.findings(rc=2)
+    assert found[ALLOCATIONS] == (1, "not looked at, as the tables are not current")
+    check.configure(database={"connection": "postgresql+psycopg://x@127.0.0.1:9/x"})
+    assert "the database failed" in check.findings(rc=2)["Database schema"][1]
+
+
+@pytest.mark.parametrize(
+    ("group", "options", "code", "said"),
+    [
+        ("worker", {"poll_interval": "often"}, 2, "[worker] poll_interval: could not convert"),
+        ("api", {"auth_strategy": "maybe"}, 2, "[api] auth_strategy: Valid values are"),
+        ("worker", {"retires": 1}, 1, "nobody reads [worker] retires: there is no such option"),
+        ("works", {"retires": 1}, 1, "nobody reads [works] retires: there is no such section"),
+        ("DEFAULT", {"log-file": "x", "logfile": "x"}, 1, "deprecated, use [DEFAULT] log_file"),
+    ],
+)
+def test_options_that_are_wrong_unknown_or_old(ready, group, options, code, said):
+    base = {"DEFAULT": {"state_dir": ready.path}}
+    base[group] = base.get(group, {}) | options
+    ready.configure(**base)
+    found = ready.findings(rc=code)[OPTIONS]
+    assert found[0] == code
+    assert said in found[1]
+
+
+def test_the_options_of_a_login_are_known(ready):
+    login = {"auth_type": "v3applicationcredential", "application_credential_id": "x"}
+    ready.configure(nova=login, placement=login, keystone_authtoken=login)
+    assert ready.findings()[OPTIONS] == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("groups", "code", "said"),
+    [
+        ({"api": {"bind_host": "0.0.0.0"}}, 2, "auth_strategy = keystone"),
+        ({"api": {"auth_strategy": "keystone"}}, 2, "keystone_authtoken"),
+        ({"opensm": {"enforcement": "chains", "log_file": "/x"}}, 2, "reading back needs 'file'"),
+        ({"opensm": {"services": "storage"}}, 2, "give GUIDs such as 0x1b"),
+        ({"api": {"default_policy": "laas"}}, 2, "none of enabled_policies"),
+        ({"api": {"enabled_policies": "best"}}, 2, "enabled_policies"),
+        ({"compute": {"kind": "nova"}}, 2, "[nova] auth_type"),
+        ({"api": {"threads": 4, "max_waiters": 4}}, 1, "keep it below [api] threads"),
+        ({"worker": {"retry_first": 5, "retry_last": 1}}, 1, "is below retry_first"),
+    ],
+)
+def test_options_that_contradict_each_other(ready, groups, code, said):
+    ready.configure(**groups)
+    found = ready.findings(rc=code)[TOGETHER]
+    assert found[0] == code
+    assert said in found[1]
+
+
+def test_a_default_fabric_that_is_not_there(ready):
+    ready.configure(api={"default_fabric": "other"})
+    assert "name one of main" in ready.findings(rc=2)["Fabrics"][1]
+
+
+def test_an_allocation_in_error(ready):
+    store = ready.store()
+    tenants(store, "main", 4)
+    store.transition(store.allocation("t0"), State.ERROR, "parked", error="no idea")
+    found = ready.findings(rc=1)[ALLOCATIONS]
+    assert found == (
+        1,
+        "allocation t0 is in error: no idea; laas allocation retry or delete it",
+    )
+
+
+def test_routes_that_the_release_could_not_render(ready, monkeypatch):
+    tenants(ready.store(), "main", 20)
+    assert ready.findings()[ROUTES] == (0, None)
+    ready.configure(opensm={"enforcement": "chains"})
+    monkeypatch.setattr("opensm_writer.plan.MAX_TOPOLOGIES", 0)
+    code, said = ready.findings(rc=2)[ROUTES]
+    assert code == 2
+    assert said.startswith("fabric main cannot be published: ")
+
+
+def test_tenants_whose_entries_another_release_would_change_are_named(ready):
+    """As after a change of routing: what is published has other entries for the same placement."""
+    store = ready.store()
+    tenants(store, "main", 20)
+    LocalSubnetManager(ready.path / "opensm").publish(store.routed("main"))
+    assert ready.findings()[ROUTES] == (0, None)
+    manifest = ready.path / "opensm" / "main" / "current" / writer.MANIFEST
+    document = json.loads(manifest.read_text())
+    document["tenants"]["t0"]["entries"] = "0" * 64
+    manifest.write_text(json.dumps(document))
+    code, said = ready.findings(rc=1)[ROUTES]
+    assert code == 1
+    assert "would change (t0)" in said
+
+
+def test_looking_changes_nothing(ready):
+    tenants(ready.store(), "main", 20)
+    before = {path: path.read_bytes() for path in ready.path.rglob("*.sqlite")}
+    ready.findings()
+    assert not (ready.path / "opensm").exists()
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_novas_side(ready):
+    """It is asked whether it answers and what it holds; its filters are named, as they are
+    nowhere to be seen."""
+    with Server() as server:
+        server.cloud = Cloud(["node0"])
+        login = {"auth_type": "admin_token", "token": TOKEN}
+        ready.configure(
+            compute={"kind": "nova"},
+            nova={**login, "endpoint": f"{server.url}/compute"},
+            placement={**login, "endpoint": f"{server.url}/placement"},
+        )
+        code, said = ready.findings()["Nova"]
+        assert code == 0
+        assert "AggregateMultiTenancyIsolation are in enabled_filters" in said
+        conf = cfg.ConfigOpts()
+        register_opts(conf)
+        conf([f"--config-file={ready._config}"], project="laas")
+        Parts(conf).compute.hand_over(Handover("lost", "p", ("node0",)))
+        code, said = ready.findings(rc=1)["Nova"]
+        assert code == 1
+        assert "allocation lost, which is not recorded" in said
+    code, said = ready.findings(rc=2)["Nova"]
+    assert code == 2
+    assert "Traceback" not in said
