@@ -289,18 +289,3 @@ def _port_texts(guid: int, ports: tuple[int, ...]) -> Iterator[str]:
         yield guid_text(guid)
     for start in range(0, len(ports), 50):
         yield f"{guid_text(guid)}@{'/'.join(map(str, ports[start : start + 50]))}"
-
-
-def manifest(plan: Plan, digests: Mapping[str, str], tenants: Mapping[str, object]) -> str:
-    """The list that makes files a set: fabric, generation, sha256 of each file.
-
-    ``tenants`` lets the next generation see whose entries changed.
-    """
-    document: dict[str, object] = {
-        "fabric": plan.state.fabric,
-        "generation": plan.state.generation,
-        "files": dict(sorted(digests.items())),
-        "chains": "included" if plan.chains is not None else f"omitted: {plan.chains_omitted}",
-        "tenants": dict(sorted(tenants.items())),
-    }
-    return json.dumps(document, indent=1) + "\n"

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from laas_service.domain.errors import InvalidFile, InvalidInput, Unavailable
 from laas_service.messages import Applied, FabricState
-from opensm_writer import files, reader, writer
+from opensm_writer import files, reader, sets, telling, writer
 from opensm_writer.opensm import OpenSm
-from opensm_writer.plan import Plan, plan
+from opensm_writer.plan import plan
 
 
 class LocalSubnetManager:
@@ -85,12 +85,10 @@ class LocalSubnetManager:
                 planned, self._settings(state.fabric), self._directory, self._keep, last
             )
             if self._opensm is not None:
-                self._prepare(self._opensm, planned)
+                telling.tell(self._directory / state.fabric, self._opensm)
+                self._told[state.fabric] = self._clock()
         except OSError as error:
             raise Unavailable(f"{self._directory}: {error}") from error
-        if self._opensm is not None:
-            self._opensm.reload()
-            self._told[state.fabric] = self._clock()
 
     def rehearse(self, state: FabricState) -> list[str]:
         """Plan and render as ``publish`` would, and write nothing; tenants it would disturb.
@@ -104,13 +102,6 @@ class LocalSubnetManager:
                 pass
         return writer.disturbed(planned, self._directory)
 
-    def _prepare(self, opensm: OpenSm, planned: Plan) -> None:
-        """Before OpenSM is told: note where its log ends, and put the LIDs where it looks."""
-        writer.replace_file(self._mark(planned.state.fabric), opensm.mark())
-        if opensm.cache_directory is not None:
-            pinned = "".join(files.guid2lid(planned.lids))
-            writer.replace_file(opensm.cache_directory / "guid2lid", pinned)
-
     def applied(self, fabric: str) -> Applied:
         """See ``laas_service.app.ports.SubnetManager``."""
         try:
@@ -121,17 +112,17 @@ class LocalSubnetManager:
             return Applied(None, f"{self._directory}: {error}")
 
     def _applied(self, fabric: str) -> Applied:
-        manifest = writer.current(self._directory, fabric)
+        manifest = sets.current(self._directory, fabric)
         if manifest is None:
             return Applied(None, "nothing has been published yet")
         home = self._directory / fabric / "current"
-        if damaged := writer.damaged(home, manifest):
+        if damaged := sets.damaged(home, manifest):
             return Applied(None, f"files differ from the manifest: {', '.join(damaged)}")
         if self._opensm is None:
             return Applied(manifest.generation)
         pieces = reader.file_pieces(home / "lfts")
         meant = {t.guid: t.row for t in reader.switch_tables(pieces, "lfts", self._known(fabric))}
-        mark = self._mark(fabric).read_text() if self._mark(fabric).exists() else ""
+        mark = telling.told(self._directory / fabric).mark
         patient_until = self._told.pop(fabric, self._clock() - self._patience) + self._patience
         pause = 0.1
         while (problem := self._opensm.problem(meant, mark)) is not None:
@@ -144,9 +135,6 @@ class LocalSubnetManager:
     def _known(self, fabric: str) -> dict[bytes, reader.SwitchTable]:
         last = self._last.get(fabric)
         return {table.digest: table for table in last.tables} if last is not None else {}
-
-    def _mark(self, fabric: str) -> Path:
-        return self._directory / fabric / ".told"
 
     def _settings(self, fabric: str) -> files.Settings:
         where = self._directory / fabric / "current"

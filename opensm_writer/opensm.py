@@ -34,6 +34,28 @@ _ENGINE = re.compile(r"(\S+) tables configured on all switches")
 _ALIVE = re.compile(r"Name:\s+opensm.*\n(?:.*\n)*?State:\s+[^ZX]")
 _NO_ENGINE = "No routing engine able to successfully configure"
 
+_STARTED = 19
+"""Of the values behind the name in ``/proc/PID/stat``: when it started, in ticks since boot."""
+
+UNFINISHED = "OpenSM's sweep is not finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process that is an OpenSM. ``name`` is one that no other process has had since boot."""
+
+    pid: int
+    name: str
+    stopped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What the log says of the newest sweep since a mark."""
+
+    ended: bool
+    problem: str | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class OpenSm:
@@ -65,7 +87,7 @@ class OpenSm:
         if self.reload_command:
             self._run(self.reload_command)
         elif self.pid_file is not None:
-            os.kill(self._pid(self.pid_file), signal.SIGHUP)
+            os.kill(_process(self.pid_file).pid, signal.SIGHUP)
 
     def mark(self) -> str:
         """Where the log ends now, to be given to ``problem`` later; empty without a log."""
@@ -80,25 +102,25 @@ class OpenSm:
         ``meant`` is switch GUID -> ports by LID. ``mark`` is from before the reload.
         """
         try:
-            if self.pid_file is not None:
-                self._pid(self.pid_file)
-            return self._log_problem(mark) or difference(meant, self._tables())
+            self.process()
+            return self.sweep(mark).problem or difference(meant, self.tables())
         except (Unavailable, OSError) as error:
             return str(error)
 
-    def _pid(self, path: Path) -> int:
-        """The process id in the file, of a process that is there and is an OpenSM."""
-        try:
-            pid = int(path.read_text())
-            os.kill(pid, 0)
-            status = Path(f"/proc/{pid}/status")
-            if status.exists() and not _ALIVE.match(status.read_text()):
-                raise ProcessLookupError(f"process {pid} is another one, or has ended")
-        except (OSError, ValueError) as error:
-            raise Unavailable(f"OpenSM does not run ({path}: {error})") from error
-        return pid
+    def process(self) -> Process | None:
+        """The process that is told; None where no ``pid_file`` says which.
 
-    def _tables(self) -> dict[int, bytes]:
+        Raises:
+            Unavailable: it does not run.
+        """
+        return _process(self.pid_file) if self.pid_file is not None else None
+
+    def tables(self) -> dict[int, bytes]:
+        """Switch GUID -> ports by LID, read back.
+
+        Raises:
+            Unavailable, OSError: they cannot be.
+        """
         if self.dump_command:
             return reader.dumped_tables(self._run(self.dump_command).splitlines())
         if self.dump_file is not None:
@@ -106,10 +128,13 @@ class OpenSm:
                 return reader.dumped_tables(lines)
         raise Unavailable("no way to read tables back: set dump_command or dump_file")
 
-    def _log_problem(self, mark: str) -> str | None:
-        """Whether there was no sweep since the mark, or the newest did not use our tables."""
+    def sweep(self, mark: str) -> Sweep:
+        """Whether there was a sweep since the mark, and the newest used our tables.
+
+        Without a log it is taken for granted. Raises: OSError.
+        """
         if self.log_file is None:
-            return None
+            return Sweep(True)
         with self.log_file.open("rb") as log:
             stat = os.fstat(log.fileno())
             inode, _, size = mark.partition(" ")
@@ -118,8 +143,9 @@ class OpenSm:
             log.seek(start)
             lines = log.read().decode(errors="replace").splitlines()
         if start == since and not any("SUBNET UP" in line or _NO_ENGINE in line for line in lines):
-            return "OpenSM has not swept since the files changed"
-        return engine_problem(lines)
+            return Sweep(False, "OpenSM has not swept since the files changed")
+        problem = engine_problem(lines)
+        return Sweep(problem != UNFINISHED, problem)
 
     def _run(self, command: tuple[str, ...]) -> str:
         try:
@@ -153,7 +179,7 @@ def engine_problem(log: Iterable[str]) -> str | None:
             problem = "OpenSM could not use the tables and kept the old ones; see its log"
         elif "SUBNET UP" in line:
             swept = True
-    return problem or (None if swept else "OpenSM's sweep is not finished")
+    return problem or (None if swept else UNFINISHED)
 
 
 def difference(meant: Mapping[int, bytes], seen: Mapping[int, bytes]) -> str | None:
@@ -185,3 +211,23 @@ def _padded(row: bytes, length: int) -> bytes:
 
 def _port(port: int) -> str:
     return "no port" if port == NO_ROUTE else f"port {port}"
+
+
+def _process(path: Path) -> Process:
+    """The process whose id is in the file, if it is there and is an OpenSM.
+
+    Raises:
+        Unavailable: it is not.
+    """
+    try:
+        pid = int(path.read_text())
+        os.kill(pid, 0)
+        status = Path(f"/proc/{pid}/status")
+        if not status.exists():  # another system than Linux
+            return Process(pid, str(pid))
+        if not _ALIVE.match(status.read_text()):
+            raise ProcessLookupError(f"process {pid} is another one, or has ended")
+        values = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (OSError, ValueError) as error:
+        raise Unavailable(f"OpenSM does not run ({path}: {error})") from error
+    return Process(pid, f"{pid}-{values[_STARTED]}", values[0] in "Tt")

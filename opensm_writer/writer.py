@@ -7,48 +7,28 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations.
 
-"""Owns the file system: one directory a generation, switched atomically by a link.
+"""Publishes what was rendered: written, read back and compared before it becomes current.
 
-    <root>/<fabric>/gen-41/...   as published before
-    <root>/<fabric>/gen-42/...   complete, synced, parsed back
-    <root>/<fabric>/current      -> gen-42
-
-OpenSM's configuration names the files through ``current``, so a sweep reads one
-generation or the next and never a mixture of halves of a file.
+``sets`` owns the directories and the switch from one set to the next.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import json
 import logging
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from laas_service.domain.errors import Conflict, InvalidFile
-from opensm_writer import files, reader
+from laas_service.domain.errors import InvalidFile
+from opensm_writer import files, reader, sets
 from opensm_writer.plan import Partition, Plan, picker
+from opensm_writer.sets import MANIFEST, Manifest
 
 LOG = logging.getLogger(__name__)
-
-MANIFEST = "manifest.json"
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What ``manifest.json`` says: a set of files and its generation."""
-
-    fabric: str
-    generation: int
-    files: Mapping[str, str]
-    chains: str
-    tenants: Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True)
@@ -83,45 +63,38 @@ def publish(
         LimitExceeded: see ``files.render``.
     """
     home = root / plan.state.fabric
-    home.mkdir(parents=True, exist_ok=True)
-    with _locked(home / ".lock"):
-        before = _readable(root, plan.state.fabric)
-        if before is not None and before.generation > plan.state.generation:
-            raise Conflict(
-                f"generation {before.generation} of {plan.state.fabric} is published, "
-                f"{plan.state.generation} is older; remove {home / 'current'} to go back"
-            )
+    with sets.changing(home):
+        before = sets.readable(root, plan.state.fabric)
+        sets.check_not_older(before, plan.state.generation, home)
         entries = _entries(plan, last)
         tenants = _fingerprints(plan, entries)
-        if before is not None:
-            _check_undisturbed(before.tenants, tenants)
-        draft = home / ".draft"
+        meant = Manifest(plan.state.fabric, plan.state.generation, {}, _chains(plan), tenants)
+        sets.check_follows(before, meant, home)
+        draft = sets.draft(home)
         try:
             digests, tables = _write_checked(draft, plan, settings, last)
         except (InvalidFile, OSError) as error:
             if last is None:
                 raise
             LOG.warning("fabric %s: rendering all anew: %s", plan.state.fabric, error)
-            digests, tables = _write_checked(draft, plan, settings, None)
-        text = files.manifest(plan, digests, tenants)
-        _write(draft / MANIFEST, [text])
-        if before is not None and _is_current(home / "current", before, text):
+            digests, tables = _write_checked(sets.draft(home), plan, settings, None)
+        meant = replace(meant, files=digests)
+        sets.write(draft / MANIFEST, [sets.text(meant)])
+        if before is not None and sets.is_current(home / "current", before, sets.text(meant)):
             shutil.rmtree(draft)
             return Published(before, (home / "current").resolve(), plan, tables, entries)
-        final = _free_name(home, plan.state.generation)
-        for directory in (draft, *(path for path in draft.rglob("*") if path.is_dir())):
-            _sync(directory)
-        draft.rename(final)
-        replace_link(home / "current", final.name)
-        _prune(home, keep)
-    return Published(read_manifest(final), final, plan, tables, entries)
+        final = sets.make_current(home, draft, plan.state.generation, keep)
+    return Published(meant, final, plan, tables, entries)
+
+
+def _chains(plan: Plan) -> str:
+    return "included" if plan.chains is not None else f"omitted: {plan.chains_omitted}"
 
 
 def _write_checked(
     draft: Path, plan: Plan, settings: files.Settings, last: Published | None
 ) -> tuple[dict[str, str], tuple[reader.SwitchTable, ...]]:
     """Write a set and read it back: the sha256 of each file, and the tables as read."""
-    shutil.rmtree(draft, ignore_errors=True)
     with _kept_tables(plan, last) as kept:
         digests = _write_set(draft, files.render(plan, settings, kept))
     known = last.tables if last is not None else ()
@@ -147,52 +120,6 @@ def _kept_tables(plan: Plan, last: Published | None) -> Iterator[Callable[[int],
             return os.pread(file.fileno(), *span).decode("ascii") if span else None
 
         yield kept
-
-
-def _is_current(link: Path, manifest: Manifest, text: str) -> bool:
-    return (link / MANIFEST).read_text() == text and not damaged(link, manifest)
-
-
-def _readable(root: Path, fabric: str) -> Manifest | None:
-    try:
-        return current(root, fabric)
-    except InvalidFile as error:
-        LOG.warning("fabric %s: publishing anew: %s", fabric, error)
-        return None
-
-
-def current(root: Path, fabric: str) -> Manifest | None:
-    """The published set's manifest; None if there is none yet.
-
-    Raises:
-        InvalidFile: there is one that cannot be read.
-    """
-    link = root / fabric / "current"
-    return read_manifest(link) if link.exists() else None
-
-
-def read_manifest(directory: Path) -> Manifest:
-    path = directory / MANIFEST
-    try:
-        document: dict[str, Any] = json.loads(path.read_text())
-        return Manifest(
-            str(document["fabric"]),
-            int(document["generation"]),
-            dict(document["files"]),
-            str(document["chains"]),
-            dict(document["tenants"]),
-        )
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidFile(str(path), 1, f"this is no manifest: {error}") from error
-
-
-def damaged(directory: Path, manifest: Manifest) -> list[str]:
-    """Files of a set that are missing or not what the manifest says."""
-    return [
-        name
-        for name, digest in manifest.files.items()
-        if not (directory / name).is_file() or _digest(directory / name) != digest
-    ]
 
 
 def check(
@@ -322,104 +249,14 @@ def _sha(value: object) -> str:
     return hashlib.sha256(repr(value).encode()).hexdigest()
 
 
-def _check_undisturbed(
-    before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping[str, str]]
-) -> None:
-    """While OpenSM writes tables, old and new entries mix: only idle destinations may change."""
-    for name in _disturbed(before, after):
-        raise Conflict(
-            f"the entries of tenant {name} would change although nothing it depends on did; "
-            "after an upgrade that changes routing, remove the 'current' link to publish anew"
-        )
-
-
-def _disturbed(
-    before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping[str, str]]
-) -> list[str]:
-    both = sorted(before.keys() & after.keys())
-    same = [name for name in both if before[name]["depends"] == after[name]["depends"]]
-    return [name for name in same if before[name]["entries"] != after[name]["entries"]]
-
-
 def disturbed(plan: Plan, root: Path) -> list[str]:
     """Tenants on whose account ``publish`` would refuse the plan."""
-    before = _readable(root, plan.state.fabric)
+    before = sets.readable(root, plan.state.fabric)
     if before is None:
         return []
-    return _disturbed(before.tenants, _fingerprints(plan, _entries(plan, None)))
-
-
-# -- files and directories ----------------------------------------------------
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """One publisher at a time, also among processes; the lock goes with its holder."""
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    return sets.disturbed(before.tenants, _fingerprints(plan, _entries(plan, None)))
 
 
 def _write_set(directory: Path, rendered: Mapping[str, Iterable[str]]) -> dict[str, str]:
     """Write all files of a set; name -> sha256."""
-    return {name: _write(directory / name, pieces) for name, pieces in rendered.items()}
-
-
-def _write(path: Path, pieces: Iterable[str]) -> str:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256()
-    with path.open("wb") as file:
-        for piece in pieces:
-            data = piece.encode()
-            digest.update(data)
-            file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    return digest.hexdigest()
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(directory: Path) -> None:
-    """Make the names in a directory durable."""
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _free_name(home: Path, generation: int) -> Path:
-    """``gen-N``; where that exists (other settings, or damage) ``gen-N.1`` and so on."""
-    names = [f"gen-{generation}", *(f"gen-{generation}.{n}" for n in range(1, 1000))]
-    return next(home / name for name in names if not (home / name).exists())
-
-
-def replace_link(link: Path, target: str) -> None:
-    """Point a symbolic link elsewhere in one step, durably."""
-    draft = link.with_name(f".{link.name}.new")
-    draft.unlink(missing_ok=True)
-    draft.symlink_to(target)
-    draft.replace(link)
-    _sync(link.parent)
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Give a file another content in one step, durably; does nothing if it has it."""
-    if path.is_file() and path.read_text() == text:
-        return
-    draft = path.with_name(f".{path.name}.new")
-    _write(draft, [text])
-    draft.replace(path)
-    _sync(path.parent)
-
-
-def _prune(home: Path, keep: int) -> None:
-    """Remove all but the current set and the ``keep`` youngest others."""
-    now = (home / "current").resolve()
-    others = [path for path in home.glob("gen-*") if path.resolve() != now]
-    for path in sorted(others, key=lambda p: p.stat().st_mtime_ns, reverse=True)[keep:]:
-        shutil.rmtree(path)
+    return {name: sets.write(directory / name, pieces) for name, pieces in rendered.items()}

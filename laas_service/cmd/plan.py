@@ -195,7 +195,7 @@ def _write_snapshot(fabric: Fabric, name: str, tables: bool) -> None:
 def _write_opensm(source: FabricFile, fabric: Fabric, directory: Path) -> None:
     """Publish the final state as the next generation of the directory."""
     from laas_service.messages import FabricState, TenantRoute
-    from opensm_writer import files, plan, writer
+    from opensm_writer import files, plan, sets, writer
 
     directory = directory.absolute()
     tenants = as_routed(fabric.everybody())
@@ -203,7 +203,7 @@ def _write_opensm(source: FabricFile, fabric: Fabric, directory: Path) -> None:
         if tenant.bandwidth != WHOLE:
             raise InvalidInput("opensm", tenant.id, "give it whole links; lc-s is not for routing")
     try:
-        before = writer.current(directory.parent, directory.name)
+        before = sets.current(directory.parent, directory.name)
         state = FabricState(
             fabric=directory.name,
             generation=before.generation + 1 if before else 1,

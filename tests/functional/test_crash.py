@@ -40,7 +40,7 @@ from laas_service.domain.verification import (
     walk_violations,
 )
 from laas_service.wiring import Parts
-from opensm_writer import reader, writer
+from opensm_writer import reader, sets
 
 OPERATOR = Caller("blue", "operator", admin=True, request_id="test")
 NEIGHBOUR = Ask(name="b", hosts=3, project_id="red")
@@ -234,9 +234,9 @@ class Seen:
         with (current / "lfts").open() as lines:
             rows = reader.dumped_tables(lines)
         self.tables = physical_tables(rows, self.fabric.inventory.lids)
-        manifest = writer.current(site.directory / "opensm", "f")
+        manifest = sets.current(site.directory / "opensm", "f")
         assert manifest is not None
-        assert not writer.damaged(site.directory / "opensm" / "f" / "current", manifest)
+        assert not sets.damaged(site.directory / "opensm" / "f" / "current", manifest)
         self.routed = dict(manifest.tenants)
 
     def id(self, name: str) -> str | None:

@@ -25,7 +25,7 @@ from laas_service.adapters.generator import Description, generate
 from laas_service.app.asking import Ask
 from laas_service.app.records import AllocationRecord, Caller, State
 from laas_service.wiring import Parts
-from opensm_writer import writer
+from opensm_writer import sets
 from tests.servers import postgresql
 
 pytestmark = pytest.mark.skipif(
@@ -157,7 +157,7 @@ def test_a_worker_takes_over_from_one_that_is_killed_and_one_that_stands_still(s
     records = site.parts.store.allocations(states=[State.ACTIVE])
     assert {record.id for record in records} == active
     assert set(site.parts.compute.handed_over()) == active
-    manifest = writer.current(site.directory / "opensm", "main")
+    manifest = sets.current(site.directory / "opensm", "main")
     assert manifest is not None
     assert set(manifest.tenants) == active
     assert set(site.parts.store.ledger("main")[0].allocations) == active

@@ -29,7 +29,7 @@ from laas_service.domain.fabric import Fabric
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import Topology
 from laas_service.messages import FabricState, TenantRoute
-from opensm_writer import files, reader, writer
+from opensm_writer import files, reader, sets, writer
 from opensm_writer.files import Settings
 from opensm_writer.plan import plan
 from tests.unit.opensm_writer.states import ONE, POD, SETTINGS, WIDE, state
@@ -121,7 +121,7 @@ def test_a_damaged_set_is_not_copied_from(tmp_path, damage):
     planned = plan(state([POD, WIDE], 2), last.plan)
     published = writer.publish(planned, SETTINGS, tmp_path, last=last)
     assert lfts.read_text() == "".join(files.lfts(plan(state([POD, WIDE], 2))))
-    assert writer.damaged(published.directory, published.manifest) == []
+    assert sets.damaged(published.directory, published.manifest) == []
 
 
 @given(st.integers(1, 3000))

@@ -18,7 +18,7 @@ import pytest
 
 from laas_service.domain.errors import Conflict, InvalidFile
 from laas_service.domain.routing import ForwardingTables
-from opensm_writer import files, writer
+from opensm_writer import files, sets, writer
 from opensm_writer.plan import Plan, plan
 from tests.unit.opensm_writer.states import ONE, POD, SETTINGS, WIDE, state
 
@@ -30,13 +30,13 @@ def publish(root, planned, **settings):
 def test_current_is_the_newest_and_old_sets_are_pruned(tmp_path):
     for generation in range(1, 8):
         publish(tmp_path, plan(state(generation=generation)))
-    current = writer.current(tmp_path, "tiny")
+    current = sets.current(tmp_path, "tiny")
     assert current is not None
     assert current.generation == 7
     home = tmp_path / "tiny"
     assert (home / "current").readlink().name == "gen-7"
     assert {p.name for p in home.glob("gen-*")} == {"gen-4", "gen-5", "gen-6", "gen-7"}
-    assert writer.damaged(home / "current", current) == []
+    assert sets.damaged(home / "current", current) == []
 
 
 def test_publishing_the_same_again_changes_nothing(tmp_path):
@@ -53,13 +53,13 @@ def test_other_settings_or_damage_make_a_new_set_of_the_same_generation(tmp_path
     current = tmp_path / "tiny" / "current"
     assert "disable_multicast FALSE" in (current / "opensm.conf").read_text()
     (current / "partitions.conf").unlink()
-    manifest = writer.read_manifest(current)
-    assert writer.damaged(current, manifest) == ["partitions.conf"]
+    manifest = sets.read_manifest(current)
+    assert sets.damaged(current, manifest) == ["partitions.conf"]
     publish(tmp_path, plan(state()), multicast=True)
-    assert writer.damaged(current, manifest) == []
+    assert sets.damaged(current, manifest) == []
     (current / "manifest.json").write_text("{")
     publish(tmp_path, plan(state()), multicast=True)
-    assert writer.read_manifest(current) == manifest
+    assert sets.read_manifest(current) == manifest
 
 
 def test_an_older_generation_does_not_replace_a_newer_one(tmp_path):
@@ -79,7 +79,7 @@ def test_what_does_not_read_back_is_not_published(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "lfts", torn)
     with pytest.raises(InvalidFile, match="ends without the count"):
         publish(tmp_path, plan(state(generation=2)))
-    current = writer.current(tmp_path, "tiny")
+    current = sets.current(tmp_path, "tiny")
     assert current is not None
     assert current.generation == 1
 
