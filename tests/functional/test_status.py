@@ -21,7 +21,7 @@ from laas_service.app.records import State
 from laas_service.cmd import status
 from laas_service.conf import register_opts
 from laas_service.wiring import Parts
-from opensm_writer import writer
+from opensm_writer import sets
 from opensm_writer.local import LocalSubnetManager
 from tests.functional.test_manage import EXAMPLE, Tool, tenants
 from tests.nova_standin import TOKEN, Cloud, Server
@@ -179,7 +179,7 @@ def test_tenants_whose_entries_another_release_would_change_are_named(ready):
     tenants(store, "main", 20)
     LocalSubnetManager(ready.path / "opensm").publish(store.routed("main"))
     assert ready.findings()[ROUTES] == (0, None)
-    manifest = ready.path / "opensm" / "main" / "current" / writer.MANIFEST
+    manifest = ready.path / "opensm" / "main" / "current" / sets.MANIFEST
     document = json.loads(manifest.read_text())
     document["tenants"]["t0"]["entries"] = "0" * 64
     manifest.write_text(json.dumps(document))
