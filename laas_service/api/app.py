@@ -32,7 +32,7 @@ from werkzeug.exceptions import (
     RequestEntityTooLarge,
 )
 
-from laas_service.api import audit, errors, fabric, openapi, schemas, system, tenants
+from laas_service.api import audit, errors, fabric, leaves, openapi, schemas, system, tenants
 from laas_service.api.auth import NOBODY, REQUEST_ID, Gate
 from laas_service.api.metrics import Metrics
 from laas_service.api.pace import Buckets
@@ -51,6 +51,7 @@ LOGGED = 2000
 """Characters of an address that the log shows."""
 
 FABRIC = "/v1/fabrics/<fabric_id>"
+SWITCH = f"{FABRIC}/switches/<path:switch_id>"
 ALLOCATION = "/v1/allocations/<allocation_id>"
 
 
@@ -78,6 +79,8 @@ ROUTES = (
     _get(f"{FABRIC}/fit", fabric.fit, "laas:fabric:get", schemas.Fit),
     _get(f"{FABRIC}/routing", fabric.routing, "laas:fabric:inventory", schemas.Routing),
     _get(f"{FABRIC}/switches", fabric.switches, "laas:fabric:inventory", schemas.SwitchList),
+    _get(SWITCH, leaves.show, "laas:fabric:inventory", leaves.Leaf),
+    _patch(SWITCH, leaves.change, "laas:fabric:update", leaves.Leaf),
     _get(f"{FABRIC}/hosts", fabric.hosts, "laas:fabric:inventory", schemas.HostList),
     _get(f"{FABRIC}/links", fabric.links, "laas:fabric:inventory", schemas.LinkList),
     _get(f"{FABRIC}/idle", fabric.idle, "laas:fabric:inventory", schemas.Idle),

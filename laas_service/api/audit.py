@@ -33,6 +33,7 @@ ACTIONS = {"POST": "create", "PUT": "update", "PATCH": "update", "DELETE": "dele
 KINDS = (
     ("allocation_id", "allocation"),
     ("link_id", "link"),
+    ("switch_id", "switch"),
     ("name", "host"),
     ("fabric_id", "fabric"),
 )

@@ -82,6 +82,7 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             f"GET {fabric}/hosts",
             f"GET {fabric}/links",
             f"GET {fabric}/switches",
+            f"GET {fabric}/switches/{{switch_id}}",
             f"GET {fabric}/routing",
             f"GET {fabric}/idle",
             f"GET {fabric}/plane",
@@ -89,8 +90,10 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
         _rule(
             "laas:fabric:update",
             ADMIN,
-            "Drain, fail and repair hosts and links; say what hosts are like; withhold links.",
+            "Drain, fail and repair hosts and links; drain leaves; say what hosts are like; "
+            "withhold links.",
             f"PATCH {fabric}/hosts/{{name}}",
+            f"PATCH {fabric}/switches/{{switch_id}}",
             f"PATCH {fabric}/links/{{link_id}}",
             f"PUT {fabric}/plane",
         ),

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from laas_service.app import listing
+from laas_service.app import leaves, listing
 from laas_service.app.asking import Ask, Fit, Routing, Watched
 from laas_service.app.base import Base, with_room
 from laas_service.app.ports import Applied, SubnetManager
@@ -108,6 +108,36 @@ class Fabrics(Base):
         self._store.set_host_state(fabric_id, number, state, by=caller.initiator)
         self._wake()
         return next(host for host in self.hosts(fabric_id) if host.index == number)
+
+    def leaf(self, fabric_id: str, named: str) -> leaves.LeafEntry:
+        """A leaf by GUID or name, and the allocations with hosts there.
+
+        Raises:
+            NotFound: there is no such fabric or switch.
+            InvalidInput: the switch is no leaf, or several have the name.
+        """
+        fabric, ledger = self._with_ledger(fabric_id)
+        switch = leaves.find(fabric, named)
+        numbers = frozenset(leaves.hosts_on(fabric, switch.guid))
+        hosts = tuple(host for host in listing.hosts(fabric, ledger) if host.index in numbers)
+        found = leaves.holders(fabric, ledger, numbers)
+        tenants = (leaves.Tenant(self._store.allocation(id), held) for id, held in found.items())
+        return leaves.LeafEntry(switch, hosts, tuple(tenants))
+
+    def set_leaf_state(
+        self, caller: Caller, fabric_id: str, named: str, state: HostState
+    ) -> leaves.LeafEntry:
+        """Drain the hosts of a leaf that are up, or undrain those that only this drained.
+
+        Their owners, if any, keep them.
+
+        Raises:
+            NotFound, InvalidInput: as ``leaf``.
+        """
+        switch = leaves.find(self._store.fabric(fabric_id), named)
+        self._store.set_leaf_state(fabric_id, switch.guid, state, by=caller.initiator)
+        self._wake()
+        return self.leaf(fabric_id, named)
 
     def describe_host(self, fabric_id: str, name: str, change: HostChange) -> listing.HostEntry:
         """Record what a host is like; its owner, if any, keeps it.

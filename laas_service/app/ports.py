@@ -194,6 +194,15 @@ class Store(Protocol):
     ) -> int:
         """Record a host's state; returns the fabric's generation. ``NotFound``."""
 
+    def set_leaf_state(
+        self, fabric_id: str, leaf: int, state: HostState, *, by: Initiator | None = None
+    ) -> int:
+        """Drain the hosts of a leaf (its GUID) that are up, or have those up again that only
+        such drains keep down: one transaction. Returns the fabric's generation.
+
+        A host that has failed, or was drained by itself, stays as it is.
+        """
+
     def describe_hosts(self, fabric_id: str, changes: Mapping[int, HostChange]) -> int:
         """Record what these hosts are like; returns the fabric's generation. ``NotFound``."""
 

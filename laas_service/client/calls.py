@@ -77,6 +77,16 @@ def host_state(rest: Rest, args: argparse.Namespace) -> Any:
     return rest.call("PATCH", path, body={"state": state})
 
 
+def leaf_show(rest: Rest, args: argparse.Namespace) -> Any:
+    return rest.get(f"{rest.fabric(args.fabric)}/switches/{quote(args.switch, safe='')}")
+
+
+def leaf_state(rest: Rest, args: argparse.Namespace) -> Any:
+    state = {"drain": "drained", "repair": "up"}[args.verb]
+    path = f"{rest.fabric(args.fabric)}/switches/{quote(args.switch, safe='')}"
+    return rest.call("PATCH", path, body={"state": state})
+
+
 def host_set(rest: Rest, args: argparse.Namespace) -> Any:
     names = {"traits": [] if args.no_traits else args.trait, "cost": args.cost}
     body = {name: value for name, value in names.items() if value is not None}

@@ -22,6 +22,11 @@ def fabric(parser: argparse.ArgumentParser, option: bool = False) -> None:
         parser.add_argument("fabric", nargs="?", help=help)
 
 
+def leaf(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("switch", metavar="LEAF", help="its GUID, or its name")
+    fabric(parser, option=True)
+
+
 def constraints(parser: argparse.ArgumentParser) -> None:
     """What hosts must be like and where they may be."""
     add = parser.add_argument_group("constraints").add_argument

@@ -53,6 +53,11 @@ def brief(value: Any) -> str:
             return ", ".join(f"{key} {brief(item)}" for key, item in value.items())
         case [{"rail": _}, *_]:
             return " ".join(f"{p['pod']}:{p['leaf']}:{p['k']}" for p in value)
+        case [{"project_id": _, "hosts": _}, *_]:
+            return "\n".join(
+                f"{one['name']} ({one['id']}) of {one['project_id']}: {brief(one['hosts'])}"
+                for one in value
+            )
         case [{"index": _, "name": _}, *_]:
             return " ".join(host["name"] for host in value)
         case [{"policy": _, "largest": _}, *_]:

@@ -63,6 +63,13 @@ def parser() -> argparse.ArgumentParser:
     host = _noun(nouns, "host", "an operator's word on a host")
     _state(host, ("drain", "fail", "repair"))
     _describe(_verb(host, "set", calls.host_set, "say what it is like; what is left out stays"))
+    switch = _noun(nouns, "switch", "a leaf as a whole, and who is on it")
+    for name, act, help in (
+        ("show", calls.leaf_show, "its hosts, and the allocations still there"),
+        ("drain", calls.leaf_state, "nothing new on its hosts; owners keep what they have"),
+        ("repair", calls.leaf_state, "undrain the hosts that its drain drained"),
+    ):
+        options.leaf(_verb(switch, name, act, help))
     _state(_noun(nouns, "link", "an operator's word on a link"), ("fail", "repair"))
     return top
 

@@ -16,10 +16,16 @@ import pytest
 from tests.access import table
 
 TABLE = table()
-FABRIC = {"{fabric_id}": "main", "{name}": "node00", "{link_id}": "leaf-0-0-0"}
+FABRIC = {
+    "{fabric_id}": "main",
+    "{name}": "node00",
+    "{link_id}": "leaf-0-0-0",
+    "{switch_id}": "leaf-0-0",
+}
 NEW = {"name": "new", "hosts": 1}
 BODIES = {
     "PATCH /v1/fabrics/{fabric_id}/hosts/{name}": {"state": "up"},
+    "PATCH /v1/fabrics/{fabric_id}/switches/{switch_id}": {"state": "up"},
     "PATCH /v1/fabrics/{fabric_id}/links/{link_id}": {"state": "up"},
     "PUT /v1/fabrics/{fabric_id}/plane": {"l2": []},
     "POST /v1/allocations": NEW,

@@ -46,7 +46,10 @@ class Base(DeclarativeBase):
 
 
 class Fabric(Base):
-    """``generation`` counts committed changes; ``routes_generation`` those of routes."""
+    """``generation`` counts committed changes; ``routes_generation`` those of routes.
+
+    ``layout`` is the generation in which ``topology`` and ``inventory`` were imported.
+    """
 
     __tablename__ = "fabric"
 
@@ -55,6 +58,7 @@ class Fabric(Base):
     routes_generation: Mapped[int]
     topology: Mapped[Any] = mapped_column(Packed())
     inventory: Mapped[Any] = mapped_column(Packed())
+    layout: Mapped[int] = mapped_column(server_default="1")
     shared_plane: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     created_at: Mapped[datetime] = mapped_column(Moment())
 
@@ -215,13 +219,15 @@ class PkeyClaim(Base):
 
 
 class HostState(Base):
-    """A host that is not up."""
+    """A host that is not up. ``leaves`` are the GUIDs of the leaves whose drain drained it
+    (``0x%016x``), NULL if it is down for its own sake."""
 
     __tablename__ = "host_state"
 
     fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
     host: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     state: Mapped[str] = mapped_column(exact(16))
+    leaves: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
 
 
 class HostFeature(Base):

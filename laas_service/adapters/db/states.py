@@ -112,6 +112,8 @@ class States(Base):
             locked_generation(session, fabric_id)  # first, as everybody does: no deadlocks
             present = session.scalar(query.with_for_update())
             old = present.state if present else "up"
+            if isinstance(present, models.HostState):
+                present.leaves = None  # from now on it is as it is for its own sake
             if state == old:
                 return self._ledgers.record(session, fabric_id).generation
             if self._announces:

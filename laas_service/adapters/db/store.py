@@ -21,11 +21,11 @@ from oslo_db.exception import DBDuplicateEntry
 from sqlalchemy import select
 
 from laas_service.adapters.db import models, schema
+from laas_service.adapters.db.leaves import Leaves
 from laas_service.adapters.db.lifecycle import Lifecycle
 from laas_service.adapters.db.moves import Moves
 from laas_service.adapters.db.routes import Routes
 from laas_service.adapters.db.seen import Seen
-from laas_service.adapters.db.states import States
 from laas_service.adapters.documents import inventory_document, topology_document
 from laas_service.app.records import FabricRecord
 from laas_service.domain.errors import Conflict, InvalidInput, Unavailable
@@ -37,7 +37,7 @@ FABRIC_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 """A fabric's id is also the name of a directory."""
 
 
-class SqlStore(Moves, Lifecycle, States, Seen, Routes):
+class SqlStore(Moves, Lifecycle, Leaves, Seen, Routes):
     """``app.ports.Store`` on SQLite, PostgreSQL or MariaDB; safe to share between threads."""
 
     def check(self) -> None:

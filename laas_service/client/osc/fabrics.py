@@ -59,3 +59,36 @@ class Fit(_Named):
         parser.add_argument("--hosts", type=int, required=True, help="how many")
         options.fit(parser)
         return parser
+
+
+class ShowSwitch(One):
+    """Show how the hosts of a leaf switch stand, and which isolated networks are still there"""
+
+    call = staticmethod(calls.leaf_show)
+
+    def get_parser(self, prog_name: str) -> Any:
+        parser = super().get_parser(prog_name)
+        options.leaf(parser)
+        return parser
+
+
+class DrainSwitch(ShowSwitch):
+    """Hand out no host of a leaf switch any more; owners keep what they have"""
+
+    call = staticmethod(calls.leaf_state)
+
+    def get_parser(self, prog_name: str) -> Any:
+        parser = super().get_parser(prog_name)
+        parser.set_defaults(verb="drain")
+        return parser
+
+
+class RepairSwitch(ShowSwitch):
+    """Hand out the hosts again that draining the leaf switch kept back"""
+
+    call = staticmethod(calls.leaf_state)
+
+    def get_parser(self, prog_name: str) -> Any:
+        parser = super().get_parser(prog_name)
+        parser.set_defaults(verb="repair")
+        return parser

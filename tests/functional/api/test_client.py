@@ -167,6 +167,14 @@ def test_lists_are_complete_over_all_pages(laas, monkeypatch):
     assert len(answered(laas, "fabric", "links", "main")) == 64
 
 
+def test_who_is_still_on_a_leaf_is_named(laas):
+    made = answered(laas, "allocation", "create", "--name", "blue", "--hosts", "6", "--wait", "10")
+    status, out, _ = laas("switch", "drain", "leaf-0-0")
+    assert status == 0
+    assert f"blue ({made['id']})" in out
+    assert "node00" in out
+
+
 def test_operators_words(laas):
     assert answered(laas, "host", "drain", "node03")["state"] == "drained"
     assert [host["name"] for host in answered(laas, "fabric", "hosts", "--state", "drained")] == [
@@ -174,6 +182,11 @@ def test_operators_words(laas):
     ]
     assert answered(laas, "host", "fail", "node03", "--fabric", "main")["state"] == "failed"
     assert answered(laas, "host", "repair", "node03")["state"] == "up"
+    assert answered(laas, "switch", "drain", "leaf-0-1")["hosts"]["drained"] == 4
+    status, out, err = laas("switch", "show", "leaf-0-1", "--fabric", "main")
+    assert (status, err) == (0, "")
+    assert "drained" in out
+    assert answered(laas, "switch", "repair", "leaf-0-1")["hosts"]["up"] == 4
     assert answered(laas, "link", "fail", "leaf-0-0-0")["state"] == "failed"
     assert answered(laas, "link", "repair", "leaf-0-0-0")["state"] == "up"
 

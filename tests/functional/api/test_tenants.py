@@ -134,6 +134,8 @@ OPERATORS = [
     ("GET", "/v1/fabrics/main/links", None),
     ("GET", "/v1/fabrics/main/switches", None),
     ("GET", "/v1/fabrics/main/routing", None),
+    ("GET", "/v1/fabrics/main/switches/leaf-0-0", None),
+    ("PATCH", "/v1/fabrics/main/switches/leaf-0-0", {"state": "drained"}),
     ("PATCH", "/v1/fabrics/main/hosts/node00", {"state": "failed"}),
     ("PATCH", "/v1/fabrics/main/links/leaf-0-0-0", {"state": "failed"}),
 ]

@@ -1,0 +1,160 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""A leaf is drained as a whole, and what is on it is told until it is empty."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from laas_service.adapters.db.outbox import SqlOutbox
+from laas_service.adapters.db.store import SqlStore
+from laas_service.adapters.generator import inventory
+from laas_service.domain.topology import Port, Topology, Xgft
+
+F = "/v1/fabrics/main"
+LEAF = f"{F}/switches/leaf-0-1"
+ON_LEAF = ["node04", "node05", "node06", "node07"]
+
+
+def states(client, fabric="main"):
+    hosts = client.get(f"/v1/fabrics/{fabric}/hosts").json["hosts"]
+    return {host["name"]: host["state"] for host in hosts}
+
+
+def put(client, url, state):
+    answer = client.patch(url, json={"state": state})
+    assert answer.status_code == 200, answer.text
+    return answer.json
+
+
+def test_nothing_new_lands_on_a_drained_leaf_until_it_is_repaired(client):
+    drained = put(client, LEAF, "drained")
+    assert drained["state"] == "drained"
+    assert drained["hosts"] == {"total": 4, "up": 0, "drained": 4, "failed": 0}
+    assert drained["empty"]
+    refused = client.post("/v1/allocations", json={"name": "all", "hosts": 32})
+    assert refused.json["largest_fit"] == 28
+    rest = client.post("/v1/allocations?wait=5", json={"name": "rest", "hosts": 28}).json
+    assert not {host["name"] for host in rest["hosts"]}.intersection(ON_LEAF)
+    assert put(client, LEAF, "up")["state"] == "up"
+    assert client.post("/v1/allocations", json={"name": "one", "hosts": 4}).status_code == 202
+
+
+def test_who_is_still_there_is_told_until_it_is_empty(client, allocate):
+    allocation = allocate(6)
+    drained = put(client, LEAF, "drained")
+    assert not drained["empty"]
+    (tenant,) = drained["allocations"]
+    assert (tenant["id"], tenant["project_id"]) == (allocation["id"], allocation["project_id"])
+    here = [host for host in allocation["hosts"] if host["name"] in ON_LEAF]
+    assert tenant["hosts"] == here
+    assert client.get(LEAF).json == drained
+    assert client.get(f"/v1/allocations/{allocation['id']}").json["hosts"] == allocation["hosts"]
+    client.delete(f"/v1/allocations/{allocation['id']}?wait=5")
+    assert client.get(LEAF).json["empty"]
+    assert client.get(LEAF).json["state"] == "drained"
+
+
+def test_a_leaf_has_its_name_and_its_guid(client):
+    guid = client.get(LEAF).json["guid"]
+    assert put(client, f"{F}/switches/{guid}", "drained") == client.get(LEAF).json
+
+
+def test_what_failed_or_was_drained_by_itself_stays_so(client):
+    put(client, f"{F}/hosts/node04", "failed")
+    put(client, f"{F}/hosts/node05", "drained")
+    drained = put(client, LEAF, "drained")
+    assert drained["hosts"] == {"total": 4, "up": 0, "drained": 3, "failed": 1}
+    put(client, f"{F}/hosts/node06", "drained")
+    repaired = put(client, LEAF, "up")
+    assert repaired["hosts"] == {"total": 4, "up": 1, "drained": 2, "failed": 1}
+    found = states(client)
+    assert [found[name] for name in ON_LEAF] == ["failed", "drained", "drained", "up"]
+
+
+def test_of_two_drained_leaves_each_holds_its_hosts(deployment):
+    """With two rails a host has two leaves; it is up again when neither is drained."""
+    tree = Xgft((2, 4, 1), (1, 2, 0))
+    ports = tuple((Port(0, 2 * g, k), Port(0, 2 * g + 1, k)) for g in range(2) for k in range(2))
+    topology = Topology(tree, 2, ports)
+    deployment.store.add_fabric("rails", topology, inventory(topology))
+    client = deployment.client()
+    leaves = [f"/v1/fabrics/rails/switches/leaf-0-{leaf}" for leaf in (0, 1)]
+    for leaf in leaves:
+        put(client, leaf, "drained")
+    put(client, leaves[0], "up")
+    assert list(states(client, "rails").values()) == ["drained", "drained", "up", "up"]
+    put(client, leaves[1], "up")
+    assert set(states(client, "rails").values()) == {"up"}
+
+
+def test_the_same_word_twice_changes_nothing_and_asks_for_no_routes(client):
+    wanted = client.get(f"{F}/routing").json["generation"]
+    put(client, LEAF, "drained")
+    before = client.get(F).json
+    put(client, LEAF, "drained")
+    assert client.get(F).json == before
+    assert client.get(f"{F}/routing").json["generation"] == wanted
+
+
+def test_another_process_catches_up(deployment, client):
+    other = SqlStore(deployment.engine)
+    other.ledger("main")
+    put(client, LEAF, "drained")
+    assert other.ledger("main")[0].drained_hosts == {4, 5, 6, 7}
+    assert other.ledger("main")[0].state() == SqlStore(deployment.engine).ledger("main")[0].state()
+
+
+def test_others_are_told_of_each_host_as_if_it_were_drained_alone(deployment):
+    deployment.store = SqlStore(deployment.engine, announce=True)
+    client = deployment.client()
+    put(client, f"{F}/hosts/node04", "failed")
+    put(client, LEAF, "drained")
+    put(client, LEAF, "up")
+    outbox = SqlOutbox(deployment.engine)
+    now = deployment.clock()
+    told = [note for _, note in outbox.take(now, now)][1:]
+    assert {note.event_type for note in told} == {"isolated_network.host.update"}
+    assert [(note.host, note.old_state, note.new_state) for note in told] == [
+        *((name, "up", "drained") for name in ON_LEAF[1:]),
+        *((name, "drained", "up") for name in ON_LEAF[1:]),
+    ]
+    assert all(note.initiator is not None for note in told)
+
+
+@pytest.mark.parametrize(
+    ("switch", "status"),
+    [("nobody", 404), ("0x1", 404), ("l2-0-0", 400), ("spine-0-0", 400), ("a/b", 404)],
+)
+def test_only_a_leaf_can_be_drained(client, switch, status):
+    before = client.get(F).json
+    answer = client.patch(f"{F}/switches/{switch}", json={"state": "drained"})
+    assert answer.status_code == status
+    assert switch in answer.json["detail"]
+    assert client.get(F).json == before
+
+
+def test_a_leaf_does_not_fail(client):
+    answer = client.patch(LEAF, json={"state": "failed"})
+    assert answer.status_code == 400
+    assert answer.json["errors"][0]["field"] == "state"
+
+
+def test_leaves_of_one_name_are_told_apart_by_guid(deployment):
+    topology = Topology(Xgft((2, 2, 1), (1, 2, 0)))
+    made = inventory(topology)
+    named = tuple(replace(switch, name="switch") for switch in made.switches)
+    deployment.store.add_fabric("twins", topology, replace(made, switches=named))
+    client = deployment.client()
+    answer = client.get("/v1/fabrics/twins/switches/switch")
+    assert answer.status_code == 400
+    assert f"{made.leaf_guids[1]:#018x}" in answer.json["errors"][0]["detail"]
