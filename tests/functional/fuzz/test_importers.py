@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.functional.fuzz.inputs import SEEDS, spoiled
-from tests.functional.fuzz.long import EXAMPLES, LONG
+from tests.functional.fuzz.long import EXAMPLES, LONG, Tally
 from tests.functional.fuzz.targets import TARGETS, taken
 
 fuzzed = settings(
@@ -51,15 +51,23 @@ def test_what_was_found_before_is_refused(target, text):
     assert not taken(target, text)
 
 
+@pytest.fixture(scope="module")
+def tried():
+    tallies = {target: Tally(target) for target in TARGETS}
+    yield tallies
+    for tally in tallies.values():
+        tally.say()
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @fuzzed
 @given(number=st.integers(0, 2**64))
-def test_spoiled_texts(target, number):
-    taken(target, spoiled(SEEDS[target], number))
+def test_spoiled_texts(tried, target, number):
+    tried[target].count("taken" if taken(target, spoiled(SEEDS[target], number)) else "refused")
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @settings(fuzzed, max_examples=EXAMPLES // 10)
 @given(text=st.text(max_size=300))
-def test_any_text(target, text):
-    taken(target, text)
+def test_any_text(tried, target, text):
+    tried[target].count("taken" if taken(target, text) else "refused")

@@ -1,0 +1,68 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""``python -m tests.storm [--database KIND] [--minutes M]``; ends with 1 if anything is wrong."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+
+from tests.storm.journal import report
+from tests.storm.site import SERVERS
+from tests.storm.storm import Outcome, Plan, run
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.storm", description=__doc__)
+    parser.add_argument("--database", choices=[*SERVERS, "both"], default="both")
+    parser.add_argument("--minutes", type=float, default=5.0, help="of storm on each (%(default)s)")
+    parser.add_argument("--round", type=float, default=60.0, help="seconds between two rests")
+    parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--apis", type=int, default=4)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    kinds = list(SERVERS) if options.database == "both" else [options.database]
+    wrong = 0
+    for kind in kinds:
+        plan = Plan(
+            kind,
+            seconds=60 * options.minutes,
+            round=options.round,
+            clients=options.clients,
+            apis=options.apis,
+            workers=options.workers,
+            seed=options.seed,
+        )
+        wrong += say(plan, run(plan))
+    return 1 if wrong else 0
+
+
+def say(plan: Plan, outcome: Outcome) -> int:
+    load = os.getloadavg()[2]
+    broken = ", ".join(f"{number} x {what}" for what, number in sorted(outcome.broken.items()))
+    print(
+        f"\n{plan.kind}: {plan.seconds:.0f} s of {plan.clients} clients, {plan.apis} API processes "
+        f"and {plan.workers} workers on {os.cpu_count()} cores at a load of {load:.0f}, "
+        f"{time.strftime('%Y-%m-%d')}"
+        f"\n{outcome.figures.total:,} operations, {outcome.recorded:,} allocations; {broken}; "
+        f"{outcome.looks} snapshots judged\n"
+    )
+    print(report(outcome.figures))
+    print(f"\n{len(outcome.complaints)} complaints")
+    for complaint in outcome.complaints:
+        print(f"- {complaint}")
+    return len(outcome.complaints)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,324 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""A client who asks for everything, repeats what was lost, and remembers what was acknowledged.
+
+Each client has hosts and links of its own to fail and drain, so that it knows what state
+they must be in; allocations it asks for wherever there is room, as all others do.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+from typing import Any
+
+from tests.storm.journal import Complaints, Figures, Journal, Told
+from tests.storm.wire import Answer, LostError, ask
+
+RACES = {"concurrent_update", "double_claim", "lease_lost", "conflict_retry"}
+"""Codes that say that somebody else was faster: what the service has to settle inside."""
+
+SIZES = (1, 1, 2, 2, 3, 4, 5, 6, 8, 10, 13)
+MOST = 9
+"""Allocations of a client; beyond them it rather releases."""
+
+
+class Client:
+    """``ports`` are those of the API processes; ``places`` the hosts and links that are its own.
+
+    It does one thing after another while ``go`` is set, and is ``idle`` between them.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        seed: int,
+        ports: Sequence[int],
+        places: Sequence[tuple[str, str, str]],
+        figures: Figures,
+        complaints: Complaints,
+    ) -> None:
+        self.name = f"client-{number}"
+        self.journal = Journal()
+        self.ended = False
+        self._rng = Random(f"{seed}/{number}")
+        self._ports = ports
+        self._places = places
+        self._fabrics = sorted({fabric for fabric, _, _ in places})
+        self._figures = figures
+        self._complaints = complaints
+        self._asked = 0
+        self._go, self._idle = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        self._thread.start()
+
+    # -- from outside ---------------------------------------------------------
+
+    def resume(self) -> None:
+        self._idle.clear()
+        self._go.set()
+
+    def rest(self) -> None:
+        """Return when what it had begun was answered."""
+        self._go.clear()
+        self._idle.wait()
+
+    def end(self) -> None:
+        self.ended = True
+        self._go.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        acts: dict[Callable[[], None], int] = {
+            self.allocate: 26,
+            self.release: 16,
+            self.rename: 8,
+            self.show: 14,
+            self.list: 3,
+            self.look: 6,
+            self.change_place: 14,
+            self.repair: 8,
+            self.retry: 3,
+        }
+        self._idle.set()
+        while True:
+            self._go.wait()
+            if self.ended:
+                return
+            self._idle.clear()
+            while self._go.is_set() and not self.ended:
+                (act,) = self._rng.choices(list(acts), list(acts.values()))
+                try:
+                    act()
+                except Exception as error:
+                    self._complaints.add(f"{self.name}: {act.__name__}: {error!r}")
+            self._idle.set()
+
+    # -- what it does -------------------------------------------------------------
+
+    def allocate(self) -> None:
+        live = self.journal.live()
+        if len(live) >= MOST:
+            return self.release()
+        self._asked += 1
+        key = f"{self.name}-{self._asked}"
+        body = self._wish(key, live)
+        told = Told(
+            "",
+            key,
+            body["fabric"],
+            body["name"],
+            body["hosts"],
+            container=body.get("container", False),
+            parent=body.get("parent"),
+            waits=body.get("wait", False),
+        )
+        kind = (
+            "allocate inside"
+            if told.parent
+            else "allocate container"
+            if told.container
+            else ("allocate or queue" if told.waits else "allocate")
+        )
+        if self._rng.random() < 0.1:
+            self._at_once(kind, body, told)
+        else:
+            self._note(self._until_answered(kind, "POST", "/v1/allocations", body, key), told)
+        if told.id and self._rng.random() < 0.15:
+            again = self._until_answered("allocate again", "POST", "/v1/allocations", body, key)
+            self._expect(again, told, "asked again with its key")
+        return None
+
+    def _wish(self, key: str, live: Sequence[Told]) -> dict[str, Any]:
+        rng = self._rng
+        body: dict[str, Any] = {"name": f"{key}/0", "hosts": rng.choice(SIZES)}
+        containers = [told for told in live if told.container and not told.waits]
+        if containers and rng.random() < 0.4:
+            outer = rng.choice(containers)
+            size = rng.randint(1, max(1, outer.hosts // 2))
+            return {**body, "hosts": size, "parent": outer.id, "fabric": outer.fabric}
+        body["fabric"] = rng.choice(self._fabrics)
+        if rng.random() < 0.12:
+            return {**body, "hosts": rng.choice((6, 9, 12)), "container": True}
+        if rng.random() < 0.3:
+            body["policy"] = "laas"
+        if rng.random() < 0.2:
+            body |= {"wait": True, "duration": float(rng.randint(1, 60))}
+        return body
+
+    def _at_once(self, kind: str, body: dict[str, Any], told: Told) -> None:
+        """The same request twice at one moment, by two processes: one allocation, or none."""
+        with ThreadPoolExecutor(2) as pool:
+            asked = [
+                pool.submit(
+                    self._until_answered,
+                    f"{kind}, twice",
+                    "POST",
+                    "/v1/allocations",
+                    body,
+                    told.key,
+                )
+                for _ in range(2)
+            ]
+            answers = [one.result() for one in asked]
+        for answer in sorted(answers, key=lambda answer: answer.status):
+            if told.id and answer.status < 300:
+                self._expect(answer, told, "asked twice at one time")
+            elif not told.id:
+                self._note(answer, told)
+
+    def _note(self, answer: Answer, told: Told) -> None:
+        if answer.status == 202:
+            told.id = answer.document["id"]
+            self.journal.refused.discard(told.key)
+            self.journal.told[told.id] = told
+            self._as_asked(answer.document, told)
+        else:
+            self.journal.refused.add(told.key)
+
+    def _expect(self, answer: Answer, told: Told, why: str) -> None:
+        got = answer.document.get("id") if answer.status == 202 else answer.status
+        if got != told.id:
+            self._complaints.add(f"{told.key} was {told.id}, and {got} when {why}")
+
+    def _as_asked(self, document: dict[str, Any], told: Told) -> None:
+        seen = tuple(document[name] for name in ("name", "fabric", "requested"))
+        if seen != (told.name, told.fabric, told.hosts):
+            self._complaints.add(f"{told.id} is {seen}, which is not what {told.key} asked for")
+
+    def release(self) -> None:
+        told = self._one(lambda one: not self._inside(one))
+        if told is None:
+            return
+        force = "?force=true" if self._rng.random() < 0.1 else ""
+        kind = "cancel or release" if told.waits else "release"
+        path = f"/v1/allocations/{told.id}{force}"
+        if self._until_answered(kind, "DELETE", path).status == 202:
+            told.live = False
+
+    def rename(self) -> None:
+        told = self._one()
+        if told is None:
+            return
+        name = f"{told.key}/{self._rng.randrange(1000)}"
+        answer = self._until_answered(
+            "rename", "PATCH", f"/v1/allocations/{told.id}", {"name": name}
+        )
+        if answer.status == 200:
+            told.name = name
+
+    def show(self) -> None:
+        told = self._one()
+        if told is None:
+            return
+        answer = self._until_answered("show", "GET", f"/v1/allocations/{told.id}")
+        if answer.status != 200:
+            self._complaints.add(f"{told.id} was acknowledged; asked for, {answer.status}")
+            return
+        self._as_asked(answer.document, told)
+        state = answer.document["state"]
+        if state not in ("active", "allocating") and not (told.waits and state == "queued"):
+            self._complaints.add(f"{told.id} of {told.key}: {state}, {answer.document['error']}")
+
+    def list(self) -> None:
+        """All pages: what is its own, live and known to it is in them."""
+        known, seen = {told.id for told in self.journal.live()}, set()
+        path = "/v1/allocations?limit=50"
+        while path:
+            answer = self._until_answered("list", "GET", path)
+            if answer.status != 200:
+                return
+            seen |= {one["id"] for one in answer.document["allocations"]}
+            following = answer.document["next"] or ""
+            path = following[following.find("/v1/") :] if following else ""
+        for id in sorted(known - seen):
+            self._complaints.add(f"{id} was acknowledged, and is in no list")
+
+    def look(self) -> None:
+        fabric = self._rng.choice(self._fabrics)
+        what = self._rng.choice(("", "/utilization", "/fit?hosts=7", "/hosts?limit=20"))
+        self._until_answered("look", "GET", f"/v1/fabrics/{fabric}{what}")
+
+    def change_place(self) -> None:
+        """Fail, drain or mend a host or link of its own; mend rather than break."""
+        down = [place for place, state in self.journal.down.items() if state != "up"]
+        if down and (len(down) > 1 or self._rng.random() < 0.6):
+            return self._set(self._rng.choice(down), "up")
+        place = self._rng.choice(self._places)
+        states = ("failed", "drained") if place[1] == "hosts" else ("failed",)
+        return self._set(place, self._rng.choice(states))
+
+    def _set(self, place: tuple[str, str, str], state: str) -> None:
+        fabric, kind, name = place
+        verb = {"up": "repair", "failed": "fail", "drained": "drain"}[state]
+        path = f"/v1/fabrics/{fabric}/{kind}/{name}"
+        answer = self._until_answered(f"{verb} a {kind[:-1]}", "PATCH", path, {"state": state})
+        if answer.status == 200:
+            self.journal.down[place] = state
+
+    def repair(self) -> None:
+        if told := self._one():
+            self._until_answered("repair links", "POST", f"/v1/allocations/{told.id}/repair")
+
+    def retry(self) -> None:
+        if told := self._one():
+            self._until_answered("retry", "POST", f"/v1/allocations/{told.id}/retry")
+
+    def mend(self) -> None:
+        """Everything it took down is up again."""
+        for place, state in list(self.journal.down.items()):
+            if state != "up":
+                self._set(place, "up")
+
+    def give_back(self) -> None:
+        """Everything it has, what is inside containers first."""
+        for told in sorted(self.journal.live(), key=lambda one: one.parent is None):
+            path = f"/v1/allocations/{told.id}"
+            answer = self._until_answered("give back", "DELETE", path)
+            while answer.code == "conflict":  # what was inside is not gone yet
+                time.sleep(0.2)
+                answer = self._until_answered("give back", "DELETE", path)
+            if answer.status == 202:
+                told.live = False
+
+    def _one(self, which: Callable[[Told], bool] = lambda told: True) -> Told | None:
+        live = [told for told in self.journal.live() if which(told)]
+        return self._rng.choice(live) if live else None
+
+    def _inside(self, outer: Told) -> bool:
+        return any(told.parent == outer.id for told in self.journal.live())
+
+    # -- asking ---------------------------------------------------------------------
+
+    def _until_answered(
+        self, kind: str, method: str, path: str, body: object = None, key: str | None = None
+    ) -> Answer:
+        """From one process after another, until one gives an answer that is one."""
+        while True:
+            started = time.perf_counter()
+            try:
+                answer = ask(self._rng.choice(self._ports), method, path, body, key)
+            except LostError:
+                self._figures.count(kind, "lost")
+                time.sleep(0.1)
+                continue
+            self._figures.took(method, time.perf_counter() - started)
+            outcome = f"{answer.status} {answer.code}".strip()
+            self._figures.count(kind, outcome)
+            if answer.status == 503 and answer.retry_after:
+                time.sleep(0.1)
+                continue
+            if answer.status >= 500 or answer.code in RACES or answer.status in (400, 404, 405):
+                said = (answer.document or {}).get("detail")
+                self._complaints.add(f"{kind}: {method} {path} was answered {outcome}: {said}")
+            return answer

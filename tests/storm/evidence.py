@@ -1,0 +1,113 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What is there: the tables in one snapshot, what compute was told, and what is published.
+
+Read with plain SQL and plain files, so that a mistake of the service's own reading of
+them is not made here again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+_QUERIES = {
+    "allocations": "select * from allocation order by sequence",
+    "host_claims": "select fabric, scope, host, allocation, parent from host_claim",
+    "link_claims": "select fabric, scope, link, allocation, parent from link_claim",
+    "pkey_claims": "select fabric, pkey, allocation from pkey_claim",
+    "host_states": "select fabric, host, state from host_state",
+    "link_states": "select fabric, link, state from link_state",
+    "keys": "select project_id, key, allocation from idempotency",
+    "events": "select allocation, state from event order by id",
+}
+_QUOTED = {"mysql": {"keys": "select project_id, `key`, allocation from idempotency"}}
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Rows as they stood at one moment."""
+
+    allocations: dict[str, Mapping[str, Any]]
+    host_claims: list[Any]
+    link_claims: list[Any]
+    pkey_claims: list[Any]
+    host_states: list[Any]
+    link_states: list[Any]
+    keys: list[Any]
+    events: list[Any]
+
+
+def tables(engine: sa.Engine) -> Tables:
+    """Raises: sqlalchemy.exc.DBAPIError: the connection was cut; look again."""
+    other = _QUOTED.get(engine.dialect.name, {})
+    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+        rows = {
+            name: connection.execute(sa.text(other.get(name, query))).mappings().all()
+            for name, query in _QUERIES.items()
+        }
+    allocations = {row["id"]: dict(row) for row in rows.pop("allocations")}
+    for row in allocations.values():
+        for column in ("placed", "leaving"):
+            if isinstance(row[column], str):  # MariaDB's JSON is text
+                row[column] = json.loads(row[column])
+    return Tables(allocations, **{name: list(found) for name, found in rows.items()})
+
+
+def handed_over(state_dir: Path) -> dict[str, tuple[frozenset[str], bool]]:
+    """By allocation: the hosts that compute was told are its own, and whether they are fenced."""
+    try:
+        state = json.loads((state_dir / "compute" / "state.json").read_text())
+    except FileNotFoundError:
+        return {}
+    return {
+        id: (frozenset(tenant["hosts"]), tenant["fenced"])
+        for id, tenant in state["tenants"].items()
+    }
+
+
+@dataclass(frozen=True)
+class Routes:
+    """A published set: its generation, whose routes it has, and the rows of all switches."""
+
+    generation: int
+    tenants: frozenset[str]
+    rows: dict[int, bytes]
+
+
+_SWITCH = re.compile(r"Unicast lids \[0-(\d+)\] of switch Lid \d+ guid (0x[0-9a-f]+)")
+_ENTRY = re.compile(r"(0x[0-9a-f]{4}) (\d{3})\b")
+
+
+def routes(state_dir: Path, fabric: str) -> Routes | None:
+    """None: nothing was published yet."""
+    current = state_dir / "opensm" / fabric / "current"
+    if not current.exists():
+        return None
+    home = current.resolve()  # the link may move on meanwhile
+    manifest = json.loads((home / "manifest.json").read_text())
+    rows: dict[int, bytearray] = {}
+    row = bytearray()
+    for line in (home / "lfts").read_text().splitlines():
+        if found := _SWITCH.match(line):
+            row = rows[int(found[2], 16)] = bytearray(b"\xff" * (int(found[1]) + 1))
+        elif found := _ENTRY.match(line):
+            row[int(found[1], 16)] = int(found[2])
+    return Routes(
+        manifest["generation"],
+        frozenset(manifest["tenants"]),
+        {guid: bytes(ports) for guid, ports in rows.items()},
+    )

@@ -1,0 +1,167 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Rounds of a storm, and what the judge says in it, after each round and at the end."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from tests.storm import judge
+from tests.storm.clients import Client
+from tests.storm.evidence import Tables, handed_over, routes
+from tests.storm.journal import Complaints, Figures
+from tests.storm.site import Chaos, Site
+
+SETTLES = 240
+"""Seconds for everything to come to rest when nothing is asked and nothing breaks."""
+
+LOOK = 2.0
+"""Seconds between two looks at the tables in the middle of it."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``round`` and ``seconds`` are without the time it takes to come to rest."""
+
+    kind: str
+    seconds: float = 300
+    round: float = 60
+    clients: int = 8
+    apis: int = 4
+    workers: int = 2
+    pause: tuple[float, float] = (1.0, 6.0)
+    """Seconds from one break to the next."""
+
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    figures: Figures
+    complaints: Complaints
+    broken: dict[str, int]
+    looks: int
+    recorded: int
+    """Allocations that there have been."""
+
+
+def run(plan: Plan) -> Outcome:
+    with tempfile.TemporaryDirectory(prefix="laas-storm-") as directory:
+        site = Site(plan.kind, Path(directory), apis=plan.apis, workers=plan.workers)
+        with site:
+            return _Storm(plan, site).run()
+
+
+class _Storm:
+    def __init__(self, plan: Plan, site: Site) -> None:
+        self._plan = plan
+        self._site = site
+        self._figures, self._complaints = Figures(), Complaints()
+        self._chaos = Chaos(site, plan.seed, plan.pause)
+        self._looks = 0
+        places = _places(site)
+        Random(plan.seed).shuffle(places)
+        self._clients = [
+            Client(
+                number,
+                plan.seed,
+                site.ports,
+                places[number :: plan.clients],
+                self._figures,
+                self._complaints,
+            )
+            for number in range(plan.clients)
+        ]
+
+    def run(self) -> Outcome:
+        left = self._plan.seconds
+        while left > 0:
+            self._round(min(left, self._plan.round))
+            left -= self._plan.round
+        for client in self._clients:
+            client.give_back()
+        self._settle(lambda seen: [*self._agreement(seen), *judge.left_over(seen)])
+        for client in self._clients:
+            client.end()
+        self._complaints.add(*self._chaos.ended, *self._logged())
+        recorded = len(self._site.tables().allocations)
+        return Outcome(
+            self._figures, self._complaints, dict(self._chaos.done), self._looks, recorded
+        )
+
+    def _round(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        self._chaos.resume()
+        for client in self._clients:
+            client.resume()
+        while time.monotonic() < end:
+            time.sleep(LOOK)
+            self._look(self._site.tables())
+        self._chaos.rest()
+        for client in self._clients:
+            client.rest()
+        seen = self._site.tables()
+        self._look(seen)
+        journals = [client.journal for client in self._clients]
+        self._complaints.add(*judge.told_problems(seen, journals, self._site.fabrics))
+        for client in self._clients:
+            client.mend()
+        self._settle(self._agreement)
+
+    def _look(self, seen: Tables) -> None:
+        self._looks += 1
+        self._complaints.add(*judge.claim_problems(seen, self._site.fabrics))
+
+    def _settle(self, problems: Callable[[Tables], list[str]]) -> None:
+        """Until nothing is wrong any more; what is wrong for too long is a complaint."""
+        end = time.monotonic() + SETTLES
+        while True:
+            seen = self._site.tables()
+            self._look(seen)
+            found = problems(seen)
+            if not found:
+                return
+            if time.monotonic() > end:
+                self._complaints.add(*found)
+                return
+            time.sleep(0.5)
+
+    def _agreement(self, seen: Tables) -> list[str]:
+        """What the record, compute and the published routes do not agree on."""
+        site = self._site
+        found = judge.unsettled(seen)
+        found += judge.compute_problems(seen, handed_over(site.directory), site.fabrics)
+        for fabric in site.fabrics:
+            published = routes(site.directory, fabric)
+            found += judge.route_problems(seen, fabric, published, site.fabrics)
+        return found
+
+    def _logged(self) -> list[str]:
+        """The first traceback of each log."""
+        return [
+            f"{name} logged: {said[at : at + 3000]}"
+            for name, said in self._site.said().items()
+            if (at := said.find("Traceback (most recent call last)")) >= 0
+        ]
+
+
+def _places(site: Site) -> list[tuple[str, str, str]]:
+    """Every host, and as many links, that somebody may take down."""
+    places = []
+    for fabric, (_, inventory) in site.fabrics.items():
+        places += [(fabric, "hosts", name) for name in inventory.host_names]
+        names = [judge.link_name(cable.link) for cable in inventory.cables if cable.link]
+        places += [(fabric, "links", name) for name in names]
+    return places

@@ -1,0 +1,60 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""One request over HTTP: a whole answer, or nothing that could be relied on."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from dataclasses import dataclass
+from typing import Any
+
+PATIENCE = 300
+"""Seconds for an answer, from the slowest of machines."""
+
+
+class LostError(Exception):
+    """No whole answer came: nobody knows whether anything was done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    retry_after: str | None
+    document: Any
+    """None where the body is no JSON."""
+
+    @property
+    def code(self) -> str:
+        """The code of a problem document, or nothing."""
+        known = self.document if isinstance(self.document, dict) else {}
+        return str(known.get("code", "")) if self.status >= 400 else ""
+
+
+def ask(port: int, method: str, path: str, body: object = None, key: str | None = None) -> Answer:
+    """Over a connection of its own. Raises: LostError."""
+    headers = {"Content-Type": "application/json"} if body is not None else {}
+    if key is not None:
+        headers["Idempotency-Key"] = key
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    try:
+        sent = None if body is None else json.dumps(body)
+        connection.request(method, path, sent, headers)
+        response = connection.getresponse()
+        text = response.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise LostError(repr(error)) from error
+    finally:
+        connection.close()
+    try:
+        document = json.loads(text)
+    except ValueError:
+        document = None
+    return Answer(response.status, response.headers["Retry-After"], document)
