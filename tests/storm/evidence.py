@@ -59,12 +59,14 @@ def tables(engine: sa.Engine) -> Tables:
             name: connection.execute(sa.text(other.get(name, query))).mappings().all()
             for name, query in _QUERIES.items()
         }
-    allocations = {row["id"]: dict(row) for row in rows.pop("allocations")}
-    for row in allocations.values():
+    allocations: dict[str, Mapping[str, Any]] = {}
+    for found in rows.pop("allocations"):
+        row = dict(found)
         for column in ("placed", "leaving"):
             if isinstance(row[column], str):  # MariaDB's JSON is text
                 row[column] = json.loads(row[column])
-    return Tables(allocations, **{name: list(found) for name, found in rows.items()})
+        allocations[row["id"]] = row
+    return Tables(allocations, **{name: list(all_of) for name, all_of in rows.items()})
 
 
 def handed_over(state_dir: Path) -> dict[str, tuple[frozenset[str], bool]]:

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -54,6 +55,7 @@ class Complaints:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._began = time.monotonic()
         self._said: dict[str, None] = {}
 
     def add(self, *sentences: str) -> None:
@@ -61,7 +63,8 @@ class Complaints:
             for sentence in sentences:
                 if sentence not in self._said:
                     self._said[sentence] = None
-                    print(f"!! {sentence}", flush=True)
+                    after = time.monotonic() - self._began
+                    print(f"!! after {after:.0f} s: {sentence}", flush=True)
 
     def __iter__(self) -> Any:
         return iter(list(self._said))

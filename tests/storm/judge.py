@@ -245,7 +245,7 @@ def route_problems(
             except (AssertionError, KeyError) as error:
                 found.append(f"{id}: from host {source} to {target}: {error!r}")
                 continue
-            used = {c.link and topology.tree.link_id(c.link) for c, _ in path}
+            used = {-1 if c.link is None else topology.tree.link_id(c.link) for c, _ in path}
             if used - links[id]:
                 found.append(f"{id}: {source} to {target} over links {sorted(used - links[id])}")
             if (downs := [down for _, down in path]) != sorted(downs):

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from laas_service.domain.topology import link_name
 from tests.storm import judge
 from tests.storm.clients import Client
 from tests.storm.evidence import Tables, handed_over, routes
@@ -95,7 +96,7 @@ class _Storm:
         self._settle(lambda seen: [*self._agreement(seen), *judge.left_over(seen)])
         for client in self._clients:
             client.end()
-        self._complaints.add(*self._chaos.ended, *self._logged())
+        self._complaints.add(*self._chaos.complaints, *self._logged())
         recorded = len(self._site.tables().allocations)
         return Outcome(
             self._figures, self._complaints, dict(self._chaos.done), self._looks, recorded
@@ -162,6 +163,6 @@ def _places(site: Site) -> list[tuple[str, str, str]]:
     places = []
     for fabric, (_, inventory) in site.fabrics.items():
         places += [(fabric, "hosts", name) for name in inventory.host_names]
-        names = [judge.link_name(cable.link) for cable in inventory.cables if cable.link]
+        names = [link_name(cable.link) for cable in inventory.cables if cable.link]
         places += [(fabric, "links", name) for name in names]
     return places

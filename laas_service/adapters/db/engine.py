@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,9 +56,23 @@ def connect(url: str, **options: Any) -> Engine:
     database = make_url(url)
     with translated():
         if database.get_backend_name() == "sqlite":
-            return _sqlite(database)
-        engine: Engine = engines.create_engine(url, **options)
-        return engine
+            engine = _sqlite(database)
+        else:
+            engine = engines.create_engine(url, **options)
+    pool = type(engine.pool)
+    logging.getLogger(f"{pool.__module__}.{pool.__qualname__}").addFilter(_in_one_line)
+    return engine
+
+
+def _in_one_line(record: logging.LogRecord) -> bool:
+    """A connection that is found lost when it goes back to the pool needs no traceback: who
+    used it is told, and the next one is given another."""
+    if record.exc_info and (error := record.exc_info[1]) is not None:
+        said = " ".join(str(error).split()) or type(error).__name__
+        record.msg, record.args = f"{record.getMessage()}: {said}", ()
+        record.exc_info, record.exc_text = None, None
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
+    return True
 
 
 def _sqlite(url: URL) -> Engine:

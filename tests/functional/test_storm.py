@@ -1,0 +1,32 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""A short storm: clients, kills and cut connections at once; nobody shares, nothing is lost.
+
+``tox -e storm`` has the long one, on PostgreSQL and MariaDB.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.servers import postgresql
+from tests.storm.storm import Plan, run
+
+pytestmark = pytest.mark.skipif(
+    not postgresql.AVAILABLE, reason="needs the Debian package postgresql"
+)
+
+
+def test_what_was_acknowledged_is_recorded_and_everybody_owns_what_he_has():
+    plan = Plan("postgresql", seconds=12, round=12, clients=4, apis=2, workers=2, pause=(0.2, 1.5))
+    outcome = run(plan)
+    assert list(outcome.complaints) == []
+    assert outcome.figures.total
+    assert outcome.broken
