@@ -106,6 +106,20 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
+class FileSet:
+    """A set of files as agents learn of it before they fetch any.
+
+    ``manifest`` is the document of its ``manifest.json``; ``sizes`` are bytes by file.
+    ``parts`` are the size and sha256 (hex) of each piece, in order, of files that can be
+    fetched piece by piece: of ``lfts`` the tables of the switches.
+    """
+
+    manifest: Mapping[str, Any]
+    sizes: Mapping[str, int]
+    parts: Mapping[str, tuple[tuple[int, str], ...]]
+
+
+@dataclass(frozen=True, slots=True)
 class Wake:
     """There may be something to do."""
 

@@ -25,21 +25,25 @@ from sqlalchemy import Engine
 
 from laas_service import conf
 from laas_service.adapters import messaging, nova, processes
+from laas_service.adapters.agents import AgentSubnetManager
 from laas_service.adapters.compute_directory import DirectoryCompute
 from laas_service.adapters.db import schema
+from laas_service.adapters.db.agents import SqlAgents
 from laas_service.adapters.db.base import nowhere, utc_now
 from laas_service.adapters.db.engine import connect, translated
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.outbox import SqlOutbox
 from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.adapters.db.store import SqlStore
+from laas_service.app.agents import Agency
 from laas_service.app.asking import Rules
 from laas_service.app.convergence import Converger, Pace
 from laas_service.app.line import Line
 from laas_service.app.loop import Loop
-from laas_service.app.ports import Compute, Store, SubnetManager
+from laas_service.app.ports import Compute, Store, SubnetManager, Switches
 from laas_service.app.records import Limits
 from laas_service.app.relay import Relay
+from laas_service.app.seen import Noted
 from laas_service.app.service import Service
 from laas_service.app.tenure import Renewal, Tenure
 from laas_service.app.worker import Worker
@@ -47,8 +51,10 @@ from laas_service.conf.database import engine_options
 from laas_service.domain import queue
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.policies import POLICIES
+from opensm_writer import files
 from opensm_writer.local import LocalSubnetManager
 from opensm_writer.opensm import OpenSm
+from opensm_writer.served import ServedSets
 
 
 class Parts:
@@ -98,6 +104,13 @@ class Parts:
     @cached_property
     def subnet_manager(self) -> SubnetManager:
         options = self._conf.opensm
+        if options.reached_by == "agent":
+            return AgentSubnetManager(
+                self._agents,
+                seconds=options.agent_lease_seconds,
+                patience=options.patience,
+                tell=lambda: self.waker(),
+            )
         return LocalSubnetManager(
             Path(options.directory),
             _opensm(options),
@@ -107,6 +120,29 @@ class Parts:
             one_rule_per_group=options.one_rule_per_group,
             keep=options.keep,
             patience=options.patience,
+        )
+
+    @cached_property
+    def _switches(self) -> Switches:
+        """What is seen in them, wherever that is: OpenSM need not be on this machine."""
+        return self.subnet_manager if self._conf.opensm.reached_by == "agent" else Noted(self.store)
+
+    @cached_property
+    def _agents(self) -> SqlAgents:
+        return SqlAgents(self._engine)
+
+    def _agency(self, wake: Callable[[], None]) -> Agency | None:
+        options = self._conf.opensm
+        if options.reached_by != "agent":
+            return None
+        if options.enforcement != "file":
+            raise InvalidInput(
+                "[opensm] enforcement", options.enforcement, "agents read back; that needs 'file'"
+            )
+        directory = Path(self._conf.state_dir) / "file-sets"
+        served = ServedSets(directory, self.store.routed, lambda fabric: _files(options, fabric))
+        return Agency(
+            self.store, self._agents, served, seconds=options.agent_lease_seconds, wake=wake
         )
 
     @cached_property
@@ -199,7 +235,7 @@ class Parts:
         return Service(
             self.store,
             self.compute,
-            {"opensm": self.subnet_manager},
+            {"opensm": self._switches},
             Rules(
                 policies={name: POLICIES[name]() for name in _known(options.enabled_policies)},
                 default_policy=options.default_policy,
@@ -213,6 +249,7 @@ class Parts:
             sleep=time.sleep,
             wake=wake,
             new_id=lambda: str(uuid.uuid4()),
+            agency=self._agency(wake),
         )
 
 
@@ -263,6 +300,16 @@ def _guid(text: str) -> int:
         return int(text, 16)
     except ValueError as error:
         raise InvalidInput("[opensm] services", text, "give GUIDs such as 0x1b") from error
+
+
+def _files(options: cfg.ConfigOpts.GroupAttr, fabric: str) -> files.Settings:
+    """What the files for an OpenSM elsewhere depend on; its agent puts them at the same place."""
+    return files.Settings(
+        str(Path(options.directory).absolute() / fabric / "current"),
+        multicast=options.multicast,
+        services=tuple(sorted(_guid(text) for text in options.services)),
+        one_rule_per_group=options.one_rule_per_group,
+    )
 
 
 def _opensm(options: cfg.ConfigOpts.GroupAttr) -> OpenSm | None:

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from flask import Flask, Response, g, request
+from flask import Flask, Response, g, request, send_file
 from oslo_config import cfg
 from oslo_context.context import RequestContext
 from oslo_log import log as logging
@@ -32,7 +32,17 @@ from werkzeug.exceptions import (
     RequestEntityTooLarge,
 )
 
-from laas_service.api import audit, errors, fabric, leaves, openapi, schemas, system, tenants
+from laas_service.api import (
+    agents,
+    audit,
+    errors,
+    fabric,
+    leaves,
+    openapi,
+    schemas,
+    system,
+    tenants,
+)
 from laas_service.api.auth import NOBODY, REQUEST_ID, Gate
 from laas_service.api.metrics import Metrics
 from laas_service.api.pace import Buckets
@@ -94,6 +104,22 @@ ROUTES = (
     ),
     _patch(f"{FABRIC}/hosts/<path:name>", fabric.set_host, "laas:fabric:update", schemas.Host),
     _patch(f"{FABRIC}/links/<link_id>", fabric.set_link, "laas:fabric:update", schemas.Link),
+    _get(f"{FABRIC}/agents", agents.index, "laas:fabric:inventory", schemas.AgentList),
+    Route(
+        "PUT",
+        f"{FABRIC}/agents/<agent>",
+        agents.report,
+        "laas:agent:report",
+        {200: schemas.AgentOrders},
+    ),
+    _get(f"{FABRIC}/file-set", agents.file_set, "laas:agent:fetch", schemas.FileSet),
+    Route(
+        "GET",
+        f"{FABRIC}/file-set/<generation>/<path:file>",
+        agents.file,
+        "laas:agent:fetch",
+        {200: schemas.Octets, 206: schemas.Octets},
+    ),
     Route(
         "POST",
         "/v1/allocations",
@@ -244,6 +270,8 @@ def _response(answer: Answer) -> Response:
     if isinstance(body, schemas.Problem):
         request_id = request.environ.get(REQUEST_ID)
         body = body.model_copy(update={"request_id": request_id})
+    if isinstance(body, schemas.Octets):
+        return send_file(body.root, schemas.media(type(body)), etag=False)
     if isinstance(body, schemas.Text):
         text = body.root
     else:

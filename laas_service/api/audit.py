@@ -35,19 +35,25 @@ KINDS = (
     ("link_id", "link"),
     ("switch_id", "switch"),
     ("name", "host"),
+    ("agent", "agent"),
     ("fabric_id", "fabric"),
 )
 """What a path is about, by the names in it; the first that is there."""
+
+REPORTS = frozenset({"PUT /v1/fabrics/<fabric_id>/agents/<agent>"})
+"""What programs say of themselves every few seconds; nobody has decided anything."""
 
 UNKNOWN = "unknown"
 
 
 def record(request: Request, response: Response, address: str, at: datetime) -> None:
-    """Log what was changed, or tried and denied; what was only looked at is not.
+    """Log what was changed, or tried and denied; what was only looked at or reported is not.
 
     ``address`` is what was asked for, as the log shows it. No header and no body is logged.
     """
-    if request.method not in READS or response.status_code in DENIED:
+    route = f"{request.method} {request.url_rule.rule if request.url_rule else UNKNOWN}"
+    changes = request.method not in READS and route not in REPORTS
+    if changes or response.status_code in DENIED:
         LOG.info("%s", json.dumps(event(request, response, address, at), sort_keys=True))
 
 

@@ -78,7 +78,7 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
         _rule(
             "laas:fabric:inventory",
             SERVICE,
-            "See all hosts, links and switches with owner, what is idle, and the state of routing.",
+            "See all hosts, links and switches with owner, what is idle, routing, and agents.",
             f"GET {fabric}/hosts",
             f"GET {fabric}/links",
             f"GET {fabric}/switches",
@@ -86,6 +86,20 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             f"GET {fabric}/routing",
             f"GET {fabric}/idle",
             f"GET {fabric}/plane",
+            f"GET {fabric}/agents",
+        ),
+        _rule(
+            "laas:agent:report",
+            SERVICE,
+            "Say what OpenSM runs: for laas-opensm-agent. What is confirmed frees hosts and links.",
+            f"PUT {fabric}/agents/{{agent}}",
+        ),
+        _rule(
+            "laas:agent:fetch",
+            SERVICE,
+            "Fetch the files for OpenSM, with the GUIDs and partition keys of all tenants.",
+            f"GET {fabric}/file-set",
+            f"GET {fabric}/file-set/{{generation}}/{{file}}",
         ),
         _rule(
             "laas:fabric:update",

@@ -16,15 +16,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
+from laas_service.app.agents import Agency
 from laas_service.app.asking import LIVE, Ask, Rules
 from laas_service.app.counted import Counted
 from laas_service.app.line import Line
-from laas_service.app.ports import Compute, Store, SubnetManager
+from laas_service.app.ports import Compute, Store, Switches
 from laas_service.app.records import AllocationRecord, Caller, FabricRecord, State
 from laas_service.domain.allocation import NoFit, Request
 from laas_service.domain.constrained import check
 from laas_service.domain.constraints import Constraints
-from laas_service.domain.errors import InvalidInput, NotFound
+from laas_service.domain.errors import Conflict, InvalidInput, NotFound
 from laas_service.domain.fabric import Fabric, FabricView
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.base import Policy
@@ -38,20 +39,22 @@ class Base:
     """The ports, the rules, and what the names in a request mean.
 
     ``subnet_managers`` by name. ``wake`` nudges a worker; losing a nudge costs a
-    poll interval, never work. ``new_id`` gives a fresh allocation id.
+    poll interval, never work. ``new_id`` gives a fresh allocation id. ``agency`` is there
+    where agents reach OpenSM.
     """
 
     def __init__(
         self,
         store: Store,
         compute: Compute,
-        subnet_managers: Mapping[str, SubnetManager],
+        subnet_managers: Mapping[str, Switches],
         rules: Rules,
         *,
         clock: Callable[[], datetime],
         sleep: Callable[[float], None],
         wake: Callable[[], None],
         new_id: Callable[[], str],
+        agency: Agency | None = None,
     ) -> None:
         if rules.default_policy not in rules.policies:
             raise InvalidInput(
@@ -66,9 +69,17 @@ class Base:
         self._sleep = sleep
         self._wake = wake
         self._new_id = new_id
+        self._agency = agency
         everything = {name: policy() for name, policy in POLICIES.items()}
         self._line = Line(store, {**everything, **self._policies}, rules.queue, clock=clock)
         self._waiters = threading.BoundedSemaphore(rules.waiters)
+
+    @property
+    def agency(self) -> Agency:
+        """The use cases of agents. Raises: Conflict, where there are none."""
+        if self._agency is None:
+            raise Conflict("agents are not used here; set [opensm] reached_by = agent")
+        return self._agency
 
     def exhausted(self) -> dict[str, int]:
         """By policy, how many searches of this process stopped at their budget."""

@@ -18,7 +18,7 @@ from dataclasses import replace
 from laas_service.app import leaves, listing
 from laas_service.app.asking import Ask, Fit, Routing, Watched
 from laas_service.app.base import Base, with_room
-from laas_service.app.ports import Applied, SubnetManager
+from laas_service.app.ports import Applied, Switches
 from laas_service.app.records import Caller, FabricRecord, HostState, LinkState
 from laas_service.app.utilization import Utilization, utilization
 from laas_service.domain import withholding
@@ -218,7 +218,7 @@ class Fabrics(Base):
         return Watched(current, self._store.drift(fabric_id))
 
 
-def _applied(subnet_manager: SubnetManager, fabric_id: str) -> Applied:
+def _applied(subnet_manager: Switches, fabric_id: str) -> Applied:
     try:
         return subnet_manager.applied(fabric_id)
     except Unavailable as error:

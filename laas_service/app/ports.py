@@ -324,7 +324,14 @@ class Compute(Protocol):
         """How many servers the project may run; None if any number, or if nobody can tell."""
 
 
-class SubnetManager(Protocol):
+class Switches(Protocol):
+    """Tells what switches run."""
+
+    def applied(self, fabric: str) -> Applied:
+        """The generation that is in the switches, by reading back and comparing."""
+
+
+class SubnetManager(Switches, Protocol):
     """Makes switches route as recorded."""
 
     def publish(self, state: FabricState) -> None:
@@ -333,9 +340,6 @@ class SubnetManager(Protocol):
         ``LimitExceeded``, ``Unavailable``, or ``Conflict`` if it would disturb a tenant
         that did not change; the files published before then stay.
         """
-
-    def applied(self, fabric: str) -> Applied:
-        """The generation that is in the switches, by reading back and comparing."""
 
 
 class Leases(Protocol):

@@ -19,6 +19,33 @@ GROUP = "opensm"
 
 OPTIONS: list[Any] = [
     cfg.StrOpt(
+        "reached_by",
+        default="worker",
+        choices=[
+            ("worker", "a worker on OpenSM's machine writes the files and looks at the tables"),
+            ("agent", "laas-opensm-agent on OpenSM's machine does; workers run elsewhere"),
+        ],
+        help="""
+Who has OpenSM read new files, and sees that they took effect.
+
+Set 'agent' for the API and the workers alike where OpenSM's machine is not the workers':
+the API then renders the files, agents fetch them, and workers take the word of the fabric's
+active agent. 'directory' and the options of OpenSM below are those of OpenSM's machine.
+""",
+    ),
+    cfg.FloatOpt(
+        "agent_lease_seconds",
+        default=15.0,
+        min=0.1,
+        help="""
+Seconds for which what an agent reported counts; it reports every agent_poll_interval.
+
+When the active agent has not reported for so long another one that is able takes over, and
+until then no generation is confirmed. The same for the API and the workers. Raise it where
+the API is out of reach for longer now and then.
+""",
+    ),
+    cfg.StrOpt(
         "directory",
         default="$state_dir/opensm",
         help="""

@@ -21,6 +21,9 @@ FABRIC = {
     "{name}": "node00",
     "{link_id}": "leaf-0-0-0",
     "{switch_id}": "leaf-0-0",
+    "{agent}": "sm1",
+    "{generation}": "1",
+    "{file}": "guid2lid",
 }
 NEW = {"name": "new", "hosts": 1}
 BODIES = {
@@ -28,6 +31,7 @@ BODIES = {
     "PATCH /v1/fabrics/{fabric_id}/switches/{switch_id}": {"state": "up"},
     "PATCH /v1/fabrics/{fabric_id}/links/{link_id}": {"state": "up"},
     "PUT /v1/fabrics/{fabric_id}/plane": {"l2": []},
+    "PUT /v1/fabrics/{fabric_id}/agents/{agent}": {"condition": "starting"},
     "POST /v1/allocations": NEW,
     "PATCH /v1/allocations/{allocation_id}": {"name": "renamed"},
 }

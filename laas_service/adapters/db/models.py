@@ -101,6 +101,26 @@ class Worker(Base):
     expires_at: Mapped[datetime] = mapped_column(Moment())
 
 
+class Agent(Base):
+    """What an agent beside OpenSM reported at ``seen_at``, as ``messages.Seen``.
+
+    ``active`` is true for one agent of a fabric, and NULL, which is unique with nothing,
+    for the others.
+    """
+
+    __tablename__ = "agent"
+    __table_args__ = (UniqueConstraint("fabric", "active"),)
+
+    fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(exact(255), primary_key=True)
+    active: Mapped[bool | None]
+    condition: Mapped[str] = mapped_column(exact(32))
+    detail: Mapped[str | None] = mapped_column(Text())
+    generation: Mapped[int | None]
+    published: Mapped[int | None]
+    seen_at: Mapped[datetime] = mapped_column(Moment())
+
+
 class Allocation(Base):
     """``sequence`` is the order of creation, and of the queue.
 

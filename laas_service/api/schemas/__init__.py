@@ -13,6 +13,12 @@ Requests are strict: an unknown field, or a string where a number belongs, is an
 error that names the field. Answers are built by the ``of`` constructors.
 """
 
+from laas_service.api.schemas.agents import AgentList as AgentList
+from laas_service.api.schemas.agents import AgentOrders as AgentOrders
+from laas_service.api.schemas.agents import AgentReport as AgentReport
+from laas_service.api.schemas.agents import FileSet as FileSet
+from laas_service.api.schemas.agents import Octets as Octets
+from laas_service.api.schemas.agents import RangeHeader as RangeHeader
 from laas_service.api.schemas.allocations import Allocation as Allocation
 from laas_service.api.schemas.allocations import AllocationList as AllocationList
 from laas_service.api.schemas.allocations import AllocationSummary as AllocationSummary

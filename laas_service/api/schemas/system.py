@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, RootModel
 
+from laas_service.api.schemas.agents import Octets
 from laas_service.api.schemas.allocations import Degraded
 from laas_service.api.schemas.base import Schema
 from laas_service.api.schemas.fabrics import FitsWhenEmpty, MakesRoom
@@ -74,6 +75,9 @@ class Text(RootModel[str]):
 
 def media(schema: type[BaseModel]) -> str:
     """The content type of an answer."""
-    return {Problem: "application/problem+json", Text: "text/plain; version=0.0.4"}.get(
-        schema, "application/json"
-    )
+    kinds: dict[type[BaseModel], str] = {
+        Problem: "application/problem+json",
+        Text: "text/plain; version=0.0.4",
+        Octets: "application/octet-stream",
+    }
+    return kinds.get(schema, "application/json")

@@ -53,6 +53,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("PATCH", "/v1/fabrics/<fabric_id>/links/<link_id>"): {"state": "failed"},
     ("PATCH", "/v1/fabrics/<fabric_id>/switches/<path:switch_id>"): {"state": "drained"},
     ("PUT", "/v1/fabrics/<fabric_id>/plane"): {"l2": [0]},
+    ("PUT", "/v1/fabrics/<fabric_id>/agents/<agent>"): {"condition": "starting"},
     ("POST", "/v1/allocations"): NEW,
     ("PATCH", "/v1/allocations/<allocation_id>"): {"name": "mine"},
 }
@@ -88,6 +89,7 @@ def _url(route: Route, allocation: str, host: str = "node00") -> str:
     path = route.path.replace("<fabric_id>", "main").replace("<path:name>", host)
     path = path.replace("<path:switch_id>", "leaf-0-0")
     path = path.replace("<link_id>", "leaf-0-0-0").replace("<allocation_id>", allocation)
+    path = path.replace("<agent>", "sm1").replace("<generation>/<path:file>", "1/lfts")
     return path + ("?hosts=1" if path.endswith("/fit") else "")
 
 

@@ -15,8 +15,9 @@ import itertools
 import re
 import shutil
 import threading
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from http.server import ThreadingHTTPServer
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -24,17 +25,22 @@ from flask.testing import FlaskClient
 from oslo_config import cfg
 
 from laas_service.adapters.db import schema
+from laas_service.adapters.db.agents import SqlAgents
 from laas_service.adapters.db.engine import connect
+from laas_service.adapters.db.leases import database_clock
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.generator import inventory
 from laas_service.api.app import ROUTES, Settings, create_app
 from laas_service.api.auth import middleware
 from laas_service.api.openapi import document
+from laas_service.app.agents import Agency
 from laas_service.app.asking import Rules
 from laas_service.app.records import State
 from laas_service.app.service import Service
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import Topology, Xgft
+from opensm_writer import files
+from opensm_writer.served import ServedSets
 from tests.fakes import FakeCompute, FakeSubnetManager
 from tests.functional.api.keystone import Keystone
 
@@ -49,6 +55,10 @@ class Deployment:
     def __init__(self, path):
         self.engine = connect(f"sqlite:///{path}")
         self.store = SqlStore(self.engine)
+        self.reached_by_agents = True
+        self.later = 0.0  # seconds that the database's clock is ahead, for agents
+        self.agents = SqlAgents(self.engine, clock=self.database_clock)
+        self.served = ServedSets(Path(path).parent / "file-sets", self.store.routed, settings_of)
         self.compute = FakeCompute()
         self.subnet_manager = FakeSubnetManager()
         self.numbers = itertools.count(1)
@@ -74,7 +84,13 @@ class Deployment:
             sleep=self.sleep,
             wake=self.wake,
             new_id=lambda: f"allocation-{next(self.numbers)}",
+            agency=self.agency(),
         )
+
+    def agency(self):
+        if not self.reached_by_agents:
+            return None
+        return Agency(self.store, self.agents, self.served, seconds=15, wake=self.wake)
 
     def client(self, authenticate=None, settings=None, **rules):
         authenticate = authenticate or middleware("none", "127.0.0.1", self.conf)
@@ -85,6 +101,9 @@ class Deployment:
 
     def clock(self):
         return datetime.fromtimestamp(1_700_000_000 + self.slept, UTC)
+
+    def database_clock(self, session):
+        return database_clock(session) + timedelta(seconds=self.later)
 
     def sleep(self, seconds):
         self.slept += seconds
@@ -100,6 +119,10 @@ class Deployment:
                 self.store.transition(record, State.ACTIVE, "routes and hosts confirmed")
             else:
                 self.store.free(self.store.hand_back(record), "hosts and routes are gone")
+
+
+def settings_of(fabric):
+    return files.Settings(f"/var/lib/laas/opensm/{fabric}/current")
 
 
 class CheckedClient(FlaskClient):
@@ -139,7 +162,9 @@ def check(method, path, response):
 def _operation(method, path):
     for template, operations in SPEC["paths"].items():
         pattern = re.sub(
-            r"\\\{(\w+)\\\}", r".+" if "hosts/" in template else r"[^/]+", re.escape(template)
+            r"\\\{(\w+)\\\}",
+            lambda found: ".+" if found[1] in ("name", "file") else "[^/]+",
+            re.escape(template),
         )
         if re.fullmatch(pattern, path) and method.lower() in operations:
             return operations[method.lower()]

@@ -36,6 +36,9 @@ from tests.functional.fuzz.long import EXAMPLES, LONG, Tally
 KNOWN = {
     "fabric_id": ("main",),
     "name": ("node00", "node31", "a/b"),
+    "agent": ("sm1", "sm2", "a b"),
+    "generation": ("1", "2"),
+    "file": ("lfts", "guid2lid", "engines/a"),
     "link_id": ("leaf-0-0-0", "spine-1-3-2", "leaf-9-0-0"),
 }
 """What is there, or nearly: made up at random nothing would ever be found."""

@@ -1,0 +1,104 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What agents reported, and which one of a fabric is active: the database allows but one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+
+from oslo_db.exception import DBDuplicateEntry
+from sqlalchemy import Engine, delete, select
+from sqlalchemy.orm import Session
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
+
+from laas_service.adapters.db import models
+from laas_service.adapters.db.engine import translated, writing
+from laas_service.adapters.db.leases import database_clock
+from laas_service.app.agents import Agent, Turn, successor
+from laas_service.domain.errors import ConcurrentUpdate
+from laas_service.messages import Condition, Seen
+
+_TABLE = models.Agent
+
+FORGOTTEN = timedelta(days=1)
+"""A standby that has not reported for so long is taken off the list."""
+
+TRIES = 10
+"""Two that report for the first time at one time may both have to try again."""
+
+
+class SqlAgents:
+    """``app.agents.Agents``; ``clock`` is the database's, or that of a test."""
+
+    def __init__(
+        self, engine: Engine, *, clock: Callable[[Session], datetime] = database_clock
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    def report(self, fabric: str, name: str, seen: Seen, seconds: float) -> Turn:
+        for attempt in Retrying(
+            retry=retry_if_exception_type((ConcurrentUpdate, DBDuplicateEntry)),
+            stop=stop_after_attempt(TRIES),
+            wait=wait_random(0, 0.1),
+            reraise=True,
+        ):
+            with attempt:
+                return self._report(fabric, name, seen, seconds)
+        raise AssertionError("unreachable")
+
+    def _report(self, fabric: str, name: str, seen: Seen, seconds: float) -> Turn:
+        with writing(self._engine) as session:
+            query = select(_TABLE).where(_TABLE.fabric == fabric).order_by(_TABLE.name)
+            rows = {row.name: row for row in session.scalars(query.with_for_update())}
+            now = self._clock(session)
+            before = _confirmed(rows.values())
+            row = rows.get(name)
+            if row is None:
+                row = rows[name] = models.Agent(fabric=fabric, name=name)
+                session.add(row)
+            row.condition, row.detail = seen.condition.value, seen.detail
+            row.generation, row.published = seen.generation, seen.published
+            row.seen_at = now
+            active = successor([_agent(row, now) for row in rows.values()], name, seconds)
+            for row in rows.values():
+                row.active = None if row.name != active else row.active
+            session.flush()  # nobody is active for a moment: the database allows but one
+            rows[active].active = True
+            session.execute(
+                delete(_TABLE).where(
+                    _TABLE.fabric == fabric,
+                    _TABLE.active.is_(None),
+                    _TABLE.seen_at <= now - FORGOTTEN,
+                )
+            )
+            return Turn(active, _confirmed(rows.values()) != before)
+
+    def all(self, fabric: str) -> list[Agent]:
+        query = select(_TABLE).where(_TABLE.fabric == fabric).order_by(_TABLE.name)
+        with translated(), Session(self._engine) as session:
+            rows = session.scalars(query).all()
+            now = self._clock(session)
+            return [_agent(row, now) for row in rows]
+
+
+def _agent(row: models.Agent, now: datetime) -> Agent:
+    seen = Seen(Condition(row.condition), row.detail, row.generation, row.published)
+    age = max(0.0, (now - row.seen_at).total_seconds())
+    return Agent(row.name, bool(row.active), seen, row.seen_at, age)
+
+
+def _confirmed(rows: Iterable[models.Agent]) -> tuple[str, str, int | None] | None:
+    """Who is active, in which condition, and the generation it confirms."""
+    for row in rows:
+        if row.active:
+            return row.name, row.condition, row.generation
+    return None

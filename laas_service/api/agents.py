@@ -1,0 +1,41 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Agents beside OpenSM: what they report, and the files they fetch."""
+
+from __future__ import annotations
+
+from laas_service.api import schemas
+from laas_service.api.resource import Answer, Call, page
+
+
+def report(call: Call, fabric_id: str, agent: str, body: schemas.AgentReport) -> Answer:
+    """Report what an agent sees of OpenSM and the switches; learn what is wanted."""
+    orders = call.service.agency.report(fabric_id, agent, body.seen())
+    return Answer(200, schemas.AgentOrders.of(agent, orders))
+
+
+def index(call: Call, fabric_id: str, query: schemas.Paging) -> Answer:
+    """List a fabric's agents, and what each reported last."""
+    found, following = page(
+        call, query, call.service.agency.agents(fabric_id), lambda agent: agent.name
+    )
+    return Answer(200, schemas.AgentList.of(found, following))
+
+
+def file_set(call: Call, fabric_id: str) -> Answer:
+    """Show the set of files for the state that is wanted now."""
+    return Answer(200, schemas.FileSet.of(call.service.agency.file_set(fabric_id)))
+
+
+def file(
+    call: Call, fabric_id: str, generation: str, file: str, headers: schemas.RangeHeader
+) -> Answer:
+    """Fetch a file of a set, or the range of its bytes that the headers name."""
+    return Answer(200, schemas.Octets(call.service.agency.file(fabric_id, generation, file)))

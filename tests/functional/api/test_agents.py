@@ -1,0 +1,323 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Agents beside OpenSM: what they say, whose word counts, and the files they fetch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+
+from opensm_writer import files, reader
+from opensm_writer.plan import plan
+from tests.functional.api.conftest import settings_of
+
+F = "/v1/fabrics/main"
+
+
+@pytest.fixture
+def report(client):
+    def said(name, condition="applied", **more):
+        return client.put(f"{F}/agents/{name}", json={"condition": condition, **more})
+
+    return said
+
+
+def listed(client):
+    return {one["name"]: one for one in client.get(f"{F}/agents").json["agents"]}
+
+
+# -- what they say ------------------------------------------------------------------
+
+
+def test_the_first_is_active_and_learns_what_is_wanted(client, report, allocate):
+    wanted = client.get(f"{F}/routing").json["generation"]
+    first = report("sm1", "starting")
+    assert first.status_code == 200
+    orders = {"role": "active", "active": "sm1", "wanted": wanted, "lease_seconds": 15}
+    assert first.json == orders
+    assert report("sm2", "starting").json == {**orders, "role": "standby"}
+    allocate(3)
+    assert report("sm1", generation=wanted).json["wanted"] == wanted + 1
+
+
+def test_what_each_saw_last_is_listed_in_pages(client, report):
+    report("sm2", "dead", detail="no process")
+    report("sm1", "other_generation", generation=3, published=4)
+    first = client.get(f"{F}/agents?limit=1").json
+    rest = client.get(first["next"]).json
+    assert rest["next"] is None
+    seen = [one.pop("seen_at")[:2] for one in (*first["agents"], *rest["agents"])]
+    assert seen == ["20", "20"]
+    assert [*first["agents"], *rest["agents"]] == [
+        {
+            "name": "sm1",
+            "role": "active",
+            "condition": "other_generation",
+            "detail": None,
+            "generation": 3,
+            "published": 4,
+        },
+        {
+            "name": "sm2",
+            "role": "standby",
+            "condition": "dead",
+            "detail": "no process",
+            "generation": None,
+            "published": None,
+        },
+    ]
+
+
+def test_another_takes_over_when_the_active_one_is_silent(client, deployment, report):
+    report("sm1", generation=1)
+    deployment.later = 14
+    assert report("sm2", generation=1).json["active"] == "sm1"
+    deployment.later = 15
+    assert report("sm3", "wedged").json["active"] == "sm1", "it could do no better"
+    assert report("sm2", generation=1).json["role"] == "active"
+    assert report("sm1", generation=1).json == {**report("sm1", generation=1).json, "active": "sm2"}
+    assert [one["role"] for one in listed(client).values()] == ["standby", "active", "standby"]
+
+
+@pytest.mark.parametrize("condition", ["dead", "wedged", "blind", "refused"])
+def test_one_that_can_not_gives_way_to_one_that_can(report, condition):
+    report("sm1", generation=1)
+    assert report("sm2", "starting").json["role"] == "standby"
+    assert report("sm1", condition).json["role"] == "active", "nobody else has reported since"
+    assert report("sm2", condition).json["role"] == "standby"
+    assert report("sm2", "starting").json["role"] == "active"
+
+
+def test_workers_are_woken_by_news_of_the_active_one_alone(deployment, report):
+    report("sm1", generation=1)
+    report("sm2", "starting")
+    woken = deployment.woken
+    report("sm1", generation=1)
+    report("sm1", generation=1, detail="in 0.3 s", published=2)
+    report("sm2", generation=1)
+    assert deployment.woken == woken
+    report("sm1", generation=2)
+    report("sm1", "differs")
+    assert deployment.woken == woken + 2
+
+
+def test_names_are_those_of_machines(client, report):
+    for name in ("a%20b", "a%0ab", "h%C3%B6st", "a;b", "x" * 256):
+        answer = report(name, "starting")
+        assert answer.status_code == 400, name
+        assert answer.json["errors"][0]["field"] == "agent"
+    assert listed(client) == {}
+
+
+WRONG_REPORTS = [
+    ({"condition": "fine"}, "condition"),
+    ({"condition": "applied"}, "generation"),
+    ({"condition": "dead", "generation": 1}, "generation"),
+    ({"condition": "applied", "generation": 0}, "generation"),
+    ({"condition": "applied", "generation": 2**31}, "generation"),
+    ({"condition": "applied", "generation": "1"}, "generation"),
+    ({"condition": "dead", "published": -1}, "published"),
+    ({"condition": "dead", "detail": "x" * 4001}, "detail"),
+    ({"condition": "dead", "detail": "\0"}, "detail"),
+    ({"condition": "dead", "role": "active"}, "role"),
+    ({}, "condition"),
+]
+
+
+def test_a_wrong_report_names_the_field_and_changes_nothing(client):
+    for body, field in WRONG_REPORTS:
+        answer = client.put(f"{F}/agents/sm1", json=body)
+        assert answer.status_code == 400, body
+        assert answer.json["errors"][0]["field"] == field
+    assert listed(client) == {}
+
+
+def test_details_may_be_long_and_in_any_language(client, report):
+    text = "\u00e4\U0001f4a3" * 2000
+    assert report("sm1", "differs", detail=text).status_code == 200
+    assert listed(client)["sm1"]["detail"] == text
+
+
+def test_reports_are_no_decisions_to_be_audited(client, report, caplog):
+    caplog.set_level("INFO", logger="laas_service.audit")
+    report("sm1", "starting")
+    assert not [r for r in caplog.records if r.name == "laas_service.audit"]
+    client.patch(f"{F}/hosts/node01", json={"state": "drained"})
+    assert [r for r in caplog.records if r.name == "laas_service.audit"]
+
+
+def test_a_report_that_is_denied_is_audited(guarded, caplog):
+    caplog.set_level("INFO", logger="laas_service.audit")
+    headers = {"X-Auth-Token": "blue-token"}
+    assert guarded.put(f"{F}/agents/sm1", json={}, headers=headers).status_code == 403
+    (line,) = [r.getMessage() for r in caplog.records if r.name == "laas_service.audit"]
+    assert json.loads(line)["target"] == {"typeURI": "service/isolated-network/agent", "id": "sm1"}
+
+
+def test_of_an_unknown_fabric_there_is_nothing(client):
+    there = "/v1/fabrics/nowhere"
+    report = client.put(f"{there}/agents/sm1", json={"condition": "starting"})
+    looks = [client.get(f"{there}/{path}") for path in ("agents", "file-set", "file-set/1/lfts")]
+    for answer in (report, *looks):
+        assert answer.status_code == 404
+        assert "nowhere" in answer.json["detail"]
+
+
+def test_where_workers_reach_opensm_agents_are_told_so(deployment):
+    """An agent that is set up for a service that is not: nobody believes it."""
+    deployment.reached_by_agents = False
+    client = deployment.client()
+    for answer in (
+        client.put(f"{F}/agents/sm1", json={"condition": "starting"}),
+        client.get(f"{F}/agents"),
+        client.get(f"{F}/file-set"),
+        client.get(f"{F}/file-set/1/lfts"),
+    ):
+        assert answer.status_code == 409
+        assert "reached_by = agent" in answer.json["detail"]
+
+
+# -- the files ----------------------------------------------------------------------
+
+
+def fetched(client):
+    """The set as an agent gets it: manifest, and bytes by name."""
+    found = client.get(f"{F}/file-set").json
+    generation = found["manifest"]["generation"]
+    contents = {}
+    for name, digest in found["manifest"]["files"].items():
+        answer = client.get(f"{F}/file-set/{generation}/{name}")
+        assert answer.status_code == 200
+        assert answer.mimetype == "application/octet-stream"
+        assert len(answer.data) == found["sizes"][name]
+        assert hashlib.sha256(answer.data).hexdigest() == digest
+        contents[name] = answer.data
+    assert found["sizes"].keys() == contents.keys()
+    return found, contents
+
+
+def test_a_set_is_that_of_the_state_wanted(client, deployment, allocate):
+    allocate(9)
+    found, contents = fetched(client)
+    state = deployment.store.routed("main")
+    planned = plan(state)
+    rendered = files.render(planned, settings_of("main"))
+    assert contents == {name: "".join(pieces).encode() for name, pieces in rendered.items()}
+    assert found["manifest"]["fabric"] == "main"
+    assert found["manifest"]["generation"] == state.generation
+    assert b"/var/lib/laas/opensm/main/current/lfts" in contents["opensm.conf"]
+    allocate(3, name="red")
+    again, _ = fetched(client)
+    assert again["manifest"]["generation"] == state.generation + 1
+
+
+def test_the_manifest_is_that_of_the_file_to_the_byte(client, deployment):
+    """Written as it came, it is the manifest that the service keeps beside the files."""
+    text = client.get(f"{F}/file-set").text
+    manifest = json.loads(text)["manifest"]
+    kept = deployment.served.file("main", "1", "lfts").with_name("manifest.json")
+    assert json.dumps(manifest, indent=1) + "\n" == kept.read_text()
+
+
+def test_the_tables_of_switches_are_fetched_one_by_one(client, allocate):
+    allocate(5)
+    found, contents = fetched(client)
+    generation, start, tables = found["manifest"]["generation"], 0, []
+    for size, digest in found["parts"]["lfts"]:
+        bytes_ = f"bytes={start}-{start + size - 1}"
+        answer = client.get(f"{F}/file-set/{generation}/lfts", headers={"Range": bytes_})
+        assert answer.status_code == 206
+        whole = len(contents["lfts"])
+        assert answer.headers["Content-Range"] == f"bytes {start}-{start + size - 1}/{whole}"
+        assert hashlib.sha256(answer.data).hexdigest() == digest
+        (table,) = reader.switch_tables([answer.data], "lfts")
+        tables.append(table.guid)
+        start += size
+    assert start == len(contents["lfts"])
+    assert len(set(tables)) == 32
+
+
+def test_after_one_more_allocation_most_tables_are_as_they_were(client, allocate):
+    allocate(2)
+    before = client.get(f"{F}/file-set").json["parts"]["lfts"]
+    allocate(6, name="red")
+    after = client.get(f"{F}/file-set").json["parts"]["lfts"]
+    assert len(after) == len(before) == 32
+    changed = [new for old, new in zip(before, after, strict=True) if old != new]
+    assert 0 < len(changed) < 16, len(changed)
+
+
+RANGES = {
+    "bytes=0-0": slice(0, 1),
+    "bytes=0-99": slice(0, 100),
+    "bytes=7-": slice(7, None),
+    "bytes=-5": slice(-5, None),
+    "bytes=10-999999999": slice(10, None),
+}
+NO_RANGES = ("bytes=99999999-", "bytes=5-2", "bytes=0-1,5-6", "bytes=a-b", "bytes=" + "9" * 999)
+
+
+def test_ranges_are_those_of_rfc_9110(client):
+    url = f"{F}/file-set/1/guid2lid"
+    whole = client.get(url).data
+    for asked, part in RANGES.items():
+        answer = client.get(url, headers={"Range": asked})
+        assert answer.status_code == 206, asked
+        assert answer.data == whole[part], asked
+    for asked in NO_RANGES:
+        assert client.get(url, headers={"Range": asked}).status_code == 416, asked
+
+
+NO_FILES = [
+    "manifest.json",
+    ".served.json",
+    "../gen-1/lfts",
+    "%2e%2e/gen-1/lfts",
+    "..%2f..%2flaas.db",
+    "/etc/passwd",
+    "%2Fetc%2Fpasswd",
+    "engines",
+    "engines/",
+    ".",
+    "",
+    "lfts/",
+    "LFTS",
+    "lfts%00",
+    "lfts%20",
+]
+
+
+def test_only_what_the_manifest_names_is_a_file(client):
+    assert client.get(f"{F}/file-set/1/lfts").status_code == 200
+    for name in NO_FILES:
+        answer = client.get(f"{F}/file-set/1/{name}")
+        assert answer.status_code in (400, 404), name
+
+
+def test_only_what_is_kept_is_given(client):
+    for generation in ("0", "2", "-1", "01", "1.0", "current", "x" * 500, "9" * 9999):
+        answer = client.get(f"{F}/file-set/{generation}/lfts")
+        assert answer.status_code == 404
+        assert "generation 1 is wanted now" in answer.json["detail"]
+
+
+def test_one_that_is_still_being_fetched_stays_for_a_while(client, allocate):
+    first, contents = fetched(client)
+    generation = first["manifest"]["generation"]
+    for number in range(2):
+        allocate(1, name=f"a{number}")
+        assert fetched(client)[0]["manifest"]["generation"] == generation + number + 1
+        old = client.get(f"{F}/file-set/{generation}/lfts")
+        assert (old.status_code, old.data) == (200, contents["lfts"])
+    allocate(1, name="a2")
+    fetched(client)
+    assert client.get(f"{F}/file-set/{generation}/lfts").status_code == 404
