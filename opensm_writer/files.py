@@ -27,12 +27,12 @@ rate is capped at 2.5 Gb/s: the one, stated exception to isolation.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from laas_service.domain.default_routes import NO_ROUTE
 from laas_service.domain.errors import InvalidInput, LimitExceeded
-from opensm_writer.plan import MAX_RULE, Chains, Partition, Plan, PortGroup, guid_text
+from opensm_writer.plan import MAX_RULE, Chains, Partition, Plan, PortGroup, Step, guid_text
 
 MAX_NAME = 64
 
@@ -84,7 +84,7 @@ def render(
         "lfts": lfts(plan, kept),
         "guid2lid": guid2lid(plan.lids),
         "partitions.conf": partitions(plan.partitions, settings),
-        "opensm.conf": opensm_conf(plan, settings),
+        "opensm.conf": fragment(settings, plan.chains_omitted if plan.chains is None else None),
         "guid_index.json": [guid_index(plan)],
     }
     if plan.chains is not None:
@@ -161,7 +161,7 @@ def partitions(partitions: Iterable[Partition], settings: Settings) -> Iterator[
         yield ",\n".join(f"  {guid_text(guid)}" for guid in partition.members) + " ;\n"
 
 
-def opensm_conf(plan: Plan, settings: Settings) -> Iterator[str]:
+def fragment(settings: Settings, chains_omitted: str | None) -> Iterator[str]:
     """The fragment for OpenSM's configuration; the enforcement not in use is commented out.
 
     ``no_fallback`` is not a matter of taste: without it a bad file makes OpenSM route
@@ -185,8 +185,8 @@ def opensm_conf(plan: Plan, settings: Settings) -> Iterator[str]:
     }
     yield "# Any OpenSM: forwarding tables from a file\n"
     yield from _keys(tables, used=settings.enforcement == "file")
-    if plan.chains is None:
-        yield f"# No routing chains: {plan.chains_omitted}\n"
+    if chains_omitted is not None:
+        yield f"# No routing chains: {chains_omitted}\n"
     else:
         yield "# The vendor's OpenSM: routing chains\n"
         yield from _keys(chains, used=settings.enforcement == "chains")
@@ -245,14 +245,17 @@ def chain_files(chains: Chains, settings: Settings) -> dict[str, Iterable[str]]:
     for name, guids in chains.lists.items():
         files[name] = [f"{guid_text(guid)}\n" for guid in guids]
     for step in chains.steps:
-        stem = step.config.removesuffix(".conf")
-        lists = {"roots": "root_guid_file", "cn": "cn_guid_file"}
-        files[step.config] = [
-            f"{key} {here}/{stem}.{kind}\n"
-            for kind, key in lists.items()
-            if f"{stem}.{kind}" in chains.lists
-        ]
+        files[step.config] = [engine_file(step, chains.lists, here)]
     return files
+
+
+def engine_file(step: Step, lists: Collection[str], here: str) -> str:
+    """What a step's engine is configured with: which GUID lists it has."""
+    stem = step.config.removesuffix(".conf")
+    keys = {"roots": "root_guid_file", "cn": "cn_guid_file"}
+    return "".join(
+        f"{key} {here}/{stem}.{kind}\n" for kind, key in keys.items() if f"{stem}.{kind}" in lists
+    )
 
 
 def port_group(group: PortGroup, one_rule: bool = False) -> str:

@@ -183,13 +183,13 @@ def draft(home: Path) -> Path:
     return made
 
 
-def write(path: Path, pieces: Iterable[str]) -> str:
+def write(path: Path, pieces: Iterable[str | bytes]) -> str:
     """Write a file, durably; its sha256."""
     path.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
     with path.open("wb") as file:
         for piece in pieces:
-            data = piece.encode()
+            data = piece.encode() if isinstance(piece, str) else piece
             digest.update(data)
             file.write(data)
         file.flush()

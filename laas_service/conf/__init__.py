@@ -21,6 +21,7 @@ from laas_service.conf import (
     api,
     compute,
     database,
+    laas,
     limits,
     nova,
     opensm,
@@ -30,7 +31,7 @@ from laas_service.conf import (
     worker,
 )
 
-_MODULES = (state, database, api, limits, compute, nova, placement, opensm, queue, worker)
+_MODULES = (state, database, api, limits, compute, nova, placement, laas, opensm, queue, worker)
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
@@ -61,7 +62,7 @@ def _log_levels() -> list[str]:
 def list_opts() -> list[tuple[str, list[Any]]]:
     """For ``oslo-config-generator``; [database] is in oslo.db's own namespace."""
     modules = [module for module in _MODULES if module is not database]
-    logins = {module.GROUP: module.LOGIN_OPTIONS for module in (nova, placement)}
+    logins = {module.GROUP: module.LOGIN_OPTIONS for module in (nova, placement, laas)}
     return [
         (module.GROUP or "DEFAULT", [*module.OPTIONS, *logins.get(module.GROUP, ())])
         for module in modules

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 from oslo_config import cfg
@@ -185,6 +186,36 @@ Seconds to wait, right after publishing, for OpenSM to have the new tables in pl
 
 A sweep takes 0.6 s at 1,024 hosts and 2.4 s at 3,456. When it takes longer nothing is
 lost: the generation is confirmed at the next look.
+""",
+    ),
+    cfg.StrOpt(
+        "agent_name",
+        default=socket.gethostname(),
+        sample_default="the name of the machine",
+        regex="^[A-Za-z0-9._-]{1,255}$",
+        help="""
+What laas-opensm-agent calls itself; each agent of a fabric has a name of its own.
+
+Set it where two agents run on one machine.
+""",
+    ),
+    cfg.StrOpt(
+        "agent_fabric",
+        help="""
+The fabric whose subnet manager laas-opensm-agent looks after. Needed only where the
+service manages several.
+""",
+    ),
+    cfg.FloatOpt(
+        "agent_poll_interval",
+        default=2.0,
+        min=0.05,
+        help="""
+Seconds between two rounds of laas-opensm-agent: a report to the service, and a look at OpenSM.
+
+With a bus ([DEFAULT] transport_url) it looks at once when something changes; without one a
+change is seen after at most this long. Keep it well below agent_lease_seconds of the service:
+an agent that is not heard of for that long is followed by another one.
 """,
     ),
 ]
