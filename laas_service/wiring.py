@@ -24,7 +24,7 @@ from oslo_config import cfg
 from sqlalchemy import Engine
 
 from laas_service import conf
-from laas_service.adapters import messaging, nova, processes
+from laas_service.adapters import messaging, nova, processes, service_rest
 from laas_service.adapters.agents import AgentSubnetManager
 from laas_service.adapters.compute_directory import DirectoryCompute
 from laas_service.adapters.db import schema
@@ -35,6 +35,7 @@ from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.outbox import SqlOutbox
 from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.adapters.db.store import SqlStore
+from laas_service.app.agent import Agent
 from laas_service.app.agents import Agency
 from laas_service.app.asking import Rules
 from laas_service.app.convergence import Converger, Pace
@@ -53,6 +54,7 @@ from laas_service.domain.errors import InvalidInput
 from laas_service.domain.policies import POLICIES
 from opensm_writer import files
 from opensm_writer.local import LocalSubnetManager
+from opensm_writer.managed import Managed
 from opensm_writer.opensm import OpenSm
 from opensm_writer.served import ServedSets
 
@@ -223,6 +225,47 @@ class Parts:
             renewal.stop(timeout=1)
             if self.relay:
                 self.relay.stop(timeout=1)  # it may wait for the broker for ever
+
+    @cached_property
+    def agent(self) -> Agent:
+        """Looks after the OpenSM of this machine, and knows the service by REST alone.
+
+        Raises:
+            InvalidInput: also where nothing says how tables are read back.
+            Unavailable: the fabric is not named, and the service does not answer.
+        """
+        options = self._conf.opensm
+        opensm = _opensm(options)
+        if opensm is None or not (opensm.dump_command or opensm.dump_file):
+            raise InvalidInput(
+                "[opensm] dump_command", [], "an agent needs it, or dump_file, to read tables back"
+            )
+        service = service_rest.ServiceRest(
+            service_rest.connect(self._conf), options.agent_name, options.agent_fabric
+        )
+        managed = Managed(
+            Path(options.directory),
+            service.fabric,
+            opensm,
+            keep=options.keep,
+            timeout=self._conf.worker.apply_timeout,
+        )
+        return Agent(service, managed, interval=options.agent_poll_interval)
+
+    @contextmanager
+    def attending(self) -> Iterator[Agent]:
+        """The agent runs in a thread of this process, and ends with the block."""
+        agent = self.agent
+        listener = self.bus.listener(agent.wake) if self.bus else None
+        agent.start()
+        if listener:
+            listener.start()
+        try:
+            yield agent
+        finally:
+            if listener:
+                listener.stop(timeout=1)
+            agent.stop()
 
     @cached_property
     def line(self) -> Line:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from laas_service.messages import Condition, Seen
 from opensm_writer.opensm import Sweep
 
-
 UNASKED = Sweep(True)
 
 

@@ -1,0 +1,85 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""A set of files as the service offers it to an agent, made to be spoilt."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from laas_service.messages import FabricState
+from opensm_writer import files, reader, sets, writer
+from opensm_writer.plan import plan
+
+
+class Offer:
+    """``opensm_writer.receiving.Source`` over values in memory; counts what was asked for.
+
+    ``files`` are the contents by name, ``manifest`` the document of ``manifest.json``.
+    """
+
+    def __init__(self, state: FabricState, made_in: Path, home: Path, **settings: Any) -> None:
+        """What the service makes of the state for an OpenSM that reads ``home``/current."""
+        chosen = files.Settings(str(home / "current"), **settings)
+        directory = writer.publish(plan(state), chosen, made_in).directory
+        self.manifest: dict[str, Any] = json.loads((directory / sets.MANIFEST).read_text())
+        self.files = {name: (directory / name).read_bytes() for name in self.manifest["files"]}
+        self.asked: list[tuple[str, int, int]] = []
+
+    def describe(self, **changes: Any) -> None:
+        """Other values in the manifest."""
+        self.manifest |= changes
+
+    def rewrite(self, name: str, text: bytes) -> None:
+        """Other contents of a file, with a checksum that fits."""
+        self.files[name] = text
+        self.manifest["files"][name] = hashlib.sha256(text).hexdigest()
+
+    def drop(self, name: str) -> None:
+        del self.files[name], self.manifest["files"][name]
+
+    def described(self) -> Mapping[str, Any]:
+        return {
+            "manifest": self.manifest,
+            "sizes": {name: len(text) for name, text in self.files.items()},
+            "parts": {"lfts": self.parts()},
+        }
+
+    def parts(self) -> list[list[Any]]:
+        text = self.files["lfts"]
+        starts = [at for at in range(len(text)) if text.startswith(b"Unicast", at)] or [0]
+        ends = [*starts[1:], len(text)]
+        blocks = [text[start:end] for start, end in zip(starts, ends, strict=True)]
+        return [[len(block), hashlib.sha256(block).hexdigest()] for block in blocks]
+
+    def contents(self, generation: int, name: str, start: int, size: int) -> Iterator[bytes]:
+        assert generation == self.manifest["generation"]
+        self.asked.append((name, start, size))
+        wanted = self.files[name][start : start + size]
+        for at in range(0, len(wanted), 1000):
+            yield wanted[at : at + 1000]
+
+    def rows(self) -> dict[int, bytes]:
+        """The tables of the set, by switch."""
+        return reader.dumped_tables(self.files["lfts"].decode().splitlines())
+
+
+def everything(home: Path) -> dict[str, bytes | str]:
+    """All that is below a directory, but for the lock: contents of files, targets of links."""
+    found: dict[str, bytes | str] = {}
+    for path in sorted(home.rglob("*")):
+        if path.is_symlink():
+            found[str(path)] = str(path.readlink())
+        elif path.is_file() and path.name != ".lock":
+            found[str(path)] = path.read_bytes()
+    return found
