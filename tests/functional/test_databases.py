@@ -11,9 +11,13 @@
 """What the store promises, again, on real MariaDB and PostgreSQL servers."""
 
 import pytest
+from sqlalchemy import event
 
 from laas_service.adapters.db import schema
 from laas_service.adapters.db.engine import connect
+from laas_service.adapters.db.store import SqlStore
+from laas_service.app.records import LinkState, State
+from laas_service.domain.topology import SpineLink
 from tests.functional import test_admission
 from tests.servers import mariadb, postgresql
 from tests.unit.adapters import test_leases, test_outbox, test_store
@@ -56,3 +60,24 @@ def database(server):
     schema.upgrade(engine)
     engine.dispose()
     return url
+
+
+def test_a_fault_is_told_in_the_state_of_who_is_released_meanwhile(managed, database):
+    test_store.active(managed, "a")
+    other = SqlStore(connect(database))
+    first = iter([True])
+
+    @event.listens_for(managed._engine, "before_cursor_execute")
+    def released(connection, cursor, statement, *rest):
+        if statement.startswith("UPDATE allocation") and next(first, False):
+            other.transition(other.allocation("a"), State.RELEASING, "asked")
+
+    managed.set_link_state("f", SpineLink(1, 0, 0), LinkState.FAILED)
+    record = other.allocation("a")
+    told = [(event.state, event.reason) for event in record.history[-2:]]
+    assert record.state is State.RELEASING
+    assert told == [
+        (State.RELEASING, "asked"),
+        (State.RELEASING, "failed: link spine-1-0-0"),
+    ]
+    other._engine.dispose()

@@ -79,10 +79,14 @@ class Server:
         with self.log.open("ab") as said:
             self._process = spawn(self._command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
 
-    def send(self, number: int) -> None:
+    @property
+    def pid(self) -> int:
         assert self._process is not None
+        return self._process.pid
+
+    def send(self, number: int) -> None:
         with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
+            os.killpg(self.pid, number)
 
     def kill(self) -> None:
         self.send(signal.SIGKILL)

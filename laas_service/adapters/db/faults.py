@@ -26,8 +26,8 @@ from laas_service.domain.topology import link_name, parse_link
 SHOWN = 5
 """Links or hosts that a line of an allocation's story names."""
 
-Misnoted = dict[str, tuple[State, Faults, Faults]]
-"""By allocation: its state, the faults recorded and those there are."""
+Misnoted = dict[str, tuple[Faults, Faults]]
+"""By allocation: the faults recorded and those there are."""
 
 
 def document(faults: Faults) -> dict[str, Any]:
@@ -68,16 +68,14 @@ def misnoted(session: Session, fabric: FabricRecord) -> Misnoted:
     """Allocations whose recorded faults are not those there are."""
     table, faults = models.Allocation, found(session, fabric)
     rows = session.execute(
-        select(table.id, table.state, table.faults).where(
+        select(table.id, table.faults).where(
             table.fabric == fabric.id, or_(table.faults.is_not(None), table.id.in_(faults))
         )
     )
-    noted = {
-        row.id: (State(row.state), parsed(row.faults) if row.faults else Faults()) for row in rows
-    }
+    noted = {row.id: parsed(row.faults) if row.faults else Faults() for row in rows}
     return {
-        id: (state, before, faults.get(id, Faults()))
-        for id, (state, before) in noted.items()
+        id: (before, faults.get(id, Faults()))
+        for id, before in noted.items()
         if before != faults.get(id, Faults())
     }
 
@@ -85,10 +83,11 @@ def misnoted(session: Session, fabric: FabricRecord) -> Misnoted:
 def note(session: Session, fabric: FabricRecord, now: datetime) -> dict[str, tuple[State, str]]:
     """Bring every record up to date; the state of those that changed, and the news.
 
-    The fabric's row must be locked, so that nobody claims meanwhile.
+    The fabric's row must be locked, so that nobody claims meanwhile. A state may change all
+    the same, until the record is locked by what is written to it.
     """
-    table, changes = models.Allocation, misnoted(session, fabric)
-    for id, (_, _, after) in changes.items():
+    table, noted = models.Allocation, {}
+    for id, (before, after) in misnoted(session, fabric).items():
         values: dict[str, Any] = {"faults": document(after)}
         if after == Faults():
             values = {"faults": None, "error": None}
@@ -97,7 +96,9 @@ def note(session: Session, fabric: FabricRecord, now: datetime) -> dict[str, tup
             .where(table.id == id)
             .values(version=table.version + 1, updated_at=now, failures=0, due_at=None, **values)
         )
-    return {id: (state, _news(before, after)) for id, (state, before, after) in changes.items()}
+        state = session.scalars(select(table.state).where(table.id == id)).one()
+        noted[id] = (State(state), _news(before, after))
+    return noted
 
 
 def _news(before: Faults, after: Faults) -> str:

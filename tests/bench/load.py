@@ -1,0 +1,241 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Requests under load: ``python -m tests.bench.load [--database D] [--requests N]``.
+
+``laas-api`` and ``laas-worker`` run as they are installed, with the adapters that write to
+directories, on a full tree of switches. Client threads ask in turns: an allocation, a look at
+it, and the release of the oldest one beyond ``--live``. Reported are requests a second, times
+by method, and the memory of both processes as the requests go by; nothing is asserted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.client
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+from laas_service.adapters import generator
+from laas_service.adapters.db.engine import connect
+from laas_service.adapters.db.schema import upgrade
+from laas_service.adapters.db.store import SqlStore
+from tests.bench.policies import RADIX
+from tests.servers import postgresql
+from tests.servers.process import Port
+from tests.storm.journal import share, table
+from tests.storm.site import Server
+
+DATABASES = ("sqlite", "postgresql")
+CURVE = 10
+"""Lines of the curve of memory."""
+
+CONFIGURATION = """\
+[DEFAULT]
+state_dir = {directory}
+[database]
+connection = {url}
+[api]
+bind_port = {port}
+[opensm]
+keep = 0
+"""
+
+
+class Service:
+    """One API process and one worker over a fabric that nobody uses yet."""
+
+    def __init__(self, directory: Path, url: str, hosts: int) -> None:
+        self._port = Port()
+        self.port = self._port.number
+        half = RADIX[hosts] // 2
+        made = generator.generate(
+            generator.Description(xgft=f"3;{half},{half},{2 * half};1,{half},{half}")
+        )
+        engine = connect(url)
+        upgrade(engine)
+        SqlStore(engine).add_fabric("bench", made.topology, made.inventory)
+        engine.dispose()
+        config = directory / "laas.conf"
+        config.write_text(CONFIGURATION.format(directory=directory, url=url, port=self.port))
+        self.processes = [
+            Server(
+                kind,
+                [sys.executable, "-m", f"laas_service.cmd.{kind}", "--config-file", str(config)],
+                directory / f"{kind}.log",
+                self.port if kind == "api" else None,
+            )
+            for kind in ("api", "worker")
+        ]
+
+    def __enter__(self) -> Service:
+        for process in self.processes:
+            process.start()
+        while not all(process.answers() for process in self.processes):
+            time.sleep(0.2)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for process in self.processes:
+            process.send(signal.SIGKILL)
+        self._port.close()
+
+    def memory(self) -> list[int]:
+        """MiB resident, of the API and of the worker."""
+        pages = [_proc(process.pid, "statm").split()[1] for process in self.processes]
+        return [int(number) * os.sysconf("SC_PAGESIZE") >> 20 for number in pages]
+
+    def processor(self) -> list[float]:
+        """Seconds of processor time, of the API and of the worker."""
+        stats = [
+            _proc(process.pid, "stat").rpartition(")")[2].split() for process in self.processes
+        ]
+        return [(int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK") for stat in stats]
+
+
+def _proc(pid: int, file: str) -> str:
+    return Path(f"/proc/{pid}/{file}").read_text()
+
+
+class Load:
+    """``requests`` by ``threads`` clients, each with a connection of its own."""
+
+    def __init__(self, service: Service, options: argparse.Namespace) -> None:
+        self._service = service
+        self._options = options
+        self._lock = threading.Lock()
+        self._seconds: dict[str, list[float]] = defaultdict(list)
+        self._asked = 0
+        self._every = max(1, options.requests // CURVE)
+        self._curve: list[tuple[str, ...]] = []
+        self._began = time.perf_counter()
+
+    def run(self) -> float:
+        """The seconds it took."""
+        self._point()
+        threads = [
+            threading.Thread(target=self._client, args=(Random(number),))
+            for number in range(self._options.threads)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return time.perf_counter() - self._began
+
+    def _client(self, rng: Random) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self._service.port, timeout=600)
+        mine: deque[str] = deque()
+        while self._asked < self._options.requests:
+            size = 1 + int(rng.expovariate(1 / (self._options.mean - 0.5)))
+            made = self._ask(connection, "POST", "", {"name": "load", "hosts": size})
+            if made:
+                mine.append(made)
+            if mine:
+                self._ask(connection, "GET", rng.choice(mine))
+            if mine and (len(mine) > self._options.live // self._options.threads or not made):
+                self._ask(connection, "DELETE", mine.popleft())
+        connection.close()
+
+    def _ask(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        id: str,
+        body: object = None,
+    ) -> str | None:
+        """The id of the allocation; None: it was refused."""
+        sent = None if body is None else json.dumps(body)
+        headers = {"Content-Type": "application/json"} if sent else {}
+        started = time.perf_counter()
+        connection.request(method, f"/v1/allocations{id and '/'}{id}", sent, headers)
+        response = connection.getresponse()
+        document = json.loads(response.read())
+        self._count(method, response.status, time.perf_counter() - started)
+        return document["id"] if response.status < 300 else None
+
+    def _count(self, method: str, status: int, seconds: float) -> None:
+        kind = f"{method} {status}"
+        with self._lock:
+            self._seconds[kind].append(seconds)
+            self._asked += 1
+            if self._asked % self._every == 0:
+                self._point()
+
+    def _point(self) -> None:
+        seconds = time.perf_counter() - self._began
+        numbers = (seconds, *self._service.memory(), *self._service.processor())
+        self._curve.append((f"{self._asked:,}", *(f"{number:,.0f}" for number in numbers)))
+        print(f"# {' '.join(self._curve[-1])}", file=sys.stderr, flush=True)
+
+    def report(self, seconds: float) -> str:
+        rows = []
+        for kind, values in sorted(self._seconds.items()):
+            values = sorted(values)
+            each = [share(values, 0.5), share(values, 0.99), values[-1]]
+            rate = f"{len(values) / seconds:.1f}"
+            rows.append((kind, f"{len(values):,}", rate, *(f"{1000 * x:,.0f}" for x in each)))
+        times = table(("answer", "number", "a second", "p50 ms", "p99 ms", "max ms"), rows)
+        header = ("requests", "seconds", "API MiB", "worker MiB", "API CPU s", "worker CPU s")
+        memory = table(header, self._curve)
+        return f"{times}\n\n{memory}"
+
+
+@contextlib.contextmanager
+def database(kind: str, directory: Path) -> Iterator[str]:
+    """The URL of an empty one; PostgreSQL is the tests', which does not wait for the disk."""
+    if kind == "sqlite":
+        yield f"sqlite:///{directory}/laas.sqlite"
+        return
+    with postgresql.PostgreSql() as server:
+        yield server.database()
+
+
+def measure(kind: str, options: argparse.Namespace) -> None:
+    with (
+        TemporaryDirectory(prefix="laas-load-") as name,
+        database(kind, Path(name)) as url,
+        Service(Path(name), url, options.hosts) as service,
+    ):
+        load = Load(service, options)
+        seconds = load.run()
+        print(
+            f"{kind}, {options.hosts:,} hosts, {options.threads} clients, "
+            f"{options.requests:,} requests in {seconds:,.0f} s "
+            f"({options.requests / seconds:.0f} a second), {os.cpu_count()} cores, "
+            f"load {os.getloadavg()[1]:.1f}:\n\n{load.report(seconds)}\n",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.load", description=__doc__)
+    parser.add_argument("--database", choices=DATABASES, action="append")
+    parser.add_argument("--hosts", type=int, choices=RADIX, default=11664)
+    parser.add_argument("--requests", type=int, default=50_000, help="on each (%(default)s)")
+    parser.add_argument("--threads", type=int, default=8)
+    parser.add_argument("--live", type=int, default=320, help="allocations at a time, of all")
+    parser.add_argument("--mean", type=float, default=6.0, help="hosts of an allocation")
+    options = parser.parse_args()
+    for kind in options.database or DATABASES:
+        measure(kind, options)
+
+
+if __name__ == "__main__":
+    main()
