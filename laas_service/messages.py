@@ -17,7 +17,7 @@ a new major version, which they refuse.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -148,7 +148,8 @@ class NotedAllocation:
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """Something changed: exactly one of ``allocation``, ``host`` and ``link`` says what.
+    """Something changed: one of ``allocation``, ``host`` and ``link`` says what, or none of
+    them, where the ``fabric`` itself did; ``drift`` is then the kind of drift, if it is about that.
 
     A notification that is sent twice has the same ``id``. ``at`` is ISO 8601, UTC.
     ``initiator`` is None where the service acted by itself, and where a worker carries out
@@ -168,7 +169,8 @@ class Notification:
     new_state: str
     reason: str
     error: str | None
-    version: str = "1.0"
+    version: str = "1.1"
+    drift: str | None = None
 
 
 Message = TypeVar("Message", bound=Wake | Notification)
@@ -200,11 +202,12 @@ def read(kind: type[Message], document: Mapping[str, Any]) -> Message:
 
 
 def _known(kind: type[Any], document: Mapping[str, Any]) -> dict[str, Any]:
-    names = [field.name for field in fields(kind)]
-    for name in names:
-        if name not in document:
-            raise InvalidInput(name, None, f"every {kind.__name__} has it")
-    return {name: document[name] for name in names}
+    """What we know of a document; a field that an older minor version lacks has a default."""
+    for field in fields(kind):
+        added = field.default is not MISSING and field.name != "version"
+        if field.name not in document and not added:
+            raise InvalidInput(field.name, None, f"every {kind.__name__} has it")
+    return {field.name: document[field.name] for field in fields(kind) if field.name in document}
 
 
 def check_version(version: object, ours: str) -> None:

@@ -157,6 +157,7 @@ class Parts:
             owner=processes.new_name(),
             seconds=options.lease_seconds,
             reconcile_interval=options.reconcile_interval,
+            drift_interval=options.drift_interval,
             clock=time.monotonic,
         )
 

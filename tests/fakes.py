@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from laas_service.app.ports import Applied, Handover, Occupant
+from laas_service.app.ports import Applied, Handover, Observed, Occupant
 from laas_service.domain.errors import Conflict, HostsBusy, LaasError
 from laas_service.messages import FabricState
 
@@ -48,6 +48,7 @@ class FakeCompute:
         self.pooled: set[str] = set()
         self.aggregates: dict[str, Handover] = {}
         self.fenced: set[str] = set()
+        self.opened: dict[str, str] = {}  # host -> aggregate of somebody else
         self.servers: dict[str, str] = {}  # host -> project
         self.limits: dict[str, int] = {}  # project -> servers it may run
 
@@ -102,6 +103,10 @@ class FakeCompute:
     def handed_over(self) -> Mapping[str, Handover]:
         self.faults.begin("handed_over", None)
         return dict(self.aggregates)
+
+    def observed(self) -> Observed:
+        self.faults.begin("observed", None)
+        return Observed(dict(self.aggregates), frozenset(self.pooled), dict(self.opened))
 
     def server_limit(self, project_id: str) -> int | None:
         self.faults.begin("server_limit", project_id)

@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from laas_service.adapters import slurm
-from laas_service.app.ports import Handover, Occupant
+from laas_service.app.ports import Handover, Observed, Occupant
 from laas_service.domain.errors import InvalidFile, InvalidInput, Unavailable
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
@@ -159,6 +159,12 @@ class DirectoryCompute:
                 )
                 for id, tenant in state.tenants.items()
             }
+
+    def observed(self) -> Observed:
+        """What the scripts have done; of other aggregates nothing is known."""
+        with self._state() as state:
+            pooled = frozenset(state.pool)
+        return Observed(self.handed_over(), pooled, {})
 
     def server_limit(self, project_id: str) -> int | None:
         """None: without Nova nobody can tell."""

@@ -32,7 +32,7 @@ from novaclient import exceptions as nova_errors
 from oslo_config import cfg
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
-from laas_service.app.ports import Handover, Occupant
+from laas_service.app.ports import Handover, Observed, Occupant
 from laas_service.domain.errors import (
     Conflict,
     Forbidden,
@@ -81,6 +81,12 @@ class _Aggregate:
     def isolates_as(self, wanted: Mapping[str, str]) -> bool:
         """The wanted keys are there, and no other key lets projects in."""
         return not self.corrections(wanted)
+
+    @property
+    def lets_in(self) -> str:
+        """The projects that it lets in, as its keys have them: one, unless somebody added some."""
+        keys = sorted(key for key in self.metadata if key.startswith(OWNER))
+        return ",".join(self.metadata[key] for key in keys)
 
     def corrections(self, wanted: Mapping[str, str]) -> dict[str, str | None]:
         """What to set (None: delete) so that it isolates as wanted."""
@@ -314,15 +320,32 @@ class NovaCompute:
 
     def handed_over(self) -> Mapping[str, Handover]:
         """See ``Compute.handed_over``; the sentinel is the project of what is fenced."""
+        return self._handed_over(self._cloud.aggregates())
+
+    def _handed_over(self, aggregates: Mapping[str, _Aggregate]) -> Mapping[str, Handover]:
         return {
             aggregate.metadata[ALLOCATION]: Handover(
-                aggregate.metadata[ALLOCATION],
-                aggregate.metadata.get(OWNER, ""),
-                tuple(sorted(aggregate.hosts)),
+                aggregate.metadata[ALLOCATION], aggregate.lets_in, tuple(sorted(aggregate.hosts))
             )
-            for aggregate in self._cloud.aggregates().values()
+            for aggregate in aggregates.values()
             if _is_ours(aggregate)
         }
+
+    def observed(self) -> Observed:
+        """See ``Compute.observed``: one list of aggregates."""
+        aggregates = self._cloud.aggregates()
+        pool = aggregates.get(self._pool_name)
+        foreign = [
+            aggregate
+            for name, aggregate in sorted(aggregates.items())
+            if name != self._pool_name and not _is_ours(aggregate)
+            if any(key.startswith(OWNER) for key in aggregate.metadata)
+        ]
+        return Observed(
+            self._handed_over(aggregates),
+            pool.hosts if pool and pool.isolates_as(self._pooled) else frozenset(),
+            {host: aggregate.name for aggregate in foreign for host in aggregate.hosts},
+        )
 
     def server_limit(self, project_id: str) -> int | None:
         """See ``Compute.server_limit``."""

@@ -140,6 +140,11 @@ class Fabrics(Collector):
             "Times that something was found to be not as recorded, by others' doing.",
             labels=("fabric", "kind"),
         )
+        repaired = CounterMetricFamily(
+            "laas_drift_repaired",
+            "Times that what had drifted was made as recorded again.",
+            labels=("fabric", "kind"),
+        )
         things = {
             "hosts": GaugeMetricFamily("laas_hosts", "Hosts.", labels=("fabric", "count")),
             "leaf_links": GaugeMetricFamily(
@@ -153,6 +158,7 @@ class Fabrics(Collector):
             current.add_metric([id], watched.current)
             for kind in Drift:
                 drift.add_metric([id, kind.value], watched.drift.get(kind, 0))
+                repaired.add_metric([id, kind.value], watched.repaired.get(kind, 0))
             generation.add_metric([id], use.generation)
             degraded.add_metric([id], use.degraded)
             changing.add_metric([id], use.changing)
@@ -163,5 +169,5 @@ class Fabrics(Collector):
                 usage: Usage = getattr(use, name)
                 for count in ("total", "allocated", "free", "failed", "drained"):
                     family.add_metric([id, count], getattr(usage, count))
-        yield from (generation, allocations, degraded, changing, queued, current, drift)
+        yield from (generation, allocations, degraded, changing, queued, current, drift, repaired)
         yield from things.values()

@@ -106,10 +106,11 @@ class Routing:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """Whether the switches run what is wanted, and how often drift was found, by kind."""
+    """Whether the switches run what is wanted, and how often drift was found and repaired."""
 
     current: bool
     drift: Mapping[Drift, int]
+    repaired: Mapping[Drift, int]
 
 
 @dataclass(frozen=True, slots=True)

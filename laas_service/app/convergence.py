@@ -154,7 +154,6 @@ class Converger:
             subnet_manager,
             now=now,
             apply_timeout=pace.apply_timeout,
-            look_again=pace.last,
             effect=self._effect,
         )
         self._comparison = Comparison(
@@ -163,6 +162,7 @@ class Converger:
             self._routes,
             repair=repair,
             fabric=fabric,
+            now=now,
             effect=self._effect,
             postpone=self._postpone,
         )
@@ -185,7 +185,7 @@ class Converger:
         for fabric in self._fabrics():  # what no allocation waited for: a link's state
             if self._routes.changed(fabric) and (problem := self._routes.publish(fabric.id)):
                 LOG.warning("fabric %s: %s", fabric.id, problem)
-            self._routes.look(fabric)
+            self._routes.read_back(fabric.id)
         return len(set(due) - self._idle)
 
     def step(self, allocation_id: str) -> None:
@@ -195,6 +195,10 @@ class Converger:
     def reconcile(self) -> list[str]:
         """Compare all that is recorded with all that is observed; see ``Comparison``."""
         return self._comparison.everything()
+
+    def look(self) -> list[str]:
+        """Compare what can be seen at little cost; see ``Comparison``."""
+        return self._comparison.look()
 
     def _fabrics(self) -> list[FabricRecord]:
         return looked_after(self._store, self._fabric)

@@ -8,14 +8,20 @@
 # License for the specific language governing permissions and limitations.
 
 
-"""Compares what is recorded with what is observed, repairs what others changed, and reports it."""
+"""Compares what is recorded with what is observed, repairs what others changed, and reports it.
+
+Two depths. A *look* costs one question to Nova and one to the subnet manager, however many
+hosts there are, and finds what others did to aggregates and switches. Comparing *everything*
+also asks placement about every host, and touches every aggregate.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from datetime import datetime
 
-from laas_service.app.ports import Applied, Compute, Handover, Store
+from laas_service.app.ports import Compute, Handover, Observed, Store
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord, State
 from laas_service.app.routes import Effect, Routes
 from laas_service.domain.errors import (
@@ -28,12 +34,16 @@ from laas_service.domain.errors import (
 
 LOG = logging.getLogger(__name__)
 
+SHOWN = 5
+"""Hosts named in a finding before the rest is counted."""
+
 
 class Comparison:
     """What others did to the fabrics of one worker.
 
     With ``repair`` False, drift is reported and left alone. With ``fabric`` nothing but that
-    fabric is looked at. ``postpone`` notes why an allocation has to wait.
+    fabric is looked at. ``postpone`` notes why an allocation has to wait. What was found is
+    counted and told once, until it is gone or different.
     """
 
     def __init__(
@@ -44,6 +54,7 @@ class Comparison:
         *,
         repair: bool,
         fabric: str | None,
+        now: Callable[[], datetime],
         effect: Effect,
         postpone: Callable[[AllocationRecord, str], None],
     ) -> None:
@@ -52,8 +63,14 @@ class Comparison:
         self._routes = routes
         self._repair = repair
         self._fabric = fabric
+        self._now = now
         self._effect = effect
         self._postpone = postpone
+        self._known: dict[tuple[Drift, str], str] = {}  # what it is about -> what was found
+        self._suspected: set[str] = set()  # fabrics whose routes seemed lost at the last look
+        self._unpooled: dict[str, frozenset[str] | None] = {}  # None: not known which
+
+    # -- everything -------------------------------------------------------------
 
     def everything(self) -> list[str]:
         """Compare all that is recorded with all that is observed; repair, and report.
@@ -62,11 +79,7 @@ class Comparison:
         where all is well, and heals schedulers that lost a message.
         """
         self._routes.forget()
-        findings = [
-            text
-            for fabric in looked_after(self._store, self._fabric)
-            for text in self.adopt(fabric)
-        ]
+        findings = [text for fabric in self._fabrics() for text in self.adopt(fabric)]
         try:
             observed = self._compute.handed_over()
         except LaasError as error:
@@ -78,62 +91,152 @@ class Comparison:
         return findings
 
     def adopt(self, fabric: FabricRecord) -> list[str]:
-        """The fabric's free hosts accept nobody, and its newest routes are published."""
-        present = set(range(fabric.topology.hosts)) - fabric.topology.absent_hosts
-        names = [fabric.inventory.host_names[host] for host in sorted(present)]
-        findings = []
+        """The fabric's free hosts accept nobody, and its newest routes are published.
+
+        Without ``repair`` routes that the switches had and lost are left alone.
+        """
         self._store.note_faults(fabric.id)
+        findings = self._pool(fabric)
+        self._routes.adopt(fabric)
+        return self._reported([*findings, *self._compare_routes(fabric, at_once=True)])
+
+    def _pool(self, fabric: FabricRecord) -> list[str]:
+        about = (Drift.POOL, fabric.id)
+        if not self._repair and fabric.id in self._unpooled:
+            return []
+        self._unpooled[fabric.id] = frozenset()
         try:
-            self._effect("pool", lambda: self._compute.pool([name for name in names if name]))
+            self._effect("pool", lambda: self._compute.pool(sorted(managed(fabric))))
         except LeaseLost:
             raise
         except LaasError as error:
-            findings.append(f"fabric {fabric.id}: {error}")
+            self._unpooled[fabric.id] = None
             if isinstance(error, Conflict | NotFound):
-                self._store.note_drift(fabric.id, Drift.POOL, str(error))
-        self._routes.adopt(fabric)
+                self._found(fabric.id, about, str(error))
+            return [f"fabric {fabric.id}: {error}"]
+        self._known.pop(about, None)
+        return []
+
+    # -- at little cost -----------------------------------------------------------
+
+    def look(self) -> list[str]:
+        """Find what can be seen at little cost; repair, and report what was not known.
+
+        That the switches run something else is believed when two looks in a row say so:
+        OpenSM may be starting, or sweep by itself.
+        """
+        self._routes.forget()
+        fabrics = self._fabrics()
+        findings = [t for fabric in fabrics for t in self._compare_routes(fabric, at_once=False)]
         try:
-            before = self._store.holding(fabric.id).applied
+            observed = self._compute.observed()
+        except LaasError as error:
+            return self._reported([*findings, str(error)])
+        self._reported(findings)
+        for fabric in fabrics:
+            findings += self._look_at_pool(fabric, observed)
+            findings += self._look_at_tenants(fabric, observed)
+        return findings
+
+    def _look_at_pool(self, fabric: FabricRecord, observed: Observed) -> list[str]:
+        """Hosts that are in the pool no more, or that somebody else's aggregate opens."""
+        hosts = managed(fabric)
+        missing, before = hosts - observed.pooled, self._unpooled.get(fabric.id, frozenset())
+        self._unpooled[fabric.id] = missing
+        lost = missing - before if before is not None else frozenset()
+        text = _left(lost) if lost else None
+        findings = []
+        if text is not None:
+            self._store.note_drift(fabric.id, Drift.POOL, text)
+            findings.append(f"fabric {fabric.id}: {text}")
+            findings += self._pool_again(fabric, lost, text) if self._repair else []
+        opened = {host: name for host, name in observed.opened.items() if host in hosts}
+        shown = [f"{host} by {name}" for host, name in opened.items()]
+        text = f"other aggregates open hosts: {_some(shown)}" if opened else None
+        if self._found(fabric.id, (Drift.POOL, f"opened {fabric.id}"), text):
+            findings.append(f"fabric {fabric.id}: {text}")
+        return self._reported(findings)
+
+    def _pool_again(self, fabric: FabricRecord, hosts: frozenset[str], text: str) -> list[str]:
+        try:
+            self._effect("pool", lambda: self._compute.pool(sorted(hosts)))
+        except LeaseLost:
+            raise
+        except LaasError as error:
+            return [f"fabric {fabric.id}: {error}"]
+        self._store.note_repaired(fabric.id, Drift.POOL, text)
+        return []
+
+    def _look_at_tenants(self, fabric: FabricRecord, observed: Observed) -> list[str]:
+        findings, active = [], set()
+        for record in self._all(State.ACTIVE, fabric.id):
+            active.add(record.id)
+            if self._differs(fabric, record, observed.handed_over.get(record.id)):
+                findings += self._compare(record.id, observed.handed_over.get(record.id))
+        for id, handover in sorted(observed.handed_over.items()):
+            known = (Drift.LEFTOVER, id) in self._known
+            here = {*handover.hosts} & fabric.inventory.host_numbers.keys()
+            if id not in active and here and not known:
+                findings += self._leftover(id, handover)
+        for kind, id in [*self._known]:
+            if kind is Drift.LEFTOVER and id not in observed.handed_over:
+                del self._known[kind, id]
+        return findings
+
+    def _differs(
+        self, fabric: FabricRecord, record: AllocationRecord, observed: Handover | None
+    ) -> bool:
+        """Whether there is something new, or something to be tried again."""
+        if record.container:
+            return False
+        drift, about = difference(handover_of(fabric, record), observed), (Drift.HOSTS, record.id)
+        if drift is None:
+            known = self._known.pop(about, None)
+            return known is not None and record.error == known  # others put it right
+        if self._known.get(about) != drift:
+            return True
+        return self._repair and (record.next_try is None or record.next_try <= self._now())
+
+    # -- routes -------------------------------------------------------------------
+
+    def _compare_routes(self, fabric: FabricRecord, *, at_once: bool) -> list[str]:
+        """Publish what the switches ran and lost, with ``repair``; at once also what is new."""
+        findings = []
+        problem = None
+        try:
             applied = self._routes.applied(fabric.id)
-            current = applied.generation == fabric.routes_generation
-            if not current and before == fabric.routes_generation:
-                findings.append(self._lost(fabric, applied))
-            problem = None if current else self._routes.publish(fabric.id)
+            suspected = at_once or fabric.id in self._suspected
+            self._suspected.discard(fabric.id)
+            if applied.generation == fabric.routes_generation:
+                return []
+            if self._routes.lost(fabric, applied):
+                if not suspected:
+                    self._suspected.add(fabric.id)
+                    return []
+                findings.append(f"fabric {fabric.id}: {self._routes.lose(fabric, applied)}")
+            if self._repair if self._routes.had(fabric) else at_once:
+                problem = self._routes.publish(fabric.id)
         except LeaseLost:
             raise
         except LaasError as error:
             problem = str(error)
-        if problem:
-            findings.append(f"fabric {fabric.id}: {problem}")
-        return self._reported(findings)
+        return [*findings, f"fabric {fabric.id}: {problem}"] if problem else findings
 
-    def _lost(self, fabric: FabricRecord, applied: Applied) -> str:
-        """The switches ran what is wanted, and do so no more: another subnet manager, another
-        engine, an older set of files, an entry changed by hand. It is published again."""
-        instead = applied.problem or f"generation {applied.generation} is applied"
-        lost = f"the switches no longer run generation {fabric.routes_generation}: {instead}"
-        self._store.note_drift(fabric.id, Drift.ROUTES, lost)
-        return f"fabric {fabric.id}: {lost}"
-
-    def _all(self, state: State) -> Iterator[AllocationRecord]:
-        """Every allocation in a state, a page at a time."""
-        marker = None
-        while page := self._store.allocations(fabric=self._fabric, states=[state], marker=marker):
-            yield from page
-            marker = page[-1].id
+    # -- hosts --------------------------------------------------------------------
 
     def _compare(self, id: str, observed: Handover | None) -> list[str]:
         """One active allocation against what is handed over."""
         record = self._store.allocation(id)
         if record.state is not State.ACTIVE or record.container:
             return []
+        about = (Drift.HOSTS, id)
         handover = handover_of(self._store.fabric(record.fabric), record)
         drift = difference(handover, observed)
-        if drift:
-            self._store.note_drift(record.fabric, Drift.HOSTS, f"allocation {id}: {drift}")
+        found = self._found(record.fabric, about, drift, f"allocation {id}: ")
         try:
             if drift and not self._repair:
-                self._postpone(record, drift)
+                if found:
+                    self._postpone(record, drift)
                 return self._reported([f"allocation {id}: {drift}"])
             self._effect("hand over", lambda: self._compute.hand_over(handover))
             if drift or (record.error and not record.faults and not record.phase):
@@ -145,10 +248,15 @@ class Comparison:
         except LaasError as error:
             self._postpone(record, str(error))
             return self._reported([f"allocation {id}: {error}"])
-        return self._reported([f"allocation {id}: {drift}; repaired"]) if drift else []
+        if drift is None:
+            return []
+        self._known.pop(about, None)
+        self._store.note_repaired(record.fabric, Drift.HOSTS, f"allocation {id}: {drift}")
+        return self._reported([f"allocation {id}: {drift}; repaired"])
 
     def _leftover(self, id: str, handover: Handover) -> list[str]:
         """An aggregate whose allocation is over goes; one we never knew is only reported."""
+        gone = False
         try:
             record = self._store.allocation(id)
             if record.state is not State.RELEASED or self._fabric not in (None, record.fabric):
@@ -156,6 +264,7 @@ class Comparison:
             found = f"allocation {id} is released, but hosts are still handed over"
             if self._repair:
                 self._effect("take back", lambda: self._compute.take_back(handover))
+                gone = True
         except NotFound:
             if self._elsewhere(handover):
                 return []
@@ -164,9 +273,18 @@ class Comparison:
             raise
         except LaasError as error:
             found = f"allocation {id} is released, but hosts are still handed over: {error}"
-        for fabric in looked_after(self._store, self._fabric):
-            if self._fabric is not None or {*handover.hosts} & fabric.inventory.host_numbers.keys():
+        about = (Drift.LEFTOVER, id)
+        known = self._known.get(about) == found
+        for fabric in self._fabrics():
+            ours = {*handover.hosts} & fabric.inventory.host_numbers.keys()
+            if (self._fabric is not None or ours) and not known:
                 self._store.note_drift(fabric.id, Drift.LEFTOVER, found)
+                if gone:
+                    self._store.note_repaired(fabric.id, Drift.LEFTOVER, found)
+        if gone:
+            self._known.pop(about, None)
+        else:
+            self._known[about] = found
         return self._reported([found])
 
     def _elsewhere(self, handover: Handover) -> bool:
@@ -176,15 +294,46 @@ class Comparison:
         others = [f.inventory for f in self._store.fabrics() if f.id != self._fabric]
         return all(any(host in one.host_numbers for one in others) for host in handover.hosts)
 
+    # -- telling ------------------------------------------------------------------
+
+    def _found(
+        self, fabric: str, about: tuple[Drift, str], text: str | None, before: str = ""
+    ) -> bool:
+        """Count and tell what was not known; ``text`` None is that all is well."""
+        if self._known.get(about) == text:
+            return False
+        if text is None:
+            del self._known[about]
+            return False
+        self._known[about] = text
+        self._store.note_drift(fabric, about[0], before + text)
+        return True
+
     def _reported(self, findings: list[str]) -> list[str]:
         for finding in findings:
             LOG.warning("%s", finding)
         return findings
 
+    def _fabrics(self) -> list[FabricRecord]:
+        return looked_after(self._store, self._fabric)
+
+    def _all(self, state: State, fabric: str | None = None) -> Iterator[AllocationRecord]:
+        """Every allocation in a state, a page at a time."""
+        fabric, marker = fabric or self._fabric, None
+        while page := self._store.allocations(fabric=fabric, states=[state], marker=marker):
+            yield from page
+            marker = page[-1].id
+
 
 def looked_after(store: Store, fabric: str | None) -> list[FabricRecord]:
     """That fabric, or all of them. ``NotFound``."""
     return store.fabrics() if fabric is None else [store.fabric(fabric)]
+
+
+def managed(fabric: FabricRecord) -> frozenset[str]:
+    """Nova's names of the hosts that have to be in the pool."""
+    present = set(range(fabric.topology.hosts)) - fabric.topology.absent_hosts
+    return frozenset(filter(None, (fabric.inventory.host_names[host] for host in present)))
 
 
 def handover_of(fabric: FabricRecord, record: AllocationRecord) -> Handover:
@@ -208,3 +357,12 @@ def difference(wanted: Handover, observed: Handover | None) -> str | None:
         if hosts
     ]
     return "; ".join(parts) or None
+
+
+def _left(hosts: frozenset[str]) -> str:
+    return f"hosts are in the pool no more, free ones accept anybody: {_some(hosts)}"
+
+
+def _some(parts: Collection[str]) -> str:
+    rest = len(parts) - SHOWN
+    return ", ".join(sorted(parts)[:SHOWN]) + (f" and {rest} more" if rest > 0 else "")

@@ -215,7 +215,8 @@ class Fabrics(Base):
         """What the worker that converges the fabric has seen. Raises: NotFound."""
         wanted = self._store.fabric(fabric_id).routes_generation
         current = self._store.holding(fabric_id).applied == wanted
-        return Watched(current, self._store.drift(fabric_id))
+        drift, repaired = self._store.drift(fabric_id), self._store.repaired(fabric_id)
+        return Watched(current, drift, repaired)
 
 
 def _applied(subnet_manager: Switches, fabric_id: str) -> Applied:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from laas_service.app.records import AllocationRecord, HostState, LinkState, State
+from laas_service.app.records import AllocationRecord, Drift, HostState, LinkState, State
 from laas_service.messages import Initiator, NotedAllocation, Notification
 
 ALLOCATION_EVENTS: Mapping[tuple[State | None, State], str] = {
@@ -87,6 +87,28 @@ def part_changed(
         new_state=new.value,
         reason=f"set to {new.value}",
         error=None,
+    )
+
+
+def fabric_changed(
+    id: str, fabric: str, what: str, detail: str, *, drift: Drift | None, at: datetime
+) -> Notification:
+    """Drift was found or repaired (``drift.found``, ``drift.repaired``), or the switches run
+    a generation for the first time (``routes.applied``)."""
+    return Notification(
+        id=id,
+        event_type=f"isolated_network.fabric.{what}",
+        at=at.isoformat(),
+        fabric=fabric,
+        initiator=None,
+        allocation=None,
+        host=None,
+        link=None,
+        old_state=None,
+        new_state=what.rsplit(".", 1)[-1],
+        reason=detail,
+        error=detail if what == "drift.found" else None,
+        drift=drift and drift.value,
     )
 
 

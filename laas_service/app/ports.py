@@ -243,16 +243,26 @@ class Store(Protocol):
         """
 
     def note_applied(self, fabric_id: str, applied: Applied) -> None:
-        """Record what is seen in the switches, for others to look at."""
+        """Record what is seen in the switches, for others to look at.
+
+        The first time that the switches run a generation is told to others; that they run
+        what is wanted again counts as drift that was repaired.
+        """
 
     def holding(self, fabric_id: str) -> Holding:
         """Who converges a fabric, and what was seen. ``NotFound``."""
 
     def note_drift(self, fabric_id: str, kind: Drift, detail: str) -> None:
-        """Count what was found, once for each time that it was."""
+        """Count what was found, once for each time that it was, and tell others."""
+
+    def note_repaired(self, fabric_id: str, kind: Drift, detail: str) -> None:
+        """Count that what was found is as recorded again, and tell others."""
 
     def drift(self, fabric_id: str) -> Mapping[Drift, int]:
         """How often drift was found, by kind."""
+
+    def repaired(self, fabric_id: str) -> Mapping[Drift, int]:
+        """How often it was repaired, by kind."""
 
     def routed(self, fabric_id: str) -> FabricState:
         """What the subnet manager should know now.
@@ -269,6 +279,19 @@ class Handover:
     allocation_id: str
     project_id: str
     hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Compute as one look shows it.
+
+    What is handed over, by allocation id; the hosts in the pool, none if the pool itself is
+    open; and by host the aggregate of somebody else that lets projects in there.
+    """
+
+    handed_over: Mapping[str, Handover]
+    pooled: frozenset[str]
+    opened: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +342,9 @@ class Compute(Protocol):
 
     def handed_over(self) -> Mapping[str, Handover]:
         """What is handed over now, by allocation id, as observed."""
+
+    def observed(self) -> Observed:
+        """All that one question shows, whatever the number of hosts; no server is looked for."""
 
     def server_limit(self, project_id: str) -> int | None:
         """How many servers the project may run; None if any number, or if nobody can tell."""

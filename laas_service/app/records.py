@@ -145,7 +145,8 @@ class Lease:
 class Holding:
     """Who converges a fabric (None: nobody) until when, and what it saw there and when.
 
-    ``applied`` is the generation seen in the switches, None with the ``problem``.
+    ``applied`` is the generation seen in the switches, None with the ``problem``;
+    ``confirmed`` the newest that was ever seen there.
     """
 
     worker: str | None = None
@@ -153,6 +154,7 @@ class Holding:
     applied: int | None = None
     problem: str | None = None
     seen_at: datetime | None = None
+    confirmed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

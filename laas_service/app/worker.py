@@ -52,6 +52,7 @@ class Worker(Loop):
     def round(self) -> None:
         """Rounds until nothing is due now: what a step frees may admit somebody."""
         while self._admit() + self._tenure.run_once() and not self.stopping:
-            pass
+            self._tenure.look()  # however much there is to do
         if not self.stopping:
             self._tenure.reconcile()
+            self._tenure.look()

@@ -37,10 +37,25 @@ is found after at most this long. Each look costs one short query.
         help="""
 Seconds between comparisons of everything recorded with everything observed.
 
-Drift caused by others (an aggregate edited by hand, a lost message between Nova's
-services, tables of the subnet manager replaced) is found within this time. Each
-round asks Nova about every allocation and placement about every host: about 100 ms
-a host. Lower it on small sites, raise it where Nova is busy.
+What only placement can tell (a server where none should be), and lost messages between Nova's
+services, are found or healed within this time. Each round asks Nova about every allocation
+and placement about every host: about 100 ms a host. Lower it on small sites, raise it where
+Nova is busy. What others did to aggregates and switches is found sooner: drift_interval.
+""",
+    ),
+    cfg.FloatOpt(
+        "drift_interval",
+        default=10.0,
+        min=0.05,
+        help="""
+Seconds between looks for what others changed: aggregates edited by hand, hosts gone from
+Nova, switches that no longer run what is wanted.
+
+A look is one list of Nova's aggregates, and one reading of what OpenSM runs, for each
+fabric; a change of routes is believed when two looks in a row see it. A worker spends at
+most a tenth of its time on them, so that on a fabric where reading the tables takes a minute
+a look begins every ten. Raise it above the longest sweep of OpenSM, and where listing
+aggregates is slow.
 """,
     ),
     cfg.FloatOpt(
@@ -61,10 +76,12 @@ renew loses its fabrics to one that can.
         "repair",
         default=True,
         help="""
-Whether a reconcile round repairs the drift it finds.
+Whether drift that is found is repaired: aggregates made again, routes published again.
 
-With False it is only reported, in the log and as the allocation's error; choose
-that while somebody works on Nova's aggregates on purpose.
+With False it is only reported, in the log, as the allocation's error, in the metrics and over
+the bus; choose that while somebody works on Nova's aggregates or on OpenSM on purpose.
+Routes that change for another reason are published in any case, and a worker that takes over
+a fabric completes its pool.
 """,
     ),
     cfg.BoolOpt(

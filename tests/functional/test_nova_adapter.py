@@ -21,7 +21,7 @@ from keystoneauth1 import loading
 from oslo_config import cfg
 
 from laas_service.adapters import nova
-from laas_service.app.ports import Handover, Occupant
+from laas_service.app.ports import Handover, Observed, Occupant
 from laas_service.conf import register_opts
 from laas_service.domain.errors import (
     Conflict,
@@ -334,6 +334,25 @@ def test_foreign_aggregates_that_let_projects_in_are_named(cloud, compute, key):
     with pytest.raises(Conflict, match="old-isolation has n2"):
         compute.hand_over(A1)
     assert compute.handed_over() == {}
+
+
+def test_one_question_shows_what_others_did(cloud, compute):
+    compute.pool(ALL)
+    compute.hand_over(A1)
+    calls = len(cloud.calls)
+    assert compute.observed() == Observed({"a1": A1}, frozenset(ALL), {})
+    assert [call for call, _ in cloud.calls[calls:]] == ["list"]
+    theirs = cloud.create("theirs", None)["aggregate"]["id"]
+    cloud.add_host(theirs, "n4")
+    assert compute.observed().opened == {}
+    cloud.set_metadata(theirs, {"filter_tenant_id_extra": BLUE})
+    assert compute.observed().opened == {"n4": "theirs"}
+    cloud.set_metadata(cloud.named("laas-a1").id, {"filter_tenant_id_extra": BLUE})
+    assert compute.observed().handed_over["a1"].project_id == f"{RED},{BLUE}"
+    cloud.remove_host(cloud.named("laas-pool").id, "n3")
+    assert compute.observed().pooled == frozenset(ALL) - {"n3"}
+    cloud.set_metadata(cloud.named("laas-pool").id, {"filter_tenant_id": BLUE})
+    assert compute.observed().pooled == frozenset()
 
 
 def test_ordinary_aggregates_of_others_are_none_of_our_business(cloud, compute):

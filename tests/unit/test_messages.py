@@ -46,6 +46,14 @@ def test_parts_of_a_newer_minor_version_are_read_without_what_they_added():
     assert read.version == "1.1"
 
 
+def test_a_notification_of_an_older_minor_version_is_read():
+    """The outbox still has some when the release is replaced."""
+    older = messages.document(NOTE) | {"version": "1.0"}
+    del older["drift"]
+    read = messages.read(messages.Notification, older)
+    assert (read.version, read.drift) == ("1.0", None)
+
+
 @pytest.mark.parametrize("name", ["event_type", "initiator", "error"])
 def test_a_field_that_is_missing_from_a_notification_is_named(name):
     document = messages.document(NOTE)

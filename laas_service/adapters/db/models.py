@@ -66,7 +66,8 @@ class Fabric(Base):
 class Lease(Base):
     """Who converges a fabric (NULL: nobody), until when; ``token`` grows with each holder.
 
-    ``applied`` (a generation) and ``problem`` are what it saw at ``seen_at`` in the switches.
+    ``applied`` (a generation) and ``problem`` are what it saw at ``seen_at`` in the switches,
+    ``confirmed`` is the newest generation that anybody ever saw there.
     """
 
     __tablename__ = "lease"
@@ -78,16 +79,18 @@ class Lease(Base):
     applied: Mapped[int | None]
     problem: Mapped[str | None] = mapped_column(Text())
     seen_at: Mapped[datetime | None] = mapped_column(Moment())
+    confirmed: Mapped[int | None]
 
 
 class Drift(Base):
-    """How often drift of a kind was found on a fabric, what it was last, and when."""
+    """How often drift of a kind was found and repaired, what was found last, and when."""
 
     __tablename__ = "drift"
 
     fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
     kind: Mapped[str] = mapped_column(exact(16), primary_key=True)
     found: Mapped[int]
+    repaired: Mapped[int] = mapped_column(server_default="0")
     detail: Mapped[str] = mapped_column(Text())
     at: Mapped[datetime] = mapped_column(Moment())
 

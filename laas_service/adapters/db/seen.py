@@ -12,12 +12,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from sqlalchemy import insert, select, update
+from sqlalchemy.orm import Session
 
-from laas_service.adapters.db import models
-from laas_service.adapters.db.base import Base, locked_generation
+from laas_service.adapters.db import models, outbox
+from laas_service.adapters.db.base import Base, locked_generation, new_id
 from laas_service.adapters.db.engine import matched
+from laas_service.app import notifications
 from laas_service.app.records import Drift, Holding
 from laas_service.messages import Applied
 
@@ -26,13 +29,23 @@ class Seen(Base):
     """Notes of the worker that converges a fabric, for everybody to look at."""
 
     def note_applied(self, fabric_id: str, applied: Applied) -> None:
-        table = models.Lease
+        table, seen = models.Lease, applied.generation
         with self._writing("note applied") as session:
-            session.execute(
-                update(table)
-                .where(table.fabric == fabric_id)
-                .values(applied=applied.generation, problem=applied.problem, seen_at=self._now())
-            )
+            here = table.fabric == fabric_id
+            row = session.scalar(select(table).where(here).with_for_update())
+            if row is None:
+                return
+            before, confirmed = row.applied, row.confirmed or 0
+            row.applied, row.problem, row.seen_at = seen, applied.problem, self._now()
+            if seen is None:
+                return
+            row.confirmed = max(seen, confirmed)
+            wanted = self._ledgers.record(session, fabric_id).routes_generation
+            if seen > confirmed:
+                self._announce(session, fabric_id, "routes.applied", f"generation {seen}")
+            elif before != seen == wanted:
+                text = f"the switches run generation {seen} again"
+                self._count_repaired(session, fabric_id, Drift.ROUTES, text)
 
     def holding(self, fabric_id: str) -> Holding:
         self.fabric(fabric_id)
@@ -41,7 +54,7 @@ class Seen(Base):
         if row is None:
             return Holding()
         until = row.expires_at if row.owner else None
-        return Holding(row.owner, until, row.applied, row.problem, row.seen_at)
+        return Holding(row.owner, until, row.applied, row.problem, row.seen_at, row.confirmed)
 
     def note_drift(self, fabric_id: str, kind: Drift, detail: str) -> None:
         table = models.Drift
@@ -54,11 +67,35 @@ class Seen(Base):
             ):
                 row = {"fabric": fabric_id, "kind": kind.value, "found": 1, **news}
                 session.execute(insert(table).values(**row))
+            self._announce(session, fabric_id, "drift.found", detail, kind)
+
+    def note_repaired(self, fabric_id: str, kind: Drift, detail: str) -> None:
+        with self._writing("note repaired") as session:
+            self._count_repaired(session, fabric_id, kind, detail)
+
+    def _count_repaired(self, session: Session, fabric_id: str, kind: Drift, detail: str) -> None:
+        table = models.Drift
+        here = (table.fabric == fabric_id, table.kind == kind.value)
+        session.execute(update(table).where(*here).values(repaired=table.repaired + 1))
+        self._announce(session, fabric_id, "drift.repaired", detail, kind)
+
+    def _announce(
+        self, session: Session, fabric_id: str, what: str, detail: str, kind: Drift | None = None
+    ) -> None:
+        if self._announces:
+            news = notifications.fabric_changed(
+                new_id(), fabric_id, what, detail, drift=kind, at=self._now()
+            )
+            outbox.put(session, news)
 
     def drift(self, fabric_id: str) -> Mapping[Drift, int]:
+        return self._counts(fabric_id, models.Drift.found)
+
+    def repaired(self, fabric_id: str) -> Mapping[Drift, int]:
+        return self._counts(fabric_id, models.Drift.repaired)
+
+    def _counts(self, fabric_id: str, column: Any) -> Mapping[Drift, int]:
         table = models.Drift
         with self._reading() as session:
-            rows = session.execute(
-                select(table.kind, table.found).where(table.fabric == fabric_id)
-            ).all()
-        return {Drift(row.kind): row.found for row in rows}
+            query = select(table.kind, column).where(table.fabric == fabric_id)
+            return {Drift(kind): count for kind, count in session.execute(query)}

@@ -96,7 +96,12 @@ def test_what_workers_saw_is_measured(client, deployment):
     told = client.get("/metrics").text
     assert 'laas_drift_total{fabric="main",kind="routes"} 2.0' in told
     assert 'laas_drift_total{fabric="main",kind="hosts"} 0.0' in told
+    assert 'laas_drift_repaired_total{fabric="main",kind="routes"} 0.0' in told
     assert 'laas_fabric_routes_current{fabric="main"} 0.0' in told
     generation = deployment.store.fabric("main").routes_generation
     deployment.store.note_applied("main", Applied(generation))
     assert 'laas_fabric_routes_current{fabric="main"} 1.0' in client.get("/metrics").text
+    deployment.store.note_applied("main", Applied(None, "OpenSM does not run"))
+    deployment.store.note_applied("main", Applied(generation))
+    told = client.get("/metrics").text
+    assert 'laas_drift_repaired_total{fabric="main",kind="routes"} 1.0' in told

@@ -53,14 +53,14 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 class World:
     """A store with one fabric, the outside, a clock, and a converger between them."""
 
-    def __init__(self, store: SqlStore, **options):
+    def __init__(self, store: SqlStore, *, switches=None, fabric=(SMALL, HOSTS), **options):
         self.store = store
         self.compute = FakeCompute()
-        self.switches = FakeSubnetManager()
+        self.switches = switches or FakeSubnetManager()
         self.time = EPOCH
         self.steps: list[str] = []
         self.converger = self.restarted(**options)
-        store.add_fabric("f", SMALL, HOSTS)
+        store.add_fabric("f", *fabric)
 
     def restarted(self, **options) -> Converger:
         """A converger that remembers nothing."""

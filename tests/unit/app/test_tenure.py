@@ -10,6 +10,7 @@
 
 import shutil
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -74,6 +75,7 @@ class Site:
             owner=name,
             seconds=LEASE,
             reconcile_interval=300,
+            drift_interval=10,
             clock=lambda: self.time.timestamp(),
         )
 
@@ -242,6 +244,38 @@ def test_all_is_compared_when_it_is_taken_and_after_the_interval(site):
     one.leave()
     two.run_once()
     assert two.reconcile() == ["allocation a: nothing is handed over; repaired"]
+
+
+def test_drift_is_looked_for_between_two_comparisons(site):
+    one = site.worker("one")
+    site.allocate("a", 0)
+    one.run_once()
+    one.reconcile()
+    del site.compute.aggregates["a"]
+    site.later(9)
+    assert one.look() == []
+    site.later(1)
+    assert one.look() == ["allocation a: nothing is handed over; repaired"]
+
+
+def test_looks_take_no_more_than_a_tenth_of_the_time(site):
+    one = site.worker("one")
+    one.run_once()
+    one.reconcile()
+    observed, times = site.compute.observed, []
+
+    def slow():
+        times.append(site.time)
+        site.later(5)
+        return observed()
+
+    site.compute.observed = slow
+    for _ in range(120):
+        site.later(1)
+        one.renew()
+        one.look()
+    pauses = [(later - earlier).total_seconds() for earlier, later in pairwise(times)]
+    assert min(pauses) == 50
 
 
 def test_drift_of_another_fabric_is_its_holders_affair(store):

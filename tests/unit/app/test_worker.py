@@ -26,6 +26,7 @@ class Rounds:
     def __init__(self, *answers):
         self.answers = list(answers)
         self.rounds = 0
+        self.looks = 0
         self.reconciled = 0
         self.left = False
         self.idle = threading.Event()
@@ -33,7 +34,6 @@ class Rounds:
     def run_once(self):
         self.rounds += 1
         if not self.answers:
-            self.idle.set()
             return 0
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
@@ -42,6 +42,12 @@ class Rounds:
 
     def reconcile(self):
         self.reconciled += 1
+        return []
+
+    def look(self):
+        self.looks += 1
+        if self.reconciled:
+            self.idle.set()
         return []
 
     def leave(self):
@@ -61,9 +67,10 @@ def running(rounds: Rounds, admit=nobody, **options) -> Worker:
 def test_works_off_all_that_is_due_then_reconciles_once():
     rounds = Rounds(100, 100, 3)
     worker = running(rounds, interval=600)
-    assert rounds.idle.wait(10)
+    assert rounds.idle.wait(60)
     worker.stop(10)
     assert (rounds.rounds, rounds.reconciled) == (4, 1)
+    assert rounds.looks == 4  # however much there is to do
 
 
 def test_errors_do_not_end_it_and_waking_does_not_wait():
@@ -80,14 +87,14 @@ def test_errors_do_not_end_it_and_waking_does_not_wait():
 def test_looks_again_after_the_interval():
     rounds = Rounds(Unavailable("database away"), Unavailable("still"))
     worker = running(rounds, interval=0.01)
-    assert rounds.idle.wait(10)
+    assert rounds.idle.wait(60)
     worker.stop(10)
 
 
 def test_ends_when_told_also_while_waiting():
     rounds = Rounds()
     worker = running(rounds, interval=600)
-    assert rounds.idle.wait(10)
+    assert rounds.idle.wait(60)
     worker.stop(10)
     worker.wait()
     assert rounds.left
