@@ -25,6 +25,7 @@ from sqlalchemy import Engine
 
 from laas_service import conf
 from laas_service.adapters import messaging, nova, processes, service_rest
+from laas_service.adapters.acting import acting_for
 from laas_service.adapters.agents import AgentSubnetManager
 from laas_service.adapters.compute_directory import DirectoryCompute
 from laas_service.adapters.db import schema
@@ -176,6 +177,7 @@ class Parts:
             at=self._at,
             fabric=fabric,
             hold=hold,
+            acting_for=acting_for,
         )
 
     @cached_property

@@ -31,13 +31,14 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
 
 from laas_service.app.changes import next_phase
 from laas_service.app.drift import Comparison, handover_of, looked_after
-from laas_service.app.ports import Compute, Store, SubnetManager
+from laas_service.app.ports import ActingFor, Compute, Store, SubnetManager
 from laas_service.app.records import AllocationRecord, FabricRecord, State
 from laas_service.app.repairs import mend
 from laas_service.app.routes import Routes
@@ -113,6 +114,7 @@ class Converger:
     then its allocation is parked in ``error``, and the others go on. With ``fabric`` nothing
     but that fabric is looked at. ``hold`` is called before each effect outside and raises
     ``LeaseLost`` if it must not happen; that, and the same from the store, ends every method.
+    What is done for an allocation is done inside ``acting_for`` of whoever asked for it.
     """
 
     def __init__(
@@ -130,6 +132,7 @@ class Converger:
         park_after: int = 5,
         fabric: str | None = None,
         hold: Callable[[], None] = lambda: None,
+        acting_for: ActingFor = lambda who: nullcontext(),
     ) -> None:
         self._store = store
         self._compute = compute
@@ -141,6 +144,7 @@ class Converger:
         self._park_after = park_after
         self._fabric = fabric
         self._hold = hold
+        self._acting_for = acting_for
         self._acts: dict[Action, Callable[[AllocationRecord], AllocationRecord]] = {
             Action.HAND_OVER: self._hand_over,
             Action.TAKE_BACK: self._take_back,
@@ -165,6 +169,7 @@ class Converger:
             now=now,
             effect=self._effect,
             postpone=self._postpone,
+            acting_for=acting_for,
         )
         self._idle: set[str] = set()  # due, and nothing to be done: no reason for another round
 
@@ -231,7 +236,12 @@ class Converger:
 
     def _walk(self, id: str) -> AllocationRecord | None:
         """Step until it is done, is postponed, or its routes hold it up (then its record)."""
-        first = record = self._store.allocation(id)
+        record = self._store.allocation(id)
+        with self._acting_for(record.initiator):
+            return self._walk_from(record)
+
+    def _walk_from(self, record: AllocationRecord) -> AllocationRecord | None:
+        first, id = record, record.id
         try:
             while True:
                 action = next_action(record, self._confirmed(record), self._repair_links)
@@ -267,7 +277,8 @@ class Converger:
             LOG.error("allocation %s (%s): %s", record.id, record.state.value, reason)
 
     def _postpone(self, record: AllocationRecord, why: str) -> None:
-        LOG.warning("allocation %s (%s): %s", record.id, record.state.value, why)
+        with self._acting_for(record.initiator):
+            LOG.warning("allocation %s (%s): %s", record.id, record.state.value, why)
         pause = self._pace.pause(record.failures, self._chance)
         self._store.postpone(record.id, self._now() + pause, why)
 

@@ -21,7 +21,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 
-from laas_service.app.ports import Compute, Handover, Observed, Store
+from laas_service.app.ports import ActingFor, Compute, Handover, Observed, Store
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord, State
 from laas_service.app.routes import Effect, Routes
 from laas_service.domain.errors import (
@@ -57,6 +57,7 @@ class Comparison:
         now: Callable[[], datetime],
         effect: Effect,
         postpone: Callable[[AllocationRecord, str], None],
+        acting_for: ActingFor,
     ) -> None:
         self._store = store
         self._compute = compute
@@ -66,6 +67,7 @@ class Comparison:
         self._now = now
         self._effect = effect
         self._postpone = postpone
+        self._acting_for = acting_for
         self._known: dict[tuple[Drift, str], str] = {}  # what it is about -> what was found
         self._suspected: set[str] = set()  # fabrics whose routes seemed lost at the last look
         self._unpooled: dict[str, frozenset[str] | None] = {}  # None: not known which
@@ -229,6 +231,11 @@ class Comparison:
         record = self._store.allocation(id)
         if record.state is not State.ACTIVE or record.container:
             return []
+        with self._acting_for(record.initiator):
+            return self._compare_active(record, observed)
+
+    def _compare_active(self, record: AllocationRecord, observed: Handover | None) -> list[str]:
+        id = record.id
         about = (Drift.HOSTS, id)
         handover = handover_of(self._store.fabric(record.fabric), record)
         drift = difference(handover, observed)

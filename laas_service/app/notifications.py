@@ -43,13 +43,12 @@ def allocation_changed(id: str, record: AllocationRecord) -> Notification:
     """The last line of an allocation's story, told to others."""
     last = record.history[-1]
     old = record.history[-2].state if len(record.history) > 1 else None
-    asked = (event.by for event in reversed(record.history) if event.by is not None)
     return Notification(
         id=id,
         event_type=allocation_event(old, last.state),
         at=last.at.isoformat(),
         fabric=record.fabric,
-        initiator=next(asked, None),
+        initiator=record.initiator,
         allocation=NotedAllocation(
             record.id, record.name, record.project_id, record.policy, record.hosts
         ),

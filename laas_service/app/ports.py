@@ -16,6 +16,7 @@ in-memory twins in ``tests/fakes.py`` stand at the same place.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, TypeVar
@@ -43,6 +44,9 @@ from laas_service.messages import Applied as Applied
 from laas_service.messages import FabricState, Initiator, Notification
 
 T = TypeVar("T")
+
+ActingFor = Callable[[Initiator | None], AbstractContextManager[None]]
+"""Inside, whatever is logged is shown to be for whoever asked (None: for nobody)."""
 
 
 class Store(Protocol):

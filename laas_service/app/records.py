@@ -268,6 +268,12 @@ class AllocationRecord:
     parked: State | None = None
 
     @property
+    def initiator(self) -> Initiator | None:
+        """Who asked for what happens to it now, as far as its history is here."""
+        asked = (event.by for event in reversed(self.history) if event.by is not None)
+        return next(asked, None)
+
+    @property
     def held(self) -> Allocation | None:
         """All that it has claimed: while its placement changes, old and new."""
         if self.placed is None or self.leaving is None:

@@ -43,6 +43,7 @@ from laas_service.domain.errors import (
 )
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.topology import LeafLink, Topology, Xgft
+from laas_service.messages import Initiator
 from tests.fakes import FakeCompute, FakeSubnetManager
 
 SMALL = Topology(Xgft((4, 2, 1), (1, 4, 0)), absent_hosts=frozenset({7}))
@@ -74,10 +75,12 @@ class World:
             **options,
         )
 
-    def allocate(self, id: str, *slots: int, project: str = "blue") -> None:
+    def allocate(
+        self, id: str, *slots: int, project: str = "blue", by: Initiator | None = None
+    ) -> None:
         mask = sum(1 << slot for slot in slots)
         answer = Allocation(id, len(slots), "test", (GroupShare(0, mask, 0),))
-        new = NewAllocation(id, "f", id, project, "test", len(slots))
+        new = NewAllocation(id, "f", id, project, "test", len(slots), by=by)
         self.store.admit(new, lambda fabric: answer)
 
     def active(self, id: str, *slots: int, project: str = "blue") -> None:

@@ -14,16 +14,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from oslo_context import context
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from laas_service.adapters.acting import acting_for
 from laas_service.adapters.db import models
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.ports import Handover
 from laas_service.app.records import Drift, State
 from laas_service.domain.errors import NotFound, Unavailable
-from laas_service.messages import Applied, FabricState
+from laas_service.messages import Applied, FabricState, Initiator
 from opensm_writer.local import LocalSubnetManager
 from opensm_writer.opensm import OpenSm
 from tests.unit.app.test_convergence import World
@@ -314,3 +316,29 @@ def test_routes_that_wait_for_the_switches_are_no_drift(world):
     world.switches.apply()
     assert looks(world) == []
     assert ("isolated_network.fabric.routes.applied", None) in told(world)
+
+
+# -- on whose behalf ----------------------------------------------------------------
+
+
+def test_what_is_logged_of_an_allocation_is_for_whoever_asked(store):
+    """Steps, retries, and what others did to it; nothing is left behind in the thread."""
+    world = World(store, acting_for=acting_for)
+    seen: list[tuple[str, object]] = []
+    noted = world.compute.hand_over
+
+    def hand_over(handover: Handover) -> None:
+        current = context.get_current()
+        seen.append((handover.allocation_id, current and current.request_id))
+        noted(handover)
+
+    world.compute.hand_over = hand_over  # type: ignore[method-assign]
+    for slot, id in enumerate("ab"):
+        world.allocate(id, slot, by=Initiator(f"req-{id}", "alice", "blue"))
+    world.allocate("c", 2)
+    world.converger.run_once()
+    world.compute.aggregates.clear()
+    world.converger.look()
+    asked = [("a", "req-a"), ("b", "req-b"), ("c", None)]
+    assert seen == asked * 2
+    assert context.get_current() is None
