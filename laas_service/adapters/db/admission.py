@@ -19,13 +19,12 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
-import tenacity
 from oslo_db.exception import DBDuplicateEntry
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models, quotas
-from laas_service.adapters.db.base import Base, locked_generation
+from laas_service.adapters.db.base import Base, locked_generation, retrying
 from laas_service.adapters.db.ledgers import Ledger
 from laas_service.adapters.documents import allocation_document, constraints_document
 from laas_service.app.records import AllocationRecord, NewAllocation, State, Wait
@@ -43,9 +42,6 @@ from laas_service.messages import Initiator
 
 PKEYS = range(0x0001, 0x7FFF)
 """Partition keys for tenants; 0x7FFF is the default partition."""
-
-ATTEMPTS = 5
-"""Tries of an admission that the database makes give way to another transaction."""
 
 
 class Admission(Base):
@@ -240,15 +236,6 @@ class Admission(Base):
             )
         except DBDuplicateEntry as error:
             raise ConcurrentUpdate("a request with the same key was faster") from error
-
-
-def retrying() -> tenacity.Retrying:
-    return tenacity.Retrying(
-        retry=tenacity.retry_if_exception_type(ConcurrentUpdate),
-        stop=tenacity.stop_after_attempt(ATTEMPTS),
-        wait=tenacity.wait_random(0, 0.05),
-        reraise=True,
-    )
 
 
 def _asked(new: NewAllocation) -> dict[str, Any]:

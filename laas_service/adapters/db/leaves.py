@@ -15,7 +15,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models, outbox
-from laas_service.adapters.db.base import locked_generation, new_id
+from laas_service.adapters.db.base import locked_generation, new_id, retrying
 from laas_service.adapters.db.states import States
 from laas_service.app import leaves, notifications
 from laas_service.app.records import FabricRecord, HostState
@@ -27,6 +27,7 @@ UP, DRAINED = HostState.UP, HostState.DRAINED
 class Leaves(States):
     """A host that is drained for its leaves' sake remembers which; NULL is for its own."""
 
+    @retrying().wraps
     def set_leaf_state(
         self, fabric_id: str, leaf: int, state: HostState, *, by: Initiator | None = None
     ) -> int:

@@ -18,7 +18,7 @@ from sqlalchemy import Select, delete, insert, select, update
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import faults, models, outbox
-from laas_service.adapters.db.base import FEW, Base, locked_generation, new_id
+from laas_service.adapters.db.base import FEW, Base, locked_generation, new_id, retrying
 from laas_service.adapters.documents import plane_document
 from laas_service.app import notifications
 from laas_service.app.records import FabricRecord, HostState, LinkState
@@ -32,6 +32,7 @@ from laas_service.messages import Initiator, Notification
 class States(Base):
     """The states of hosts and links, and what follows for who holds them."""
 
+    @retrying().wraps
     def set_host_state(
         self, fabric_id: str, host: int, state: HostState, *, by: Initiator | None = None
     ) -> int:
@@ -62,6 +63,7 @@ class States(Base):
             by,
         )
 
+    @retrying().wraps
     def set_link_state(
         self, fabric_id: str, link: Link, state: LinkState, *, by: Initiator | None = None
     ) -> int:
@@ -146,6 +148,7 @@ class States(Base):
             self._tell(session, id, state, news, by)
         return list(noted)
 
+    @retrying().wraps
     def describe_hosts(self, fabric_id: str, changes: Mapping[int, HostChange]) -> int:
         topology = self.fabric(fabric_id).topology
         for host in changes:
@@ -178,6 +181,7 @@ class States(Base):
             change = [[h, sorted(one.traits), one.cost] for h, one in news.items()]
             return self._advance(session, fabric_id, {"features": change})
 
+    @retrying().wraps
     def set_shared_plane(self, fabric_id: str, plane: SharedPlane) -> int:
         self.fabric(fabric_id)
         with self._admitting, self._writing("set shared plane") as session:

@@ -20,7 +20,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
-from oslo_db.exception import DBDuplicateEntry, DBError, DBReferenceError
+from oslo_db.exception import DBDeadlock, DBDuplicateEntry, DBError, DBReferenceError
 
 from laas_service.adapters.db import models, schema
 from laas_service.adapters.db.engine import connect
@@ -996,3 +996,25 @@ def test_states_said_by_several_at_once_all_hold(managed):
     assert wrong == []
     assert managed.fabric("f").generation == 17
     assert managed.ledger("f")[0].drained_hosts == set(range(16))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda store: store.set_host_state("f", 3, HostState.FAILED),
+        lambda store: store.set_link_state("f", LeafLink(0, 0, 0), LinkState.FAILED),
+        lambda store: store.describe_hosts("f", {0: HostChange(cost=3)}),
+        lambda store: store.set_shared_plane("f", SharedPlane((3,))),
+    ],
+    ids=["host", "link", "features", "plane"],
+)
+def test_a_change_that_has_to_give_way_is_made_all_the_same(managed, change):
+    """The database ends the first transaction, as it ends one of two that wait for each other."""
+    first = iter([True])
+
+    def give_way(step: str) -> None:
+        if step.startswith("before commit") and next(first, False):
+            raise DBDeadlock
+
+    assert change(SqlStore(managed._engine, at=give_way)) == 2
+    assert managed.fabric("f").generation == 2
