@@ -28,10 +28,10 @@ from laas_service.adapters import messaging, nova, processes, service_rest
 from laas_service.adapters.acting import acting_for
 from laas_service.adapters.agents import AgentSubnetManager
 from laas_service.adapters.compute_directory import DirectoryCompute
-from laas_service.adapters.db import schema
+from laas_service.adapters.db import backup, restore, schema, soundness
 from laas_service.adapters.db.agents import SqlAgents
 from laas_service.adapters.db.base import nowhere, utc_now
-from laas_service.adapters.db.engine import connect, translated
+from laas_service.adapters.db.engine import connect, still, translated
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.outbox import SqlOutbox
 from laas_service.adapters.db.quotas import SqlQuotas
@@ -58,6 +58,7 @@ from opensm_writer.local import LocalSubnetManager
 from opensm_writer.managed import Managed
 from opensm_writer.opensm import OpenSm
 from opensm_writer.served import ServedSets
+from opensm_writer.sets import published_generation
 
 
 class Parts:
@@ -82,6 +83,28 @@ class Parts:
         """Where the tables are (None: there are none) and where this release needs them."""
         with translated(), self._engine.connect() as connection:
             return schema.current(connection), schema.head()
+
+    def back_up_database(self, path: Path) -> int:
+        """Write all that has to outlive the database; how many rows. See ``backup.write``."""
+        return backup.write(self._engine, path, utc_now())
+
+    def restore_database(self, path: Path, above: int = 0) -> backup.Header:
+        """Make a backup the database, which has to be empty. See ``restore.restore``.
+
+        Generations go on beyond those published on this machine, and beyond ``above``.
+        """
+        roots = (Path(self._conf.opensm.directory), self._file_sets)
+
+        def seen(fabric: str) -> int:
+            return max(above, *(published_generation(root, fabric) for root in roots))
+
+        return restore.restore(self._engine, path, seen=seen, now=utc_now())
+
+    def database_findings(self) -> list[str]:
+        """What does not agree in the database, a sentence each."""
+        self.store.check()
+        with still(self._engine) as connection:
+            return soundness.findings(connection)
 
     @cached_property
     def _engine(self) -> Engine:
@@ -134,6 +157,11 @@ class Parts:
     def _agents(self) -> SqlAgents:
         return SqlAgents(self._engine)
 
+    @property
+    def _file_sets(self) -> Path:
+        """Where sets are rendered that agents fetch."""
+        return Path(self._conf.state_dir) / "file-sets"
+
     def _agency(self, wake: Callable[[], None]) -> Agency | None:
         options = self._conf.opensm
         if options.reached_by != "agent":
@@ -142,8 +170,9 @@ class Parts:
             raise InvalidInput(
                 "[opensm] enforcement", options.enforcement, "agents read back; that needs 'file'"
             )
-        directory = Path(self._conf.state_dir) / "file-sets"
-        served = ServedSets(directory, self.store.routed, lambda fabric: _files(options, fabric))
+        served = ServedSets(
+            self._file_sets, self.store.routed, lambda fabric: _files(options, fabric)
+        )
         return Agency(
             self.store, self._agents, served, seconds=options.agent_lease_seconds, wake=wake
         )

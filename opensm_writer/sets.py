@@ -74,6 +74,14 @@ def current(root: Path, fabric: str) -> Manifest | None:
     return read_manifest(link) if link.exists() else None
 
 
+def published_generation(root: Path, fabric: str) -> int:
+    """The highest generation of any set that is there, current or not; 0 if there is none."""
+    numbers = (
+        path.name.removeprefix("gen-").split(".")[0] for path in root.glob(f"{fabric}/gen-*")
+    )
+    return max((int(number) for number in numbers if number.isdecimal()), default=0)
+
+
 def read_manifest(directory: Path) -> Manifest:
     """The manifest in a directory. Raises: InvalidFile."""
     path = directory / MANIFEST

@@ -46,6 +46,12 @@ def database(empty_database, tmp_path):
 
 
 @pytest.fixture
+def blank(tmp_path):
+    """The URL of a database without tables."""
+    return f"sqlite:///{tmp_path}/blank.sqlite"
+
+
+@pytest.fixture
 def store(database):
     engine = connect(database)
     yield SqlStore(engine)

@@ -40,7 +40,7 @@ from typing import Any
 
 from laas_service.adapters import slurm
 from laas_service.app.ports import Handover, Observed, Occupant
-from laas_service.domain.errors import InvalidFile, InvalidInput, Unavailable
+from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, Unavailable
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
@@ -67,6 +67,8 @@ class DirectoryCompute:
 
     It cannot see servers: ``occupants`` is empty, ``HostsBusy`` is never raised, and
     the scripts say what to check before they are run.
+
+    ``hand_over`` raises ``Conflict`` for a host that another allocation has.
 
     Errors of all methods: ``Unavailable`` when the directory cannot be read or
     written, ``InvalidFile`` when ``state.json`` was damaged, ``InvalidInput`` for
@@ -109,6 +111,7 @@ class DirectoryCompute:
             present = state.tenants.get(id)
             if present == wanted:
                 return
+            _check_alone(id, wanted, state)
             aggregate = f"laas-{id}"
             properties = {"filter_tenant_id": project, "laas:allocation": id}
             lines = [f"# Each of these hosts must be empty: {_LIST_SERVERS}"]
@@ -239,6 +242,17 @@ class DirectoryCompute:
 
 
 _LIST_SERVERS = "openstack server list --all-projects --host HOST"
+
+
+def _check_alone(id: str, wanted: _Tenant, state: _State) -> None:
+    """Raises: Conflict, if a host is handed over to another allocation."""
+    for other, tenant in state.tenants.items():
+        if other != id and (both := sorted({*tenant.hosts} & {*wanted.hosts})):
+            raise Conflict(
+                f"host {both[0]} is handed over to allocation {other}; where that is not recorded "
+                f"(a restored database), dissolve aggregate laas-{other} and take it out of "
+                "state.json"
+            )
 
 
 def _parsed(document: dict[str, Any]) -> _State:

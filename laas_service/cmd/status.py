@@ -154,6 +154,10 @@ class Checks(upgradecheck.UpgradeCommands):
                     "moment: remove the 'current' link",
                 )
 
+    def records(self) -> Iterator[Finding]:
+        for text in self._parts.database_findings():
+            yield Code.FAILURE, text
+
     def leases(self) -> Iterator[Finding]:
         for fabric in self._parts.store.fabrics():
             holding = self._parts.store.holding(fabric.id)
@@ -221,6 +225,7 @@ Checks._upgrade_checks = (
     ("Options together", _row(Checks.harmony, tables=False)),
     ("Policy file", Checks.policy),
     ("Database schema", _row(Checks.schema, tables=False)),
+    ("Records", _row(Checks.records, tables=True)),
     ("Fabrics", _row(Checks.fabrics, tables=True)),
     ("Allocations", _row(Checks.allocations, tables=True)),
     ("Routes", _row(Checks.routes, tables=True)),

@@ -20,7 +20,7 @@ from laas_service.app.records import LinkState, State
 from laas_service.domain.topology import SpineLink
 from tests.functional import test_admission
 from tests.servers import mariadb, postgresql
-from tests.unit.adapters import test_leases, test_outbox, test_store
+from tests.unit.adapters import test_backup, test_leases, test_outbox, test_store
 
 SERVERS = {"mariadb": mariadb.MariaDb, "postgresql": postgresql.PostgreSql}
 AVAILABLE = {"mariadb": mariadb.AVAILABLE, "postgresql": postgresql.AVAILABLE}
@@ -29,17 +29,30 @@ ONLY_SQLITE = {
     "test_a_database_that_cannot_be_written_is_unavailable",
     "test_database_locked_for_too_long_is_unavailable",
     "test_full_disk_leaves_nothing_behind",
+    # of the file of a backup, not of the database:
+    "test_a_file_that_cannot_be_used_is_named",
+    "test_a_process_that_ran_through_a_restore_reads_the_fabric_anew",
+    "test_a_torn_file_is_refused_wherever_it_ends",
+    "test_an_idempotency_key_outlives_a_restore",
+    "test_an_old_backup_stays_until_the_new_one_is_whole",
+    "test_numbers_that_cannot_be_moved_on_are_refused",
+    "test_what_is_no_backup_of_ours_is_refused",
 }
 
-SHARED = vars(test_store) | vars(test_outbox) | vars(test_leases) | vars(test_admission)
+SHARED = {
+    name: value
+    for module in (test_store, test_outbox, test_leases, test_admission, test_backup)
+    for name, value in vars(module).items()
+}
 
 managed, telling, outbox = test_store.managed, test_outbox.telling, test_outbox.outbox
+told, empty = test_backup.told, test_backup.empty
 clock, leases, busy = test_leases.clock, test_leases.leases, test_leases.busy
 globals().update(
     {
         name: test
         for name, test in SHARED.items()
-        if name.startswith("test_") and name not in ONLY_SQLITE
+        if name.startswith("test_") and callable(test) and name not in ONLY_SQLITE
     }
 )
 
@@ -60,6 +73,12 @@ def database(server):
     schema.upgrade(engine)
     engine.dispose()
     return url
+
+
+@pytest.fixture
+def blank(server):
+    """The URL of a database without tables."""
+    return server.database()
 
 
 def test_a_fault_is_told_in_the_state_of_who_is_released_meanwhile(managed, database):

@@ -16,6 +16,7 @@ import sys
 import pytest
 from oslo_config import cfg
 
+from laas_service.adapters.db.engine import connect
 from laas_service.app.ports import Handover
 from laas_service.app.records import State
 from laas_service.cmd import status
@@ -150,6 +151,12 @@ def test_options_that_contradict_each_other(ready, groups, code, said):
 def test_a_default_fabric_that_is_not_there(ready):
     ready.configure(api={"default_fabric": "other"})
     assert "name one of main" in ready.findings(rc=2)["Fabrics"][1]
+
+
+def test_records_that_do_not_agree(ready):
+    with connect(f"sqlite:///{ready.path}/laas.sqlite").begin() as connection:
+        connection.exec_driver_sql("UPDATE fabric SET routes_generation = 9")
+    assert "its routes are of generation 9" in ready.findings(rc=2)["Records"][1]
 
 
 def test_an_allocation_in_error(ready):

@@ -138,6 +138,18 @@ def writing(engine: Engine) -> Iterator[Session]:
         session.commit()
 
 
+@contextmanager
+def still(engine: Engine) -> Iterator[Connection]:
+    """A transaction that reads, and sees one state of the database all the time."""
+    level = {} if engine.dialect.name == "sqlite" else {"isolation_level": "REPEATABLE READ"}
+    with (
+        translated(),
+        engine.connect().execution_options(**level) as connection,
+        connection.begin(),
+    ):
+        yield connection
+
+
 def matched(session: Session, step: Executable) -> int:
     """How many rows an update or a deletion found."""
     return cast("CursorResult[Any]", session.execute(step)).rowcount

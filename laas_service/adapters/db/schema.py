@@ -30,6 +30,11 @@ def head() -> str:
     return ScriptDirectory(str(_MIGRATIONS)).get_current_head() or ""
 
 
+def revisions() -> set[str]:
+    """All that this release knows how to bring up to date."""
+    return {one.revision for one in ScriptDirectory(str(_MIGRATIONS)).walk_revisions()}
+
+
 def current(connection: Connection) -> str | None:
     """The revision the database is at; None before the first upgrade."""
     return MigrationContext.configure(connection).get_current_revision()

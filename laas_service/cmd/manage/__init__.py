@@ -10,8 +10,8 @@
 """``laas-manage``: the operator's tool for the database and the fabrics.
 
 Works on the database itself, so it needs no running service. Exit status 0: done.
-1: refused, or violations found. 2: the command line was wrong, or ``fabric verify``
-could not check.
+1: refused, or violations found. 2: the command line was wrong, or ``fabric verify`` or
+``db check`` could not look.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
         return command(args)
     except LaasError as error:
         print(f"laas-manage: {error}", file=sys.stderr)
-        return 2 if args.command is verify.verify else 1
+        return 2 if args.command in (verify.verify, database.check) else 1
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,0 +1,182 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""A backup becomes the database again, and what must not go back does not.
+
+After the backup the fabric went on: switches, agents, caches and clients have seen
+generations, versions and tokens that the backup does not know. With the same numbers
+given out again for other things, what was lost would be taken for what is recorded. So all of
+them begin anew beyond what anybody can have seen, and every allocation waits until the routes
+of the restored state are confirmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from oslo_db.exception import DBDuplicateEntry
+from sqlalchemy import Connection, Engine, Table, func, insert, inspect, select, text
+
+from laas_service.adapters.db import backup, models, schema
+from laas_service.adapters.db.engine import WRITES, translated
+from laas_service.adapters.db.types import Serial
+from laas_service.app.records import State
+from laas_service.domain.errors import Conflict, InvalidFile, LimitExceeded
+
+LIFT = 1_000_000
+"""How far numbers are moved beyond what is known to have been seen: more than anything
+changes between a backup and the disaster."""
+
+MOST = 2**31 - 1
+"""Of the databases' integers."""
+
+FEW = 500
+"""Rows that one statement writes."""
+
+
+def restore(
+    engine: Engine, path: Path, *, seen: Callable[[str], int], now: datetime
+) -> backup.Header:
+    """Write a backup's rows, in one transaction; then bring them up to this release.
+
+    ``seen`` gives, by fabric, the highest generation that is known outside the database.
+
+    Raises:
+        InvalidInput, InvalidFile: see ``backup.read``; nothing was written.
+        Conflict: the database is not empty; nothing was written.
+        LimitExceeded: the numbers cannot be moved on any more; nothing was written.
+        Unavailable: the database does not answer.
+    """
+    header = backup.read(path)
+    with translated(), engine.connect() as connection:
+        fresh = _is_fresh(connection)
+        _must_be_empty(connection)
+    if fresh:
+        schema.upgrade(engine, header.revision)
+    with (
+        translated(),
+        engine.connect().execution_options(**{WRITES: True}) as connection,
+        connection.begin(),
+    ):
+        _must_be_at(connection, header)
+        _must_be_empty(connection)
+        try:
+            _Writer(connection, seen).write(path, header, now)
+        except DBDuplicateEntry as error:
+            why = f"its rows contradict each other: {error}"
+            raise InvalidFile(str(path), 1, why) from error
+    schema.upgrade(engine)
+    return header
+
+
+def _is_fresh(connection: Connection) -> bool:
+    """Whether no table is there yet. Raises: Conflict, if there are others than ours."""
+    ours = {*models.Base.metadata.tables, "alembic_version"}
+    present = set(inspect(connection).get_table_names())
+    if present - ours:
+        names = ", ".join(sorted(present - ours))
+        raise Conflict(f"the database holds tables of others ({names}); give one of its own")
+    return schema.current(connection) is None
+
+
+def _must_be_at(connection: Connection, header: backup.Header) -> None:
+    present = schema.current(connection)
+    if present != header.revision:
+        raise Conflict(
+            f"the backup is of revision {header.revision}, the database has tables of {present}; "
+            "give one without tables"
+        )
+
+
+def _must_be_empty(connection: Connection) -> None:
+    present = set(inspect(connection).get_table_names())
+    for table in models.Base.metadata.sorted_tables:
+        if table.name in present:
+            key = next(iter(table.primary_key))
+            if connection.execute(select(key).limit(1)).first() is not None:
+                raise Conflict(
+                    f"the database is not empty (there are rows of {table.name}); restore into "
+                    "a new one, or drop its tables"
+                )
+
+
+class _Writer:
+    """The rows on their way into the tables, with what must not go back moved on."""
+
+    def __init__(self, connection: Connection, seen: Callable[[str], int]) -> None:
+        self._connection = connection
+        self._seen = seen
+        self._generations: dict[str, int] = {}
+        self._unfinished: list[tuple[str, str]] = []
+
+    def write(self, path: Path, header: backup.Header, now: datetime) -> None:
+        for table, rows in groupby(backup.rows(path, header), key=lambda pair: pair[0]):
+            some: list[dict[str, Any]] = []
+            for _, row in rows:
+                some.append(self._moved(table.name, row))
+                if len(some) == FEW:
+                    self._connection.execute(insert(table), some)
+                    some = []
+            if some:
+                self._connection.execute(insert(table), some)
+        self._continue_numbers()
+        for id, state in self._unfinished:
+            reason = f"restored from the backup of {header.made:%Y-%m-%d %H:%M:%S} UTC"
+            event = {"allocation": id, "at": now, "state": state, "reason": reason}
+            self._connection.execute(insert(models.Event), event)
+
+    def _moved(self, table: str, row: dict[str, Any]) -> dict[str, Any]:
+        """A row with its numbers beyond what anybody has seen, and held by nobody."""
+        match table:
+            case "fabric":
+                id = row["id"]
+                beyond = _lifted(max(row["generation"], self._seen(id)), f"generation of {id}")
+                self._generations[id] = beyond
+                counts = {"generation", "routes_generation", "layout"} & row.keys()
+                return row | dict.fromkeys(counts, beyond)
+            case "allocation":
+                if row["state"] != State.RELEASED.value:
+                    self._unfinished.append((row["id"], row["state"]))
+                return row | {
+                    "generation": self._generations[row["fabric"]],
+                    "version": _lifted(row["version"], f"version of {row['id']}"),
+                    "due_at": None,
+                }
+            case "lease":
+                nothing = dict.fromkeys({"owner", "applied", "problem", "seen_at"} & row.keys())
+                return row | nothing | {"token": _lifted(row["token"], "token")}
+            case "notification":
+                return row | {"taken_until": None}
+        return row
+
+    def _continue_numbers(self) -> None:
+        """PostgreSQL counts apart from what is written."""
+        if self._connection.dialect.name != "postgresql":
+            return
+        for table in backup.TABLES:
+            for column in table.primary_key:
+                if column.type is Serial and self._is_there(table):
+                    most = self._connection.scalar(select(func.max(column)))
+                    sequence = {"table": table.name, "column": column.name, "most": most}
+                    if most is not None:
+                        query = "SELECT setval(pg_get_serial_sequence(:table, :column), :most)"
+                        self._connection.execute(text(query), sequence)
+
+    def _is_there(self, table: Table) -> bool:
+        return inspect(self._connection).has_table(table.name)
+
+
+def _lifted(number: int, what: str) -> int:
+    if number > MOST - 2 * LIFT:
+        raise LimitExceeded(f"the {what} is {number}; it cannot be moved on by {LIFT}")
+    return number + LIFT

@@ -1,0 +1,258 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Whether the tables agree with each other: every relation between them, derived anew.
+
+Reads rows alone, without the store's code; what the database itself is to guarantee is
+checked as well, as a file may have been edited or put together by hand.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, ForeignKeyConstraint, and_, func, select
+
+from laas_service import messages
+from laas_service.adapters.db import models
+from laas_service.adapters.documents import allocation_from, inventory_from, topology_from
+from laas_service.app.records import HostState, LinkState, Phase, State
+from laas_service.domain.allocation import Allocation
+from laas_service.domain.errors import LaasError
+from laas_service.domain.topology import Topology
+
+HELD = {State.ALLOCATING, State.ACTIVE, State.RELEASING, State.ERROR}
+"""States in which an allocation has hosts and links of its own."""
+
+SHOWN = 5
+"""Numbers that a finding names before it counts the rest."""
+
+
+def findings(connection: Connection) -> list[str]:
+    """Everything that does not agree, a sentence each; empty means sound.
+
+    The connection has to see one state of the database all the time (``engine.still``), at
+    this release's revision.
+    """
+    found = list(_dangling(connection))
+    found += _numbers(connection)
+    for id, topology in _topologies(connection, found):
+        rows = _rows(connection, models.Allocation, fabric=id)
+        found += _generations(connection, id, rows)
+        found += _claims(connection, id, topology, rows)
+        found += _states(connection, id, topology)
+    found += _stories(connection)
+    found += _outbox(connection)
+    return found
+
+
+def _rows(connection: Connection, model: type[models.Base], **where: Any) -> Sequence[Any]:
+    query = select(model.__table__).filter_by(**where)
+    return connection.execute(query).all()
+
+
+def _some(numbers: Iterable[object]) -> str:
+    texts = [str(number) for number in numbers]
+    more = f" and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
+    return ", ".join(texts[:SHOWN]) + more
+
+
+# -- rows that name others -------------------------------------------------------
+
+
+def _dangling(connection: Connection) -> Iterator[str]:
+    """Rows that name what is not there."""
+    for table in models.Base.metadata.sorted_tables:
+        for key in table.foreign_key_constraints:
+            count = connection.scalar(_unmatched(key))
+            if count:
+                names = ", ".join(column.name for column in key.columns)
+                yield (
+                    f"{count} rows of {table.name} name a {key.referred_table.name} ({names}) "
+                    "that is not there"
+                )
+    child, parent = models.Allocation.__table__, models.Allocation.__table__.alias()
+    query = (
+        select(child.c.id, parent.c.id, parent.c.container, parent.c.fabric, child.c.fabric)
+        .select_from(child.outerjoin(parent, parent.c.id == child.c.parent))
+        .where(child.c.parent.is_not(None))
+    )
+    for id, container, is_container, there, here in connection.execute(query):
+        if container is None or not is_container or there != here:
+            yield f"allocation {id} is inside what is no container of its fabric"
+
+
+def _unmatched(key: ForeignKeyConstraint) -> Any:
+    other = key.referred_table.alias()
+    pairs = [(e.parent, other.c[e.column.name]) for e in key.elements]
+    joined = key.table.outerjoin(other, and_(*(mine == theirs for mine, theirs in pairs)))
+    set_ = [mine.is_not(None) for mine, _ in pairs]
+    return select(func.count()).select_from(joined).where(*set_, pairs[0][1].is_(None))
+
+
+def _numbers(connection: Connection) -> Iterator[str]:
+    """Counts that are none."""
+    for row in _rows(connection, models.Lease):
+        if row.token < 1:
+            yield f"fabric {row.fabric}: the lease has the token {row.token}"
+    for row in _rows(connection, models.Quota):
+        for name in ("hosts", "allocations"):
+            if (most := getattr(row, name)) is not None and most < -1:
+                yield f"project {row.project_id}: the quota of {name} is {most}"
+
+
+# -- fabrics -----------------------------------------------------------------------
+
+
+def _topologies(connection: Connection, found: list[str]) -> Iterator[tuple[str, Topology]]:
+    """Those that can be read; ``found`` is told of the others."""
+    for row in _rows(connection, models.Fabric):
+        try:
+            inventory_from(row.inventory)
+            yield row.id, topology_from(row.topology)
+        except LaasError as error:
+            found.append(f"fabric {row.id} cannot be read: {error}")
+
+
+def _generations(connection: Connection, id: str, rows: Sequence[Any]) -> Iterator[str]:
+    """They only grow: nothing is of a later one than the fabric, and no change is missing."""
+    table, delta = models.Fabric, models.Delta
+    now, routes = connection.execute(
+        select(table.generation, table.routes_generation).where(table.id == id)
+    ).one()
+    if not 1 <= routes <= now:
+        yield f"fabric {id}: its routes are of generation {routes}, it is at {now}"
+    count, first, last = connection.execute(
+        select(func.count(), func.min(delta.generation), func.max(delta.generation)).where(
+            delta.fabric == id
+        )
+    ).one()
+    if count and (last != now or last - first + 1 != count):
+        yield f"fabric {id}: {count} changes from {first} to {last} do not lead to generation {now}"
+    for row in rows:
+        if row.generation > now:
+            yield f"allocation {row.id} is of generation {row.generation}, {id} is at {now}"
+
+
+def _states(connection: Connection, id: str, topology: Topology) -> Iterator[str]:
+    """Hosts and links that are not up, or are described, are the fabric's."""
+    hosts = set(range(topology.hosts)) - topology.absent_hosts
+    tree = topology.tree
+    down = {state.value for state in HostState if state is not HostState.UP}
+    for row in _rows(connection, models.HostState, fabric=id):
+        if row.host not in hosts or row.state not in down:
+            yield f"fabric {id}: host {row.host} is recorded as {row.state!r}"
+    for row in _rows(connection, models.LinkState, fabric=id):
+        known = 0 <= row.link < tree.leaf_links + tree.spine_links
+        absent = known and tree.link_at(row.link) in topology.absent_links
+        if not known or absent or row.state != LinkState.FAILED.value:
+            yield f"fabric {id}: link {row.link} is recorded as {row.state!r}"
+    for row in _rows(connection, models.HostFeature, fabric=id):
+        if row.host not in hosts or row.cost < 0:
+            yield f"fabric {id}: host {row.host} is described, with cost {row.cost}"
+
+
+# -- who has what --------------------------------------------------------------------
+
+
+def _claims(
+    connection: Connection, id: str, topology: Topology, rows: Sequence[Any]
+) -> Iterator[str]:
+    """What allocations hold by their records, against the claims; one owner in a scope."""
+    tree = topology.tree
+    claimed: dict[str, dict[str, set[int]]] = {"host": defaultdict(set), "link": defaultdict(set)}
+    scopes = {row.id: row.parent or "" for row in rows}
+    for what, model in (("host", models.HostClaim), ("link", models.LinkClaim)):
+        owners: Counter[tuple[str, int]] = Counter()
+        for claim in _rows(connection, model, fabric=id):
+            number = getattr(claim, what)
+            claimed[what][claim.allocation].add(number)
+            owners[scopes.get(claim.allocation, ""), number] += 1
+            if claim.scope != (claim.parent or "") or claim.scope != scopes.get(claim.allocation):
+                yield f"fabric {id}: {what} {number} is claimed in another scope than its owner's"
+        twice = [number for (_, number), count in owners.items() if count > 1]
+        if twice:
+            yield f"fabric {id}: two owners of {what} {_some(sorted(twice))}"
+    pkeys: dict[str, list[int]] = defaultdict(list)
+    for claim in _rows(connection, models.PkeyClaim, fabric=id):
+        pkeys[claim.allocation].append(claim.pkey)
+    for row in rows:
+        held = yield from _held(row)
+        yield from _life(row, pkeys[row.id])
+        if held is None:
+            continue
+        wanted = {
+            "host": set(held.hosts(topology)),
+            "link": {tree.link_id(link) for link in held.links(topology)},
+        }
+        for what, numbers in wanted.items():
+            present = claimed[what][row.id]
+            if missing := sorted(numbers - present):
+                yield f"allocation {row.id} has {what} {_some(missing)} without a claim"
+            if many := sorted(present - numbers):
+                yield f"allocation {row.id} claims {what} {_some(many)}, which it does not have"
+
+
+def _held(row: Any) -> Generator[str, None, Allocation | None]:
+    """Everything an allocation holds (returned), None if that cannot be read."""
+    nothing = Allocation(row.id, requested=0, policy="", groups=())
+    try:
+        placed = nothing if row.placed is None else allocation_from(row.placed)
+        return placed if row.leaving is None else placed.joined(allocation_from(row.leaving))
+    except LaasError as error:
+        yield f"allocation {row.id} cannot be read: {error}"
+    return None
+
+
+def _life(row: Any, pkeys: list[int]) -> Iterator[str]:
+    """The parts of a record go together as its state says."""
+    name = f"allocation {row.id} ({row.state})"
+    states = {state.value: state for state in State}
+    state = states.get(row.state)
+    if state is None:
+        yield f"{name}: there is no such state"
+        return
+    if (row.placed is not None) != (state in HELD):
+        yield f"{name} has {'a' if row.placed is not None else 'no'} placement"
+    if (row.leaving is None) != (row.phase is None) or (row.leaving and not row.placed):
+        yield f"{name}: its change of placement is half recorded"
+    if row.phase is not None and row.phase not in {phase.value for phase in Phase}:
+        yield f"{name}: there is no phase {row.phase!r}"
+    if row.parked is not None and (state is not State.ERROR or row.parked not in states):
+        yield f"{name}: it was parked from {row.parked!r}"
+    if row.version < 0 or row.failures < 0:
+        yield f"{name}: version {row.version}, {row.failures} failures"
+    wanted = [row.pkey] if row.placed is not None and not row.container else []
+    if pkeys != wanted or (wanted and row.pkey < 1):
+        yield f"{name}: it has partition key {row.pkey} and claims {_some(pkeys) or 'none'}"
+
+
+def _stories(connection: Connection) -> Iterator[str]:
+    """Each allocation has one, and it ends with its state."""
+    event, table = models.Event.__table__, models.Allocation.__table__
+    last = select(event.c.allocation, func.max(event.c.id).label("id")).group_by(event.c.allocation)
+    ends = last.subquery()
+    query = select(table.c.id, table.c.state, event.c.state.label("told")).select_from(
+        table.outerjoin(ends, ends.c.allocation == table.c.id).outerjoin(
+            event, event.c.id == ends.c.id
+        )
+    )
+    for id, state, told in connection.execute(query):
+        if told != state:
+            yield f"allocation {id} is {state}, but its story ends with {told or 'nothing'}"
+
+
+def _outbox(connection: Connection) -> Iterator[str]:
+    for row in _rows(connection, models.Notification):
+        try:
+            messages.read(messages.Notification, row.document)
+        except (LaasError, TypeError, KeyError) as error:
+            yield f"notification {row.id} cannot be read: {error}"

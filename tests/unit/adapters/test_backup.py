@@ -1,0 +1,357 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""A backup holds all that was committed, and restored it cannot be taken for what it was."""
+
+import gzip
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from threading import Event, Thread
+
+import pytest
+import sqlalchemy as sa
+
+from laas_service.adapters.db import backup, models, schema, soundness
+from laas_service.adapters.db.engine import connect, still
+from laas_service.adapters.db.leases import SqlLeases
+from laas_service.adapters.db.quotas import SqlQuotas
+from laas_service.adapters.db.restore import LIFT, restore
+from laas_service.adapters.db.store import SqlStore
+from laas_service.app.records import Drift, HostState, LinkState, Move, State, Wait
+from laas_service.domain.allocation import NoFit, Refusal
+from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, LimitExceeded
+from laas_service.domain.features import HostChange
+from laas_service.domain.plane import NO_PLANE, SharedPlane
+from laas_service.domain.topology import LeafLink
+from laas_service.messages import Applied
+from tests.unit.adapters.test_store import (
+    HOSTS,
+    SMALL,
+    active,
+    admit,
+    claims,
+    container,
+    elsewhere,
+    inside,
+    new,
+    release,
+)
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def told(store):
+    """A store that tells others, so that the outbox fills."""
+    told = SqlStore(store._engine, announce=True)
+    told.add_fabric("f", SMALL, HOSTS)
+    return told
+
+
+@pytest.fixture
+def empty(blank):
+    """A database without tables."""
+    engine = connect(blank)
+    yield engine
+    engine.dispose()
+
+
+def lived_in(store):
+    """Something in every table, and an allocation in every state."""
+    store.set_shared_plane("f", SharedPlane((2,), ()))
+    admit(store, "gone")
+    release(store, "gone")
+    container(store, "box", slot=1)
+    inside(store, "boxed", "box", host=1)
+    store.move(active(store, "moving"), lambda fabric: Move(elsewhere("moving"), "another way"))
+    store.admit(
+        new("waits", "key", duration=9.5), lambda fabric: Wait(NoFit(Refusal.TOO_FEW_HOSTS, "full"))
+    )
+    store.set_host_state("f", 5, HostState.DRAINED)
+    store.set_link_state("f", LeafLink(0, 0, 0), LinkState.FAILED)
+    store.describe_hosts("f", {3: HostChange(frozenset({"gpu"}), 7)})
+    store.note_drift("f", Drift.POOL, "host away")
+    store.note_applied("f", Applied(None, "nobody"))
+    SqlQuotas(store._engine).set("blue", 12, None)
+    SqlLeases(store._engine).take("f", "worker-1", 60)
+    SqlLeases(store._engine).enrol("worker-1", 60)
+    store.postpone("boxed", NOW, "Nova does not answer")
+    return store
+
+
+def back_up(store, path):
+    backup.write(store._engine, path, NOW)
+    return path
+
+
+def restored(engine, path, seen=lambda fabric: 0):
+    restore(engine, path, seen=seen, now=NOW)
+    return SqlStore(engine)
+
+
+def sound(engine):
+    with still(engine) as connection:
+        return soundness.findings(connection)
+
+
+def rows(engine):
+    with engine.connect() as connection:
+        return {
+            table.name: [
+                row._asdict()
+                for row in connection.execute(sa.select(table).order_by(*table.primary_key))
+            ]
+            for table in backup.TABLES
+        }
+
+
+MOVED = {
+    "fabric": {"generation", "layout", "routes_generation"},
+    "allocation": {"generation", "version", "due_at"},
+    "lease": {"owner", "token", "applied", "problem", "seen_at"},
+}
+"""What a restore changes; whatever else there is has to be as it was."""
+
+
+def test_what_is_restored_is_what_was_backed_up_but_for_the_numbers(told, empty, tmp_path):
+    lived_in(told)
+    assert sound(told._engine) == []
+    before = rows(told._engine)
+    assert all(before.values()), "something in every table"
+    store = restored(empty, back_up(told, tmp_path / "laas.gz"))
+    after = rows(empty)
+    stories = after["event"][len(before["event"]) :]
+    assert {one["allocation"] for one in stories} == {"box", "boxed", "moving", "waits"}
+    after["event"] = after["event"][: len(before["event"])]
+    for table, moved in MOVED.items():
+        for row in [*before[table], *after[table]]:
+            for column in moved:
+                del row[column]
+    assert after == before
+    assert sound(empty) == []
+    assert claims(store) == claims(told)
+    assert store.ledger("f")[0].state() == told.ledger("f")[0].state()
+    record = store.allocation("moving")
+    assert record.history[-1].reason == "restored from the backup of 2026-06-01 00:00:00 UTC"
+    assert record.history[-1].state is State.ACTIVE
+
+
+def test_life_goes_on_after_a_restore(told, empty, tmp_path):
+    """New rows get new numbers, which PostgreSQL counts apart."""
+    lived_in(told)
+    store = restored(empty, back_up(told, tmp_path / "laas.gz"))
+    store.cancel(store.allocation("waits"), "no more")
+    release(store, "boxed")
+    store.set_shared_plane("f", NO_PLANE)
+    admit(store, "next", slot=2)
+    assert [one.id for one in store.allocations()][-1] == "next"
+    assert sound(empty) == []
+
+
+def test_nothing_that_others_have_seen_goes_back(told, empty, tmp_path):
+    """Generations of switches and caches, tokens of workers, versions that clients know."""
+    lived_in(told)
+    leases = SqlLeases(told._engine)
+    path = back_up(told, tmp_path / "laas.gz")
+    for number in range(5):
+        told.set_host_state("f", 6, [HostState.DRAINED, HostState.UP][number % 2])
+    told.rename(told.allocation("box"), "other")
+    seen, token = told.fabric("f"), _token(told)
+    cached = SqlStore(empty)
+    store = restored(empty, path, seen=lambda fabric: {"f": 5_000_000}[fabric])
+    after = store.fabric("f")
+    assert after.generation == after.routes_generation == 5_000_000 + LIFT > seen.generation
+    assert store.routed("f").generation > seen.routes_generation
+    assert store.allocation("box").version > told.allocation("box").version
+    assert store.holding("f").worker is store.holding("f").applied is None
+    assert _token(store) > token
+    for one in store.allocations():
+        assert one.generation == after.generation, "confirmed only by what is published now"
+    assert cached.ledger("f")[0].state() == store.ledger("f")[0].state()
+    assert leases.free() == []
+    assert SqlLeases(empty).free() == ["f"]
+
+
+def _token(store):
+    with store._engine.connect() as connection:
+        return connection.scalar(sa.select(models.Lease.token))
+
+
+def test_a_process_that_ran_through_a_restore_reads_the_fabric_anew(told, empty, tmp_path):
+    """Its memory is of a later generation than the backup, and of other allocations."""
+    admit(told, "kept")
+    path = back_up(told, tmp_path / "laas.gz")
+    admit(told, "lost", slot=2)
+    running = SqlStore(empty)
+    store = restored(empty, path)
+    running._ledgers.keep("f", told._ledgers.caught_up(_session(told), "f"))
+    assert set(running.ledger("f")[0].allocations) == {"kept"}
+    assert admit(running, "found", slot=2).state is State.ALLOCATING
+    assert set(store.ledger("f")[0].allocations) == {"kept", "found"}
+
+
+def _session(store):
+    return sa.orm.Session(store._engine)
+
+
+def test_others_write_while_a_backup_is_taken(told, empty, tmp_path, monkeypatch):
+    """It is of one moment: nothing of an allocation that is made meanwhile."""
+    admit(told, "first")
+    made, begun = Event(), Event()
+
+    def slowly(connection, original=backup._rows):
+        for number, row in enumerate(original(connection)):
+            yield row
+            if number == 0:
+                begun.set()
+                assert made.wait(60)
+
+    def meanwhile():
+        assert begun.wait(60)
+        admit(told, "second", slot=1)
+        made.set()
+
+    other = Thread(target=meanwhile)
+    other.start()
+    monkeypatch.setattr(backup, "_rows", slowly)
+    path = back_up(told, tmp_path / "laas.gz")
+    other.join()
+    store = restored(empty, path)
+    assert [one.id for one in store.allocations()] == ["first"]
+    assert sound(empty) == []
+    assert len(told.allocations()) == 2
+
+
+def test_only_an_empty_database_is_restored_into(told, empty, tmp_path):
+    lived_in(told)
+    path = back_up(told, tmp_path / "laas.gz")
+    before = rows(told._engine)
+    with pytest.raises(Conflict, match="not empty"):
+        restored(told._engine, path)
+    assert rows(told._engine) == before
+    schema.upgrade(empty)
+    SqlQuotas(empty).set("somebody", 1, 1)
+    with pytest.raises(Conflict, match="there are rows of quota"):
+        restored(empty, path)
+    SqlQuotas(empty).unset("somebody")
+    assert restored(empty, path).fabric("f")
+
+
+def test_a_database_with_tables_of_others_is_left_alone(told, empty, tmp_path):
+    path = back_up(told, tmp_path / "laas.gz")
+    with empty.begin() as connection:
+        connection.execute(sa.text("CREATE TABLE keystone_user (id INTEGER)"))
+    with pytest.raises(Conflict, match=r"tables of others \(keystone_user\)"):
+        restored(empty, path)
+    assert sa.inspect(empty).get_table_names() == ["keystone_user"]
+
+
+def test_a_row_that_cannot_be_written_leaves_nothing_behind(told, empty, tmp_path):
+    """Two owners of a host, put into the file by hand with a checksum that is right."""
+    lived_in(told)
+    path = back_up(told, tmp_path / "laas.gz")
+    header, *lines, _ = map(json.loads, gzip.decompress(path.read_bytes()).splitlines())
+    double = next(line for line in lines if line[0] == "host_claim")
+    _put(path, [header, *lines, [*double[:4], "moving", *double[5:]]])
+    with pytest.raises(InvalidFile, match="contradict each other"):
+        restored(empty, path)
+    assert not any(rows(empty).values())
+    path = back_up(told, path)
+    assert restored(empty, path).fabric("f")
+
+
+def _put(path, documents):
+    """A backup of these lines, as it would have been written."""
+    backup._write(path, documents[0], iter(documents[1:]))
+
+
+def test_a_torn_file_is_refused_wherever_it_ends(told, empty, tmp_path):
+    whole = back_up(lived_in(told), tmp_path / "laas.gz").read_bytes()
+    torn = tmp_path / "torn.gz"
+    for length in [*range(0, len(whole), 97), len(whole) - 1]:
+        torn.write_bytes(whole[:length])
+        with pytest.raises(InvalidFile):
+            restored(empty, torn)
+    lines = gzip.decompress(whole).splitlines(keepends=True)
+    for kept in (lines[:-1], lines[:3] + lines[4:], lines[:1] + lines[2:], [*lines, lines[1]]):
+        torn.write_bytes(gzip.compress(b"".join(kept)))
+        with pytest.raises(InvalidFile, match="torn"):
+            restored(empty, torn)
+    assert sa.inspect(empty).get_table_names() == []
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"SQLite format 3", "give a file of laas-manage db backup"),
+        (gzip.compress(b""), "it is empty"),
+        (gzip.compress(b"hello\n"), "it is torn"),
+        (gzip.compress(b"[1]\n"), "this is no backup"),
+        (gzip.compress(b'{"kind": "other"}\n'), "this is no backup"),
+        (
+            gzip.compress(b'{"kind": "laas-backup", "format": 1, "revision": "z999"}\n'),
+            "made by another release .revision z999",
+        ),
+        (
+            gzip.compress(b'{"kind": "laas-backup", "format": 2, "revision": "a001"}\n'),
+            "made by another release",
+        ),
+        (
+            gzip.compress(
+                b'{"kind": "laas-backup", "format": 1, "revision": "a001", '
+                b'"tables": {"user": ["id"]}}\n'
+            ),
+            "there is no such table as user",
+        ),
+    ],
+)
+def test_what_is_no_backup_of_ours_is_refused(empty, tmp_path, content, said):
+    path = tmp_path / "laas.gz"
+    path.write_bytes(content)
+    with pytest.raises(InvalidFile, match=said):
+        restored(empty, path)
+    assert sa.inspect(empty).get_table_names() == []
+
+
+def test_a_file_that_cannot_be_used_is_named(told, empty, tmp_path):
+    with pytest.raises(InvalidInput, match="can be read"):
+        restored(empty, tmp_path / "none.gz")
+    with pytest.raises(InvalidInput, match="can be written"):
+        back_up(told, tmp_path / "none" / "laas.gz")
+
+
+def test_an_old_backup_stays_until_the_new_one_is_whole(told, tmp_path, monkeypatch):
+    path = back_up(told, tmp_path / "laas.gz")
+    before = path.read_bytes()
+
+    def broken(connection):
+        yield ["fabric"]
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(backup, "_rows", broken)
+    with pytest.raises(InvalidInput, match="No space left"):
+        back_up(told, path)
+    assert path.read_bytes() == before
+    assert [one.name for one in tmp_path.glob("*laas.gz*")] == ["laas.gz"]
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_numbers_that_cannot_be_moved_on_are_refused(told, empty, tmp_path):
+    path = back_up(told, tmp_path / "laas.gz")
+    with pytest.raises(LimitExceeded, match="generation of f"):
+        restored(empty, path, seen=lambda fabric: 2**31 - 2)
+    assert not any(rows(empty).values())
+
+
+def test_an_idempotency_key_outlives_a_restore(told, empty, tmp_path):
+    first = admit(told, "a", key="k")
+    store = restored(empty, back_up(told, tmp_path / "laas.gz"))
+    again = store.admit(replace(new("b", "k"), name="a"), lambda fabric: None)
+    assert again.id == first.id
