@@ -15,17 +15,22 @@ import sqlite3
 
 import pytest
 
+from laas_service.adapters.db import schema
 from laas_service.adapters.db.engine import connect
+from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.fabric_file import read_fabric
 from laas_service.adapters.netlist import netlist
 from laas_service.app.records import NewAllocation
 from laas_service.cmd import manage
+from laas_service.cmd.manage import verify
+from laas_service.domain import verification
 from laas_service.domain.allocation import Request
 from laas_service.domain.allocator import admit
 from laas_service.domain.features import HostFeatures
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import LeafLink
+from laas_service.messages import Applied
 from opensm_writer.files import lfts
 from opensm_writer.plan import plan
 from tests.ibsim import Simulator
@@ -67,8 +72,8 @@ def ready(run):
     return run
 
 
-def tenants(store, fabric, *sizes):
-    for number, size in enumerate(sizes):
+def tenants(store, fabric, *sizes, first=0):
+    for number, size in enumerate(sizes, start=first):
         request = Request(f"t{number}", size)
         new = NewAllocation(request.id, fabric, request.id, "p", "jigsaw", size)
         store.admit(new, lambda ledger, r=request: admit(POLICIES["jigsaw"](), ledger, r))
@@ -224,7 +229,7 @@ def test_export_holds_the_allocations(ready):
 
 
 def test_verify(ready):
-    assert "name one of none" in ready("fabric", "verify", rc=2)
+    assert "there is no fabric" in ready("fabric", "verify", rc=2)
     ready("fabric", "import", EXAMPLE)
     tenants(ready.store(), "fabric", 5, 40, 11, 1)
     assert "4 allocations, no violations" in ready("fabric", "verify")
@@ -238,6 +243,62 @@ def test_verify(ready):
     printed = ready("fabric", "verify", rc=1)
     assert "shape: t1: " in printed
     assert "no violations" not in printed
+
+
+def test_verify_looks_at_every_fabric(ready):
+    """One that is broken, or cannot be looked at, does not hide what is found of others."""
+    (ready.path / "f.json").write_text('{"xgft": "2;4,4;1,4"}')
+    for id in ("a", "b", "c"):
+        ready("fabric", "import", ready.path / "f.json", "--id", id)
+    tenants(ready.store(), "b", 3)
+    found = json.loads(ready("fabric", "verify", "--json"))
+    nothing: dict[str, object] = {"violations": [], "walks": None, "unsettled": None}
+    assert found == {
+        "fabrics": [
+            {"fabric": "a", "generation": 1, "allocations": 0, **nothing},
+            {"fabric": "b", "generation": 2, "allocations": 1, **nothing},
+            {"fabric": "c", "generation": 1, "allocations": 0, **nothing},
+        ],
+        "failures": {},
+    }
+    assert ready("fabric", "verify").count("no violations") == 3
+    with sqlite3.connect(ready.path / "laas.sqlite") as database:
+        database.execute("update allocation set placed = '[]'")
+    printed = ready("fabric", "verify", rc=2)
+    assert "b was not looked at: " in printed
+    assert "a, generation 1: 0 allocations, no violations" in printed
+    assert "c, generation 1: 0 allocations, no violations" in printed
+
+
+def test_verify_ends_with_two_whatever_keeps_it_from_looking(ready, monkeypatch):
+    """So that 1 always means findings."""
+    ready("fabric", "import", EXAMPLE)
+    with sqlite3.connect(ready.path / "laas.sqlite") as database:
+        database.execute("update alembic_version set version_num = 'a001'")
+    assert "laas-manage db upgrade" in ready("fabric", "verify", rc=2)
+    with sqlite3.connect(ready.path / "laas.sqlite") as database:
+        database.execute(f"update alembic_version set version_num = '{schema.head()}'")
+    monkeypatch.setattr(verification, "violations", lambda *a, **k: 1 // 0)
+    printed = ready("fabric", "verify", rc=2)
+    assert "unexpected ZeroDivisionError" in printed
+    assert "Traceback" not in printed
+
+
+def test_verify_reads_one_moment(ready, monkeypatch):
+    """An allocation that ends its change between two reads is not taken for broken."""
+    ready("fabric", "import", EXAMPLE)
+    store = ready.store()
+    looks: list[object] = []
+
+    def late(parts, id, original=verify._changing):
+        if len(looks) < 2:
+            looks.append(tenants(store, "fabric", 1 + len(looks), first=len(looks)))
+        return original(parts, id)
+
+    monkeypatch.setattr(verify, "_changing", late)
+    assert "2 allocations, no violations" in ready("fabric", "verify")
+    monkeypatch.setattr(verify, "TRIES", 0)
+    assert "was not looked at: fabric fabric changed" in ready("fabric", "verify", rc=2)
 
 
 @needs_ibsim
@@ -256,25 +317,32 @@ def test_verify_what_opensm_programmed(ready):
         dump = simulator.run("dump_lfts").stdout
     path = ready.path / "lfts.txt"
     path.write_text(dump)
-    verify = ["fabric", "verify", "--lfts", path, "--subnet-manager", hex(manager)]
-    printed = ready(*verify)
+    words = ["fabric", "verify", "--lfts", path, "--subnet-manager", hex(manager)]
+    printed = ready(*words)
     ports = [2 * size for size in (5, 40, 11)]
     pairs = sum(n * (n - 1) for n in ports)
     assert printed.startswith("fabric, generation 4: 3 allocations, no violations")
     assert f"on {pairs} walks inside tenants and {2 * (len(state.inventory.lids) - 1)} " in printed
+    (found,) = json.loads(ready(*words, "--json"))["fabrics"]
+    assert found["walks"]["tenants"] == pairs
+    assert found["unsettled"] is None
+    SqlLeases(ready.store()._engine).take("fabric", "worker", 60)
+    ready.store().note_applied("fabric", Applied(3))
+    assert "generation 4 are not confirmed yet" in ready(*words)
+    ready.store().note_applied("fabric", Applied(4))
 
     # One entry of one leaf towards one host of t1 sent elsewhere.
     host = min(state.tenants[1].allocation.hosts(state.topology))
     lid = state.inventory.lids[state.inventory.endpoint_of_port[host, 0].guid]
     wrong = re.sub(rf"(?m)^0x{lid:04x} (\d+)", f"0x{lid:04x} 001", dump)
     path.write_text(wrong)
-    printed = ready(*verify, rc=1)
+    printed = ready(*words, rc=1)
     assert f"host {host} rail 0" in printed
 
     path.write_text("nothing of the kind\n")
-    assert "give what dump_lfts prints" in ready(*verify, rc=2)
+    assert "give what dump_lfts prints" in ready(*words, rc=2)
     path.unlink()
-    assert "can be read" in ready(*verify, rc=2)
+    assert "can be read" in ready(*words, rc=2)
 
 
 @pytest.mark.parametrize("command", [["fabric"], ["db", "downgrade"], ["fabric", "import"]])

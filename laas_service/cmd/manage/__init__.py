@@ -30,6 +30,9 @@ _GROUPS = {
     "quota": ("of projects", [quotas]),
 }
 
+AUDITS = (verify.verify, database.check)
+"""Commands whose exit status 1 means findings, and nothing else."""
+
 
 def main(argv: list[str] | None = None) -> int:
     """Carry out one command."""
@@ -39,7 +42,12 @@ def main(argv: list[str] | None = None) -> int:
         return command(args)
     except LaasError as error:
         print(f"laas-manage: {error}", file=sys.stderr)
-        return 2 if args.command in (verify.verify, database.check) else 1
+        return 2 if args.command in AUDITS else 1
+    except Exception as error:
+        if args.command not in AUDITS:
+            raise
+        print(f"laas-manage: unexpected {type(error).__name__}: {error}", file=sys.stderr)
+        return 2
 
 
 def parser() -> argparse.ArgumentParser:
