@@ -78,6 +78,7 @@ class Checks(upgradecheck.UpgradeCommands):
         conf = self._conf
         wanted: list[Callable[[], object]] = [
             lambda: middleware(conf.api.auth_strategy, conf.api.bind_host, conf)(_nothing),
+            lambda: self._parts.subnet_manager,
             lambda: self._parts.service(wake=lambda: None),
         ]
         for part in wanted:
