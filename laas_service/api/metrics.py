@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from laas_service.api.agent_metrics import Agents
 from laas_service.app.records import Drift, State
 from laas_service.app.service import Service
 from laas_service.app.utilization import Usage
@@ -32,6 +33,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.registry.register(Fabrics(service))
         self.registry.register(Searches(service))
+        self.registry.register(Agents(service))
         self._requests = Counter(
             "laas_http_requests",
             "Requests answered.",

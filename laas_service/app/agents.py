@@ -28,7 +28,7 @@ from laas_service.messages import Applied, Condition, FileSet, Seen
 
 LOG = logging.getLogger(__name__)
 
-NAME = r"^[A-Za-z0-9._-]{1,255}$"
+NAME = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,254}"
 """What an agent may be called: by default, its machine's host name."""
 
 CONFIRMING = (Condition.APPLIED, Condition.OTHER_GENERATION)
@@ -156,7 +156,8 @@ class Agency:
             InvalidInput: the name is none, or the generation does not go with the condition.
         """
         if not re.fullmatch(NAME, name):
-            raise InvalidInput("agent", name, "use 1 to 255 letters, digits, '.', '_' and '-'")
+            fix = "use 1 to 255 of A-Z a-z 0-9 . _ -, not . or - in front"
+            raise InvalidInput("agent", name, fix)
         if (seen.generation is not None) != (seen.condition in CONFIRMING):
             which = " or ".join(condition.value for condition in CONFIRMING)
             raise InvalidInput("generation", seen.generation, f"give it with {which}, and only so")

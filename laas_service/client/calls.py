@@ -38,6 +38,10 @@ def fabric_routing(rest: Rest, args: argparse.Namespace) -> Any:
     return rest.get(f"{rest.fabric(args.fabric)}/routing")
 
 
+def fabric_agents(rest: Rest, args: argparse.Namespace) -> Any:
+    return list(rest.listed(f"{rest.fabric(args.fabric)}/agents", "agents"))
+
+
 def fabric_idle(rest: Rest, args: argparse.Namespace) -> Any:
     return rest.get(f"{rest.fabric(args.fabric)}/idle")
 

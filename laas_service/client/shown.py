@@ -18,6 +18,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "hosts": ("index", "name", "state", "owner", "traits", "cost", "ports"),
     "links": ("id", "state", "owner", "lower", "upper"),
     "switches": ("guid", "name", "level", "ports", "lid", "positions"),
+    "agents": ("name", "role", "condition", "generation", "published", "seen_at", "detail"),
     "allocations": (
         "id",
         "name",

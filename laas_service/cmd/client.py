@@ -143,6 +143,8 @@ def _fabric(verbs: Any) -> None:
             listed.add_argument("--trait")
         if name == "links":
             listed.add_argument("--kind", choices=("leaf", "spine"))
+    agents = _verb(verbs, "agents", calls.fabric_agents, "what agents see of OpenSM", "agents")
+    options.fabric(agents)
     switches = _verb(
         verbs, "switches", calls.fabric_inventory, "switches and their places", "switches"
     )

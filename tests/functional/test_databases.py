@@ -20,7 +20,7 @@ from laas_service.app.records import LinkState, State
 from laas_service.domain.topology import SpineLink
 from tests.functional import test_admission
 from tests.servers import mariadb, postgresql
-from tests.unit.adapters import test_backup, test_leases, test_outbox, test_store
+from tests.unit.adapters import test_agents, test_backup, test_leases, test_outbox, test_store
 
 SERVERS = {"mariadb": mariadb.MariaDb, "postgresql": postgresql.PostgreSql}
 AVAILABLE = {"mariadb": mariadb.AVAILABLE, "postgresql": postgresql.AVAILABLE}
@@ -44,10 +44,20 @@ SHARED = {
     for module in (test_store, test_outbox, test_leases, test_admission, test_backup)
     for name, value in vars(module).items()
 }
+OF_AGENTS = (
+    "test_what_was_reported_last_is_kept",
+    "test_the_database_itself_refuses_a_second_active_one",
+    "test_of_many_that_report_first_at_once_one_is_active",
+    "test_of_many_that_take_over_at_once_one_does",
+    "test_random_histories",
+)
+"""What depends on the database."""
+
 
 managed, telling, outbox = test_store.managed, test_outbox.telling, test_outbox.outbox
 told, empty = test_backup.told, test_backup.empty
 clock, leases, busy = test_leases.clock, test_leases.leases, test_leases.busy
+agents = test_agents.agents
 globals().update(
     {
         name: test
@@ -55,6 +65,7 @@ globals().update(
         if name.startswith("test_") and callable(test) and name not in ONLY_SQLITE
     }
 )
+globals().update({name: vars(test_agents)[name] for name in OF_AGENTS})
 
 
 @pytest.fixture(scope="module", params=SERVERS)

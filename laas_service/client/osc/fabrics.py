@@ -49,6 +49,18 @@ class Routing(_Named):
     call = staticmethod(calls.fabric_routing)
 
 
+class Agents(Several):
+    """List the agents beside OpenSM, and what each saw last"""
+
+    call = staticmethod(calls.fabric_agents)
+    listed = "agents"
+
+    def get_parser(self, prog_name: str) -> Any:
+        parser = super().get_parser(prog_name)
+        options.fabric(parser)
+        return parser
+
+
 class Fit(_Named):
     """Say whether so many hosts would fit now"""
 

@@ -503,6 +503,60 @@ def nasty_names(victim: Any) -> Iterator[Request]:
             yield {"path": f"/v1/allocations?{query}", "headers": RED}
 
 
+def nasty_agents(victim: Any) -> Iterator[Request]:
+    """With a token of a service: who may report and fetch, and wants to reach other files."""
+    found = {"condition": "starting"}
+    for text in NASTY:
+        place = quote(text, safe="")
+        path = f"/v1/fabrics/main/agents/{place}"
+        yield {"method": "PUT", "path": path, "json": found, "headers": SERVICE}
+        for path in (f"{place}/lfts", f"2/{place}", f"2/../{place}", f"2/lfts/{place}"):
+            yield {"path": f"/v1/fabrics/main/file-set/{path}", "headers": SERVICE}
+
+
+def wrong_reports(victim: Any) -> Iterator[Request]:
+    for body in (
+        b'{"condition": "applied", "condition": "dead"}',
+        b'{"condition": "applied", "generation": 1e0}',
+        b'{"condition": "applied", "generation": ' + b"9" * 5_000 + b"}",
+        b'{"condition": "applied", "generation": true}',
+        b'{"condition": "applied", "generation": -1}',
+        b'{"condition": "dead", "generation": 1}',
+        b'{"condition": "dead", "detail": "\\u0000"}',
+        b'{"condition": "dead", "detail": "\\ud800"}',
+        b'{"condition": "dead", "detail": "' + b"x" * 5_000 + b'"}',
+        b'{"condition": "dead", "role": "active"}',
+        b'{"condition": "dead", "seen_at": "2999-01-01"}',
+        b"[" * 30_000,
+        b"null",
+        b"",
+    ):
+        yield {
+            "method": "PUT",
+            "path": "/v1/fabrics/main/agents/sm1",
+            "data": body,
+            "content_type": "application/json",
+            "headers": SERVICE,
+        }
+
+
+def odd_ranges(victim: Any) -> Iterator[Request]:
+    for ranges in (
+        "bytes=0-0,2-2",
+        "bytes=" + ",".join(f"{start}-{start}" for start in range(0, 2_000, 2)),
+        "bytes=5-4",
+        "bytes=-0",
+        "bytes=--5",
+        "bytes=999999999999-",
+        "bytes=" + "9" * 5_000 + "-",
+        "bytes=a-b",
+        "bytes=\u0661-",
+        "bytes=0x0-0x5",
+    ):
+        path = "/v1/fabrics/main/file-set/2/lfts"
+        yield {"path": path, "headers": {**SERVICE, "Range": ranges}}
+
+
 ATTEMPTS: dict[str, Callable[[Any], Iterator[Request]]] = {
     "No token, a forged one, or headers that only Keystone's middleware sets": without_a_token,
     "Every route on another project's allocation, with forged headers too": another_tenants,
@@ -528,5 +582,8 @@ ATTEMPTS: dict[str, Callable[[Any], Iterator[Request]]] = {
     "NaN, infinity, fractions, signs, numbers of 5,000 digits": no_numbers,
     "Numbers of pods, links and switches that are far too large": large_numbers,
     "Paths, shell, SQL, templates and odd Unicode in every name": nasty_names,
+    "The same in the names of agents, and of the files that agents fetch": nasty_agents,
+    "Reports of an agent with wrong numbers and texts, or with more than that": wrong_reports,
+    "Many ranges of a file at once, and ranges that are none": odd_ranges,
 }
 """By the words of the documented table."""

@@ -111,7 +111,7 @@ def test_workers_are_woken_by_news_of_the_active_one_alone(deployment, report):
 
 
 def test_names_are_those_of_machines(client, report):
-    for name in ("a%20b", "a%0ab", "h%C3%B6st", "a;b", "x" * 256):
+    for name in ("a%20b", "a%0ab", "h%C3%B6st", "a;b", "x" * 256, ".", "-rf"):
         answer = report(name, "starting")
         assert answer.status_code == 400, name
         assert answer.json["errors"][0]["field"] == "agent"
@@ -153,6 +153,21 @@ def test_reports_are_no_decisions_to_be_audited(client, report, caplog):
     assert not [r for r in caplog.records if r.name == "laas_service.audit"]
     client.patch(f"{F}/hosts/node01", json={"state": "drained"})
     assert [r for r in caplog.records if r.name == "laas_service.audit"]
+
+
+def test_metrics_tell_who_is_active_silent_or_in_trouble(client, deployment, report):
+    report("sm2", "wedged")
+    report("sm1", generation=1)
+    deployment.later = 40
+    told = client.get("/metrics").text
+    assert 'laas_agent_active{agent="sm1",fabric="main"} 1.0' in told
+    assert 'laas_agent_active{agent="sm2",fabric="main"} 0.0' in told
+    assert 'laas_agent_condition{agent="sm2",condition="wedged",fabric="main"} 1.0' in told
+    assert 'laas_agent_condition{agent="sm2",condition="applied",fabric="main"} 0.0' in told
+    silent = told.partition('laas_agent_silent_seconds{agent="sm1",fabric="main"} ')[2]
+    assert 40 <= float(silent.split()[0]) < 4000
+    deployment.reached_by_agents = False
+    assert "laas_agent" not in deployment.client().get("/metrics").text
 
 
 def test_a_report_that_is_denied_is_audited(guarded, caplog):

@@ -25,6 +25,7 @@ from waitress.server import create_server
 
 from laas_service.cmd import client as command
 from laas_service.cmd.client import main
+from laas_service.messages import Condition, Seen
 
 
 @pytest.fixture
@@ -138,8 +139,9 @@ def test_constraints_from_the_terminal(laas):
     assert "constraints.avoid_hosts: 'nobody'" in err
 
 
-def test_tables_name_what_matters(laas):
+def test_tables_name_what_matters(laas, deployment):
     laas("allocation", "create", "--name", "blue", "--hosts", "6")
+    deployment.agents.report("main", "sm1", Seen(Condition.DEAD, "no process"), 15)
     status, out, _ = laas("allocation", "list")
     assert status == 0
     assert "blue" in out
@@ -153,6 +155,7 @@ def test_tables_name_what_matters(laas):
         (("fabric", "utilization"), "0.1875"),
         (("fabric", "fit", "3"), "largest fit"),
         (("fabric", "idle"), "links"),
+        (("fabric", "agents", "main"), "sm1"),
         (("fabric", "routing"), "nothing was published yet"),
         (("allocation", "show", "blue"), "claimed 6 hosts"),
     ):

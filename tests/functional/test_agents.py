@@ -1,0 +1,168 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""An allocation waits for the word of the active agent: the API, a worker, and made-up agents."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from oslo_config import cfg
+
+from laas_service import conf as options
+from laas_service.adapters.generator import Description, generate
+from laas_service.cmd import api
+from laas_service.domain.errors import InvalidInput
+from laas_service.wiring import Parts
+
+F = "/v1/fabrics/main"
+CONFIGURATION = """\
+[DEFAULT]
+state_dir = {directory}
+[opensm]
+reached_by = agent
+directory = /var/lib/opensm/laas
+agent_lease_seconds = {lease}
+patience = 0
+[worker]
+retry_first = 0.01
+retry_last = 0.01
+[api]
+audit = False
+"""
+PATIENCE = 240
+
+
+class Site:
+    """The API and a worker on one machine; OpenSM is elsewhere."""
+
+    def __init__(self, directory, lease):
+        text = CONFIGURATION.format(directory=directory, lease=lease)
+        (directory / "laas.conf").write_text(text)
+        conf = cfg.ConfigOpts()
+        options.register_opts(conf)
+        conf(["--config-file", str(directory / "laas.conf")], project="laas")
+        self.parts = Parts(conf)
+        self.parts.upgrade_database()
+        made = generate(Description(xgft="2;4,4;1,4"))
+        self.parts.store.add_fabric("main", made.topology, made.inventory)
+        self.client = api.application(conf, self.parts.service(lambda: None)).test_client()
+
+    def report(self, name, condition, generation=None):
+        body = {"condition": condition, "generation": generation, "detail": "made up"}
+        answer = self.client.put(f"{F}/agents/{name}", json=body)
+        assert answer.status_code == 200, answer.text
+        return answer.json
+
+    def ask(self, name):
+        made = self.client.post("/v1/allocations", json={"name": name, "hosts": 5})
+        assert made.status_code == 202, made.text
+        return made.json["id"]
+
+    def shown(self, id):
+        return self.client.get(f"/v1/allocations/{id}").json
+
+    def rounds(self, number=3):
+        """The worker looks; every step that waits is due again each time."""
+        for _ in range(number):
+            self.parts.tenure.run_once()
+            time.sleep(0.02)
+
+    def becomes(self, state, id):
+        end = time.monotonic() + PATIENCE
+        while self.shown(id)["state"] != state:
+            assert time.monotonic() < end, self.shown(id)
+            self.rounds(1)
+
+    def close(self):
+        self.parts._engine.dispose()
+
+
+@pytest.fixture
+def site(tmp_path):
+    """Reports count for an hour."""
+    made = Site(tmp_path, lease=3600)
+    yield made
+    made.close()
+
+
+def test_only_the_active_agents_word_makes_an_allocation_active(site):
+    assert site.report("sm1", "starting")["role"] == "active"
+    id = site.ask("blue")
+    wanted = site.report("sm1", "sweeping")["wanted"]
+
+    def waits(why):
+        site.rounds()
+        assert site.shown(id)["state"] == "allocating"
+        assert why in site.shown(id)["error"]
+        (manager,) = site.client.get(f"{F}/routing").json["subnet_managers"]
+        assert not manager["current"]
+        assert why in manager["problem"]
+
+    waits("agent sm1: sweeping: made up")
+    assert site.report("sm2", "applied", wanted)["role"] == "standby"
+    waits("agent sm1: sweeping: made up")
+    site.report("sm1", "other_generation", wanted - 1)
+    waits("agent sm1: other generation: made up")
+    site.report("sm1", "differs")
+    waits("agent sm1: differs: made up")
+    site.report("sm1", "applied", wanted)
+    site.becomes("active", id)
+    (manager,) = site.client.get(f"{F}/routing").json["subnet_managers"]
+    assert manager == {"name": "opensm", "generation": wanted, "current": True, "problem": None}
+
+
+def test_what_is_released_is_free_only_when_its_routes_are_seen_to_be_gone(site):
+    id = site.ask("blue")
+    before = site.report("sm1", "starting")["wanted"]
+    site.report("sm1", "applied", before)
+    site.becomes("active", id)
+    assert site.client.delete(f"/v1/allocations/{id}").status_code == 202
+    site.rounds()
+    wanted = site.report("sm1", "applied", before)["wanted"]
+    assert wanted > before
+    site.rounds()
+    assert site.shown(id)["state"] == "releasing"
+    assert site.client.get(F).json["hosts"]["free"] == 11
+    site.report("sm1", "applied", wanted)
+    site.becomes("released", id)
+    assert site.client.get(F).json["hosts"]["free"] == 16
+
+
+def test_the_word_of_an_agent_that_is_gone_counts_no_more(tmp_path):
+    site = Site(tmp_path, lease=0.1)
+    wanted = site.report("sm1", "starting")["wanted"] + 1
+    site.report("sm1", "applied", wanted)
+    time.sleep(0.2)
+    id = site.ask("blue")
+    assert site.client.get(f"{F}/routing").json["generation"] == wanted
+    site.rounds()
+    assert site.shown(id)["state"] == "allocating"
+    assert "no agent reports: sm1 was last seen at 20" in site.shown(id)["error"]
+    site.close()
+
+
+def test_the_files_name_the_directory_on_opensms_machine(site, tmp_path):
+    found = site.client.get(f"{F}/file-set").json
+    answer = site.client.get(f"{F}/file-set/{found['manifest']['generation']}/opensm.conf")
+    assert "lfts_file /var/lib/opensm/laas/main/current/lfts\n" in answer.text
+    kept = tmp_path / "file-sets" / "main" / "current" / "manifest.json"
+    assert json.loads(kept.read_text()) == found["manifest"]
+    site.rounds()
+    assert not (tmp_path / "opensm").exists(), "workers write no files"
+
+
+def test_agents_read_tables_back_and_that_needs_our_own(tmp_path):
+    site = Site(tmp_path, lease=15)
+    site.parts._conf.set_override("enforcement", "chains", group="opensm")
+    with pytest.raises(InvalidInput, match="enforcement"):
+        site.parts.service(lambda: None)
+    site.close()
