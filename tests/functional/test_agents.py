@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import time
+from typing import Any
 
 import pytest
 from oslo_config import cfg
@@ -60,15 +61,21 @@ class Site:
         body = {"condition": condition, "generation": generation, "detail": "made up"}
         answer = self.client.put(f"{F}/agents/{name}", json=body)
         assert answer.status_code == 200, answer.text
-        return answer.json
+        orders: Any = answer.json
+        return orders
 
     def ask(self, name):
         made = self.client.post("/v1/allocations", json={"name": name, "hosts": 5})
         assert made.status_code == 202, made.text
-        return made.json["id"]
+        allocation: Any = made.json
+        return allocation["id"]
 
     def shown(self, id):
-        return self.client.get(f"/v1/allocations/{id}").json
+        return self.look(f"/v1/allocations/{id}")
+
+    def look(self, path):
+        answer: Any = self.client.get(path).json
+        return answer
 
     def rounds(self, number=3):
         """The worker looks; every step that waits is due again each time."""
@@ -103,7 +110,7 @@ def test_only_the_active_agents_word_makes_an_allocation_active(site):
         site.rounds()
         assert site.shown(id)["state"] == "allocating"
         assert why in site.shown(id)["error"]
-        (manager,) = site.client.get(f"{F}/routing").json["subnet_managers"]
+        (manager,) = site.look(f"{F}/routing")["subnet_managers"]
         assert not manager["current"]
         assert why in manager["problem"]
 
@@ -116,7 +123,7 @@ def test_only_the_active_agents_word_makes_an_allocation_active(site):
     waits("agent sm1: differs: made up")
     site.report("sm1", "applied", wanted)
     site.becomes("active", id)
-    (manager,) = site.client.get(f"{F}/routing").json["subnet_managers"]
+    (manager,) = site.look(f"{F}/routing")["subnet_managers"]
     assert manager == {"name": "opensm", "generation": wanted, "current": True, "problem": None}
 
 
@@ -131,10 +138,10 @@ def test_what_is_released_is_free_only_when_its_routes_are_seen_to_be_gone(site)
     assert wanted > before
     site.rounds()
     assert site.shown(id)["state"] == "releasing"
-    assert site.client.get(F).json["hosts"]["free"] == 11
+    assert site.look(F)["hosts"]["free"] == 11
     site.report("sm1", "applied", wanted)
     site.becomes("released", id)
-    assert site.client.get(F).json["hosts"]["free"] == 16
+    assert site.look(F)["hosts"]["free"] == 16
 
 
 def test_the_word_of_an_agent_that_is_gone_counts_no_more(tmp_path):
@@ -143,7 +150,7 @@ def test_the_word_of_an_agent_that_is_gone_counts_no_more(tmp_path):
     site.report("sm1", "applied", wanted)
     time.sleep(0.2)
     id = site.ask("blue")
-    assert site.client.get(f"{F}/routing").json["generation"] == wanted
+    assert site.look(f"{F}/routing")["generation"] == wanted
     site.rounds()
     assert site.shown(id)["state"] == "allocating"
     assert "no agent reports: sm1 was last seen at 20" in site.shown(id)["error"]
@@ -151,7 +158,7 @@ def test_the_word_of_an_agent_that_is_gone_counts_no_more(tmp_path):
 
 
 def test_the_files_name_the_directory_on_opensms_machine(site, tmp_path):
-    found = site.client.get(f"{F}/file-set").json
+    found = site.look(f"{F}/file-set")
     answer = site.client.get(f"{F}/file-set/{found['manifest']['generation']}/opensm.conf")
     assert "lfts_file /var/lib/opensm/laas/main/current/lfts\n" in answer.text
     kept = tmp_path / "file-sets" / "main" / "current" / "manifest.json"

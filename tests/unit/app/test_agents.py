@@ -65,7 +65,7 @@ def test_without_an_agent_nothing_is_confirmed():
     for agents in ([], [agent("b", Condition.APPLIED, 9)]):
         found = applied(agents, LEASE)
         assert found.generation is None
-        assert "no agent reports" in found.problem
+        assert "no agent reports" in str(found.problem)
 
 
 def test_the_active_one_confirms_and_a_standby_does_not():
@@ -100,6 +100,9 @@ class Told:
 
     def all(self, fabric):
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+    def report(self, fabric, name, seen, seconds):
+        raise AssertionError("workers report nothing")
 
     def sleep(self, seconds):
         self.time += seconds
