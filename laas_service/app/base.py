@@ -100,6 +100,9 @@ class Base:
         """The fabric and its ledger, of the same generation."""
         fabric = self._store.fabric(fabric_id)
         ledger, generation = self._store.ledger(fabric_id)
+        while ledger.topology is not fabric.topology:  # it was imported anew in between
+            fabric = self._store.fabric(fabric_id)
+            ledger, generation = self._store.ledger(fabric_id)
         return replace(fabric, generation=generation), ledger
 
     def _policy(self, name: str | None) -> Policy:

@@ -48,29 +48,32 @@ class Ledgers:
     """Fabrics and their ledgers as last seen; safe to share between threads."""
 
     def __init__(self) -> None:
-        self._fabrics: dict[str, FabricRecord] = {}
+        self._fabrics: dict[str, tuple[int, FabricRecord]] = {}
         self._ledgers: dict[str, Ledger] = {}
         self._lock = threading.Lock()
 
     def record(self, session: Session, id: str) -> FabricRecord:
-        """The fabric; only its generations are read again once it is known. ``NotFound``."""
+        """The fabric; its cables are read again when they were imported again. ``NotFound``."""
         table = models.Fabric
-        row = session.execute(
-            select(
-                table.generation, table.routes_generation, table.created_at, table.shared_plane
-            ).where(table.id == id)
-        ).one_or_none()
+        numbers = (
+            table.generation,
+            table.routes_generation,
+            table.created_at,
+            table.shared_plane,
+            table.layout,
+        )
+        row = session.execute(select(*numbers).where(table.id == id)).one_or_none()
         if row is None:
             raise NotFound("fabric", id)
-        known = self._fabrics.get(id)
-        if known is None or known.created_at != row.created_at:
-            topology, inventory = session.execute(
-                select(table.topology, table.inventory).where(table.id == id)
+        layout, known = self._fabrics.get(id, (0, None))
+        if known is None or known.created_at != row.created_at or layout != row.layout:
+            row = session.execute(  # in one statement, so that they belong together
+                select(*numbers, table.topology, table.inventory).where(table.id == id)
             ).one()
             known = FabricRecord(
-                id, topology_from(topology), inventory_from(inventory), 0, row.created_at
+                id, topology_from(row.topology), inventory_from(row.inventory), 0, row.created_at
             )
-            self._fabrics[id] = known
+            self._fabrics[id] = row.layout, known
         return FabricRecord(
             id,
             known.topology,
@@ -138,6 +141,7 @@ class Ledgers:
         """The next one to ask reads the fabric anew."""
         with self._lock:
             self._ledgers.pop(fabric_id, None)
+            self._fabrics.pop(fabric_id, None)
 
 
 def _rebuild(session: Session, record: FabricRecord) -> Fabric:

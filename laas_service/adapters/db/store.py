@@ -24,6 +24,7 @@ from laas_service.adapters.db import models, schema
 from laas_service.adapters.db.leaves import Leaves
 from laas_service.adapters.db.lifecycle import Lifecycle
 from laas_service.adapters.db.moves import Moves
+from laas_service.adapters.db.reimport import Reimports
 from laas_service.adapters.db.routes import Routes
 from laas_service.adapters.db.seen import Seen
 from laas_service.adapters.documents import inventory_document, topology_document
@@ -37,7 +38,7 @@ FABRIC_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 """A fabric's id is also the name of a directory."""
 
 
-class SqlStore(Moves, Lifecycle, Leaves, Seen, Routes):
+class SqlStore(Moves, Lifecycle, Leaves, Reimports, Seen, Routes):
     """``app.ports.Store`` on SQLite, PostgreSQL or MariaDB; safe to share between threads."""
 
     def check(self) -> None:

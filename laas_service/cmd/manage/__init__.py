@@ -20,12 +20,12 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from laas_service.cmd.manage import database, fabrics, hosts, plane, quotas, verify
+from laas_service.cmd.manage import database, fabrics, hosts, plane, quotas, reimport, verify
 from laas_service.domain.errors import LaasError
 
 _GROUPS = {
     "db": ("the database", [database]),
-    "fabric": ("the fabrics", [fabrics, plane, verify]),
+    "fabric": ("the fabrics", [fabrics, reimport, plane, verify]),
     "host": ("what hosts are like", [hosts]),
     "quota": ("of projects", [quotas]),
 }

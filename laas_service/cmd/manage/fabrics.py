@@ -42,15 +42,8 @@ DEFAULT_FABRIC = "fabric"
 
 def add(commands: Commands) -> None:
     add = commands.add_parser("import", help="take a fabric under management")
-    add.add_argument("file", help="ibnetdiscover dump, snapshot or description; - for stdin")
+    add_file(add)
     add.add_argument("--id", default=DEFAULT_FABRIC, help="name to manage it under")
-    for option, what in (
-        ("exclude", "hosts that are not for tenants"),
-        ("include", "hosts that are, though --exclude names them"),
-        ("subnet-manager", "subnet managers: not for tenants, highest LIDs"),
-    ):
-        text = f"{what}; host name pattern, may be repeated"
-        add.add_argument(f"--{option}", action="append", default=[], metavar="GLOB", help=text)
     add.add_argument("--dry-run", action="store_true", help="only report what is recognised")
     add.set_defaults(command=import_fabric)
 
@@ -70,13 +63,29 @@ def add(commands: Commands) -> None:
     add.set_defaults(command=generate)
 
 
-def import_fabric(args: argparse.Namespace) -> int:
-    """Read a fabric, report what was recognised, and record it."""
+def add_file(add: argparse.ArgumentParser) -> None:
+    """What to import, and which of its hosts are for tenants."""
+    add.add_argument("file", help="ibnetdiscover dump, snapshot or description; - for stdin")
+    for option, what in (
+        ("exclude", "hosts that are not for tenants"),
+        ("include", "hosts that are, though --exclude names them"),
+        ("subnet-manager", "subnet managers: not for tenants, highest LIDs"),
+    ):
+        text = f"{what}; host name pattern, may be repeated"
+        add.add_argument(f"--{option}", action="append", default=[], metavar="GLOB", help=text)
+
+
+def read_file(args: argparse.Namespace) -> FabricFile:
+    """The fabric that the arguments of ``add_file`` name."""
     selection = Selection(tuple(args.exclude), tuple(args.include), tuple(args.subnet_manager))
     if args.file == "-":
-        fabric = parse_fabric(sys.stdin.read(), "standard input", selection)
-    else:
-        fabric = read_fabric(Path(args.file), selection)
+        return parse_fabric(sys.stdin.read(), "standard input", selection)
+    return read_fabric(Path(args.file), selection)
+
+
+def import_fabric(args: argparse.Namespace) -> int:
+    """Read a fabric, report what was recognised, and record it."""
+    fabric = read_file(args)
     for line in fabric.report.lines() if fabric.report else [_summary(fabric.topology)]:
         print(line)
     if not args.dry_run:

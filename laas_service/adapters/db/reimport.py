@@ -1,0 +1,156 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""A fabric's new cables are recorded, and everything by number with them: one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.orm import Session
+
+from laas_service.adapters.db import models
+from laas_service.adapters.db.admission import Admission
+from laas_service.adapters.db.base import locked_generation
+from laas_service.adapters.db.states import States
+from laas_service.adapters.documents import (
+    allocation_document,
+    allocation_from,
+    inventory_document,
+    topology_document,
+)
+from laas_service.app.records import State
+from laas_service.domain.errors import ConcurrentUpdate
+from laas_service.domain.recabling import Layout, Renumbering
+
+
+class Reimports(Admission, States):
+    """The only place where a fabric's topology and inventory change."""
+
+    def reimport(
+        self,
+        fabric_id: str,
+        generation: int,
+        before: Layout,
+        after: Layout,
+        news: Mapping[str, str] | None = None,
+    ) -> int:
+        """Record ``after`` instead of ``before``; returns the fabric's generation.
+
+        Who holds something holds the same hosts and links. ``news`` is for the stories of
+        some. ``ConcurrentUpdate`` unless the fabric is at that generation.
+        """
+        try:
+            with self._writing("reimport") as session:
+                if locked_generation(session, fabric_id) != generation:
+                    raise ConcurrentUpdate(
+                        f"fabric {fabric_id!r} is past generation {generation}: review it again"
+                    )
+                numbers = Renumbering.between(before, after)
+                self._renumber_owners(session, fabric_id, numbers)
+                _renumber_states(session, fabric_id, numbers)
+                advanced = self._advance(
+                    session, fabric_id, {"layout": generation + 1}, routes=True
+                )
+                session.execute(
+                    update(models.Fabric)
+                    .where(models.Fabric.id == fabric_id)
+                    .values(
+                        topology=topology_document(after.topology),
+                        inventory=inventory_document(after.inventory),
+                        layout=advanced,
+                    )
+                )
+                self._note(session, self._ledgers.record(session, fabric_id))
+                for id, text in (news or {}).items():
+                    self._tell(session, id, self._record(session, id).state, text)
+                return advanced
+        except BaseException:
+            self._ledgers.forget(fabric_id)  # it may have seen what was not committed
+            raise
+
+    def _renumber_owners(self, session: Session, fabric_id: str, numbers: Renumbering) -> None:
+        """Placements and claims, those inside containers after theirs; nobody may go on with
+        what he knew before."""
+        table = models.Allocation
+        held = session.execute(
+            select(table.id, table.placed, table.leaving, table.faults)
+            .where(table.fabric == fabric_id, table.placed.is_not(None))
+            .order_by(table.sequence)
+            .with_for_update()
+        ).all()
+        for row in reversed(held):
+            for claim in (models.HostClaim, models.LinkClaim):
+                session.execute(delete(claim).where(claim.allocation == row.id))
+        for row in held:
+            placed = numbers.allocation(allocation_from(row.placed))
+            leaving = row.leaving and numbers.allocation(allocation_from(row.leaving))
+            both = placed if leaving is None else placed.joined(leaving)
+            session.execute(
+                update(table)
+                .where(table.id == row.id)
+                .values(
+                    version=table.version + 1,
+                    placed=allocation_document(placed),
+                    leaving=leaving and allocation_document(leaving),
+                    faults=row.faults and _faults(row.faults, numbers),
+                )
+            )
+            self._insert_claims(session, fabric_id, both, numbers.after)
+        _renumber_wishes(session, fabric_id, numbers)
+
+
+def _faults(document: Any, numbers: Renumbering) -> dict[str, Any]:
+    """Links are called as before."""
+    return {**document, "hosts": [numbers.hosts[host] for host in document["hosts"]]}
+
+
+def _renumber_wishes(session: Session, fabric_id: str, numbers: Renumbering) -> None:
+    """Hosts to avoid, of requests that wait or are placed."""
+    table, hosts = models.Allocation, numbers.hosts
+    rows = session.execute(
+        select(table.id, table.constraints).where(
+            table.fabric == fabric_id,
+            table.constraints.is_not(None),
+            table.state != State.RELEASED.value,
+        )
+    ).all()
+    for row in rows:
+        avoided = row.constraints.get("avoid_hosts", [])
+        now = sorted(hosts[host] for host in avoided if host in hosts)
+        if now != avoided:
+            document = {**row.constraints, "avoid_hosts": now}
+            session.execute(update(table).where(table.id == row.id).values(constraints=document))
+
+
+def _renumber_states(session: Session, fabric_id: str, numbers: Renumbering) -> None:
+    """What is said of hosts and links, as long as they are there."""
+    hosts, links = numbers.hosts, numbers.link_id
+    state, feature, link = models.HostState, models.HostFeature, models.LinkState
+    for row in _emptied(session, fabric_id, state, state.host, state.state, state.leaves):
+        if row["host"] in hosts:
+            session.execute(insert(state).values({**row, "host": hosts[row["host"]]}))
+    for row in _emptied(session, fabric_id, feature, feature.host, feature.traits, feature.cost):
+        if row["host"] in hosts:
+            session.execute(insert(feature).values({**row, "host": hosts[row["host"]]}))
+    for row in _emptied(session, fabric_id, link, link.link, link.state):
+        number = links(row["link"])
+        if number is not None:
+            session.execute(insert(link).values({**row, "link": number}))
+
+
+def _emptied(
+    session: Session, fabric_id: str, table: Any, *columns: Any
+) -> Iterable[dict[str, Any]]:
+    """The rows of a fabric, which are deleted."""
+    found = session.execute(select(table.fabric, *columns).where(table.fabric == fabric_id)).all()
+    session.execute(delete(table).where(table.fabric == fabric_id))
+    return [dict(row._mapping) for row in found]

@@ -1,0 +1,96 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""A managed fabric imported again from a file, ready for review: what would be recorded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from random import Random
+
+from laas_service.adapters import lids
+from laas_service.adapters.documents import inventory_document, topology_document
+from laas_service.app.records import FabricRecord
+from laas_service.domain import verification
+from laas_service.domain.allocation import Allocation
+from laas_service.domain.errors import InvalidInput
+from laas_service.domain.fabric import FabricView
+from laas_service.domain.recabling import Change, Effect, Layout, changes, effects, laid_over
+from laas_service.domain.recabling.effects import ledger_after
+from laas_service.domain.recabling.renumbering import Renumbering
+
+
+@dataclass(frozen=True)
+class Review:
+    """What an import would record and change, on the state of one generation.
+
+    ``token`` stands for both: another file, or another state, has another.
+    """
+
+    generation: int
+    before: Layout
+    after: Layout
+    changes: tuple[Change, ...]
+    effects: tuple[Effect, ...]
+
+    @property
+    def refused(self) -> bool:
+        return any(effect.refused for effect in self.effects)
+
+    @property
+    def token(self) -> str:
+        recorded = [
+            topology_document(self.after.topology),
+            inventory_document(self.after.inventory),
+        ]
+        text = json.dumps(recorded, sort_keys=True)
+        return f"{self.generation}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def review(record: FabricRecord, ledger: FabricView, generation: int, read: Layout) -> Review:
+    """The import of what was read over what is recorded.
+
+    Raises:
+        InvalidInput: hosts have another number of rails, or their leaves do not go together.
+        LimitExceeded: no LIDs are left for new ports.
+    """
+    before = Layout(record.topology, record.inventory)
+    try:
+        after = _pinned(before, laid_over(before, read))
+    except InvalidInput as error:
+        raise InvalidInput(error.field, error.value, f"{error.fix}; use another --id") from error
+    found = effects(ledger, before, after)
+    if not any(effect.refused for effect in found):
+        found = [*found, *_judged(ledger, before, after)]
+    return Review(generation, before, after, tuple(changes(before, after)), tuple(found))
+
+
+def _pinned(before: Layout, after: Layout) -> Layout:
+    rented = {e.guid for e in after.inventory.endpoints if e.host is not None}
+    switches = {switch.guid for switch in after.inventory.switches}
+    found = after.inventory.lids
+    if found:
+        found = lids.repinned(before.inventory.lids, found, rented, switches)
+    return replace(after, inventory=replace(after.inventory, lids=found))
+
+
+def _judged(ledger: FabricView, before: Layout, after: Layout) -> list[Effect]:
+    """What the judge says of the live allocations then that he does not say of them now."""
+    then = ledger_after(ledger, Renumbering.between(before, after))
+    known = set(_violations(before, list(ledger.everybody()), ledger))
+    found = [x for x in _violations(after, list(then.everybody()), ledger) if x not in known]
+    return [Effect("(as the judge sees them)", tuple(found))] if found else []
+
+
+def _violations(layout: Layout, held: list[Allocation], ledger: FabricView) -> list[str]:
+    chance = Random(0)  # noqa: S311 - the same permutations every time
+    plane = ledger.shared_plane
+    return verification.violations(layout.topology, held, chance, permutations=1, plane=plane)

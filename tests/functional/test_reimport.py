@@ -1,0 +1,214 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""``laas-manage fabric reimport``: reviewed first, refused where it would take something."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from laas_service.adapters import generator, ibnetdiscover
+from laas_service.adapters.netlist import netlist
+from laas_service.adapters.recovery import Selection
+from laas_service.app.records import HostState
+from laas_service.domain.inventory import Inventory, PortRef
+from laas_service.domain.topology import LeafLink
+from opensm_writer.local import LocalSubnetManager
+from opensm_writer.opensm import OpenSm
+from tests import recabling
+from tests.functional.test_manage import Tool, tenants
+from tests.ibsim import Simulator
+from tests.marks import needs_ibsim
+from tests.recabling import Site, dumped
+
+MANAGERS = ["--subnet-manager", "sm*"]
+DESCRIPTION = generator.Description(
+    xgft="3;4,4,2;1,4,2", subnet_managers=1, missing_cables=2, missing_hosts=2
+)
+
+
+@pytest.fixture
+def site():
+    """A fabric as an import sees it."""
+    made = generator.generate(DESCRIPTION).inventory
+    made = replace(made, switches=tuple(replace(s, ports=16) for s in made.switches))
+    return Site(dumped(made, Selection(managers=("sm*",))).inventory, Random(3))
+
+
+@pytest.fixture
+def run(tmp_path, capsys, site):
+    tool = Tool(tmp_path, capsys)
+    tool("db", "upgrade")
+    tool("fabric", "import", dump(tool, site.inventory), *MANAGERS)
+    return tool
+
+
+def dump(tool: Tool, inventory: Inventory):
+    path = tool.path / "dump.txt"
+    path.write_text(ibnetdiscover.render(inventory))
+    return path
+
+
+def token(printed: str) -> str:
+    found = re.search(r"--apply (\S+)", printed)
+    assert found, printed
+    return found[1]
+
+
+def free_cable(store, inventory: Inventory):
+    """A leaf cable that nobody has."""
+    owned = store.ledger("fabric")[0].owners_of_links()
+    known = store.fabric("fabric").inventory.cable_of_link
+    return next(c for x, c in known.items() if isinstance(x, LeafLink) and x not in owned)
+
+
+def test_reviewed_applied_and_sound(run, site):
+    tenants(run.store(), "fabric", 3, 6)
+    run.store().set_host_state("fabric", 28, HostState.DRAINED)
+    before = {one.id: one.placed for one in run.store().allocations()}
+    recabling.add_leaves(site)
+    recabling.rename_a_switch(site)
+    file = dump(run, site.inventory)
+    review = run("fabric", "reimport", file, *MANAGERS)
+    assert "host added: new" in review
+    assert "switch added: " in review
+    assert "allocation t0: unaffected" in review
+    assert run.store().fabric("fabric").generation == 4
+    done = run("fabric", "reimport", file, *MANAGERS, "--apply", token(review))
+    assert done.endswith("fabric: recorded as generation 5\n")
+    assert "2 allocations, no violations" in run("fabric", "verify")
+    fabric, (ledger, _) = run.store().fabric("fabric"), run.store().ledger("fabric")
+    assert [fabric.inventory.host_names[h] for h in ledger.drained_hosts] == ["node28"]
+    assert {one.id: one.placed.size for one in run.store().allocations()} == {
+        id: placed.size for id, placed in before.items()
+    }
+    assert "nothing changed" in run("fabric", "reimport", file, *MANAGERS)
+
+
+def test_what_would_take_from_a_tenant_is_refused_and_changes_nothing(run, site):
+    tenants(run.store(), "fabric", 6)
+    kept = run.store().fabric("fabric")
+    link = next(iter(run.store().ledger("fabric")[0].owners_of_links()))
+    cable = kept.inventory.cable_of_link[link]
+    site.change(tuple(c for c in site.inventory.cables if c.lower != cable.lower))
+    file = dump(run, site.inventory)
+    refused = run("fabric", "reimport", file, *MANAGERS, rc=1)
+    assert "allocation t0: refused: takes link leaf-" in refused
+    assert "--apply" not in refused
+    forced = run("fabric", "reimport", file, *MANAGERS, "--apply", "2-0000", rc=1)
+    assert "refused: takes link" in forced
+    assert run.store().fabric("fabric") == kept
+
+
+def test_a_token_is_good_for_what_was_reviewed(run, site):
+    gone = free_cable(run.store(), site.inventory)
+    site.change(tuple(c for c in site.inventory.cables if c.lower != gone.lower))
+    file = dump(run, site.inventory)
+    good = token(run("fabric", "reimport", file, *MANAGERS))
+    tenants(run.store(), "fabric", 3)
+    late = run("fabric", "reimport", file, *MANAGERS, "--apply", good, rc=1)
+    assert "the fabric was at generation 1 and is at 2" in late
+    fresh = token(late)
+    recabling.add_a_host(site)
+    other = run("fabric", "reimport", dump(run, site.inventory), *MANAGERS, "--apply", fresh, rc=1)
+    assert "FILE or its options differ" in other
+    assert run.store().fabric("fabric").generation == 2
+
+
+def test_files_that_are_no_fabric_of_this_kind(run):
+    run("fabric", "generate", "3;4,4,2;1,4,4", "--output", run.path / "other.txt")
+    (run.path / "torn.txt").write_text("Switch 36")
+    assert "torn.txt" in run("fabric", "reimport", run.path / "torn.txt", rc=1)
+    assert "can be read" in run("fabric", "reimport", run.path / "nothing.txt", rc=1)
+    assert "no fabric 'x'" in run("fabric", "reimport", run.path / "other.txt", "--id", "x", rc=1)
+
+
+@needs_ibsim
+def test_a_cable_is_moved_under_the_real_opensm(tmp_path, capsys, site):
+    """What the simulated switches hold is walked before, and after it was recorded."""
+    run = Tool(tmp_path, capsys)
+    run("db", "upgrade")
+    with Simulator(netlist(site.inventory), "sm00 mlx5_0") as sim:
+        file = run.path / "dump.txt"
+        file.write_text(sim.run("ibnetdiscover").stdout)
+        run("fabric", "import", file, *MANAGERS)
+        store = run.store()
+        tenants(store, "fabric", 3, 6)
+        files = sim.directory / "files"
+        opensm = OpenSm(
+            pid_file=sim.directory / "opensm.pid",
+            dump_command=_dump_command(sim),
+            log_file=sim.directory / "osm.log",
+            cache_directory=sim.directory,
+        )
+        LocalSubnetManager(files).publish(store.routed("fabric"))
+        manager = LocalSubnetManager(files, opensm, patience=300)
+        with pytest.raises(Exception, match="does not run"):
+            manager.publish(store.routed("fabric"))
+        start = ("-f", "osm.log", "-s", "0", "-D", "0x43", "--dump_files_dir", ".")
+        process = sim.start("opensm", "-F", str(files / "fabric/current/opensm.conf"), *start)
+        (sim.directory / "opensm.pid").write_text(f"{process.pid}\n")
+        manager.publish(store.routed("fabric"))
+        applied = manager.applied("fabric")
+        assert applied.generation == store.fabric("fabric").routes_generation, applied.problem
+
+        old = free_cable(store, store.fabric("fabric").inventory)
+        spare = _spare(store.fabric("fabric").inventory, old.upper.guid)
+        sim.console(f'Unlink "{_node(old.lower)}"[{old.lower.port}]')
+        sim.console(
+            f'Link "{_node(old.lower)}"[{old.lower.port}] "{_node(old.upper)}"[{spare.port}]'
+        )
+        file.write_text(_until_moved(sim, old.lower, spare))
+        review = run("fabric", "reimport", file, *MANAGERS)
+        assert review.count("  cable moved: ") == 1, review
+        assert "allocation t1: unaffected" in review
+        run("fabric", "reimport", file, *MANAGERS, "--apply", token(review))
+        manager.publish(store.routed("fabric"))
+        applied = manager.applied("fabric")
+        assert applied.generation == store.fabric("fabric").routes_generation, applied.problem
+        tables = run.path / "lfts.txt"
+        tables.write_text(sim.run(*_dump_command(sim)).stdout)
+    sm = next(e.guid for e in store.fabric("fabric").inventory.endpoints if e.name.startswith("sm"))
+    printed = run("fabric", "verify", "--lfts", tables, "--subnet-manager", hex(sm))
+    assert "2 allocations, no violations" in printed
+    assert "walks inside tenants" in printed
+
+
+def _dump_command(sim: Simulator) -> tuple[str, ...]:
+    environment = sim.environment()
+    settings = [f"{key}={environment[key]}" for key in ("IBSIM_SOCKNAME", "LD_PRELOAD")]
+    here = str(sim.directory)
+    return ("env", "-C", here, *settings, f"SIM_HOST={sim.host}", "dump_lfts", "-n")
+
+
+def _node(end: PortRef) -> str:
+    return f"S-{end.guid:016x}"
+
+
+def _spare(inventory: Inventory, guid: int) -> PortRef:
+    used = {end.port for c in inventory.cables for end in (c.lower, c.upper) if end.guid == guid}
+    ports = range(1, inventory.switch_of_guid[guid].ports + 1)
+    return PortRef(guid, next(port for port in ports if port not in used))
+
+
+def _until_moved(sim: Simulator, lower: PortRef, upper: PortRef) -> str:
+    """What the real tool prints once the simulator has done what its console was told."""
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        text = sim.run("ibnetdiscover").stdout
+        found = ibnetdiscover.parse(text, "dump")
+        if any({(w.a.guid, w.a.port), (w.b.guid, w.b.port)} == {lower, upper} for w in found.wires):
+            return text
+        time.sleep(0.2)
+    raise AssertionError(f"the simulator never moved the cable at port {lower.port}")

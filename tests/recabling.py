@@ -1,0 +1,230 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What technicians do to a fabric, done to its inventory; the import sees the dump of it.
+
+A recabled inventory only says what hangs where: hosts, links and places are for the import
+to find out, so ``dumped`` goes through what ``ibnetdiscover`` would print.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from random import Random
+
+from laas_service.adapters import ibnetdiscover
+from laas_service.adapters.recovery import Selection, recover
+from laas_service.domain.inventory import Cable, Endpoint, Inventory, PortRef, Switch
+from laas_service.domain.recabling import Layout
+
+
+@dataclass
+class Site:
+    """A fabric that can be worked on."""
+
+    inventory: Inventory
+    chance: Random
+    fresh: int = 0x00AA_0000_0000_0000
+
+    def guid(self) -> int:
+        self.fresh += 0x100
+        return self.fresh
+
+    def used(self, switch: int) -> set[int]:
+        ends = [end for cable in self.inventory.cables for end in (cable.lower, cable.upper)]
+        ends += [endpoint.at for endpoint in self.inventory.endpoints]
+        return {end.port for end in ends if end.guid == switch}
+
+    def spare(self, switch: int) -> PortRef:
+        """A port nobody uses; the switch gets more where it has none."""
+        port = next(n for n in range(1, 1000) if n not in self.used(switch))
+        switches = tuple(
+            replace(s, ports=max(s.ports, port)) if s.guid == switch else s
+            for s in self.inventory.switches
+        )
+        self.inventory = replace(self.inventory, switches=switches)
+        return PortRef(switch, port)
+
+    def change(
+        self,
+        cables: tuple[Cable, ...] | None = None,
+        endpoints: tuple[Endpoint, ...] | None = None,
+        switches: tuple[Switch, ...] | None = None,
+    ) -> None:
+        inventory = self.inventory
+        self.inventory = replace(
+            inventory,
+            cables=inventory.cables if cables is None else cables,
+            endpoints=inventory.endpoints if endpoints is None else endpoints,
+            switches=inventory.switches if switches is None else switches,
+        )
+
+    def cable(self) -> Cable:
+        return self.chance.choice(self.inventory.cables)
+
+    def host(self) -> str:
+        hosts = sorted({e.name.split()[0] for e in self.inventory.endpoints if e.host is not None})
+        return self.chance.choice(hosts)
+
+    def leaf(self) -> Switch:
+        return self.chance.choice([s for s in self.inventory.switches if s.level == 1])
+
+
+def pull_a_cable(site: Site) -> None:
+    gone = site.cable()
+    site.change(tuple(cable for cable in site.inventory.cables if cable != gone))
+
+
+def plug_a_cable_elsewhere(site: Site) -> None:
+    """Into another port of the same switch."""
+    old = site.cable()
+    new = replace(old, upper=site.spare(old.upper.guid))
+    site.change(tuple(new if cable == old else cable for cable in site.inventory.cables))
+
+
+def swap_two_cables(site: Site) -> None:
+    """Their upper ends; any two of a level."""
+    level = {switch.guid: switch.level for switch in site.inventory.switches}
+    one = site.cable()
+    others = [c for c in site.inventory.cables if level[c.lower.guid] == level[one.lower.guid]]
+    other = site.chance.choice(others)
+    swapped = {one: replace(one, upper=other.upper), other: replace(other, upper=one.upper)}
+    if one != other:
+        site.change(tuple(swapped.get(cable, cable) for cable in site.inventory.cables))
+
+
+def add_a_cable(site: Site) -> None:
+    """Parallel to another one."""
+    old = site.cable()
+    new = Cable(site.spare(old.lower.guid), site.spare(old.upper.guid))
+    site.change((*site.inventory.cables, new))
+
+
+def take_a_host_away(site: Site) -> None:
+    gone = site.host()
+    ends = site.inventory.endpoints
+    site.change(endpoints=tuple(e for e in ends if e.name.split()[0] != gone))
+
+
+def replace_an_adapter(site: Site) -> None:
+    old = site.chance.choice([e for e in site.inventory.endpoints if e.host is not None])
+    new = replace(old, guid=site.guid() + 1)
+    site.change(endpoints=tuple(new if e == old else e for e in site.inventory.endpoints))
+
+
+def plug_a_host_elsewhere(site: Site) -> None:
+    """Into another port of the same leaf."""
+    old = site.chance.choice([e for e in site.inventory.endpoints if e.host is not None])
+    new = replace(old, at=site.spare(old.at.guid))
+    site.change(endpoints=tuple(new if e == old else e for e in site.inventory.endpoints))
+
+
+def swap_two_hosts(site: Site) -> None:
+    one, other = site.host(), site.host()
+    at = defaultdict(list)
+    for endpoint in site.inventory.endpoints:
+        at[endpoint.name.split()[0]].append(endpoint.at)
+    moved = dict(zip(at[one], at[other], strict=True)) | dict(zip(at[other], at[one], strict=True))
+    ends = site.inventory.endpoints
+    site.change(endpoints=tuple(replace(e, at=moved.get(e.at, e.at)) for e in ends))
+
+
+def rename_a_host(site: Site) -> None:
+    old, new = site.host(), f"renamed{site.guid():x}"
+    site.change(
+        endpoints=tuple(
+            replace(e, name=e.name.replace(old, new)) if e.name.split()[0] == old else e
+            for e in site.inventory.endpoints
+        )
+    )
+
+
+def add_a_host(site: Site) -> None:
+    """On the leaves of another one."""
+    beside, name = site.host(), f"new{site.guid():x}"
+    for old in [e for e in site.inventory.endpoints if e.name.split()[0] == beside]:
+        new = Endpoint(site.guid() + 1, old.name.replace(beside, name), site.spare(old.at.guid), 0)
+        site.change(endpoints=(*site.inventory.endpoints, new))
+
+
+def replace_a_switch(site: Site) -> None:
+    """By one with the same cables."""
+    replace_the_switch(site, site.chance.choice(site.inventory.switches))
+
+
+def replace_the_switch(site: Site, old: Switch) -> None:
+    new = site.guid()
+
+    def moved(at: PortRef) -> PortRef:
+        return PortRef(new, at.port) if at.guid == old.guid else at
+
+    site.change(
+        tuple(Cable(moved(c.lower), moved(c.upper)) for c in site.inventory.cables),
+        tuple(replace(e, at=moved(e.at)) for e in site.inventory.endpoints),
+        tuple(replace(s, guid=new) if s == old else s for s in site.inventory.switches),
+    )
+
+
+def take_a_switch_away(site: Site) -> None:
+    """With everything that hangs on it."""
+    gone = site.chance.choice(site.inventory.switches).guid
+    hosts = {e.name.split()[0] for e in site.inventory.endpoints if e.at.guid == gone}
+    site.change(
+        tuple(c for c in site.inventory.cables if gone not in (c.lower.guid, c.upper.guid)),
+        tuple(e for e in site.inventory.endpoints if e.name.split()[0] not in hosts),
+        tuple(s for s in site.inventory.switches if s.guid != gone),
+    )
+
+
+def rename_a_switch(site: Site) -> None:
+    """Names give an order to what is equal, so everything may be numbered anew."""
+    old = site.chance.choice(site.inventory.switches)
+    new = replace(old, name=f"a switch {site.guid():x}")
+    site.change(switches=tuple(new if s == old else s for s in site.inventory.switches))
+
+
+def add_leaves(site: Site) -> None:
+    """As many as a host has ports, each cabled as one of another host's, with a host on them."""
+    beside, name = site.host(), f"new{site.guid():x}"
+    for old in [e for e in site.inventory.endpoints if e.name.split()[0] == beside]:
+        switch = replace(site.inventory.switch_of_guid[old.at.guid], guid=site.guid())
+        site.change(switches=(*site.inventory.switches, replace(switch, name=f"{switch.name}-new")))
+        for cable in [c for c in site.inventory.cables if c.lower.guid == old.at.guid]:
+            lower, upper = site.spare(switch.guid), site.spare(cable.upper.guid)
+            site.change((*site.inventory.cables, Cable(lower, upper)))
+        at = site.spare(switch.guid)
+        new = Endpoint(site.guid() + 1, old.name.replace(beside, name), at, 0)
+        site.change(endpoints=(*site.inventory.endpoints, new))
+
+
+WORKS: tuple[Callable[[Site], None], ...] = (
+    pull_a_cable,
+    plug_a_cable_elsewhere,
+    swap_two_cables,
+    add_a_cable,
+    take_a_host_away,
+    replace_an_adapter,
+    plug_a_host_elsewhere,
+    swap_two_hosts,
+    rename_a_host,
+    add_a_host,
+    replace_a_switch,
+    take_a_switch_away,
+    rename_a_switch,
+    add_leaves,
+)
+
+
+def dumped(inventory: Inventory, selection: Selection | None = None) -> Layout:
+    """What an import recognises in the dump of a fabric. Raises: InvalidFile."""
+    text = ibnetdiscover.render(replace(inventory, lids={}))
+    found = recover(ibnetdiscover.parse(text, "dump"), selection)
+    return Layout(found.topology, found.inventory)
