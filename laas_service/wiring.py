@@ -211,7 +211,12 @@ class Parts:
 
     @cached_property
     def worker(self) -> Worker:
-        return Worker(self.tenure, self.line.serve_all, self._conf.worker.poll_interval)
+        return Worker(self.tenure, self._serve, self._conf.worker.poll_interval)
+
+    def _serve(self) -> int:
+        """Give room to who waits, if the tables are those of this release. ``Unavailable``."""
+        self.store.check()
+        return self.line.serve_all()
 
     @cached_property
     def bus(self) -> messaging.Bus | None:

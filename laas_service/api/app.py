@@ -45,7 +45,7 @@ from laas_service.api import (
 )
 from laas_service.api.auth import NOBODY, REQUEST_ID, Gate
 from laas_service.api.metrics import Metrics
-from laas_service.api.pace import Buckets
+from laas_service.api.pace import Buckets, Seldom
 from laas_service.api.parts import parts
 from laas_service.api.policies import METRICS
 from laas_service.api.resource import Answer, Call, Route
@@ -59,6 +59,9 @@ LOG = logging.getLogger(__name__)
 
 LOGGED = 2000
 """Characters of an address that the log shows."""
+
+READY = 1.0
+"""Seconds after which it is looked again whether the tables are those of this release."""
 
 FABRIC = "/v1/fabrics/<fabric_id>"
 SWITCH = f"{FABRIC}/switches/<path:switch_id>"
@@ -209,6 +212,7 @@ class _Door:
         self._metrics = metrics
         self._settings = settings
         self._buckets = Buckets(settings.rate, settings.burst, time.monotonic)
+        self._ready = Seldom(service.ready, READY, time.monotonic)
 
     def opened(self) -> None:
         """Start the clock, and give the log the request's context.
@@ -225,6 +229,8 @@ class _Door:
         caller = self._gate.caller(request.environ, route) if route.rule else NOBODY
         if caller.project_id:
             self._buckets.take(caller.project_id)
+        if route.rule and route.path.startswith("/v1/"):
+            self._ready()
         call = Call(
             service=self._service,
             caller=caller,

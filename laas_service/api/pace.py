@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 
@@ -18,6 +19,24 @@ from laas_service.domain.errors import TooManyRequests
 
 MANY = 10_000
 """Buckets to keep; the full ones beyond are forgotten, as a new one is full too."""
+
+
+class Seldom:
+    """Calls ``act`` at most once in ``seconds`` as long as it returns; ``clock`` is in seconds.
+
+    What it raises is raised each time, as long as it does.
+    """
+
+    def __init__(self, act: Callable[[], None], seconds: float, clock: Callable[[], float]) -> None:
+        self._act = act
+        self._seconds = seconds
+        self._clock = clock
+        self._again = -math.inf
+
+    def __call__(self) -> None:
+        if self._clock() >= self._again:
+            self._act()
+            self._again = self._clock() + self._seconds
 
 
 class Buckets:

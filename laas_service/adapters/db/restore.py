@@ -40,6 +40,9 @@ changes between a backup and the disaster."""
 MOST = 2**31 - 1
 """Of the databases' integers."""
 
+SEEN = {"owner", "applied", "confirmed", "problem", "seen_at"}
+"""Columns of a lease that say who has it and what was seen."""
+
 FEW = 500
 """Rows that one statement writes."""
 
@@ -153,7 +156,7 @@ class _Writer:
                     "due_at": None,
                 }
             case "lease":
-                nothing = dict.fromkeys({"owner", "applied", "problem", "seen_at"} & row.keys())
+                nothing = dict.fromkeys(SEEN & row.keys())
                 return row | nothing | {"token": _lifted(row["token"], "token")}
             case "notification":
                 return row | {"taken_until": None}

@@ -12,19 +12,30 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, func, select
 
 from laas_service.adapters.db.engine import WRITES, translated
+from laas_service.domain.errors import Unavailable
 
 _MIGRATIONS = Path(__file__).with_name("migrations")
 
 
+_LOCK = "laas-schema"
+
+PATIENCE = 600
+"""Seconds to wait for another process that changes the schema."""
+
+
+@functools.cache
 def head() -> str:
     """The revision this release works with."""
     return ScriptDirectory(str(_MIGRATIONS)).get_current_head() or ""
@@ -41,13 +52,40 @@ def current(connection: Connection) -> str | None:
 
 
 def upgrade(engine: Engine, revision: str = "head") -> None:
-    """Bring the schema up to ``revision``; safe to repeat. ``Unavailable``."""
+    """Bring the schema up to ``revision``; safe to repeat, also after it was interrupted.
+
+    One process at a time: others wait, and then find nothing to be done.
+
+    Raises:
+        Unavailable: the database does not answer, or another process takes too long.
+    """
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     with (
         translated(),
         engine.connect().execution_options(**{WRITES: True}) as connection,
         connection.begin(),
+        _alone(connection),
     ):
         config.attributes["connection"] = connection
         command.upgrade(config, revision)
+
+
+@contextmanager
+def _alone(connection: Connection) -> Iterator[None]:
+    """A lock that ends with the connection at the latest; SQLite has it with the transaction."""
+    match connection.dialect.name:
+        case "postgresql":
+            key = select(func.pg_advisory_xact_lock(func.hashtext(_LOCK)))
+            connection.execute(key)
+            yield
+        case "mysql" | "mariadb":
+            name = func.concat(_LOCK, "-", func.left(func.md5(func.database()), 32))
+            if connection.scalar(select(func.get_lock(name, PATIENCE))) != 1:
+                raise Unavailable("another process changes the schema; try again")
+            try:
+                yield
+            finally:
+                connection.execute(select(func.release_lock(name)))
+        case _:
+            yield

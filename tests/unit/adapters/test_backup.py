@@ -24,7 +24,7 @@ from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.adapters.db.restore import LIFT, restore
 from laas_service.adapters.db.store import SqlStore
-from laas_service.app.records import Drift, HostState, LinkState, Move, State, Wait
+from laas_service.app.records import Drift, Holding, HostState, LinkState, Move, State, Wait
 from laas_service.domain.allocation import NoFit, Refusal
 from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, LimitExceeded
 from laas_service.domain.features import HostChange
@@ -115,7 +115,7 @@ def rows(engine):
 MOVED = {
     "fabric": {"generation", "layout", "routes_generation"},
     "allocation": {"generation", "version", "due_at"},
-    "lease": {"owner", "token", "applied", "problem", "seen_at"},
+    "lease": {"owner", "token", "applied", "confirmed", "problem", "seen_at"},
 }
 """What a restore changes; whatever else there is has to be as it was."""
 
@@ -170,7 +170,7 @@ def test_nothing_that_others_have_seen_goes_back(told, empty, tmp_path):
     assert after.generation == after.routes_generation == 5_000_000 + LIFT > seen.generation
     assert store.routed("f").generation > seen.routes_generation
     assert store.allocation("box").version > told.allocation("box").version
-    assert store.holding("f").worker is store.holding("f").applied is None
+    assert store.holding("f") == Holding()
     assert _token(store) > token
     for one in store.allocations():
         assert one.generation == after.generation, "confirmed only by what is published now"

@@ -13,6 +13,7 @@
 import sqlalchemy as sa
 from alembic import op
 
+from laas_service.adapters.db.migrations import steps
 from laas_service.adapters.db.types import Moment, Packed, Serial, exact
 
 revision = "a001"
@@ -20,7 +21,7 @@ down_revision = None
 
 
 def upgrade() -> None:
-    op.create_table(
+    steps.create_table(
         "fabric",
         sa.Column("id", exact(64), nullable=False),
         sa.Column("generation", sa.Integer(), nullable=False),
@@ -30,7 +31,7 @@ def upgrade() -> None:
         sa.Column("created_at", Moment(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_fabric"),
     )
-    op.create_table(
+    steps.create_table(
         "allocation",
         sa.Column("sequence", Serial, nullable=False),
         sa.Column("id", exact(64), nullable=False),
@@ -55,10 +56,10 @@ def upgrade() -> None:
         sa.UniqueConstraint("id", name="uq_allocation_id"),
         sa.ForeignKeyConstraint(["fabric"], ["fabric.id"], name="fk_allocation_fabric"),
     )
-    op.create_index("ix_allocation_due", "allocation", ["state", "due_at"])
-    op.create_index("ix_allocation_fabric", "allocation", ["fabric"])
-    op.create_index("ix_allocation_project_id", "allocation", ["project_id"])
-    op.create_table(
+    steps.create_index("ix_allocation_due", "allocation", ["state", "due_at"])
+    steps.create_index("ix_allocation_fabric", "allocation", ["fabric"])
+    steps.create_index("ix_allocation_project_id", "allocation", ["project_id"])
+    steps.create_table(
         "event",
         sa.Column("id", Serial, nullable=False),
         sa.Column("allocation", exact(64), nullable=False),
@@ -68,9 +69,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name="pk_event"),
         sa.ForeignKeyConstraint(["allocation"], ["allocation.id"], name="fk_event_allocation"),
     )
-    op.create_index("ix_event_allocation", "event", ["allocation"])
+    steps.create_index("ix_event_allocation", "event", ["allocation"])
     for table, what in (("host_claim", "host"), ("link_claim", "link"), ("pkey_claim", "pkey")):
-        op.create_table(
+        steps.create_table(
             table,
             sa.Column("fabric", exact(64), nullable=False),
             sa.Column(what, sa.Integer(), autoincrement=False, nullable=False),
@@ -81,9 +82,9 @@ def upgrade() -> None:
                 ["allocation"], ["allocation.id"], name=f"fk_{table}_allocation"
             ),
         )
-        op.create_index(f"ix_{table}_allocation", table, ["allocation"])
+        steps.create_index(f"ix_{table}_allocation", table, ["allocation"])
     for table, what in (("host_state", "host"), ("link_state", "link")):
-        op.create_table(
+        steps.create_table(
             table,
             sa.Column("fabric", exact(64), nullable=False),
             sa.Column(what, sa.Integer(), autoincrement=False, nullable=False),
@@ -91,7 +92,7 @@ def upgrade() -> None:
             sa.PrimaryKeyConstraint("fabric", what, name=f"pk_{table}"),
             sa.ForeignKeyConstraint(["fabric"], ["fabric.id"], name=f"fk_{table}_fabric"),
         )
-    op.create_table(
+    steps.create_table(
         "delta",
         sa.Column("fabric", exact(64), nullable=False),
         sa.Column("generation", sa.Integer(), autoincrement=False, nullable=False),
@@ -99,7 +100,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("fabric", "generation", name="pk_delta"),
         sa.ForeignKeyConstraint(["fabric"], ["fabric.id"], name="fk_delta_fabric"),
     )
-    op.create_table(
+    steps.create_table(
         "idempotency",
         sa.Column("project_id", exact(255), nullable=False),
         sa.Column("key", exact(255), nullable=False),

@@ -13,6 +13,7 @@
 import sqlalchemy as sa
 from alembic import op
 
+from laas_service.adapters.db.migrations import steps
 from laas_service.adapters.db.types import Moment
 
 revision = "a002"
@@ -20,8 +21,8 @@ down_revision = "a001"
 
 
 def upgrade() -> None:
-    op.add_column("allocation", sa.Column("duration", sa.Double(), nullable=True))
-    op.add_column("allocation", sa.Column("ends_at", Moment(), nullable=True))
+    steps.add_column("allocation", sa.Column("duration", sa.Double(), nullable=True))
+    steps.add_column("allocation", sa.Column("ends_at", Moment(), nullable=True))
 
 
 def downgrade() -> None:

@@ -13,6 +13,7 @@
 import sqlalchemy as sa
 from alembic import op
 
+from laas_service.adapters.db.migrations import steps
 from laas_service.adapters.db.types import exact
 
 revision = "a003"
@@ -20,9 +21,9 @@ down_revision = "a002"
 
 
 def upgrade() -> None:
-    op.add_column("allocation", sa.Column("leaving", sa.JSON(), nullable=True))
-    op.add_column("allocation", sa.Column("phase", exact(16), nullable=True))
-    op.add_column("allocation", sa.Column("faults", sa.JSON(), nullable=True))
+    steps.add_column("allocation", sa.Column("leaving", sa.JSON(), nullable=True))
+    steps.add_column("allocation", sa.Column("phase", exact(16), nullable=True))
+    steps.add_column("allocation", sa.Column("faults", sa.JSON(), nullable=True))
 
 
 def downgrade() -> None:

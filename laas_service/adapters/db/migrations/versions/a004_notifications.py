@@ -13,6 +13,7 @@
 import sqlalchemy as sa
 from alembic import op
 
+from laas_service.adapters.db.migrations import steps
 from laas_service.adapters.db.types import Moment, Serial, exact
 
 revision = "a004"
@@ -23,8 +24,8 @@ ASKED = ("request_id", "user_id", "project_id")
 
 def upgrade() -> None:
     for name in ASKED:
-        op.add_column("event", sa.Column(name, exact(255), nullable=True))
-    op.create_table(
+        steps.add_column("event", sa.Column(name, exact(255), nullable=True))
+    steps.create_table(
         "notification",
         sa.Column("id", Serial, primary_key=True, nullable=False),
         sa.Column("document", sa.JSON(), nullable=False),

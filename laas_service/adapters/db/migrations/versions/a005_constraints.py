@@ -13,6 +13,7 @@
 import sqlalchemy as sa
 from alembic import op
 
+from laas_service.adapters.db.migrations import steps
 from laas_service.adapters.db.types import exact
 
 revision = "a005"
@@ -20,8 +21,8 @@ down_revision = "a004"
 
 
 def upgrade() -> None:
-    op.add_column("allocation", sa.Column("constraints", sa.JSON(), nullable=True))
-    op.create_table(
+    steps.add_column("allocation", sa.Column("constraints", sa.JSON(), nullable=True))
+    steps.create_table(
         "host_feature",
         sa.Column("fabric", exact(64), nullable=False),
         sa.Column("host", sa.Integer(), autoincrement=False, nullable=False),

@@ -13,6 +13,7 @@
 import sqlalchemy as sa
 from alembic import op
 
+from laas_service.adapters.db.migrations import steps
 from laas_service.adapters.db.types import exact
 
 revision = "a006"
@@ -22,15 +23,16 @@ CLAIMS = (("host_claim", "host"), ("link_claim", "link"))
 
 
 def upgrade() -> None:
-    op.add_column("fabric", sa.Column("shared_plane", sa.JSON(), nullable=True))
-    op.add_column("allocation", sa.Column("parent", exact(64), nullable=True))
-    op.add_column(
+    steps.add_column("fabric", sa.Column("shared_plane", sa.JSON(), nullable=True))
+    steps.add_column("allocation", sa.Column("parent", exact(64), nullable=True))
+    steps.add_column(
         "allocation",
         sa.Column("container", sa.Boolean(), nullable=False, server_default=sa.false()),
     )
-    op.create_index("ix_allocation_parent", "allocation", ["parent"])
+    steps.create_index("ix_allocation_parent", "allocation", ["parent"])
     for name, what in CLAIMS:
-        _set_aside(name)
+        if steps.has_table(name) and not steps.has_column(name, "scope"):
+            _set_aside(name)
         _with_scope(name, what)
         _bring_back(name, f"fabric, {what}, allocation", scope="''")
 
@@ -50,21 +52,29 @@ def downgrade() -> None:
 def _set_aside(name: str) -> None:
     """Keep what is in a table, and make room for one of its name with another primary key.
 
-    Not every database can exchange the key of a table that stands.
+    Not every database can exchange the key of a table that stands. While that stands it is
+    the truth, and a copy beside it is what an interrupted migration left.
     """
+    if op.get_bind().dialect.name == "postgresql":
+        op.execute(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE")
+    steps.drop_table(f"{name}_old")
     op.execute(f"CREATE TABLE {name}_old AS SELECT * FROM {name}")  # noqa: S608
     op.drop_table(name)
 
 
 def _bring_back(name: str, columns: str, **values: str) -> None:
+    """From the copy, if it was not all brought back before."""
+    if not steps.has_table(f"{name}_old"):
+        return
     into, of = ", ".join([columns, *values]), ", ".join([columns, *values.values()])
+    op.execute(f"DELETE FROM {name}")  # noqa: S608
     op.execute(f"INSERT INTO {name} ({into}) SELECT {of} FROM {name}_old")  # noqa: S608
     op.drop_table(f"{name}_old")
 
 
 def _with_scope(name: str, what: str) -> None:
     """A claim of a child lies within one of its parent's; siblings share none."""
-    op.create_table(
+    steps.create_table(
         name,
         sa.Column("fabric", exact(64), nullable=False),
         sa.Column("scope", exact(64), nullable=False, server_default=""),
@@ -82,12 +92,12 @@ def _with_scope(name: str, what: str) -> None:
             name=f"fk_{name}_parent_{what}",
         ),
     )
-    op.create_index(f"ix_{name}_allocation", name, ["allocation"])
-    op.create_index(f"ix_{name}_parent_{what}", name, ["parent", what])
+    steps.create_index(f"ix_{name}_allocation", name, ["allocation"])
+    steps.create_index(f"ix_{name}_parent_{what}", name, ["parent", what])
 
 
 def _without_scope(name: str, what: str) -> None:
-    op.create_table(
+    steps.create_table(
         name,
         sa.Column("fabric", exact(64), nullable=False),
         sa.Column(what, sa.Integer(), autoincrement=False, nullable=False),
@@ -96,4 +106,4 @@ def _without_scope(name: str, what: str) -> None:
         sa.ForeignKeyConstraint(["fabric"], ["fabric.id"], name=f"fk_{name}_fabric"),
         sa.ForeignKeyConstraint(["allocation"], ["allocation.id"], name=f"fk_{name}_allocation"),
     )
-    op.create_index(f"ix_{name}_allocation", name, ["allocation"])
+    steps.create_index(f"ix_{name}_allocation", name, ["allocation"])

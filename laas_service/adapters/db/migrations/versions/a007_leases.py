@@ -13,6 +13,7 @@
 import sqlalchemy as sa
 from alembic import op
 
+from laas_service.adapters.db.migrations import steps
 from laas_service.adapters.db.types import Moment, exact
 
 revision = "a007"
@@ -20,7 +21,7 @@ down_revision = "a006"
 
 
 def upgrade() -> None:
-    op.create_table(
+    steps.create_table(
         "lease",
         sa.Column("fabric", exact(64), nullable=False),
         sa.Column("token", sa.Integer(), nullable=False),
@@ -29,7 +30,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("fabric", name="pk_lease"),
         sa.ForeignKeyConstraint(["fabric"], ["fabric.id"], name="fk_lease_fabric"),
     )
-    op.create_table(
+    steps.create_table(
         "worker",
         sa.Column("id", exact(255), nullable=False),
         sa.Column("expires_at", Moment(), nullable=False),

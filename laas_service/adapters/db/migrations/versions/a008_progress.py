@@ -13,6 +13,7 @@
 import sqlalchemy as sa
 from alembic import op
 
+from laas_service.adapters.db.migrations import steps
 from laas_service.adapters.db.types import Moment, exact
 
 revision = "a008"
@@ -20,10 +21,10 @@ down_revision = "a007"
 
 
 def upgrade() -> None:
-    op.add_column("lease", sa.Column("applied", sa.Integer(), nullable=True))
-    op.add_column("lease", sa.Column("problem", sa.Text(), nullable=True))
-    op.add_column("lease", sa.Column("seen_at", Moment(), nullable=True))
-    op.add_column("allocation", sa.Column("parked", exact(16), nullable=True))
+    steps.add_column("lease", sa.Column("applied", sa.Integer(), nullable=True))
+    steps.add_column("lease", sa.Column("problem", sa.Text(), nullable=True))
+    steps.add_column("lease", sa.Column("seen_at", Moment(), nullable=True))
+    steps.add_column("allocation", sa.Column("parked", exact(16), nullable=True))
 
 
 def downgrade() -> None:

@@ -12,6 +12,7 @@
 import sqlalchemy as sa
 from alembic import op
 
+from laas_service.adapters.db.migrations import steps
 from laas_service.adapters.db.types import exact
 
 revision = "a009"
@@ -19,7 +20,7 @@ down_revision = "a008"
 
 
 def upgrade() -> None:
-    op.create_table(
+    steps.create_table(
         "quota",
         sa.Column("project_id", exact(255), nullable=False),
         sa.Column("hosts", sa.Integer(), nullable=True),

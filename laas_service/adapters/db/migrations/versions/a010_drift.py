@@ -13,6 +13,7 @@
 import sqlalchemy as sa
 from alembic import op
 
+from laas_service.adapters.db.migrations import steps
 from laas_service.adapters.db.types import Moment, exact
 
 revision = "a010"
@@ -20,7 +21,7 @@ down_revision = "a009"
 
 
 def upgrade() -> None:
-    op.create_table(
+    steps.create_table(
         "drift",
         sa.Column("fabric", exact(64), nullable=False),
         sa.Column("kind", exact(16), nullable=False),

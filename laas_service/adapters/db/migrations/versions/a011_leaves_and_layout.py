@@ -13,13 +13,17 @@
 import sqlalchemy as sa
 from alembic import op
 
+from laas_service.adapters.db.migrations import steps
+
 revision = "a011"
 down_revision = "a010"
 
 
 def upgrade() -> None:
-    op.add_column("host_state", sa.Column("leaves", sa.JSON(), nullable=True))
-    op.add_column("fabric", sa.Column("layout", sa.Integer(), nullable=False, server_default="1"))
+    steps.add_column("host_state", sa.Column("leaves", sa.JSON(), nullable=True))
+    steps.add_column(
+        "fabric", sa.Column("layout", sa.Integer(), nullable=False, server_default="1")
+    )
 
 
 def downgrade() -> None:

@@ -12,15 +12,17 @@
 import sqlalchemy as sa
 from alembic import op
 
+from laas_service.adapters.db.migrations import steps
+
 revision = "a013"
 down_revision = "a012"
 
 
 def upgrade() -> None:
-    with op.batch_alter_table("lease") as table:
-        table.add_column(sa.Column("confirmed", sa.Integer()))
-    with op.batch_alter_table("drift") as table:
-        table.add_column(sa.Column("repaired", sa.Integer(), nullable=False, server_default="0"))
+    steps.add_column("lease", sa.Column("confirmed", sa.Integer()))
+    steps.add_column(
+        "drift", sa.Column("repaired", sa.Integer(), nullable=False, server_default="0")
+    )
 
 
 def downgrade() -> None:

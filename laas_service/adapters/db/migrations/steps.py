@@ -1,0 +1,51 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Steps of migrations that can be repeated.
+
+MariaDB commits every change of a table by itself, so a migration that was interrupted there is
+half done, and the next ``laas-manage db upgrade`` begins it anew: what is there already stays.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import op
+from sqlalchemy.schema import SchemaItem
+
+
+def has_table(name: str) -> bool:
+    return bool(sa.inspect(op.get_bind()).has_table(name))
+
+
+def has_column(table: str, name: str) -> bool:
+    return name in {column["name"] for column in sa.inspect(op.get_bind()).get_columns(table)}
+
+
+def add_column(table: str, column: sa.Column[Any]) -> None:
+    if not has_column(table, column.name):
+        op.add_column(table, column)
+
+
+def create_table(name: str, *items: SchemaItem) -> None:
+    if not has_table(name):
+        op.create_table(name, *items)
+
+
+def create_index(name: str, table: str, columns: list[str]) -> None:
+    present = {index["name"] for index in sa.inspect(op.get_bind()).get_indexes(table)}
+    if name not in present:
+        op.create_index(name, table, columns)
+
+
+def drop_table(name: str) -> None:
+    if has_table(name):
+        op.drop_table(name)

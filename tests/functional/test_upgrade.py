@@ -1,0 +1,347 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""From the first released schema to this one, with rows in it, on each of the databases."""
+
+import json
+import multiprocessing
+import os
+import signal
+import threading
+import zlib
+from datetime import datetime
+
+import pytest
+import sqlalchemy as sa
+from oslo_config import cfg
+
+from laas_service.adapters.db import models, schema, soundness
+from laas_service.adapters.db.engine import connect, still
+from laas_service.adapters.db.store import SqlStore
+from laas_service.app.records import State
+from laas_service.cmd.api import application
+from laas_service.conf import register_opts
+from laas_service.domain.errors import Unavailable
+from laas_service.domain.topology import Topology, Xgft
+from laas_service.wiring import Parts
+from tests.servers import mariadb, postgresql
+
+EVERY = int(os.environ.get("LAAS_UPGRADE", "8"))
+"""Changes after which an upgrade is killed on MariaDB."""
+
+SERVERS = {"mariadb": mariadb, "postgresql": postgresql, "sqlite": None}
+NOW = datetime(2026, 1, 2, 3, 4, 5)
+TOPOLOGY = {
+    "version": 1,
+    "m": [4, 2, 2],
+    "w": [1, 4, 4],
+    "cables": [1, 1],
+    "rails": 1,
+    "host_ports": [],
+    "absent_hosts": [],
+    "absent_links": [],
+}
+INVENTORY = {
+    "version": 1,
+    "host_names": [f"node-{host}" for host in range(16)],
+    "switches": [],
+    "cables": [],
+    "endpoints": [],
+    "leaf_guids": [],
+    "l2_guids": [],
+    "spine_guids": [],
+    "lids": [],
+}
+
+
+def placement(id, slot):
+    """Hosts ``slot`` of the first leaves of both pods, as the first release wrote it."""
+    mask = hex(1 << slot)
+    return {
+        "version": 1,
+        "id": id,
+        "requested": 2,
+        "policy": "jigsaw",
+        "groups": [[0, mask, mask], [2, mask, mask]],
+        "columns": [[0, slot, "0x1"], [1, slot, "0x1"]],
+        "shape": None,
+    }
+
+
+HOSTS = {"a": (0, 8), "b": (1, 9)}
+LINKS = {"a": (0, 8, 16, 32), "b": (1, 9, 20, 36)}
+
+
+def allocation(id, state, placed, pkey, generation):
+    return {
+        "id": id,
+        "fabric": "f",
+        "name": id,
+        "project_id": "blue",
+        "policy": "jigsaw",
+        "hosts": 2,
+        "state": state,
+        "version": 3,
+        "pkey": pkey,
+        "placed": placed and json.dumps(placed),
+        "generation": generation,
+        "handed_back": state == "released",
+        "force": False,
+        "error": None,
+        "failures": 0,
+        "due_at": None,
+        "created_at": NOW,
+        "updated_at": NOW,
+    }
+
+
+def event(id, state):
+    return {"allocation": id, "at": NOW, "state": state, "reason": "then"}
+
+
+def packed(document):
+    return zlib.compress(json.dumps(document).encode())
+
+
+ROWS = {
+    "fabric": [
+        {
+            "id": "f",
+            "generation": 4,
+            "routes_generation": 3,
+            "topology": packed(TOPOLOGY),
+            "inventory": packed(INVENTORY),
+            "created_at": NOW,
+        }
+    ],
+    "allocation": [
+        allocation("gone", "released", None, 1, 1),
+        allocation("a", "active", placement("a", 0), 1, 2),
+        allocation("b", "allocating", placement("b", 1), 2, 3),
+    ],
+    "event": [
+        event("gone", "released"),
+        event("a", "allocating"),
+        event("a", "active"),
+        event("b", "allocating"),
+    ],
+    "host_claim": [
+        {"fabric": "f", "host": host, "allocation": id} for id in HOSTS for host in HOSTS[id]
+    ],
+    "link_claim": [
+        {"fabric": "f", "link": link, "allocation": id} for id in LINKS for link in LINKS[id]
+    ],
+    "pkey_claim": [
+        {"fabric": "f", "pkey": pkey, "allocation": id} for id, pkey in (("a", 1), ("b", 2))
+    ],
+    "host_state": [{"fabric": "f", "host": 5, "state": "drained"}],
+    "link_state": [{"fabric": "f", "link": 3, "state": "failed"}],
+    "delta": [
+        {"fabric": "f", "generation": 2, "change": json.dumps({"claim": placement("a", 0)})},
+        {"fabric": "f", "generation": 3, "change": json.dumps({"claim": placement("b", 1)})},
+        {"fabric": "f", "generation": 4, "change": json.dumps({"host": 5, "state": "drained"})},
+    ],
+    "idempotency": [
+        {"project_id": "blue", "key": "k", "request": json.dumps({"hosts": 2}), "allocation": "a"}
+    ],
+}
+"""As the first release would have written them: every table it had, and no column since."""
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def server(request):
+    module = SERVERS[request.param]
+    if module is None:
+        yield None
+        return
+    if not module.AVAILABLE:
+        pytest.skip(f"needs the Debian package {request.param}")
+    with (mariadb.MariaDb if module is mariadb else postgresql.PostgreSql)() as running:
+        yield running
+
+
+@pytest.fixture
+def url(server, tmp_path):
+    return server.database() if server else f"sqlite:///{tmp_path}/laas.sqlite"
+
+
+@pytest.fixture
+def first(url):
+    """The URL of a database at the first released revision, with rows."""
+    return written(url)
+
+
+def written(url):
+    engine = connect(url)
+    schema.upgrade(engine, "a001")
+    with engine.begin() as connection:
+        for table, rows in ROWS.items():
+            assert rows
+            names = ", ".join(connection.dialect.identifier_preparer.quote(n) for n in rows[0])
+            values = ", ".join(f":{name}" for name in rows[0])
+            text = sa.text(f"INSERT INTO {table} ({names}) VALUES ({values})")
+            connection.execute(text, rows)
+    engine.dispose()
+    return url
+
+
+def check(engine):
+    """All that was there is there, and the tables agree with each other and the models."""
+    with still(engine) as connection:
+        assert schema.current(connection) == schema.head()
+        assert soundness.findings(connection) == []
+        names = set(sa.inspect(connection).get_table_names())
+    assert names == {*models.Base.metadata.tables, "alembic_version"}
+    store = SqlStore(engine)
+    states = [(one.id, one.state, one.version) for one in store.allocations()]
+    assert states == [
+        ("gone", State.RELEASED, 3),
+        ("a", State.ACTIVE, 3),
+        ("b", State.ALLOCATING, 3),
+    ]
+    fabric, generation = store.ledger("f")
+    assert generation == 4
+    assert fabric.topology == Topology(Xgft((4, 2, 2), (1, 4, 4)))
+    assert {*fabric.allocations} == {"a", "b"}
+    assert fabric.drained_hosts == {5}
+    with engine.connect() as connection:
+        for model, what, wanted in (
+            (models.HostClaim, "host", HOSTS),
+            (models.LinkClaim, "link", LINKS),
+        ):
+            query = sa.select(model.allocation, getattr(model, what), model.scope, model.parent)
+            found = {tuple(row) for row in connection.execute(query)}
+            assert found == {(id, n, "", None) for id in wanted for n in wanted[id]}
+    assert [e.reason for e in store.allocation("a").history] == ["then", "then"]
+    released = store.transition(store.allocation("a"), State.RELEASING, "asked")
+    store.free(store.hand_back(released), "gone")
+
+
+def test_rows_of_the_first_release_come_through_every_migration(first):
+    engine = connect(first)
+    schema.upgrade(engine)
+    check(engine)
+    schema.upgrade(engine)
+    engine.dispose()
+
+
+def test_one_migration_after_the_other(first):
+    """As of a site that took every release."""
+    engine = connect(first)
+    for revision in sorted(schema.revisions()):
+        schema.upgrade(engine, revision)
+    check(engine)
+    engine.dispose()
+
+
+def _upgrade_and_die(url, after):
+    """In a process of its own: kill -9 after so many changes of tables."""
+    engine = connect(url)
+    changes = iter(range(after))
+
+    @sa.event.listens_for(engine, "after_cursor_execute")
+    def dies(connection, cursor, statement, *rest):
+        verb = statement.split(None, 1)[0]
+        if verb in {"CREATE", "ALTER", "DROP", "INSERT", "UPDATE"} and next(changes, None) is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    schema.upgrade(engine)
+
+
+def test_an_upgrade_that_is_killed_is_finished_by_the_next_one(first):
+    """Killed again and again; on MariaDB, where changes stay, each time a few further on (or,
+    in tox -e upgrade, after each of them)."""
+    spawned = multiprocessing.get_context("fork")
+    kept = "mysql" in first
+    killed = 0
+    for after in [EVERY] * 100 if kept else range(0, 1000, 11):
+        process = spawned.Process(target=_upgrade_and_die, args=(first, after))
+        process.start()
+        process.join(300)
+        if process.exitcode == 0:
+            break
+        assert process.exitcode == -signal.SIGKILL
+        killed += 1
+    assert killed > 2
+    engine = connect(first)
+    schema.upgrade(engine)
+    check(engine)
+    engine.dispose()
+
+
+def test_the_api_answers_503_until_the_tables_are_current_and_then_serves(tmp_path):
+    """A process that is there all the time; what needs no tables is answered all the time."""
+    url = f"sqlite:///{tmp_path}/laas.sqlite"
+    conf = cfg.ConfigOpts()
+    register_opts(conf)
+    conf([], project="laas", default_config_files=[], default_config_dirs=[])
+    conf.set_override("connection", url, group="database")
+    conf.set_override("state_dir", str(tmp_path))
+    parts = Parts(conf)
+    written(url)
+    client = application(conf, parts.service(lambda: None)).test_client()
+    wish = {"name": "new", "hosts": 4}
+    for answer in (
+        client.get("/v1/allocations"),
+        client.get("/v1/fabrics"),
+        client.post("/v1/allocations", json=wish),
+        client.delete("/v1/allocations/a"),
+        client.get("/healthcheck"),
+    ):
+        assert answer.status_code == 503
+        assert answer.mimetype == "application/problem+json"
+        assert "run laas-manage db upgrade" in answer.text
+        assert answer.headers["Retry-After"]
+    assert client.get("/").status_code == 200
+    assert client.get("/v1/openapi.json").status_code == 200
+    assert "laas_store_up 0" in client.get("/metrics").text
+    with pytest.raises(Unavailable, match="laas-manage db upgrade"):
+        parts.worker.round()
+    assert "laas_store_up 0" in client.get("/metrics").text
+
+    parts.upgrade_database()
+    assert client.get("/healthcheck").status_code == 200
+    listed = client.get("/v1/allocations").json
+    assert listed is not None
+    assert [one["name"] for one in listed["allocations"]] == ["a", "b"]
+    assert client.post("/v1/allocations", json=wish).status_code == 202
+    parts.line.serve_all()
+    parts._engine.dispose()
+
+
+def test_a_process_of_an_older_release_stops_when_the_tables_move_on(tmp_path):
+    """It answers 503 within a second, and its worker takes no step, until it is replaced."""
+    url = f"sqlite:///{tmp_path}/laas.sqlite"
+    schema.upgrade(connect(url))
+    store = SqlStore(connect(url))
+    store.check()
+    with store._engine.begin() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = 'b001'"))
+    with pytest.raises(Unavailable, match="at revision b001, this release needs"):
+        store.check()
+
+
+def test_two_upgrades_at_once(first):
+    """The other one waits, and finds nothing to be done."""
+    engine, failures = connect(first), []
+
+    def run():
+        try:
+            schema.upgrade(engine)
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    check(engine)
+    engine.dispose()
