@@ -171,12 +171,20 @@ class Agent(Loop):
         """Look; while OpenSM is at work look again soon, but no longer than an interval."""
         until, pause = self._clock() + self._interval, 0.05
         while True:
-            self._seen = self._managed.look(self._leads)
+            self._saw(self._managed.look(self._leads))
             if self._seen.condition not in UNSETTLED or self._managed.to_be_told():
                 return
             if self._clock() + pause > until or self._stopping.wait(pause):
                 return
             pause *= 2
+
+    def _saw(self, seen: Seen) -> None:
+        if _news(seen) != _news(self._seen):
+            LOG.info(
+                "%s, generation %s, published %s (%s)",
+                *(seen.condition, seen.generation, seen.published, seen.detail or "all is well"),
+            )
+        self._seen = seen
 
 
 def _news(seen: Seen | None) -> Seen | None:

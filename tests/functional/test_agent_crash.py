@@ -1,0 +1,149 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""kill -9 at every step of taking a set and telling OpenSM: the old set or the new one, whole.
+
+Each process is a real one. A step is every rename, link, directory and removal in the file
+system, and every file that is opened to be written, before and (as it is the next step) after.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from laas_service.messages import Condition
+from opensm_writer import sets
+from opensm_writer.managed import Managed
+from opensm_writer.opensm import OpenSm
+from tests.offers import Offer
+from tests.unit.opensm_writer.states import ONE, POD, WIDE, state
+
+EVENTS = {"os.rename", "os.symlink", "os.mkdir", "os.remove", "os.rmdir", "open", "os.kill"}
+
+
+class Machine:
+    """What survives a crash, in one directory; its OpenSM is a file that others write."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.home = directory / "here" / "tiny"
+        self.dump = directory / "dump"
+        self.told = directory / "told"
+
+    def managed(self) -> Managed:
+        opensm = OpenSm(
+            reload_command=("touch", str(self.told)),
+            dump_file=self.dump,
+            cache_directory=self.directory,
+        )
+        return Managed(self.home.parent, "tiny", opensm, keep=1)
+
+    def offer(self, tenants, generation: int) -> Offer:
+        return Offer(state(tenants, generation), self.directory / "there", self.home)
+
+    def attend(self, offer: Offer) -> None:
+        """What an active agent does with a set."""
+        managed = self.managed()
+        managed.receive(offer)
+        assert not managed.refused
+        if managed.to_be_told():
+            managed.tell()
+
+    def sweep(self) -> None:
+        """OpenSM reads what is current."""
+        self.dump.write_text((self.home / "current" / "lfts").read_text())
+
+
+def killed_at(machine: Machine, offer: Offer, number: int) -> str | None:
+    """Where a process that attends to the offer died, None if it ended before that step."""
+    context = multiprocessing.get_context("fork")
+    process = context.Process(target=_attend, args=(machine, offer, number))
+    process.start()
+    process.join(600)
+    note = machine.directory / "died"
+    if process.exitcode == -signal.SIGKILL and note.exists():
+        step = note.read_text()
+        note.unlink()
+        return step
+    assert process.exitcode == 0
+    return None
+
+
+def _attend(machine: Machine, offer: Offer, number: int) -> None:
+    count = 0
+
+    def audit(event: str, arguments: tuple[object, ...]) -> None:
+        nonlocal count
+        if event not in EVENTS or str(machine.home) not in str(arguments[:2]):
+            return
+        if event == "open" and not int(str(arguments[2])) & (os.O_WRONLY | os.O_RDWR):
+            return
+        count += 1
+        if count == number:
+            file = os.open(machine.directory / "died", os.O_WRONLY | os.O_CREAT)
+            os.write(file, f"{event} {Path(str(arguments[0])).name}".encode())
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(audit)
+    machine.attend(offer)
+
+
+@pytest.mark.parametrize("damaged", [False, True], ids=["whole", "damaged"])
+def test_a_set_is_taken_whole_or_not_at_all(tmp_path, monkeypatch, damaged):
+    """Also where the set before was damaged by somebody: it never gets worse."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # a killed process loses no write
+    first = Machine(tmp_path / "0")
+    first.directory.mkdir()
+    before, after = first.offer([POD, ONE], 7), first.offer([POD, ONE, WIDE], 8)
+    steps = []
+    for number in range(1, 1000):
+        machine = Machine(first.directory)
+        machine.attend(before)
+        machine.sweep()
+        if damaged:
+            with (machine.home / "current" / "guid2lid").open("a") as file:
+                file.write("torn")
+        step = killed_at(machine, after, number)
+        manifest = sets.current(machine.home.parent, "tiny")
+        assert manifest is not None
+        assert manifest.generation in (7, 8)
+        wrong = sets.damaged(machine.home / "current", manifest)
+        assert wrong == (["guid2lid"] if damaged and manifest.generation == 7 else []), step
+        machine.attend(after)
+        machine.sweep()
+        managed = machine.managed()
+        assert not managed.to_be_told(), step
+        seen = managed.look(active=True)
+        assert (seen.condition, seen.generation) == (Condition.APPLIED, 8), step
+        assert not (machine.home / ".draft").exists(), step
+        for path in machine.home.glob("gen-*"):
+            assert sets.read_manifest(path), step
+        if step is None:
+            break
+        steps.append(step)
+        _remove(machine)
+    assert {"open lfts", "open manifest.json", "os.rename .draft", "os.symlink gen-8"} <= set(steps)
+    assert {"os.rename .current.new", "os.rename ..told.new"} <= set(steps)
+    assert len(steps) > 30
+
+
+def _remove(machine: Machine) -> None:
+    """The machine as it was before anything came."""
+    for path in sorted(machine.home.parent.rglob("*"), reverse=True):
+        if path.is_dir() and not path.is_symlink():
+            path.rmdir()
+        else:
+            path.unlink()
+    machine.dump.unlink()

@@ -1,0 +1,319 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""laas-api, laas-worker, two agents and the real OpenSM: each trouble is told by its name.
+
+Every process is a real one, the agents know the service by REST alone, and what counts is
+what the simulated switches hold.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from keystoneauth1.adapter import Adapter
+from keystoneauth1.noauth import NoAuth
+from keystoneauth1.session import Session
+from oslo_config import cfg
+
+from laas_service import conf as options
+from laas_service.adapters.generator import Description, generate
+from laas_service.adapters.netlist import netlist, node_id
+from laas_service.client.rest import Rest
+from laas_service.domain.verification import physical_tables, walk_violations
+from laas_service.wiring import Parts
+from opensm_writer import reader, sets
+from tests.ibsim import Simulator
+from tests.marks import needs_ibsim
+from tests.servers.process import Port, Process
+
+pytestmark = needs_ibsim
+
+PATIENCE = 300
+"""Seconds for what other processes do."""
+
+LEASE = 5
+
+SERVICE = """\
+[DEFAULT]
+state_dir = {directory}/service
+[database]
+connection = sqlite:///{directory}/laas.db
+[api]
+bind_port = {port}
+[opensm]
+reached_by = agent
+directory = {machine}
+agent_lease_seconds = {lease}
+patience = 2
+[worker]
+poll_interval = 0.2
+reconcile_interval = 1
+retry_last = 1
+"""
+
+AGENT = """\
+[DEFAULT]
+state_dir = {machine}
+[laas]
+endpoint_override = {url}
+[opensm]
+directory = {machine}
+agent_name = {name}
+agent_fabric = main
+agent_poll_interval = 0.3
+pid_file = {machine}/opensm.pid
+log_file = {subnet}/osm.log
+cache_directory = {subnet}
+dump_command = {dump}
+[worker]
+apply_timeout = 30
+"""
+
+
+class Site:
+    """A service, and another machine (a directory) with OpenSM and agents."""
+
+    def __init__(self, directory: Path) -> None:
+        made = generate(Description(xgft="3;2,2,4;1,2,2", subnet_managers=1))
+        self.topology, self.inventory = made.topology, made.inventory
+        self.manager = next(e for e in made.inventory.endpoints if e.host is None)
+        self.sim = Simulator(netlist(made.inventory), host=node_id(made.inventory, self.manager))
+        self.directory, self.machine = directory, directory / "machine"
+        self.machine.mkdir()
+        self.home = self.machine / "main"
+        self.port = Port()
+        self.running: list[Process] = []
+        environment = self.sim.environment()
+        names = ("IBSIM_SOCKNAME", "LD_PRELOAD", "SIM_HOST")
+        client = [f"{name}={environment[name]}" for name in names]
+        self.dump = ["env", f"--chdir={self.sim.directory}", *client, "dump_lfts", "-n"]
+        (directory / "laas.conf").write_text(
+            SERVICE.format(
+                directory=directory, machine=self.machine, port=self.port.number, lease=LEASE
+            )
+        )
+        session = Session()
+        self.rest = Rest(Adapter(session, auth=NoAuth(self.port.url)))
+
+    # -- processes
+
+    def start(self, name: str, module: str, config: Path) -> Process:
+        command = [sys.executable, "-m", f"laas_service.cmd.{module}", "--config-file", str(config)]
+        process = Process(command, self.directory / f"{name}.log", os.environ)
+        self.running.append(process)
+        return process
+
+    def serve(self) -> None:
+        """A database with the fabric, the API and a worker."""
+        conf = cfg.ConfigOpts()
+        options.register_opts(conf)
+        conf([], default_config_files=[str(self.directory / "laas.conf")], default_config_dirs=[])
+        parts = Parts(conf)
+        parts.upgrade_database()
+        parts.store.add_fabric("main", self.topology, self.inventory)
+        parts._engine.dispose()
+        config = self.directory / "laas.conf"
+        self.start("api", "api", config).wait_for(f"{self.port.url}/healthcheck")
+        self.start("worker", "worker", config)
+
+    def agent(self, name: str) -> Process:
+        config = self.machine / f"{name}.conf"
+        config.write_text(
+            AGENT.format(
+                machine=self.machine,
+                url=self.port.url,
+                name=name,
+                subnet=self.sim.directory,
+                dump=",".join(self.dump),
+            )
+        )
+        return self.start(name, "opensm_agent", config)
+
+    def start_opensm(self, *more: str) -> None:
+        command = ("opensm", "-F", str(self.home / "current" / "opensm.conf"))
+        log = ("-f", str(self.sim.directory / "osm.log"), "-s", "0")
+        self.opensm = self.sim.start(*command, *log, *more)
+        sets.replace_file(self.machine / "opensm.pid", f"{self.opensm.pid}\n")
+
+    def kill_opensm(self) -> None:
+        self.opensm.kill()
+        self.opensm.wait()
+
+    # -- what is seen
+
+    def seen(self, name: str = "a"):
+        """What an agent has reported last; nothing before it has."""
+        agents = self.rest.get("/v1/fabrics/main/agents")["agents"]
+        return next((agent for agent in agents if agent["name"] == name), None)
+
+    def until(self, look, what: str):
+        end = time.monotonic() + PATIENCE
+        while not (found := look()):
+            assert time.monotonic() < end, f"{what}:\n{self.said()}"
+            time.sleep(0.1)
+        return found
+
+    def becomes(self, condition: str, name: str = "a"):
+        def look():
+            seen = self.seen(name)
+            return seen if seen and seen["condition"] == condition else None
+
+        return self.until(look, f"agent {name} becomes {condition}")
+
+    def said(self) -> str:
+        logs = sorted(self.directory.glob("*.log"))
+        return "\n".join(f"--- {log.name}\n{log.read_text()[-6000:]}" for log in logs)
+
+    def log(self, name: str = "a") -> str:
+        return (self.directory / f"{name}.log").read_text()
+
+    def ask(self, name: str, hosts: int) -> str:
+        body = {"name": name, "hosts": hosts}
+        return str(self.rest.call("POST", "/v1/allocations", body=body)["id"])
+
+    def allocation(self, id: str):
+        return self.rest.get(f"/v1/allocations/{id}")
+
+    def is_active(self, id: str) -> None:
+        self.until(lambda: self.allocation(id)["state"] == "active", f"{id} is active")
+
+    def rows(self) -> dict[int, bytes]:
+        """What is in the switches."""
+        return reader.dumped_tables(self.sim.run(*self.dump).stdout.splitlines())
+
+    def check_switches(self) -> None:
+        """The switches have the wanted set, and every tenant's packets stay on its links."""
+        lfts = (self.home / "current" / "lfts").read_bytes()
+        assert self.rows() == {t.guid: t.row for t in reader.switch_tables([lfts], "lfts")}
+        conf = cfg.ConfigOpts()
+        options.register_opts(conf)
+        conf([], default_config_files=[str(self.directory / "laas.conf")], default_config_dirs=[])
+        parts = Parts(conf)
+        placed = [r.placed for r in parts.store.allocations() if r.placed is not None]
+        parts._engine.dispose()
+        assert placed
+        tables = physical_tables(self.rows(), self.inventory.lids)
+        walks = walk_violations(self.topology, self.inventory, tables, placed, [self.manager.guid])
+        assert walks.violations == []
+
+    def close(self) -> None:
+        for process in reversed(self.running):
+            process.stop()
+        self.port.close()
+
+
+@pytest.fixture
+def site(tmp_path):
+    site = Site(tmp_path)
+    with site.sim:
+        try:
+            yield site
+        finally:
+            site.close()
+
+
+def test_from_the_request_to_the_switches_whatever_happens_to_opensm(site):
+    site.serve()
+    first = site.agent("a")
+    site.becomes("dead")
+    site.start_opensm()
+    site.becomes("applied")
+    blue = site.ask("blue", 5)
+    site.is_active(blue)
+    site.check_switches()
+
+    # OpenSM dies: who asks waits and is told why, until it is back.
+    site.kill_opensm()
+    assert "OpenSM does not run" in site.becomes("dead")["detail"]
+    red = site.ask("red", 3)
+
+    def waits():
+        wait = site.allocation(red)["waits_for"]
+        return wait and "agent a: dead" in wait["detail"]
+
+    site.until(waits, "the reason is shown")
+    assert site.allocation(red)["state"] == "allocating"
+    site.start_opensm()
+    site.is_active(red)
+    site.check_switches()
+
+    # Somebody restarts it: the new process is told, and confirmed.
+    site.kill_opensm()
+    site.start_opensm()
+    site.until(lambda: "restarted, generation None" in site.log(), "it is noticed")
+    site.becomes("applied")
+
+    # It stands still, and goes on.
+    os.kill(site.opensm.pid, signal.SIGSTOP)
+    assert "stopped" in site.becomes("wedged")["detail"]
+    os.kill(site.opensm.pid, signal.SIGCONT)
+    site.becomes("applied")
+
+    # Somebody has it read an older set, while the agent does not look.
+    earlier = min(site.home.glob("gen-*"), key=lambda path: sets.read_manifest(path).generation)
+    number = sets.read_manifest(earlier).generation
+    wanted = site.seen()["published"]
+    assert number < wanted
+    lfts = (site.home / "current" / "lfts").resolve()
+    ours, older = lfts.read_bytes(), (earlier / "lfts").read_bytes()
+    os.kill(first.pid, signal.SIGSTOP)
+    lfts.write_bytes(older)
+    os.kill(site.opensm.pid, signal.SIGHUP)
+    told = {t.guid: t.row for t in reader.switch_tables([older], "lfts")}
+    site.until(lambda: site.rows() == told, "the older tables are in the switches")
+    lfts.write_bytes(ours)
+    os.kill(first.pid, signal.SIGCONT)
+    noticed = f"other_generation, generation {number}, published {wanted}"
+    site.until(lambda: noticed in site.log(), "it is noticed")
+    site.becomes("applied")
+    site.check_switches()
+
+    # Somebody starts it with another engine.
+    site.kill_opensm()
+    site.start_opensm("-R", "minhop")
+    assert "OpenSM routed with minhop, not file" in site.becomes("differs")["detail"]
+    site.kill_opensm()
+    site.start_opensm()
+    site.becomes("applied")
+    site.check_switches()
+
+    # The agent ends politely.
+    first.stop()
+    assert "Traceback" not in site.log()
+
+
+def test_when_the_active_agent_is_killed_the_other_takes_over(site):
+    site.serve()
+    first = site.agent("a")
+    site.becomes("dead")
+    site.start_opensm()
+    site.becomes("applied")
+    site.agent("b")
+    assert site.becomes("applied", "b")["role"] == "standby"
+    blue = site.ask("blue", 5)
+    site.is_active(blue)
+    generation = site.seen()["generation"]
+    site.until(lambda: site.seen("b")["generation"] == generation, "the other sees it, too")
+    assert "OpenSM was told" in site.log("a")
+    assert "OpenSM was told" not in site.log("b")
+
+    os.kill(first.pid, signal.SIGKILL)
+    red = site.ask("red", 3)
+    site.is_active(red)
+    assert site.seen("b")["role"] == "active"
+    assert site.seen("b")["generation"] > generation
+    assert site.seen("a")["role"] == "standby"
+    assert "OpenSM was told" in site.log("b")
+    site.check_switches()
