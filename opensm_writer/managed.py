@@ -22,7 +22,7 @@ from pathlib import Path
 from laas_service.domain.errors import Conflict, InvalidFile, LimitExceeded, Unavailable
 from laas_service.messages import Condition, Seen
 from opensm_writer import condition, reader, receiving, sets, telling
-from opensm_writer.opensm import OpenSm, difference
+from opensm_writer.opensm import OpenSm, Sweep, difference
 
 LOG = logging.getLogger(__name__)
 
@@ -77,6 +77,7 @@ class Managed:
         self._note = telling.told(self._home)
         self._since = clock()  # when it was told, or we came
         self._unconfirmed = False
+        self._confirmed = ""
         self._refusal: str | None = None
         self._restarted = self._wedged = False
         self._seen = Seen(Condition.STARTING)
@@ -145,16 +146,20 @@ class Managed:
         """Have OpenSM read the current set, if there is one; without an OpenSM it stays untold."""
         if self._current() is None:
             return
+        before = self._note.process
         try:
             telling.tell(self._home, self._opensm)
         except (Unavailable, OSError) as error:
             LOG.warning("OpenSM could not be told: %s", error)
         else:
             LOG.info("OpenSM was told to read generation %s", self.published)
-        self._told(telling.told(self._home))
+        note = telling.told(self._home)
+        self._restarted |= before not in ("", note.process)
+        self._told(note)
 
     def _told(self, note: telling.Told) -> None:
-        self._note, self._since, self._unconfirmed = note, self._clock(), True
+        self._note, self._since = note, self._clock()
+        self._unconfirmed = self._restarted or note.set != self._confirmed
         self._rest_until = self._since
 
     # -- looking
@@ -168,6 +173,9 @@ class Managed:
         self._seen = condition.seen(look, self._timeout)
         if self._seen.condition is Condition.APPLIED:
             self._unconfirmed = self._restarted = False
+            self._confirmed = note.set
+        elif self._seen.condition in RETELL:
+            self._confirmed = ""
         self._wedged = self._seen.condition is Condition.WEDGED and not look.stopped
         return self._seen
 
@@ -194,12 +202,19 @@ class Managed:
         )
         try:
             if told and not untold:
-                found = replace(found, sweep=self._opensm.sweep(note.mark))
+                found = replace(found, sweep=self._sweep(note, found))
             if not self._resting(found):
                 self._read()
         except (Unavailable, OSError) as error:
             return replace(found, blind=str(error))
         return self._compared(found, current)
+
+    def _sweep(self, note: telling.Told, found: condition.Look) -> Sweep:
+        """What the log says; who was told again what it runs already may take its time."""
+        sweep = self._opensm.sweep(note.mark)
+        again = note.set == self._confirmed and not found.restarted
+        in_time = found.waited < self._timeout
+        return condition.UNASKED if again and in_time and not sweep.ended else sweep
 
     def _resting(self, found: condition.Look) -> bool:
         """Whether what was read back a moment ago still has to do."""

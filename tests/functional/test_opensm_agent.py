@@ -30,7 +30,7 @@ from oslo_config import cfg
 from laas_service import conf as options
 from laas_service.adapters.generator import Description, generate
 from laas_service.adapters.netlist import netlist, node_id
-from laas_service.client.rest import Rest
+from laas_service.client.rest import SERVICE_TYPE, Rest
 from laas_service.domain.verification import physical_tables, walk_violations
 from laas_service.wiring import Parts
 from opensm_writer import reader, sets
@@ -105,7 +105,7 @@ class Site:
             )
         )
         session = Session()
-        self.rest = Rest(Adapter(session, auth=NoAuth(self.port.url)))
+        self.rest = Rest(Adapter(session, auth=NoAuth(self.port.url), service_type=SERVICE_TYPE))
 
     # -- processes
 
@@ -174,7 +174,7 @@ class Site:
 
     def said(self) -> str:
         logs = sorted(self.directory.glob("*.log"))
-        return "\n".join(f"--- {log.name}\n{log.read_text()[-6000:]}" for log in logs)
+        return "\n".join(f"--- {log.name}\n{log.read_text()[-4000:]}" for log in logs)
 
     def log(self, name: str = "a") -> str:
         return (self.directory / f"{name}.log").read_text()
@@ -239,11 +239,10 @@ def test_from_the_request_to_the_switches_whatever_happens_to_opensm(site):
     assert "OpenSM does not run" in site.becomes("dead")["detail"]
     red = site.ask("red", 3)
 
-    def waits():
-        wait = site.allocation(red)["waits_for"]
-        return wait and "agent a: dead" in wait["detail"]
-
-    site.until(waits, "the reason is shown")
+    site.until(
+        lambda: "agent a: dead: OpenSM does not run" in str(site.allocation(red)["error"]),
+        "the reason is shown",
+    )
     assert site.allocation(red)["state"] == "allocating"
     site.start_opensm()
     site.is_active(red)

@@ -168,6 +168,7 @@ class Cloud:
         keystone.user("nova", {project: ["admin", "service"]})
         keystone.role(SERVICE_ROLE)
         keystone.user("laas", {project: [SERVICE_ROLE, "service"]})
+        keystone.user("laas-opensm-agent", {project: ["service"]})
         stubs = self._ports["stubs"].url
         for service_type, url in (
             ("isolated-network", links),

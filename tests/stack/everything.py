@@ -109,7 +109,7 @@ class Everything:
         with self._timed(f"Nova, placement and {len(self.service.hosts)} computes"):
             stack.callback(self.cloud.stop)
             self.cloud.start(self._say)
-        with self._timed("our API and worker, OpenSM"):
+        with self._timed("our API, worker and agent, OpenSM"):
             stack.callback(self.service.stop)
             self.service.start()
 

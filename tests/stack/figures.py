@@ -107,6 +107,7 @@ _PROGRAMS = {
     "tests.stack.computes": "nova-compute, all hosts",
     "laas_service.cmd.wsgi": "laas-api",
     "laas_service.cmd.worker": "laas-worker",
+    "laas_service.cmd.opensm_agent": "laas-opensm-agent",
     "tests.stack": "the story itself",
 }
 

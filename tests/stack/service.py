@@ -7,7 +7,7 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations.
 
-"""The service as operators run it: API behind a WSGI server, worker, OpenSM, one configuration."""
+"""The service as operators run it: API behind a WSGI server, worker, and an agent by OpenSM."""
 
 from __future__ import annotations
 
@@ -45,16 +45,32 @@ kind = nova
 [placement]
 {login}
 [opensm]
-pid_file = {directory}/opensm.pid
-log_file = {subnet}/osm.log
-cache_directory = {subnet}
-dump_command = {dump}
+reached_by = agent
+directory = {directory}/opensm
 patience = 30
 [worker]
 poll_interval = 0.5
 retry_last = 5
 reconcile_interval = 60
 """
+
+AGENT = """
+[DEFAULT]
+state_dir = {directory}/agent
+transport_url = {broker}
+[laas]
+{login}
+[opensm]
+directory = {directory}/opensm
+agent_fabric = {fabric}
+pid_file = {directory}/opensm.pid
+log_file = {subnet}/osm.log
+cache_directory = {subnet}
+dump_command = {dump}
+"""
+"""It knows nothing of the database, and its user has the role ``service`` and no other."""
+
+AGENT_USER = "laas-opensm-agent"
 
 
 class LinksService:
@@ -84,10 +100,15 @@ class LinksService:
                 broker=broker,
                 database=database,
                 keystone=keystone.url,
-                login="\n".join(
-                    f"{name} = {value}"
-                    for name, value in keystone.options("laas", SERVICE_PROJECT).items()
-                ),
+                login=_login(keystone, "laas"),
+            )
+        )
+        (self.directory / "agent.conf").write_text(
+            AGENT.format(
+                directory=self.directory,
+                broker=broker,
+                login=_login(keystone, AGENT_USER),
+                fabric=FABRIC,
                 subnet=self.simulator.directory,
                 dump=",".join(self._dump()),
             )
@@ -102,15 +123,18 @@ class LinksService:
         )
 
     def start(self) -> None:
-        """Return when the API answers and OpenSM runs on what the worker has published."""
+        """Return when the API answers and OpenSM runs on what the agent has published."""
         config = str(self.directory / "laas.conf")
         api = [sys.executable, "-P", str(WSGI), "laas_service.cmd.wsgi", str(self._port.number)]
         self._run("laas-api", *api).wait_for(f"{self.url}/healthcheck")
         worker = [sys.executable, "-m", "laas_service.cmd.worker", "--config-file", config]
-        running = self._run("laas-worker", *worker)
-        manifest = self.directory / "state" / "opensm" / FABRIC / "current" / "opensm.conf"
+        self._run("laas-worker", *worker)
+        config = str(self.directory / "agent.conf")
+        agent = [sys.executable, "-m", "laas_service.cmd.opensm_agent", "--config-file", config]
+        running = self._run(AGENT_USER, *agent)
+        manifest = self.directory / "opensm" / FABRIC / "current" / "opensm.conf"
         patience = 60 + 10 * len(self.hosts)  # they join the pool first
-        running.wait_until(manifest.exists, "the worker publishes nothing", patience)
+        running.wait_until(manifest.exists, "the agent publishes nothing", patience)
         options = ("-F", str(manifest), "-f", str(self.simulator.directory / "osm.log"), "-s", "0")
         daemon = self.simulator.start("opensm", *options)
         (self.directory / "opensm.pid").write_text(f"{daemon.pid}\n")
@@ -150,6 +174,11 @@ class LinksService:
         process = Process(command, self._logs / f"{name}.log", variables)
         self._processes.append(process)
         return process
+
+
+def _login(keystone: Keystone, user: str) -> str:
+    options = keystone.options(user, SERVICE_PROJECT)
+    return "\n".join(f"{name} = {value}" for name, value in options.items())
 
 
 def _management_port(fabric: FabricFile) -> Endpoint:

@@ -41,7 +41,7 @@ def known() -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("name", ["controller.conf", "fabric.conf"])
+@pytest.mark.parametrize("name", ["controller.conf", "fabric.conf", "opensm-agent.conf"])
 def test_every_line_sets_an_option_that_is_there(name):
     parser = configparser.ConfigParser(interpolation=None, strict=True, default_section="none")
     parser.read(ETC / "laas" / name)
@@ -57,6 +57,15 @@ def test_the_worker_can_be_made_of_its_sample():
     parts = Parts(conf)
     assert parts.compute
     assert parts.subnet_manager
+
+
+def test_the_agent_can_be_made_of_its_sample_and_needs_no_database():
+    conf = cfg.ConfigOpts()
+    options.register_opts(conf)
+    conf(["--config-file", str(ETC / "laas" / "opensm-agent.conf")], project="laas")
+    parts = Parts(conf)
+    assert parts.agent
+    assert "_engine" not in vars(parts)
 
 
 def test_rights_of_the_service_are_those_that_the_adapter_names():

@@ -55,6 +55,22 @@ def test_defaults_make_a_service_that_needs_nothing_else(conf, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("set_up", "said"),
+    [
+        ({}, r"\[opensm\] dump_command"),
+        ({"opensm.dump_file": "/dump"}, r"\[laas\] auth_type"),
+        ({"opensm.dump_file": "/dump", "laas.auth_type": "pass"}, r"\[laas\]: 'login'"),
+    ],
+)
+def test_an_agent_says_what_it_lacks(conf, set_up, said):
+    for name, value in set_up.items():
+        group, _, option = name.partition(".")
+        conf.set_override(option, value, group=group)
+    with pytest.raises(InvalidInput, match=said):
+        assert Parts(conf).agent
+
+
+@pytest.mark.parametrize(
     ("group", "name", "value", "part"),
     [
         ("api", "enabled_policies", ["fastest"], "service"),

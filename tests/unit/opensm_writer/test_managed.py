@@ -148,6 +148,30 @@ def test_dead_then_restarted(site):
     assert not site.managed.to_be_told()
 
 
+def test_a_restart_that_is_noticed_when_telling_is_a_restart_as_well(site):
+    site.publish([POD])
+    site.confirmed()
+    site.stop()
+    site.start()
+    site.publish([POD, WIDE])
+    site.managed.tell()
+    assert site.look().condition is Condition.RESTARTED
+    site.sweep()
+    assert site.look().condition is Condition.APPLIED
+
+
+def test_who_is_told_again_what_it_runs_already_goes_on_running_it(site):
+    """For who takes over, or has lost sight of the service for a while."""
+    site.publish()
+    site.confirmed()
+    site.managed.tell()
+    assert site.look().condition is Condition.APPLIED
+    site.time += 61
+    assert site.look().condition is Condition.WEDGED
+    site.sweep()
+    assert site.look().condition is Condition.APPLIED
+
+
 def test_what_comes_while_opensm_is_away_lies_ready_and_is_told_when_it_is_back(site):
     site.publish([POD])
     site.confirmed()
