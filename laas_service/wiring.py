@@ -324,6 +324,7 @@ class Parts:
                 waiters=options.max_waiters,
                 queue=discipline(self._conf.queue),
                 limits=limits(self._conf.limits),
+                search_budget=options.search_budget,
             ),
             clock=utc_now,
             sleep=time.sleep,

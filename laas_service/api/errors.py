@@ -93,6 +93,7 @@ def of_refusal(refusal: NoFit) -> Problem:
         reason=refusal.reason,
         largest_fit=refusal.largest_fit,
         fits_when_empty=refusal.fits_when_empty,
+        cut_off=refusal.cut_off or None,
         room=Room.of(refusal.room) if refusal.room else None,
     )
 

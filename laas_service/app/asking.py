@@ -38,7 +38,8 @@ class Rules:
     filter alone the hosts of two allocations of one project look the same.
     ``waiters`` bounds how many callers may wait for outcomes at one time. ``queue``
     is how those are served who wait for room. ``limits`` are those of projects
-    without a quota of their own.
+    without a quota of their own. ``search_budget`` bounds all searches for one request together
+    (``domain.meter``).
     """
 
     policies: Mapping[str, Policy]
@@ -48,6 +49,7 @@ class Rules:
     waiters: int = 8
     queue: Discipline = field(default_factory=Discipline)
     limits: Limits = NO_LIMITS
+    search_budget: int = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +88,14 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Whether a size would fit now, and the largest that would."""
+    """Whether a size would fit now, and the largest that would.
+
+    With ``cut_off`` the searches stopped at the budget of the request: more may fit.
+    """
 
     answer: Allocation | NoFit
     largest: int
+    cut_off: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from laas_service.domain.constrained import check
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import Conflict, InvalidInput, NotFound
 from laas_service.domain.fabric import Fabric, FabricView
+from laas_service.domain.meter import Meter
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.room import fits_when_empty, make_room
@@ -84,6 +85,10 @@ class Base:
     def exhausted(self) -> dict[str, int]:
         """By policy, how many searches of this process stopped at their budget."""
         return {name: policy.exhausted for name, policy in self._policies.items()}
+
+    def _meter(self, parts: int = 1) -> Meter:
+        """The budget of one request for searching, or one of so many equal parts of it."""
+        return Meter(self._rules.search_budget // parts)
 
     def allocation(self, caller: Caller, id: str) -> AllocationRecord:
         """One allocation with its history.

@@ -28,6 +28,7 @@ from laas_service.domain.constrained import blamed, propose
 from laas_service.domain.errors import InvalidInput, NotFound, Unavailable
 from laas_service.domain.features import HostChange
 from laas_service.domain.plane import SharedPlane
+from laas_service.domain.policies.base import metered
 from laas_service.domain.power import Idle, idle
 from laas_service.domain.topology import Link
 
@@ -93,7 +94,8 @@ class Fabrics(Base):
         """
         fabric, ledger = self._with_ledger(fabric_id)
         plane = SharedPlane.of(fabric.topology.tree, l2, spines)
-        costs = withholding.costs(ledger, plane, self._rules.policies.values())
+        policies, work = self._rules.policies.values(), self._rules.search_budget
+        costs = withholding.costs(ledger, plane, list(policies), work)
         return fabric, withholding.reach(ledger, fabric.inventory, plane), costs
 
     def set_host_state(
@@ -188,7 +190,8 @@ class Fabrics(Base):
             InvalidInput: the policy is not offered, ``hosts`` is below 1, or the fabric
                 has nothing of what the constraints say.
         """
-        policy = self._policy(ask.policy)
+        meter = self._meter()
+        policy = metered(self._policy(ask.policy), meter)
         if ask.hosts < 1:
             raise InvalidInput("hosts", ask.hosts, "ask for at least 1 host")
         if ask.parent is not None:
@@ -200,7 +203,7 @@ class Fabrics(Base):
             answer = blamed(policy, ledger, request, answer)
             answer = with_room(policy, ledger, request, answer, caller.admin)
         most = largest_fit(policy, ledger, ledger.free_host_count + 1, request.constraints)
-        return Fit(answer, most)
+        return Fit(answer, most, meter.cut)
 
     def routing(self, fabric_id: str) -> Routing:
         """Raises: NotFound."""

@@ -17,6 +17,7 @@ neither has moved on before it is committed.
 
 from __future__ import annotations
 
+import copy
 import functools
 import logging
 import math
@@ -34,8 +35,9 @@ from laas_service.domain.constrained import blamed, propose
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import LaasError
 from laas_service.domain.fabric import Fabric, FabricView
+from laas_service.domain.meter import Meter
 from laas_service.domain.part import Part
-from laas_service.domain.policies.base import Policy
+from laas_service.domain.policies.base import Policy, metered
 
 LOG = logging.getLogger(__name__)
 
@@ -91,6 +93,14 @@ class Line:
         self._rules = rules
         self._clock = clock
         self._looked: dict[str, _Looked] = {}
+        self._meter: Meter | None = None
+
+    def on(self, meter: Meter) -> Line:
+        """This line on behalf of one request: its searches draw on the meter."""
+        line = copy.copy(self)
+        line._policies = {name: metered(policy, meter) for name, policy in self._policies.items()}
+        line._meter = meter
+        return line
 
     # -- admitting ------------------------------------------------------------
 
@@ -125,6 +135,8 @@ class Line:
             if looked is not None and looked.generation == generation and now < looked.until:
                 return admitted
             until = math.inf
+            if self._meter is not None and self._meter.cut:
+                return admitted
             if waiting := self._all(fabric_id, {State.QUEUED}):
                 choose = functools.partial(self._startable, fabric_id)
                 records = self._store.admit_waiting(fabric_id, choose)
@@ -134,7 +146,8 @@ class Line:
                 ends = self._ends(fabric_id).values()
                 until = min((end for end in ends if end > now), default=math.inf)
                 LOG.debug("fabric %s: %d requests wait", fabric_id, len(waiting))
-            self._looked[fabric_id] = _Looked(generation, until)
+            if self._meter is None or not self._meter.cut:
+                self._looked[fabric_id] = _Looked(generation, until)
 
     def _startable(self, fabric_id: str, fabric: Fabric) -> Sequence[Allocation]:
         """From every queue: the fabric has one, and so has each container in it."""

@@ -41,6 +41,8 @@ from laas_service.domain.errors import (
     PreconditionFailed,
 )
 from laas_service.domain.fabric import Fabric
+from laas_service.domain.meter import Meter
+from laas_service.domain.policies.base import metered
 
 LOG = logging.getLogger(__name__)
 
@@ -72,21 +74,23 @@ class Service(Fabrics):
             QuotaExceeded: the project would have more than it may.
         """
         new = self._new(caller, ask)
-        if self._line.serve(new.fabric):
+        meter = self._meter(2)
+        if self._line.on(self._meter(2)).serve(new.fabric):
             self._wake()
+        line = self._line.on(meter)
         short = self._short_of_servers(new)
 
         def propose(fabric: Fabric) -> Allocation | NoFit | Wait:
             if over := short or self._over_quota(new):
                 return over
-            answer = self._line.propose(new, fabric)
+            answer = line.propose(new, fabric)
             if isinstance(answer, Allocation) or not ask.wait:
                 return answer
-            return self._line.hopeless(new, fabric) or Wait(answer)
+            return line.hopeless(new, fabric) or Wait(answer)
 
         answer = self._store.admit(new, propose)
         if isinstance(answer, NoFit):
-            return self._explain(caller, new, answer)
+            return self._explain(caller, new, answer, meter)
         self._wake()
         return answer
 
@@ -99,9 +103,10 @@ class Service(Fabrics):
         self._store.within_limits(new)
         ledger, _ = self._store.ledger(new.fabric)
         over = self._short_of_servers(new) or self._over_quota(new)
-        answer = over or self._line.propose(new, ledger)
+        meter = self._meter()
+        answer = over or self._line.on(meter).propose(new, ledger)
         if isinstance(answer, NoFit):
-            return self._explain(caller, new, answer)
+            return self._explain(caller, new, answer, meter)
         fabric = self._store.fabric(new.fabric)
         cost = ledger.features.cost(answer.hosts(fabric.topology))
         return Proposal(fabric, new.project_id, answer, cost)
@@ -135,10 +140,11 @@ class Service(Fabrics):
         """Where those of the records that are queued stand, and what they wait for."""
         fabrics = {record.fabric for record in records if record.state is State.QUEUED}
         wanted = {record.id for record in records}
+        line = self._line.on(self._meter())
         return {
             id: place
             for fabric in sorted(fabrics)
-            for id, place in self._line.places(fabric, wanted).items()
+            for id, place in line.places(fabric, wanted).items()
         }
 
     def rename(
@@ -351,11 +357,11 @@ class Service(Fabrics):
             largest_fit=largest_fit(self._policy(new.policy), ledger, limit + 1),
         )
 
-    def _explain(self, caller: Caller, new: NewAllocation, refusal: NoFit) -> NoFit:
+    def _explain(self, caller: Caller, new: NewAllocation, refusal: NoFit, meter: Meter) -> NoFit:
         """The refusal with the largest size there is room for now, and how to make room."""
         if refusal.reason is Refusal.QUOTA:
             return refusal
-        policy = self._policy(new.policy)
+        policy = metered(self._policy(new.policy), meter)
         ledger = self._store.ledger(new.fabric)[0].ledger(new.parent)
         request = Request("", new.hosts, constraints=new.constraints)
         waits = refusal.reason is Refusal.OTHERS_WAIT
@@ -363,9 +369,9 @@ class Service(Fabrics):
             below = ledger.free_host_count + 1 if waits else new.hosts
             most = largest_fit(policy, ledger, below, new.constraints)
             refusal = replace(refusal, largest_fit=most)
-        if waits:
-            return refusal
-        return with_room(policy, ledger, request, refusal, caller.admin)
+        if not waits:
+            refusal = with_room(policy, ledger, request, refusal, caller.admin)
+        return replace(refusal, cut_off=meter.cut)
 
     def _expected(
         self, caller: Caller, id: str, versions: Collection[int] | None

@@ -72,6 +72,20 @@ Whether the logger laas_service.audit gets a line for each request that changes 
 or that is denied: who, what, with which outcome, in the fields of a CADF event.
 """,
     ),
+    cfg.IntOpt(
+        "search_budget",
+        default=4_000_000,
+        min=100_000,
+        help="""
+Work that all searches for one request may do together: for its own place, for the largest
+size that fits, for what would make room, for who of a queue may start. A unit is about half a
+microsecond, so that the default is about two seconds.
+
+A request that needs more is answered with what was found until then, and says so (code
+search_budget, or cut_off beside the answer). Raise it where fabrics of many tenants are to be
+explained at any price; lower it where requests come from people who are not known.
+""",
+    ),
     cfg.FloatOpt(
         "max_wait",
         default=60.0,

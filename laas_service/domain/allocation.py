@@ -18,6 +18,7 @@ from operator import or_
 from typing import NamedTuple
 
 from laas_service.domain.constraints import Constraints
+from laas_service.domain.meter import Meter
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, bits
 
 WHOLE = 1_000_000
@@ -50,7 +51,8 @@ class Request:
     ``constraints`` are honoured by ``constrained.propose``, which shows a policy only
     the hosts that meet them; the policy looks after those that are of its shapes.
     ``parent`` and ``container`` as in ``Allocation``; they are nothing to a policy.
-    ``bandwidth``, parts per million of each link, matters where links can be shared.
+    ``bandwidth``, parts per million of each link, matters where links can be shared. What
+    searching costs is paid from ``meter``, where there is one.
     """
 
     id: str
@@ -60,6 +62,7 @@ class Request:
     parent: str | None = None
     container: bool = False
     bandwidth: int | None = None
+    meter: Meter | None = field(default=None, compare=False, repr=False)
 
 
 class GroupShare(NamedTuple):
@@ -235,7 +238,8 @@ class NoFit:
     because finding it costs a few more searches; policies to which it costs
     nothing say it at once. So it is with ``fits_when_empty``, whether it would fit were
     all others gone and no host drained, and with ``room``, the cheapest way found to
-    make it fit (``room.make_room``).
+    make it fit (``room.make_room``). With ``cut_off`` the searches for these stopped at the
+    budget of the request: more may fit, and less may have to go.
     """
 
     reason: Refusal
@@ -243,3 +247,4 @@ class NoFit:
     largest_fit: int | None = None
     fits_when_empty: bool | None = None
     room: Room | None = None
+    cut_off: bool = False

@@ -11,15 +11,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from laas_service.domain.allocation import Allocation, Request
 from laas_service.domain.allocator import largest_fit
 from laas_service.domain.fabric import Fabric, FabricView
 from laas_service.domain.inventory import Inventory, Switch
+from laas_service.domain.meter import UNBOUNDED, Meter
 from laas_service.domain.plane import SharedPlane
-from laas_service.domain.policies.base import Policy
+from laas_service.domain.policies.base import Policy, metered
 from laas_service.domain.topology import LeafLink
 
 
@@ -29,11 +30,13 @@ class Cost:
 
     ``largest`` is the largest allocation. ``beyond_leaf`` is how many hosts tenants of more
     than a leaf could have together, when the largest that fits is taken again and again.
+    With ``cut_off`` there was no budget to find that out: it is at least so much.
     """
 
     policy: str
     largest: int
     beyond_leaf: int
+    cut_off: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +56,19 @@ class Reach:
 
 
 def costs(
-    fabric: FabricView, plane: SharedPlane, policies: Iterable[Policy]
+    fabric: FabricView, plane: SharedPlane, policies: Collection[Policy], work: int = UNBOUNDED
 ) -> list[tuple[Cost, Cost]]:
     """For each policy what it can do with the present plane, and with another.
 
-    Looked at is the fabric without tenants; what has failed or is drained stays so.
+    Looked at is the fabric without tenants; what has failed or is drained stays so. Each of
+    these answers has the same part of ``work`` (see ``meter``).
     """
     present, then = emptied(fabric, fabric.shared_plane), emptied(fabric, plane)
-    return [(_cost(policy, present.copy()), _cost(policy, then.copy())) for policy in policies]
+    part = work // (2 * len(policies))
+    return [
+        (_cost(policy, present.copy(), Meter(part)), _cost(policy, then.copy(), Meter(part)))
+        for policy in policies
+    ]
 
 
 def emptied(fabric: FabricView, plane: SharedPlane) -> Fabric:
@@ -72,7 +80,8 @@ def emptied(fabric: FabricView, plane: SharedPlane) -> Fabric:
     return empty
 
 
-def _cost(policy: Policy, empty: Fabric) -> Cost:
+def _cost(unbounded: Policy, empty: Fabric, meter: Meter) -> Cost:
+    policy = metered(unbounded, meter)
     largest = size = largest_fit(policy, empty, empty.free_host_count + 1)
     beyond = 0
     while size > empty.topology.slots:
@@ -82,7 +91,7 @@ def _cost(policy: Policy, empty: Fabric) -> Cost:
         empty.claim(found)
         beyond += found.size
         size = largest_fit(policy, empty, size + 1)
-    return Cost(policy.name, largest, beyond)
+    return Cost(policy.name, largest, beyond, meter.cut)
 
 
 def reach(fabric: FabricView, inventory: Inventory, plane: SharedPlane) -> Reach:

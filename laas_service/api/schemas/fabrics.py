@@ -173,6 +173,10 @@ FitsWhenEmpty = Annotated[
     bool | None,
     Field(description="Whether it would fit were all others gone and no host drained."),
 ]
+CUT_OFF = (
+    "Whether the searches for this answer stopped at the budget of the request: more may fit, "
+    "and less may have to go."
+)
 MakesRoom = Annotated[Room | None, Field(description="How to make room; for administrators.")]
 
 
@@ -186,6 +190,7 @@ class Fit(Schema):
     detail: str | None
     fits_when_empty: FitsWhenEmpty
     room: MakesRoom
+    cut_off: Annotated[bool, Field(description=CUT_OFF)]
 
     @classmethod
     def of(cls, fabric: str, hosts: int, fit: asking.Fit) -> Self:
@@ -202,6 +207,7 @@ class Fit(Schema):
             detail=no.detail if no else None,
             fits_when_empty=no.fits_when_empty if no else None,
             room=Room.of(no.room) if no and no.room else None,
+            cut_off=fit.cut_off,
         )
 
 
@@ -405,6 +411,7 @@ class PlaneCost(Schema):
         int, Field(description="Hosts that tenants of more than one leaf could have.")
     ]
     beyond_leaf_before: Annotated[int, Field(description="The same with what is withheld now.")]
+    cut_off: Annotated[bool, Field(description=CUT_OFF)]
 
 
 class SharedPlane(Schema):
@@ -451,6 +458,7 @@ class SharedPlane(Schema):
                     largest_before=before.largest,
                     beyond_leaf=after.beyond_leaf,
                     beyond_leaf_before=before.beyond_leaf,
+                    cut_off=before.cut_off or after.cut_off,
                 )
                 for before, after in costs
             ],

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field, RootModel
 from laas_service.api.schemas.agents import Octets
 from laas_service.api.schemas.allocations import Degraded
 from laas_service.api.schemas.base import Schema
-from laas_service.api.schemas.fabrics import FitsWhenEmpty, MakesRoom
+from laas_service.api.schemas.fabrics import CUT_OFF, FitsWhenEmpty, MakesRoom
 from laas_service.domain.allocation import Refusal
 
 
@@ -43,6 +43,7 @@ class Problem(Schema):
         int | None, Field(description="The largest size that would fit now.")
     ] = None
     fits_when_empty: FitsWhenEmpty = None
+    cut_off: Annotated[bool | None, Field(description=CUT_OFF)] = None
     room: MakesRoom = None
     degraded: Annotated[
         Degraded | None, Field(description="What a repair would have to replace and cannot.")

@@ -7,14 +7,24 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations.
 
-"""What every policy is: a name and one pure method."""
+"""What every policy is: a name and one pure method; and a policy on a budget."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar, Protocol
 
-from laas_service.domain.allocation import Allocation, NoFit, Request
+from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
 from laas_service.domain.fabric import FabricView
+from laas_service.domain.meter import Meter
+
+SEARCH = 200
+"""What every search costs, beside its work: a refusal at first sight is not for nothing."""
+
+CUT_OFF = NoFit(
+    Refusal.BUDGET,
+    "the searches for this answer stopped at the request's budget, a placement may exist",
+)
 
 
 class Policy(Protocol):
@@ -32,3 +42,25 @@ class Policy(Protocol):
     """Whether a refusal of N hosts implies a refusal of every larger number."""
 
     def propose(self, fabric: FabricView, request: Request) -> Allocation | NoFit: ...
+
+
+class _Metered:
+    isolating: ClassVar[bool]
+    monotone: ClassVar[bool]
+    name: ClassVar[str]
+
+    def __init__(self, policy: Policy, meter: Meter) -> None:
+        self._policy = policy
+        self._meter = meter
+
+    def propose(self, fabric: FabricView, request: Request) -> Allocation | NoFit:
+        if not self._meter.spend(SEARCH):
+            return CUT_OFF
+        return self._policy.propose(fabric, replace(request, meter=self._meter))
+
+
+def metered(policy: Policy, meter: Meter) -> Policy:
+    """The same policy, whose searches all draw on one meter; at its end it refuses."""
+    kept = {"name": policy.name, "isolating": policy.isolating, "monotone": policy.monotone}
+    kind: type[_Metered] = type("Metered", (_Metered,), kept)
+    return kind(policy, meter)

@@ -28,23 +28,29 @@ from functools import lru_cache, reduce
 from operator import and_, or_
 from typing import NamedTuple
 
+from laas_service.domain.meter import Meter
+
 
 class Budget:
     """How much work a search may still do; ``exceeded`` if it wanted more.
 
     ``work`` is in units of about half a microsecond. Whatever may be done more than a
     few times is paid for beforehand, or where nobody knows how much it will be,
-    as soon as it is done. ``nodes`` counts the nodes of search trees.
+    as soon as it is done. ``nodes`` counts the nodes of search trees. What is paid is paid
+    from the ``meter``, too, and no more than that has left.
     """
 
-    def __init__(self, work: int) -> None:
+    def __init__(self, work: int, meter: Meter | None = None) -> None:
         self.work = work
+        self.meter = meter
         self.nodes = 0
         self.exceeded = False
 
     def spend(self, cost: int) -> bool:
         """Pay; False, and nothing left, if that is more than there is."""
         self.work -= cost
+        if self.meter is not None and not self.meter.spend(min(cost, cost + self.work)):
+            self.work = -1
         if self.work < 0:
             self.work = 0
             self.exceeded = True

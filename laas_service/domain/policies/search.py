@@ -88,7 +88,7 @@ class Search:
         self.policy = policy
         self.misfits_of = f"{policy} {variant}" if variant else policy
         self.request = request
-        self.budget = Budget(work)
+        self.budget = Budget(work, request.meter)
         self.slots = topology.slots
         self.groups = topology.groups_per_pod
         self.pods = topology.pods

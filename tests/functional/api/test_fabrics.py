@@ -313,6 +313,7 @@ def test_a_plane_is_seen_changed_and_given_back(client):
             "largest_before": 32,
             "beyond_leaf": 24,
             "beyond_leaf_before": 32,
+            "cut_off": False,
         }
     ]
     assert client.get(f"{F}/plane").json == nothing

@@ -104,3 +104,20 @@ def test_who_asks_too_fast_is_told_when_to_come_back(deployment):
 
 def test_without_a_rate_nobody_is_held_up(client):
     assert {client.get("/v1/fabrics").status_code for _ in range(60)} == {200}
+
+
+# -- searching ------------------------------------------------------------------
+
+
+def test_an_answer_that_the_budget_cut_off_says_so(deployment):
+    """A refusal, what would fit, and what a plane would cost; and the whole answers beside."""
+    for budget, cut in ((500, True), (4_000_000, False)):
+        client = deployment.client(search_budget=budget)
+        refused = client.post("/v1/allocations", json={"name": "a", "hosts": 33})
+        assert refused.status_code == 409
+        assert refused.json.get("cut_off", False) is cut
+        fit = client.get("/v1/fabrics/main/fit?hosts=9").json
+        assert fit["cut_off"] is cut
+        assert (fit["largest_fit"] == 32) is not cut
+        plane = client.put("/v1/fabrics/main/plane", json={"l2": [0], "dry_run": True})
+        assert [one["cut_off"] for one in plane.json["cost"]] == [cut]
