@@ -280,7 +280,7 @@ class Converger:
         with self._acting_for(record.initiator):
             LOG.warning("allocation %s (%s): %s", record.id, record.state.value, why)
         pause = self._pace.pause(record.failures, self._chance)
-        self._store.postpone(record.id, self._now() + pause, why)
+        self._store.postpone(record.id, self._now() + pause, why, version=record.version)
 
     def _effect(self, name: str, act: Callable[[], object]) -> None:
         self._hold()

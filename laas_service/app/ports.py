@@ -240,10 +240,11 @@ class Store(Protocol):
         With ``faulty`` also active ones that hold a failed link; with ``fabric`` of that one.
         """
 
-    def postpone(self, id: str, until: datetime, error: str) -> None:
+    def postpone(self, id: str, until: datetime, error: str, *, version: int | None = None) -> None:
         """Note why the next step failed or waits and when to try again; the state stays.
 
-        A text that differs from the one before goes into the story.
+        A text that differs from the one before goes into the story. With ``version`` a record
+        that is past it is left alone: that step is over, whatever was heard of it.
         """
 
     def note_applied(self, fabric_id: str, applied: Applied) -> None:

@@ -83,12 +83,14 @@ class Lifecycle(Base):
                 found += [row.id for row in rows if faults.parsed(row.faults).links]
             return found[:limit]
 
-    def postpone(self, id: str, until: datetime, error: str) -> None:
+    def postpone(self, id: str, until: datetime, error: str, *, version: int | None = None) -> None:
         table = models.Allocation
         with self._writing("postpone") as session:
             row = session.scalar(select(table).where(table.id == id).with_for_update())
             if row is None:
                 raise NotFound("allocation", id)
+            if version not in (None, row.version):
+                return
             row.failures += 1
             row.due_at = until
             if row.error != error:

@@ -115,6 +115,29 @@ def world(store):
     return World(store)
 
 
+def test_a_commit_whose_answer_was_lost_leaves_no_error_behind(store):
+    """The connection goes right after the database has committed: the step is done."""
+    world, lose = World(store), ["after commit: active", "after commit: hand back"]
+
+    def at(step: str) -> None:
+        if step in lose:
+            lose.remove(step)
+            raise Unavailable("the database failed: server closed the connection")
+
+    store._at = at
+    world.allocate("a", 0)
+    world.converger.run_once()
+    record = store.allocation("a")
+    assert (record.state, record.error, record.failures) == (State.ACTIVE, None, 0)
+    assert record.next_try is None
+    world.release("a")
+    while world.converger.run_once():
+        pass
+    assert lose == []
+    assert world.state("a") is State.RELEASED
+    assert not [event for event in store.allocation("a").history if "failed" in event.reason]
+
+
 # -- the decision ---------------------------------------------------------------
 
 
