@@ -74,6 +74,25 @@ class Parts:
     def __init__(self, conf: cfg.ConfigOpts, *, at: Callable[[str], None] = nowhere) -> None:
         self._conf = conf
         self._at = at
+        self._services: list[Service] = []
+
+    def adopt(self) -> None:
+        """The parts there are take over the options that may change in a running process."""
+        options = self._conf.worker
+        rules, most = discipline(self._conf.queue), limits(self._conf.limits)
+        for service in self._services:
+            service.adopt(rules, most)
+        made = vars(self)
+        if "line" in made:
+            self.line.adopt(rules)
+        if "tenure" in made:
+            self.tenure.adopt(
+                reconcile_interval=options.reconcile_interval,
+                drift_interval=options.drift_interval,
+            )
+        for name in {"worker", "relay"} & made.keys():
+            if loop := made[name]:
+                loop.every(options.poll_interval)
 
     def upgrade_database(self) -> None:
         """Bring the tables up to what this release needs; safe to repeat."""
@@ -312,7 +331,7 @@ class Parts:
     def service(self, wake: Callable[[], None]) -> Service:
         """The use cases; ``wake`` is called when there is something to converge."""
         options, compute = self._conf.api, self._conf.compute
-        return Service(
+        made = Service(
             self.store,
             self.compute,
             {"opensm": self._switches},
@@ -332,6 +351,8 @@ class Parts:
             new_id=lambda: str(uuid.uuid4()),
             agency=self._agency(wake),
         )
+        self._services.append(made)
+        return made
 
 
 def set_defaults() -> None:

@@ -60,6 +60,9 @@ LOG = logging.getLogger(__name__)
 LOGGED = 2000
 """Characters of an address that the log shows."""
 
+ADOPT = "laas.adopt"
+"""The application's extension that takes other ``Settings``."""
+
 READY = 1.0
 """Seconds after which it is looked again whether the tables are those of this release."""
 
@@ -186,6 +189,7 @@ def create_app(
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
     door = _Door(service, Gate(conf), Metrics(service), settings)
+    app.extensions[ADOPT] = door.adopt
     for route in ROUTES:
         app.add_url_rule(
             route.path,
@@ -213,6 +217,11 @@ class _Door:
         self._settings = settings
         self._buckets = Buckets(settings.rate, settings.burst, time.monotonic)
         self._ready = Seldom(service.ready, READY, time.monotonic)
+
+    def adopt(self, settings: Settings) -> None:
+        """Behave like this from the next request on; ``max_body`` stays as it was."""
+        self._settings = settings
+        self._buckets.adopt(settings.rate, settings.burst)
 
     def opened(self) -> None:
         """Start the clock, and give the log the request's context.

@@ -52,6 +52,10 @@ class Buckets:
         self._lock = threading.Lock()
         self._left: dict[str, tuple[float, float]] = {}  # project -> tokens, at this time
 
+    def adopt(self, rate: float, burst: int) -> None:
+        """Count by these numbers from now on."""
+        self._rate, self._burst = rate, burst
+
     def take(self, project_id: str) -> None:
         """Count a request.
 

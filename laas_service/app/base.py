@@ -21,7 +21,7 @@ from laas_service.app.asking import LIVE, Ask, Rules
 from laas_service.app.counted import Counted
 from laas_service.app.line import Line
 from laas_service.app.ports import Compute, Store, Switches
-from laas_service.app.records import AllocationRecord, Caller, FabricRecord, State
+from laas_service.app.records import AllocationRecord, Caller, FabricRecord, Limits, State
 from laas_service.domain.allocation import NoFit, Request
 from laas_service.domain.constrained import check
 from laas_service.domain.constraints import Constraints
@@ -30,6 +30,7 @@ from laas_service.domain.fabric import Fabric, FabricView
 from laas_service.domain.meter import Meter
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.base import Policy
+from laas_service.domain.queue import Rules as Discipline
 from laas_service.domain.room import fits_when_empty, make_room
 
 PAGE = 1000
@@ -74,6 +75,11 @@ class Base:
         everything = {name: policy() for name, policy in POLICIES.items()}
         self._line = Line(store, {**everything, **self._policies}, rules.queue, clock=clock)
         self._waiters = threading.BoundedSemaphore(rules.waiters)
+
+    def adopt(self, queue: Discipline, limits: Limits) -> None:
+        """Serve who waits by this discipline, and hold projects to these limits, from now on."""
+        self._rules = replace(self._rules, queue=queue, limits=limits)
+        self._line.adopt(queue)
 
     @property
     def agency(self) -> Agency:

@@ -102,6 +102,12 @@ class Line:
         line._meter = meter
         return line
 
+    def adopt(self, rules: queue.Rules) -> None:
+        """Serve by these rules from now on."""
+        if rules != self._rules:
+            self._rules = rules
+            self._looked.clear()
+
     # -- admitting ------------------------------------------------------------
 
     def serve_all(self) -> int:

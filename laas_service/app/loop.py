@@ -44,6 +44,11 @@ class Loop:
         """Whether the loop is to end."""
         return self._stopping.is_set()
 
+    def every(self, seconds: float) -> None:
+        """The interval from the next round on."""
+        self._interval = seconds
+        self.wake()
+
     def start(self) -> None:
         """Run in a thread of this process."""
         self._thread = threading.Thread(target=self._live, name=self.name, daemon=True)

@@ -72,17 +72,27 @@ class Tenure:
         self._clock = clock
         self._posts: dict[str, _Post] = {}
         self._workers = 0
+        self._adopted = False
 
     @property
     def fabrics(self) -> list[str]:
         """Ids of the fabrics held, as far as is known here."""
         return sorted(self._posts)
 
+    def adopt(self, *, reconcile_interval: float, drift_interval: float) -> None:
+        """Other intervals; from the next round on other convergers, too, as if taken anew."""
+        self._reconcile_interval = reconcile_interval
+        self._drift_interval = drift_interval
+        self._adopted = True
+
     def run_once(self) -> int:
         """Take every step that is due on the fabrics held; how many allocations had one.
 
         What goes wrong on one fabric leaves the others alone. Raises: Unavailable.
         """
+        if self._adopted:
+            self._adopted = False
+            self._posts = {id: self._post(post.lease) for id, post in self._posts.items()}
         self._share_out()
         return sum(self._each(lambda post: post.converger.run_once()))
 
@@ -157,13 +167,15 @@ class Tenure:
         if lease is None:
             return
         LOG.info("fabric %s: held by %s, token %d", fabric, lease.owner, lease.token)
+        self._posts[fabric] = self._post(lease)
 
+    def _post(self, lease: Lease) -> _Post:
         def hold() -> None:
             self._leases.renew(lease, self._seconds)
 
-        converger = self._hire(self._store.under(lease), fabric, hold)
+        converger = self._hire(self._store.under(lease), lease.fabric, hold)
         now = self._clock()
-        self._posts[fabric] = _Post(lease, converger, now, now + self._drift_interval)
+        return _Post(lease, converger, now, now + self._drift_interval)
 
     def _give_back(self, fabric: str) -> None:
         LOG.info("fabric %s: given back by %s", fabric, self._owner)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from types import FrameType
 
@@ -23,9 +24,10 @@ from oslo_log import log as logging
 from waitress.server import create_server
 
 from laas_service import conf as options
-from laas_service.api.app import Settings, create_app
+from laas_service.api.app import ADOPT, Settings, create_app
 from laas_service.api.auth import middleware
 from laas_service.app.service import Service
+from laas_service.cmd.reloading import on_hangup
 from laas_service.domain.errors import LaasError
 from laas_service.wiring import Parts
 
@@ -54,13 +56,18 @@ def application(conf: cfg.ConfigOpts, service: Service) -> Flask:
         service,
         conf,
         middleware(conf.api.auth_strategy, conf.api.bind_host, conf),
-        Settings(
-            max_body=conf.api.max_body,
-            max_wait=conf.api.max_wait,
-            rate=conf.limits.rate,
-            burst=conf.limits.burst,
-            audit=conf.api.audit,
-        ),
+        settings(conf),
+    )
+
+
+def settings(conf: cfg.ConfigOpts) -> Settings:
+    """How the interface is to behave."""
+    return Settings(
+        max_body=conf.api.max_body,
+        max_wait=conf.api.max_wait,
+        rate=conf.limits.rate,
+        burst=conf.limits.burst,
+        audit=conf.api.audit,
     )
 
 
@@ -69,18 +76,21 @@ def main(argv: list[str] | None = None) -> int:
     conf = cfg.ConfigOpts()
     options.register_opts(conf)
     conf.register_cli_opts(CLI)
-    conf(sys.argv[1:] if argv is None else argv, project="laas", prog="laas-api")
+    args = sys.argv[1:] if argv is None else argv
+    conf(args, project="laas", prog="laas-api")
     logging.setup(conf, "laas-api")
     try:
-        serve(conf, Parts(conf))
+        serve(conf, Parts(conf), args)
     except (LaasError, OSError) as error:
         print(f"laas-api: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def serve(conf: cfg.ConfigOpts, parts: Parts) -> None:
+def serve(conf: cfg.ConfigOpts, parts: Parts, args: Sequence[str] = ()) -> None:
     """Listen, and with --all-in-one converge, until a signal comes.
+
+    ``conf`` was made of ``args``; with SIGHUP its files are read again.
 
     Raises:
         InvalidInput: an option is wrong.
@@ -101,6 +111,12 @@ def serve(conf: cfg.ConfigOpts, parts: Parts) -> None:
         ident="laas",
     )
     signal.signal(signal.SIGTERM, _stop)
+
+    def adopt() -> None:
+        parts.adopt()
+        app.extensions[ADOPT](settings(conf))
+
+    on_hangup(conf, args, adopt, CLI)
     with parts.working(patience=10) if conf.all_in_one else nullcontext():
         LOG.info("Listening on http://%s:%s", server.effective_host, server.effective_port)
         try:

@@ -21,6 +21,7 @@ from oslo_config import cfg
 from oslo_log import log as logging
 
 from laas_service import conf as options
+from laas_service.cmd.reloading import on_hangup
 from laas_service.domain.errors import LaasError
 from laas_service.wiring import Parts
 
@@ -30,11 +31,14 @@ def main(argv: list[str] | None = None) -> int:
     conf = cfg.ConfigOpts()
     options.register_opts(conf)
     logging.register_options(conf)
-    conf(sys.argv[1:] if argv is None else argv, project="laas", prog="laas-worker")
+    args = sys.argv[1:] if argv is None else argv
+    conf(args, project="laas", prog="laas-worker")
     logging.setup(conf, "laas-worker")
     signal.signal(signal.SIGTERM, _interrupt)
+    parts = Parts(conf)
+    on_hangup(conf, args, parts.adopt)
     try:
-        work(Parts(conf))
+        work(parts)
     except LaasError as error:
         print(f"laas-worker: {error}", file=sys.stderr)
         return 1

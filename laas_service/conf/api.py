@@ -66,6 +66,7 @@ Longest request body in bytes; longer ones are refused unread.
     ),
     cfg.BoolOpt(
         "audit",
+        mutable=True,
         default=True,
         help="""
 Whether the logger laas_service.audit gets a line for each request that changes something,
@@ -88,6 +89,7 @@ explained at any price; lower it where requests come from people who are not kno
     ),
     cfg.FloatOpt(
         "max_wait",
+        mutable=True,
         default=60.0,
         min=0.0,
         help="""

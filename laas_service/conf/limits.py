@@ -22,6 +22,7 @@ _COUNT = types.Integer(min=-1)
 OPTIONS: list[Any] = [
     cfg.Opt(
         "hosts",
+        mutable=True,
         type=_COUNT,
         default=-1,
         help="""
@@ -32,6 +33,7 @@ says otherwise for single projects. What is inside a container counts there alre
     ),
     cfg.Opt(
         "allocations",
+        mutable=True,
         type=_COUNT,
         default=-1,
         help="""
@@ -41,6 +43,7 @@ them included; -1 is any number.
     ),
     cfg.FloatOpt(
         "rate",
+        mutable=True,
         default=0.0,
         min=0.0,
         help="""
@@ -51,6 +54,7 @@ counted: leave those to the proxy in front.
     ),
     cfg.IntOpt(
         "burst",
+        mutable=True,
         default=20,
         min=1,
         help="""

@@ -20,6 +20,7 @@ GROUP = "queue"
 OPTIONS: list[Any] = [
     cfg.StrOpt(
         "discipline",
+        mutable=True,
         default="easy",
         choices=[
             ("fifo", "requests start in the order in which they came; nobody overtakes"),
@@ -36,6 +37,7 @@ announced too short to be trusted.
     ),
     cfg.IntOpt(
         "window",
+        mutable=True,
         default=50,
         min=0,
         help="""
@@ -47,6 +49,7 @@ lower it if serving the queue takes the worker too long (each one tried is a sea
     ),
     cfg.StrOpt(
         "shadow",
+        mutable=True,
         default="what-if",
         choices=[
             ("end-before-shadow", "only who ends before the first one's reservation"),
@@ -62,6 +65,7 @@ and the first in the queue must not depend on a placement worked out from them.
     ),
     cfg.StrOpt(
         "order",
+        mutable=True,
         default="arrival",
         choices=[
             ("arrival", "who came first"),

@@ -20,6 +20,7 @@ GROUP = "worker"
 OPTIONS: list[Any] = [
     cfg.FloatOpt(
         "poll_interval",
+        mutable=True,
         default=2.0,
         min=0.05,
         help="""
@@ -32,6 +33,7 @@ is found after at most this long. Each look costs one short query.
     ),
     cfg.FloatOpt(
         "reconcile_interval",
+        mutable=True,
         default=300.0,
         min=1.0,
         help="""
@@ -45,6 +47,7 @@ Nova is busy. What others did to aggregates and switches is found sooner: drift_
     ),
     cfg.FloatOpt(
         "drift_interval",
+        mutable=True,
         default=10.0,
         min=0.05,
         help="""
@@ -74,6 +77,7 @@ renew loses its fabrics to one that can.
     ),
     cfg.BoolOpt(
         "repair",
+        mutable=True,
         default=True,
         help="""
 Whether drift that is found is repaired: aggregates made again, routes published again.
@@ -86,6 +90,7 @@ a fabric completes its pool.
     ),
     cfg.BoolOpt(
         "repair_links",
+        mutable=True,
         default=True,
         help="""
 Whether links of a live allocation that fail are replaced without being asked.
@@ -98,6 +103,7 @@ links are up again; choose that where every change of routes is to be approved.
     ),
     cfg.FloatOpt(
         "retry_first",
+        mutable=True,
         default=1.0,
         min=0.01,
         help="""
@@ -107,6 +113,7 @@ up to retry_last, and shortened at random by up to half so that retries spread o
     ),
     cfg.FloatOpt(
         "retry_last",
+        mutable=True,
         default=60.0,
         min=0.01,
         help="""
@@ -116,6 +123,7 @@ notices that the last server is gone, or an allocation that Nova is back.
     ),
     cfg.IntOpt(
         "park_after",
+        mutable=True,
         default=5,
         min=1,
         help="""
@@ -129,6 +137,7 @@ ever.
     ),
     cfg.FloatOpt(
         "apply_timeout",
+        mutable=True,
         default=120.0,
         min=0.01,
         help="""

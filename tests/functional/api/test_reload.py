@@ -1,0 +1,215 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""SIGHUP: what may change in a running process does, and no request is lost meanwhile."""
+
+import json
+import re
+import signal
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+import requests
+from oslo_config import cfg, generator
+
+from laas_service.app.line import Line
+from laas_service.cmd import reloading
+from laas_service.cmd.api import application, settings
+from laas_service.conf import register_opts
+from laas_service.wiring import Parts
+from tests.functional.api.test_process import command
+from tests.servers.leash import spawn
+
+PATIENCE = 240
+"""Seconds for what another process does."""
+
+BASE = """\
+[DEFAULT]
+state_dir = {directory}
+{default}
+[database]
+connection = sqlite:///{directory}/laas.db
+[api]
+bind_port = 0
+{api}
+[limits]
+{limits}
+[queue]
+{queue}
+[worker]
+{worker}
+"""
+
+
+def write(directory, **groups):
+    """The configuration file, with a line or none in each group."""
+    lines = dict.fromkeys(("default", "api", "limits", "queue", "worker"), "") | groups
+    path = directory / "laas.conf"
+    path.write_text(BASE.format(directory=directory, **lines))
+    return str(path)
+
+
+class Log:
+    """What a process says on standard error."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def until(self, pattern, times=1):
+        """Wait until something is said so often; the last match."""
+        end = time.monotonic() + PATIENCE
+        while len(found := list(re.finditer(pattern, self.path.read_text()))) < times:
+            assert time.monotonic() < end, f"{pattern}: {self.path.read_text()[-3000:]}"
+            time.sleep(0.05)
+        return found[-1]
+
+
+@contextmanager
+def running(directory, module, *words):
+    """A process that ends well when it is asked to; and its log."""
+    path = directory / f"{module}.log"
+    with path.open("wb") as log:
+        process = spawn(
+            command(module, *words, "--config-file", str(directory / "laas.conf")), stderr=log
+        )
+    try:
+        yield process, Log(path)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0, path.read_text()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def post(url):
+    body = json.dumps({"name": "blue", "hosts": 1})
+    headers = {"Content-Type": "application/json"}
+    return requests.post(f"{url}/v1/allocations", body, headers=headers, timeout=PATIENCE)
+
+
+def test_a_running_api_takes_over_what_may_change_and_loses_no_request(deployment, tmp_path):
+    write(tmp_path)
+    answers, stop = [], threading.Event()
+    with running(tmp_path, "api", "--all-in-one") as (process, log):
+        url = log.until(r"Listening on (http://\S+)").group(1)
+
+        def ask():
+            while not stop.wait(0.05):
+                answers.append(requests.get(f"{url}/v1/fabrics", timeout=PATIENCE).status_code)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        try:
+            assert post(url).ok
+
+            write(
+                tmp_path,
+                default="debug = true",
+                api="threads = 5",
+                limits="allocations = 1",
+                worker="poll_interval = 0.5",
+            )
+            process.send_signal(signal.SIGHUP)
+            log.until("configuration was read again, 3 options have changed")
+            log.until("Ignoring change to immutable option api.threads")
+            refused = post(url)
+            assert refused.status_code == 403
+            assert refused.json()["code"] == "quota_exceeded"
+
+            write(tmp_path, limits="allocations = many", worker="poll_interval = 7")
+            process.send_signal(signal.SIGHUP)
+            log.until(r"stays as it was: \[limits\] allocations: ")
+            refused = post(url)
+            assert refused.status_code == 403, "nothing of a wrong file is taken over"
+
+            (tmp_path / "laas.conf").write_text("not a configuration\n")
+            process.send_signal(signal.SIGHUP)
+            log.until("stays as it was: ", times=2)
+
+            write(tmp_path)
+            process.send_signal(signal.SIGHUP)
+            log.until("configuration was read again", times=2)
+            assert post(url).ok
+        finally:
+            stop.set()
+            asking.join()
+    assert set(answers) == {200}
+
+
+def test_a_running_worker_takes_over_what_may_change(deployment, tmp_path):
+    write(tmp_path)
+    with running(tmp_path, "worker") as (process, log):
+        log.until("fabric main: held by")
+        write(tmp_path, worker="reconcile_interval = 9\nlease_seconds = 30")
+        process.send_signal(signal.SIGHUP)
+        log.until("configuration was read again, 1 options have changed")
+        log.until("Ignoring change to immutable option worker.lease_seconds")
+
+
+@pytest.fixture
+def parts(deployment, tmp_path):
+    """The parts of a process, and how it reads its files again."""
+    args = ["--config-file", write(tmp_path)]
+    conf = cfg.ConfigOpts()
+    register_opts(conf)
+    conf(args, project="laas")
+    parts = Parts(conf)
+    yield parts, lambda: reloading._reload(conf, args, parts.adopt, ())
+    parts._engine.dispose()
+
+
+def test_every_part_takes_over_its_options(parts, tmp_path):
+    made, reload = parts
+    service = made.service(lambda: None)
+    worker, tenure, line = made.worker, made.tenure, made.line
+    tenure.run_once()
+    before = tenure._posts["main"].converger
+    write(
+        tmp_path,
+        queue="discipline = fifo",
+        worker="repair = false\nretry_last = 7\npoll_interval = 3\nreconcile_interval = 99",
+        limits="hosts = 5",
+    )
+    reload()
+    assert worker._interval == 3
+    for one in (line, service._line):
+        assert isinstance(one, Line)
+        assert one._rules.discipline.value == "fifo"
+    assert service._rules.limits.hosts == 5
+    tenure.run_once()
+    after = tenure._posts["main"].converger
+    assert after is not before
+    assert after._pace.last == 7
+    assert tenure._reconcile_interval == 99
+
+
+def test_the_api_counts_requests_by_the_new_rate(parts, tmp_path):
+    made, reload = parts
+    client = application(made._conf, made.service(lambda: None)).test_client()
+    app = client.application
+    write(tmp_path, limits="rate = 0.001\nburst = 2")
+    reload()
+    app.extensions["laas.adopt"](settings(made._conf))
+    answers = [client.get("/v1/fabrics").status_code for _ in range(4)]
+    assert answers == [200, 200, 429, 429]
+
+
+def test_every_option_says_whether_it_may_change(capsys):
+    """The generated sample says it of each that may."""
+    generator.main(["--namespace", "laas_service", "--namespace", "oslo.log"])
+    sample = capsys.readouterr().out
+    for name in ("poll_interval", "discipline", "rate", "max_wait", "debug"):
+        text = sample[: sample.index(f"\n#{name} = ")].rpartition("\n\n")[2]
+        assert "can be changed without restarting" in text, name
+    for name in ("lease_seconds", "bind_port", "threads"):
+        text = sample[: sample.index(f"\n#{name} = ")].rpartition("\n\n")[2]
+        assert "can be changed without restarting" not in text, name
