@@ -29,9 +29,12 @@ from sqlalchemy import func, select
 from laas_service.adapters.db import models
 from laas_service.api.app import ROUTES, Settings, create_app
 from laas_service.api.auth import middleware
-from laas_service.app.records import State
+from laas_service.app.records import Caller, State
+from laas_service.app.service import Ask
 from tests.functional.api.conftest import Deployment
 from tests.functional.fuzz.long import EXAMPLES, LONG, Tally
+
+SOMEBODY = Caller("blue", "fuzz", admin=True, request_id="fuzz")
 
 KNOWN = {
     "fabric_id": ("main",),
@@ -81,8 +84,11 @@ def tally(deployment):
 
 
 def make_room(deployment):
-    """Release what was allocated, so that there is something to be given out again."""
+    """Some allocations, but not so many that there is nothing to be given out any more."""
     live = deployment.store.allocations(states=(State.QUEUED, State.ALLOCATING, State.ACTIVE))
+    if not live:
+        live = [deployment.service().allocate(SOMEBODY, Ask(name=n, hosts=2)) for n in "ab"]
+        deployment.converge()
     if len(live) < 8:
         return [record.id for record in live]
     for record in reversed(live):
