@@ -102,6 +102,8 @@ def serve(conf: cfg.ConfigOpts, parts: Parts, args: Sequence[str] = ()) -> None:
     wake = parts.worker.wake if conf.all_in_one else parts.waker
     app = application(conf, parts.service(wake))
     parts.store.check()
+    for fabric in parts.store.fabrics():  # takes its time if it is large; nobody waits for it yet
+        parts.store.ledger(fabric.id)
     server = create_server(
         app,
         host=conf.api.bind_host,
