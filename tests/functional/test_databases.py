@@ -10,11 +10,15 @@
 
 """What the store promises, again, on real MariaDB and PostgreSQL servers."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from sqlalchemy import event
 
 from laas_service.adapters.db import schema
 from laas_service.adapters.db.engine import connect
+from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.records import LinkState, State
 from laas_service.domain.topology import SpineLink
@@ -111,3 +115,20 @@ def test_a_fault_is_told_in_the_state_of_who_is_released_meanwhile(managed, data
         (State.RELEASING, "failed: link spine-1-0-0"),
     ]
     other._engine.dispose()
+
+
+def test_both_threads_of_a_worker_say_at_once_that_it_is_there(database):
+    """Neither finds it, and both want to write it."""
+    engine = connect(database)
+    both, waited = threading.Barrier(2), threading.local()
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def together(connection, cursor, statement, *rest):
+        if statement.startswith("INSERT INTO worker") and not hasattr(waited, "once"):
+            waited.once = True
+            both.wait(timeout=600)
+
+    with ThreadPoolExecutor(2) as threads:
+        said = [threads.submit(SqlLeases(engine).enrol, "a", 600) for _ in range(2)]
+        assert [one.result() for one in said] == [1, 1]
+    engine.dispose()

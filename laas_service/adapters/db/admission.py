@@ -24,7 +24,8 @@ from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models, quotas
-from laas_service.adapters.db.base import Base, locked_generation, retrying
+from laas_service.adapters.db.base import Base, locked_generation
+from laas_service.adapters.db.engine import retrying
 from laas_service.adapters.db.ledgers import Ledger
 from laas_service.adapters.documents import allocation_document, constraints_document
 from laas_service.app.records import AllocationRecord, NewAllocation, State, Wait

@@ -20,7 +20,6 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Self
 
-import tenacity
 from sqlalchemy import Engine, delete, insert, select, update
 from sqlalchemy.orm import Session
 
@@ -39,9 +38,6 @@ KEEP_DELTAS = 10_000
 FEW = 500
 """Hosts or links that one statement names."""
 
-ATTEMPTS = 5
-"""Tries of a transaction that the database makes give way to another one."""
-
 
 def utc_now() -> datetime:
     return datetime.now(UTC)
@@ -49,16 +45,6 @@ def utc_now() -> datetime:
 
 def nowhere(step: str) -> None:
     """The hook that does nothing."""
-
-
-def retrying() -> tenacity.Retrying:
-    """Again when somebody else was faster, so that nobody who asks gets to see that."""
-    return tenacity.Retrying(
-        retry=tenacity.retry_if_exception_type(ConcurrentUpdate),
-        stop=tenacity.stop_after_attempt(ATTEMPTS),
-        wait=tenacity.wait_random(0, 0.05),
-        reraise=True,
-    )
 
 
 class Base:

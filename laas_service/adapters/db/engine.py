@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import sqlalchemy.exc
+import tenacity
 from oslo_db import exception as db_exc
 from oslo_db.sqlalchemy import engines, exc_filters
 from sqlalchemy import (
@@ -40,6 +41,9 @@ WRITES = "laas_writes"
 
 _FAILURES = (db_exc.DBError, sqlalchemy.exc.OperationalError, sqlalchemy.exc.TimeoutError)
 """oslo.db hands operational errors that are no disconnection (a full disk) through as they are."""
+
+ATTEMPTS = 5
+"""Tries of a transaction that the database makes give way to another one."""
 
 BUSY_TIMEOUT_MS = 30_000
 """How long a SQLite transaction waits for another one to end."""
@@ -148,6 +152,16 @@ def still(engine: Engine) -> Iterator[Connection]:
         connection.begin(),
     ):
         yield connection
+
+
+def retrying() -> tenacity.Retrying:
+    """Again when somebody else was faster, so that nobody who asks gets to see that."""
+    return tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(ConcurrentUpdate),
+        stop=tenacity.stop_after_attempt(ATTEMPTS),
+        wait=tenacity.wait_random(0, 0.05),
+        reraise=True,
+    )
 
 
 def matched(session: Session, step: Executable) -> int:

@@ -21,10 +21,10 @@ from sqlalchemy import Engine, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
-from laas_service.adapters.db.engine import matched, translated, writing
+from laas_service.adapters.db.engine import matched, retrying, translated, writing
 from laas_service.adapters.db.types import Clock
 from laas_service.app.records import Lease
-from laas_service.domain.errors import LeaseLost
+from laas_service.domain.errors import ConcurrentUpdate, LeaseLost
 
 _TABLE = models.Lease
 
@@ -63,7 +63,14 @@ class SqlLeases:
         self._gone = gone
         self._clock = clock
 
+    @retrying().wraps
     def enrol(self, owner: str, seconds: float) -> int:
+        try:
+            return self._enrol(owner, seconds)
+        except DBDuplicateEntry as error:
+            raise ConcurrentUpdate("another thread of this worker was faster") from error
+
+    def _enrol(self, owner: str, seconds: float) -> int:
         table = models.Worker
         with writing(self._engine) as session:
             now = self._clock(session)

@@ -15,7 +15,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models, outbox
-from laas_service.adapters.db.base import locked_generation, new_id, retrying
+from laas_service.adapters.db.base import locked_generation, new_id
+from laas_service.adapters.db.engine import retrying
 from laas_service.adapters.db.states import States
 from laas_service.app import leaves, notifications
 from laas_service.app.records import FabricRecord, HostState

@@ -20,7 +20,8 @@ from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import faults, models
 from laas_service.adapters.db.admission import Admission
-from laas_service.adapters.db.base import FEW, locked_generation, retrying
+from laas_service.adapters.db.base import FEW, locked_generation
+from laas_service.adapters.db.engine import retrying
 from laas_service.adapters.db.ledgers import Ledger
 from laas_service.adapters.documents import allocation_document
 from laas_service.app.records import AllocationRecord, Move, Phase, State

@@ -18,7 +18,8 @@ from sqlalchemy import Select, delete, insert, select, update
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import faults, models, outbox
-from laas_service.adapters.db.base import FEW, Base, locked_generation, new_id, retrying
+from laas_service.adapters.db.base import FEW, Base, locked_generation, new_id
+from laas_service.adapters.db.engine import retrying
 from laas_service.adapters.documents import plane_document
 from laas_service.app import notifications
 from laas_service.app.records import FabricRecord, HostState, LinkState

@@ -29,8 +29,8 @@ from sqlalchemy import func, select
 from laas_service.adapters.db import models
 from laas_service.api.app import ROUTES, Settings, create_app
 from laas_service.api.auth import middleware
+from laas_service.app.asking import Ask
 from laas_service.app.records import Caller, State
-from laas_service.app.service import Ask
 from tests.functional.api.conftest import Deployment
 from tests.functional.fuzz.long import EXAMPLES, LONG, Tally
 
