@@ -23,7 +23,15 @@ from laas_service.domain import verification
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.fabric import FabricView
-from laas_service.domain.recabling import Change, Effect, Layout, changes, effects, laid_over
+from laas_service.domain.recabling import (
+    Change,
+    Effect,
+    Layout,
+    changes,
+    effects,
+    laid_over,
+    with_failed,
+)
 from laas_service.domain.recabling.effects import ledger_after
 from laas_service.domain.recabling.renumbering import Renumbering
 
@@ -32,7 +40,8 @@ from laas_service.domain.recabling.renumbering import Renumbering
 class Review:
     """What an import would record and change, on the state of one generation.
 
-    ``token`` stands for both: another file, or another state, has another.
+    ``token`` stands for both: another file, or another state, has another. ``kept`` is not in
+    the file, but failed and held, and stays recorded.
     """
 
     generation: int
@@ -40,6 +49,7 @@ class Review:
     after: Layout
     changes: tuple[Change, ...]
     effects: tuple[Effect, ...]
+    kept: tuple[str, ...] = ()
 
     @property
     def refused(self) -> bool:
@@ -64,13 +74,16 @@ def review(record: FabricRecord, ledger: FabricView, generation: int, read: Layo
     """
     before = Layout(record.topology, record.inventory)
     try:
-        after = _pinned(before, laid_over(before, read))
+        after, kept = with_failed(before, laid_over(before, read), ledger)
     except InvalidInput as error:
         raise InvalidInput(error.field, error.value, f"{error.fix}; use another --id") from error
+    after = _pinned(before, after)
     found = effects(ledger, before, after)
     if not any(effect.refused for effect in found):
         found = [*found, *_judged(ledger, before, after)]
-    return Review(generation, before, after, tuple(changes(before, after)), tuple(found))
+    return Review(
+        generation, before, after, tuple(changes(before, after)), tuple(found), tuple(kept)
+    )
 
 
 def _pinned(before: Layout, after: Layout) -> Layout:

@@ -24,7 +24,14 @@ from laas_service.app.records import LinkState, State
 from laas_service.domain.topology import SpineLink
 from tests.functional import test_admission
 from tests.servers import mariadb, postgresql
-from tests.unit.adapters import test_agents, test_backup, test_leases, test_outbox, test_store
+from tests.unit.adapters import (
+    test_agents,
+    test_backup,
+    test_leases,
+    test_outbox,
+    test_reimport,
+    test_store,
+)
 
 SERVERS = {"mariadb": mariadb.MariaDb, "postgresql": postgresql.PostgreSql}
 AVAILABLE = {"mariadb": mariadb.AVAILABLE, "postgresql": postgresql.AVAILABLE}
@@ -70,6 +77,9 @@ globals().update(
     }
 )
 globals().update({name: vars(test_agents)[name] for name in OF_AGENTS})
+test_all_that_is_recorded_by_number_moves_along = (
+    test_reimport.test_all_that_is_recorded_by_number_moves_along
+)
 
 
 @pytest.fixture(scope="module", params=SERVERS)

@@ -80,6 +80,8 @@ def _say(id: str, found: Review) -> None:
     print(f"{id}, generation {found.generation}: {summary or 'nothing changed'}")
     for change in found.changes:
         print(f"  {change}")
+    for name in found.kept:
+        print(f"  kept as failed, though FILE lacks it: {name}")
     for effect in found.effects:
         for line in effect.refused:
             print(f"allocation {effect.allocation}: refused: {line}")
