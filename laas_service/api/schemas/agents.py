@@ -100,7 +100,7 @@ class FileSet(Schema):
     manifest: Annotated[dict[str, Any], Field(description="The document of `manifest.json`.")]
     sizes: Annotated[dict[str, int], Field(description="Bytes by file.")]
     parts: Annotated[
-        dict[str, list[tuple[int, str]]],
+        dict[str, list[Annotated[list[int | str], Field(min_length=2, max_length=2)]]],
         Field(description="Size and sha256 of each piece, in order, of files made of pieces."),
     ]
 
@@ -109,7 +109,7 @@ class FileSet(Schema):
         return cls(
             manifest=dict(files.manifest),
             sizes=dict(files.sizes),
-            parts={name: list(pieces) for name, pieces in files.parts.items()},
+            parts={name: [[*piece] for piece in pieces] for name, pieces in files.parts.items()},
         )
 
 
