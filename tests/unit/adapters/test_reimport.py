@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -112,11 +113,14 @@ Ends = tuple[PortRef, PortRef]
 
 
 def cables_of(layout: Layout, held: Allocation, ledger: Fabric) -> set[Ends]:
-    """Its cables that work: what has failed may come back on other ports."""
-    cables = layout.inventory.cable_of_link
-    links = [link for link in held.links(layout.topology) if link in cables]
-    links = [link for link in links if link not in ledger.failed_links]
-    return {(cables[link].lower, cables[link].upper) for link in links}
+    return cables(layout, held.links(layout.topology), ledger)
+
+
+def cables(layout: Layout, links: Iterable[Link], ledger: Fabric) -> set[Ends]:
+    """Those that work: what has failed may come back on other ports."""
+    known = layout.inventory.cable_of_link
+    up = [known[x] for x in links if x in known and x not in ledger.failed_links]
+    return {(cable.lower, cable.upper) for cable in up}
 
 
 def hosts_of(layout: Layout, held: Allocation, ledger: Fabric) -> dict[str, list[int]]:
@@ -138,7 +142,7 @@ def physical(inventory: Inventory) -> tuple[set[Ends], dict[str, set[int]]]:
 
 def assert_kept(found: Review, site: Inventory, before: Fabric, after: Fabric) -> None:
     """Everybody holds the same hosts and cables, and technicians left all of them there."""
-    cables, hangs = physical(site)
+    there, hangs = physical(site)
     then = {one.id: one for one in after.everybody()}
     assert then.keys() == {one.id for one in before.everybody()}
     for one in before.everybody():
@@ -147,36 +151,36 @@ def assert_kept(found: Review, site: Inventory, before: Fabric, after: Fabric) -
         assert all(set(leaves) <= hangs.get(name, set()) for name, leaves in hosts.items())
         held = cables_of(found.before, one, before)
         assert cables_of(found.after, then[one.id], after) == held
-        assert held <= cables
+        assert held <= there
         assert set(one.links(found.before.topology)) == set(
             then[one.id].links(found.after.topology)
         )
 
 
 def assert_routed_alike(found: Review, before: Fabric, after: Fabric) -> None:
-    """What went over a tenant's own cables towards ports that stay goes over the same ones.
+    """What goes over a tenant's own cables towards ports that stay goes over the same ones.
 
-    Left out is what is not the tenant's routing: from rail to rail where others rely on a leaf's
-    entries, as a service hangs there, or where there is but one host.
+    Looked at are the switches of its own cables in the pods of a rail, towards ports on that
+    rail. Left out are leaves whose entries others rely on, as a service hangs there, and
+    tenants of one host, who have nobody to talk to.
     """
-    services = {
-        e.at.guid for x in (found.before, found.after) for e in x.inventory.service_endpoints
-    }
-    rails = found.before.topology.rails
+    old, new = found.before, found.after
     tables = [
         forwarding_tables(layout.topology, layout.inventory, as_routed(ledger.everybody()))
-        for layout, ledger in ((found.before, before), (found.after, after))
+        for layout, ledger in ((old, before), (new, after))
     ]
-    ports, stays = found.before.inventory.endpoint_of_port, found.after.inventory.lids.keys()
+    services = {e.at.guid for x in (old, new) for e in x.inventory.service_endpoints}
     for one in as_routed(before.everybody()):
-        own = {end for ends in cables_of(found.before, one, before) for end in ends}
-        switches = {end.guid for end in own} - (services if rails > 1 else set())
-        for host in one.hosts(found.before.topology) if one.size > 1 else ():
-            for rail in range(rails):
-                guid = ports[host, rail].guid
-                for switch in switches if guid in stays else ():
+        hosts = one.hosts(old.topology) if one.size > 1 else ()
+        for rail in range(old.topology.rails):
+            pods = {old.topology.ports_of(host)[rail].pod for host in hosts}
+            links = [link for link in one.links(old.topology) if link.pod in pods]
+            ends = {end for ends in cables(old, links, before) for end in ends}
+            guids = {old.inventory.endpoint_of_port[host, rail].guid for host in hosts}
+            for guid in guids & new.inventory.lids.keys():
+                for switch in {end.guid for end in ends} - services:
                     was, now = (table.port(switch, guid) for table in tables)
-                    assert was == now or PortRef(switch, was or 0) not in own
+                    assert was == now or PortRef(switch, was or 0) not in ends
 
 
 def assert_pinned(found: Review) -> None:
