@@ -67,7 +67,8 @@ class SqlStore(Moves, Lifecycle, Leaves, Reimports, Seen, Routes):
                     )
                 )
         except DBDuplicateEntry as error:
-            raise Conflict(f"there is a fabric {id!r} already") from error
+            fix = "take another id, or laas-manage fabric reimport, which takes in what changed"
+            raise Conflict(f"there is a fabric {id!r} already; {fix}") from error
         return self.fabric(id)
 
     def fabrics(self) -> list[FabricRecord]:
