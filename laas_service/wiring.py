@@ -43,6 +43,7 @@ from laas_service.app.convergence import Converger, Pace
 from laas_service.app.line import Line
 from laas_service.app.loop import Loop
 from laas_service.app.ports import Compute, Store, SubnetManager, Switches
+from laas_service.app.pulse import Pulse
 from laas_service.app.records import Limits
 from laas_service.app.relay import Relay
 from laas_service.app.seen import Noted
@@ -138,10 +139,14 @@ class Parts:
         return SqlQuotas(self._engine)
 
     @cached_property
+    def pulse(self) -> Pulse:
+        return Pulse(time.monotonic, self._conf.worker.step_timeout)
+
+    @cached_property
     def compute(self) -> Compute:
         options = self._conf.compute
         if options.kind == "nova":
-            return nova.connect(self._conf)
+            return nova.connect(self._conf, self.pulse.beat)
         return DirectoryCompute(
             Path(options.directory), pool=options.pool, sentinel=options.sentinel
         )
@@ -207,6 +212,7 @@ class Parts:
             seconds=options.lease_seconds,
             reconcile_interval=options.reconcile_interval,
             drift_interval=options.drift_interval,
+            pulse=self.pulse,
             clock=time.monotonic,
         )
 

@@ -98,7 +98,8 @@ class Cloud:
     """The calls to Nova and placement that are needed, with their errors translated.
 
     Calls that read are tried three times. Calls that write are made once and return
-    None, or the text of Nova's refusal (400, 404, 409): the caller looks what is so.
+    None, or the text of Nova's refusal (400, 404, 409): the caller looks what is so. ``beat`` is
+    called before each, and what it raises ends what is being done.
 
     Errors of all methods:
         Unavailable: time-out, broken connection, 5xx, or an answer that makes no
@@ -107,9 +108,20 @@ class Cloud:
         LimitExceeded: Nova's limits.
     """
 
-    def __init__(self, nova: Any, placement: Adapter) -> None:
+    def __init__(
+        self, nova: Any, placement: Adapter, beat: Callable[[], None] = lambda: None
+    ) -> None:
         self._nova = nova
         self._placement = placement
+        self._beat = beat
+
+    def _read(self, what: str, rule: str, call: Callable[[], T]) -> T:
+        self._beat()
+        return _read(what, rule, call)
+
+    def _write(self, what: str, rule: str, call: Callable[[], object]) -> str | None:
+        self._beat()
+        return _write(what, rule, call)
 
     def aggregates(self) -> dict[str, _Aggregate]:
         """All aggregates of the cloud by name."""
@@ -118,11 +130,11 @@ class Cloud:
             found = [_aggregate(item.to_dict()) for item in self._nova.aggregates.list()]
             return {aggregate.name: aggregate for aggregate in found}
 
-        return _read("list aggregates", "os_compute_api:os-aggregates:index", read)
+        return self._read("list aggregates", "os_compute_api:os-aggregates:index", read)
 
     def create(self, name: str) -> str | None:
         """Never in an availability zone: Nova would then refuse busy hosts."""
-        return _write(
+        return self._write(
             f"create aggregate {name}",
             "os_compute_api:os-aggregates:create",
             lambda: self._nova.aggregates.create(name, None),
@@ -130,28 +142,28 @@ class Cloud:
 
     def set_metadata(self, aggregate: _Aggregate, metadata: Mapping[str, str | None]) -> str | None:
         """Merges; None deletes a key."""
-        return _write(
+        return self._write(
             f"set metadata of aggregate {aggregate.name}",
             "os_compute_api:os-aggregates:set_metadata",
             lambda: self._nova.aggregates.set_metadata(aggregate.id, dict(metadata)),
         )
 
     def add_host(self, aggregate: _Aggregate, host: str) -> str | None:
-        return _write(
+        return self._write(
             f"add host {host} to aggregate {aggregate.name}",
             "os_compute_api:os-aggregates:add_host",
             lambda: self._nova.aggregates.add_host(aggregate.id, host),
         )
 
     def remove_host(self, aggregate: _Aggregate, host: str) -> str | None:
-        return _write(
+        return self._write(
             f"remove host {host} from aggregate {aggregate.name}",
             "os_compute_api:os-aggregates:remove_host",
             lambda: self._nova.aggregates.remove_host(aggregate.id, host),
         )
 
     def delete(self, aggregate: _Aggregate) -> str | None:
-        return _write(
+        return self._write(
             f"delete aggregate {aggregate.name}",
             "os_compute_api:os-aggregates:delete",
             lambda: self._nova.aggregates.delete(aggregate.id),
@@ -169,7 +181,7 @@ class Cloud:
                 marker = page[-1].to_dict()["id"]
             return found
 
-        return _read("list hypervisors", "os_compute_api:os-hypervisors:list-detail", read)
+        return self._read("list hypervisors", "os_compute_api:os-hypervisors:list-detail", read)
 
     def memberships(self, provider: str) -> set[str]:
         """The uuids of the aggregates that placement knows the provider to be in."""
@@ -187,7 +199,7 @@ class Cloud:
 
     def server_limit(self, project: str) -> int:
         """How many servers the project's quota allows; -1 for any number."""
-        return _read(
+        return self._read(
             f"read the quota of project {project}",
             "os_compute_api:os-quota-sets:show",
             lambda: int(self._nova.quotas.get(project).instances),
@@ -206,7 +218,7 @@ class Cloud:
             answer = self._placement.get(path, microversion=PLACEMENT_VERSION)
             return parse(answer.json())
 
-        return _read(f"read {path} of placement", rule, read)
+        return self._read(f"read {path} of placement", rule, read)
 
 
 class NovaCompute:
@@ -504,8 +516,10 @@ class NovaCompute:
             )
 
 
-def connect(conf: cfg.ConfigOpts) -> NovaCompute:
+def connect(conf: cfg.ConfigOpts, beat: Callable[[], None] = lambda: None) -> NovaCompute:
     """The port as [compute], [nova] and [placement] say; nothing is asked of Nova yet.
+
+    ``beat`` as in ``Cloud``.
 
     Raises:
         InvalidInput: the options do not say how to log in.
@@ -531,7 +545,7 @@ def connect(conf: cfg.ConfigOpts) -> NovaCompute:
         **{name: getattr(nova, name) for name in _ADAPTER_OPTIONS},
     )
     return NovaCompute(
-        Cloud(client, placement), pool=conf.compute.pool, sentinel=conf.compute.sentinel
+        Cloud(client, placement, beat), pool=conf.compute.pool, sentinel=conf.compute.sentinel
     )
 
 

@@ -147,6 +147,14 @@ class Fabrics(Collector):
             "Times that what had drifted was made as recorded again.",
             labels=("fabric", "kind"),
         )
+        taken = CounterMetricFamily(
+            "laas_fabric_taken", "Times that a worker took the fabric.", labels=("fabric",)
+        )
+        stuck = CounterMetricFamily(
+            "laas_worker_stuck",
+            "Times that a worker gave the fabric up because its step did not come to an end.",
+            labels=("fabric",),
+        )
         things = {
             "hosts": GaugeMetricFamily("laas_hosts", "Hosts.", labels=("fabric", "count")),
             "leaf_links": GaugeMetricFamily(
@@ -158,6 +166,8 @@ class Fabrics(Collector):
         }
         for id, use, watched in fabrics:
             current.add_metric([id], watched.current)
+            taken.add_metric([id], watched.holding.taken)
+            stuck.add_metric([id], watched.holding.stuck)
             for kind in Drift:
                 drift.add_metric([id, kind.value], watched.drift.get(kind, 0))
                 repaired.add_metric([id, kind.value], watched.repaired.get(kind, 0))
@@ -172,4 +182,5 @@ class Fabrics(Collector):
                 for count in ("total", "allocated", "free", "failed", "drained"):
                     family.add_metric([id, count], getattr(usage, count))
         yield from (generation, allocations, degraded, changing, queued, current, drift, repaired)
+        yield from (taken, stuck)
         yield from things.values()

@@ -112,11 +112,13 @@ class Routing:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """Whether the switches run what is wanted, and how often drift was found and repaired."""
+    """Whether the switches run what is wanted, how often drift was found and repaired, and who
+    holds the fabric."""
 
     current: bool
     drift: Mapping[Drift, int]
     repaired: Mapping[Drift, int]
+    holding: Holding
 
 
 @dataclass(frozen=True, slots=True)

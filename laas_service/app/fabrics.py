@@ -217,9 +217,9 @@ class Fabrics(Base):
     def watched(self, fabric_id: str) -> Watched:
         """What the worker that converges the fabric has seen. Raises: NotFound."""
         wanted = self._store.fabric(fabric_id).routes_generation
-        current = self._store.holding(fabric_id).applied == wanted
+        holding = self._store.holding(fabric_id)
         drift, repaired = self._store.drift(fabric_id), self._store.repaired(fabric_id)
-        return Watched(current, drift, repaired)
+        return Watched(holding.applied == wanted, drift, repaired, holding)
 
 
 def _applied(subnet_manager: Switches, fabric_id: str) -> Applied:

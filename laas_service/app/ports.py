@@ -397,6 +397,9 @@ class Leases(Protocol):
     def give_back(self, lease: Lease) -> None:
         """Others may take it at once; nothing happens if it was lost."""
 
+    def give_up(self, lease: Lease) -> None:
+        """As ``give_back``, and count that its holder was stuck."""
+
 
 class Outbox(Protocol):
     """What others are still to be told, recorded together with what happened.

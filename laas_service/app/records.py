@@ -146,7 +146,8 @@ class Holding:
     """Who converges a fabric (None: nobody) until when, and what it saw there and when.
 
     ``applied`` is the generation seen in the switches, None with the ``problem``;
-    ``confirmed`` the newest that was ever seen there.
+    ``confirmed`` the newest that was ever seen there. ``taken`` is how often a worker took it,
+    ``stuck`` how often one gave it up because its step did not come to an end.
     """
 
     worker: str | None = None
@@ -155,6 +156,8 @@ class Holding:
     problem: str | None = None
     seen_at: datetime | None = None
     confirmed: int | None = None
+    taken: int = 0
+    stuck: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from laas_service.app.convergence import Converger
 from laas_service.app.loop import Loop
 from laas_service.app.ports import Leases, Store
+from laas_service.app.pulse import Pulse, untiring
 from laas_service.app.records import Lease
 from laas_service.domain.errors import LaasError, LeaseLost
 
@@ -48,6 +49,9 @@ class Tenure:
     ``owner`` is this worker's name, of which there is one. Everything of a fabric is
     compared when it is taken and ``reconcile_interval`` seconds of ``clock`` after that; what
     costs little, every ``drift_interval``, and never more than a tenth of the time.
+
+    When the ``pulse`` is stuck, whoever renews gives everything up instead, so that another
+    worker takes over while this one hangs in an adapter.
     """
 
     def __init__(
@@ -61,6 +65,7 @@ class Tenure:
         reconcile_interval: float,
         drift_interval: float,
         clock: Callable[[], float],
+        pulse: Pulse | None = None,
     ) -> None:
         self._store = store
         self._leases = leases
@@ -70,6 +75,7 @@ class Tenure:
         self._reconcile_interval = reconcile_interval
         self._drift_interval = drift_interval
         self._clock = clock
+        self.pulse = pulse or untiring()
         self._posts: dict[str, _Post] = {}
         self._workers = 0
         self._adopted = False
@@ -90,11 +96,12 @@ class Tenure:
 
         What goes wrong on one fabric leaves the others alone. Raises: Unavailable.
         """
-        if self._adopted:
-            self._adopted = False
-            self._posts = {id: self._post(post.lease) for id, post in self._posts.items()}
-        self._share_out()
-        return sum(self._each(lambda post: post.converger.run_once()))
+        with self.pulse.working():
+            if self._adopted:
+                self._adopted = False
+                self._posts = {id: self._post(post.lease) for id, post in self._posts.items()}
+            self._share_out()
+            return sum(self._each(lambda post: post.converger.run_once()))
 
     def reconcile(self) -> list[str]:
         """Compare everything of the fabrics whose time has come; what was found."""
@@ -126,7 +133,10 @@ class Tenure:
         return findings
 
     def renew(self) -> None:
-        """Go on holding what is held. Raises: Unavailable."""
+        """Go on holding what is held, unless the steps are stuck. Raises: Unavailable."""
+        if self.pulse.stuck():
+            self._give_up()
+            return
         self._workers = self._leases.enrol(self._owner, self._seconds)
         for post in list(self._posts.values()):
             try:
@@ -134,6 +144,18 @@ class Tenure:
             except LeaseLost as error:
                 LOG.warning("%s", error)  # a step at hand finds out before it does harm
                 post.lost = True
+
+    def _give_up(self) -> None:
+        """The thread that holds them does not move: others may take over."""
+        for post in [post for post in self._posts.values() if not post.lost]:
+            LOG.error(
+                "fabric %s: given up by %s, whose step does not come to an end",
+                post.lease.fabric,
+                self._owner,
+            )
+            self._leases.give_up(post.lease)
+            post.lost = True
+        self._leases.withdraw(self._owner)
 
     def vacant(self) -> bool:
         """Whether a fabric waits for somebody to take it. Raises: Unavailable."""
@@ -153,6 +175,7 @@ class Tenure:
         if not self._posts.keys().isdisjoint(free):
             self.renew()  # too late, but perhaps nobody took them
         self._posts = {fabric: post for fabric, post in self._posts.items() if not post.lost}
+        self.pulse.recover()
         if free or not self._workers:
             self._workers = self._leases.enrol(self._owner, self._seconds)
         share = -(-len(self._store.fabrics()) // self._workers)
@@ -171,6 +194,7 @@ class Tenure:
 
     def _post(self, lease: Lease) -> _Post:
         def hold() -> None:
+            self.pulse.beat()
             self._leases.renew(lease, self._seconds)
 
         converger = self._hire(self._store.under(lease), lease.fabric, hold)
@@ -186,7 +210,9 @@ class Tenure:
 
     def _one(self, fabric: str, post: _Post, act: Callable[[_Post], int]) -> int:
         try:
-            return act(post)
+            with self.pulse.working():
+                self.pulse.beat()
+                return act(post)
         except LeaseLost as error:
             LOG.warning("%s", error)
             self._posts.pop(fabric, None)

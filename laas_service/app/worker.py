@@ -51,6 +51,10 @@ class Worker(Loop):
 
     def round(self) -> None:
         """Rounds until nothing is due now: what a step frees may admit somebody."""
+        with self._tenure.pulse.working():
+            self._work_off()
+
+    def _work_off(self) -> None:
         while self._admit() + self._tenure.run_once() and not self.stopping:
             self._tenure.look()  # however much there is to do
         if not self.stopping:

@@ -75,6 +75,20 @@ it where the database is out of reach for longer now and then: a worker that can
 renew loses its fabrics to one that can.
 """,
     ),
+    cfg.FloatOpt(
+        "step_timeout",
+        default=600.0,
+        min=0.1,
+        help="""
+Seconds without a sign of life after which a worker gives its fabrics up, so that another one
+takes them over, although it still runs: a step that hangs, in Nova, a database or OpenSM, must
+not hold up all tenants.
+
+Each call to Nova is a sign of life. Publishing files, and reading them back from OpenSM, is one
+step: keep this above the longest of them on your largest fabric. If the step ends after all,
+the worker does nothing more of what it began.
+""",
+    ),
     cfg.BoolOpt(
         "repair",
         mutable=True,

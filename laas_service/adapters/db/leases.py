@@ -106,7 +106,7 @@ class SqlLeases:
             row = session.scalar(query)
             now = self._clock(session)
             if row is None:
-                row = models.Lease(fabric=fabric, token=0)
+                row = models.Lease(fabric=fabric, token=0, stuck=0)
                 session.add(row)
             elif not self._is_free(row, now):
                 return None
@@ -129,6 +129,10 @@ class SqlLeases:
     def give_back(self, lease: Lease) -> None:
         with writing(self._engine) as session:
             session.execute(_held(lease).values(owner=None))
+
+    def give_up(self, lease: Lease) -> None:
+        with writing(self._engine) as session:
+            session.execute(_held(lease).values(owner=None, stuck=_TABLE.stuck + 1))
 
 
 def _held(lease: Lease) -> Any:

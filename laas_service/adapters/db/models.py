@@ -67,7 +67,8 @@ class Lease(Base):
     """Who converges a fabric (NULL: nobody), until when; ``token`` grows with each holder.
 
     ``applied`` (a generation) and ``problem`` are what it saw at ``seen_at`` in the switches,
-    ``confirmed`` is the newest generation that anybody ever saw there.
+    ``confirmed`` is the newest generation that anybody ever saw there. ``stuck`` counts
+    holders whose steps did not come to an end.
     """
 
     __tablename__ = "lease"
@@ -80,6 +81,7 @@ class Lease(Base):
     problem: Mapped[str | None] = mapped_column(Text())
     seen_at: Mapped[datetime | None] = mapped_column(Moment())
     confirmed: Mapped[int | None]
+    stuck: Mapped[int] = mapped_column(server_default="0")
 
 
 class Drift(Base):

@@ -54,7 +54,16 @@ class Seen(Base):
         if row is None:
             return Holding()
         until = row.expires_at if row.owner else None
-        return Holding(row.owner, until, row.applied, row.problem, row.seen_at, row.confirmed)
+        return Holding(
+            row.owner,
+            until,
+            row.applied,
+            row.problem,
+            row.seen_at,
+            row.confirmed,
+            row.token,
+            row.stuck,
+        )
 
     def note_drift(self, fabric_id: str, kind: Drift, detail: str) -> None:
         table = models.Drift

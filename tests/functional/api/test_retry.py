@@ -98,6 +98,8 @@ def test_what_workers_saw_is_measured(client, deployment):
     assert 'laas_drift_total{fabric="main",kind="hosts"} 0.0' in told
     assert 'laas_drift_repaired_total{fabric="main",kind="routes"} 0.0' in told
     assert 'laas_fabric_routes_current{fabric="main"} 0.0' in told
+    assert 'laas_fabric_taken_total{fabric="main"} 1.0' in told
+    assert 'laas_worker_stuck_total{fabric="main"} 0.0' in told
     generation = deployment.store.fabric("main").routes_generation
     deployment.store.note_applied("main", Applied(generation))
     assert 'laas_fabric_routes_current{fabric="main"} 1.0' in client.get("/metrics").text

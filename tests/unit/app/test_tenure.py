@@ -20,6 +20,7 @@ from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.convergence import Converger
 from laas_service.app.ports import Handover
+from laas_service.app.pulse import Pulse
 from laas_service.app.records import NewAllocation, State
 from laas_service.app.tenure import Renewal, Tenure
 from laas_service.domain.allocation import Allocation, GroupShare
@@ -50,7 +51,7 @@ class Site:
         for id in fabrics:
             store.add_fabric(id, TREE, hosts_of(id))
 
-    def worker(self, name: str, at=None) -> Tenure:
+    def worker(self, name: str, at=None, patience: float = 1e9) -> Tenure:
         """A worker of its own memory; ``at`` is told its steps."""
         steps = self.steps[name] = []
         told = at or steps.append
@@ -77,6 +78,7 @@ class Site:
             reconcile_interval=300,
             drift_interval=10,
             clock=lambda: self.time.timestamp(),
+            pulse=Pulse(lambda: self.time.timestamp(), patience),
         )
 
     def later(self, seconds: float) -> None:

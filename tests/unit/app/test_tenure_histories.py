@@ -54,6 +54,7 @@ class Histories(RuleBasedStateMachine):
         self.count = 0
         self.born = 0
         self.committed: list[tuple[str, int]] = []
+        self.overtaken: list[str] = []
         self.fate: dict[int, tuple[int, str, int]] = {}  # worker: steps left, what, who goes on
         self.living = {number: self.hired(number) for number in range(WORKERS)}
         self.held: dict[int, str] = {}
@@ -74,6 +75,8 @@ class Histories(RuleBasedStateMachine):
     def at(self, number: int, step: str) -> None:
         if step.startswith("after commit"):
             self.note(number)
+        elif step.startswith("before ") and not step.startswith("before commit"):
+            self.begins(number, step)
         left, what, other = self.fate.get(number, (0, "", 0))
         if not what:
             return
@@ -94,6 +97,14 @@ class Histories(RuleBasedStateMachine):
         post = self.living[number]._posts.get(self.held.get(number, ""))
         if post is not None:
             self.committed.append((post.lease.fabric, post.lease.token))
+
+    def begins(self, number: int, step: str) -> None:
+        """An effect outside begins; nobody may have taken over by then."""
+        post = self.living[number]._posts.get(self.held.get(number, ""))
+        if post is not None:
+            newest = self.site.store.holding(post.lease.fabric).taken
+            if newest != post.lease.token:
+                self.overtaken.append(f"{step} under token {post.lease.token} of {newest}")
 
     def work(self, number: int) -> None:
         if number in self.held:
@@ -169,6 +180,10 @@ class Histories(RuleBasedStateMachine):
         for fabric in "fg":
             tokens = [token for id, token in self.committed if id == fabric]
             assert tokens == sorted(tokens)
+
+    @invariant()
+    def nobody_acts_outside_after_its_successor(self):
+        assert self.overtaken == []
 
     def all_is_well_in_the_end(self) -> None:
         """One worker that nothing happens to brings everything in order, and all agree."""

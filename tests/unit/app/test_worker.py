@@ -16,6 +16,7 @@ import threading
 
 import pytest
 
+from laas_service.app.pulse import untiring
 from laas_service.app.worker import Worker
 from laas_service.domain.errors import Unavailable
 
@@ -26,6 +27,7 @@ class Rounds:
     def __init__(self, *answers):
         self.answers = list(answers)
         self.rounds = 0
+        self.pulse = untiring()
         self.looks = 0
         self.reconciled = 0
         self.left = False
