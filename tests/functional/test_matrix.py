@@ -1,0 +1,100 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""The crash matrix in the documentation is that of the present code; a part of it is run here.
+
+Every step and every fault is met at least once; ``tox -e matrix`` runs all cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.marks import needs_ibsim, needs_rabbitmq
+from tests.matrix import table
+from tests.matrix.faults import FAULTS
+from tests.matrix.runner import Matrix
+from tests.matrix.scenarios import LISTED
+from tests.matrix.site import World
+from tests.servers import postgresql
+
+pytestmark = [
+    needs_ibsim,
+    needs_rabbitmq,
+    pytest.mark.skipif(not postgresql.AVAILABLE, reason="needs the Debian package postgresql"),
+]
+
+STEPS, CELLS = table.parse(table.PAGE.read_text())
+SLOW = [("allocate", "opensm"), ("release", "broker")]
+"""Faults of servers that take seconds to start: one run each, of these scenarios."""
+
+
+def kinds() -> Iterator[tuple[str, str]]:
+    """Steps that differ: those of one name are the same in the worker, and in the API but for
+    the request itself."""
+    seen = set()
+    for scenario, steps in STEPS.items():
+        for number, step in enumerate(steps):
+            asked = scenario if step == "request" else number <= steps.index("answer")
+            if (step, asked) not in seen:
+                seen.add((step, asked))
+                yield scenario, step
+
+
+def diagonal() -> list[tuple[str, list[str], str]]:
+    """A cell of every step, by turns with each of the faults that the step meets."""
+    used = dict.fromkeys(FAULTS.keys() - {fault for _, fault in SLOW}, 0)
+    met = {
+        cell: [one for one in FAULTS if one in used and FAULTS[one].meets(*cell)]
+        for cell in kinds()
+    }
+    rare = {fault: sum(fault in faults for faults in met.values()) for fault in used}
+    chosen = []
+    for (scenario, step), faults in met.items():
+        fault = min(faults, key=lambda one: (used[one], rare[one]))
+        used[fault] += 1
+        chosen.append((scenario, [step], fault))
+    runs = [(name, Matrix.runs(name, STEPS[name], fault)[0], fault) for name, fault in SLOW]
+    return chosen + runs
+
+
+@pytest.fixture(scope="module")
+def matrix():
+    with World() as world:
+        yield Matrix(world, verified=False)
+
+
+def test_the_page_is_whole():
+    assert list(STEPS) == [scenario.name for scenario in LISTED]
+    assert CELLS.keys() == {
+        (scenario, step, fault)
+        for scenario, steps in STEPS.items()
+        for step in steps
+        for fault in FAULTS
+    }
+    assert table.render(STEPS, CELLS) == table.PAGE.read_text()
+    assert {fault for _, _, fault in diagonal()} == FAULTS.keys()
+
+
+@pytest.mark.parametrize("scenario", [scenario.name for scenario in LISTED])
+def test_no_step_is_missing(matrix, scenario):
+    """A new step of the service needs a row: ``tox -e matrix`` writes it."""
+    assert matrix.clean(scenario) == STEPS[scenario]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "steps", "fault"),
+    diagonal(),
+    ids=[f"{scenario}-{steps[0]}-{fault}" for scenario, steps, fault in diagonal()],
+)
+def test_a_cell_is_as_the_page_says(matrix, scenario, steps, fault):
+    outcome = matrix.cell(scenario, steps, fault)
+    assert {CELLS[scenario, step, fault] for step in steps} == {outcome}

@@ -1,0 +1,71 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""``tox -e matrix``: every cell, and the page's table made of them.
+
+``python -m tests.matrix SCENARIO ...`` runs those scenarios only, and ``SCENARIO:FAULT`` one
+column; then nothing is written.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from tests.matrix import table
+from tests.matrix.faults import FAULTS
+from tests.matrix.runner import Failed, Matrix
+from tests.matrix.scenarios import LISTED
+from tests.matrix.site import World
+
+
+def main(wanted: list[str]) -> int:
+    steps: dict[str, list[str]] = {}
+    cells: dict[tuple[str, str, str], str] = {}
+    failures: list[str] = []
+    with World() as world:
+        matrix = Matrix(world)
+        for scenario in LISTED:
+            name = scenario.name
+            faults = [one for one in FAULTS if not wanted or {name, f"{name}:{one}"} & {*wanted}]
+            if faults:
+                steps[name] = matrix.clean(name)
+            for fault in faults:
+                _column(matrix, name, steps[name], fault, cells, failures)
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    if not failures and not wanted:
+        table.PAGE.write_text(table.render(steps, cells))
+    print(f"{len(cells)} cells, {len(failures)} runs failed")
+    return 1 if failures else 0
+
+
+def _column(
+    matrix: Matrix,
+    scenario: str,
+    steps: list[str],
+    fault: str,
+    cells: dict[tuple[str, str, str], str],
+    failures: list[str],
+) -> None:
+    begun = time.monotonic()
+    for some in matrix.runs(scenario, steps, fault):
+        try:
+            outcome = matrix.cell(scenario, some, fault)
+        except (Failed, RuntimeError) as error:
+            failures.append(str(error))
+            outcome = "FAILED"
+        cells |= {(scenario, step, fault): outcome for step in some}
+        print(
+            f"{time.monotonic() - begun:6.1f} s {scenario}, {fault}, {some}: {outcome}", flush=True
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

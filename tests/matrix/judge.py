@@ -1,0 +1,252 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Reads what is left in database, cloud and files, and says what is wrong with it.
+
+Written from the tables and the formats alone: nothing of the service's ledger, policies,
+converger or verification is used here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from laas_service.domain.default_routes import NO_ROUTE
+from tests.matrix.site import FABRIC, Site
+from tests.walks import Walks
+
+NOBODY = "laas-nobody"
+
+
+class Seen:
+    """All that is there at one moment."""
+
+    def __init__(self, site: Site) -> None:
+        engine = sa.create_engine(site.url, poolclass=sa.pool.NullPool)
+        with engine.connect() as connection:
+
+            def rows(query: str) -> list[Any]:
+                return list(connection.execute(sa.text(query)).mappings())
+
+            (self.fabric,) = rows("select generation, routes_generation from fabric")
+            self.allocations = {row["id"]: row for row in rows("select * from allocation")}
+            self.events = rows("select allocation, state, reason from event order by id")
+            self.hosts = rows("select host as what, allocation from host_claim")
+            self.links = rows("select link as what, allocation from link_claim")
+            self.pkeys = rows("select pkey as what, allocation from pkey_claim")
+            self.failed = rows("select link from link_state")
+            self.untold = len(rows("select id from notification"))
+            self.applied = [row["applied"] for row in rows("select applied from lease")]
+        engine.dispose()
+        with site.cloud.lock:
+            self.aggregates, self.mirror = site.cloud.snapshot()
+            self.overlaps = list(site.cloud.overlaps)
+        self.published = site.published
+        text = (self.published / "manifest.json").read_bytes()
+        self.manifest = json.loads(text)
+        self.lfts = (self.published / "lfts").read_text()
+
+    def named(self, name: str) -> list[Any]:
+        return [row for row in self.allocations.values() if row["name"] == name]
+
+    def story(self, id: str) -> list[str]:
+        return [event["reason"] for event in self.events if event["allocation"] == id]
+
+    def summary(self) -> tuple[object, ...]:
+        """What two ends that are the same have in common, whatever ids they have."""
+        states = sorted((row["name"], row["state"]) for row in self.allocations.values())
+        names = {row["id"]: row["name"] for row in self.allocations.values()}
+        claims = [
+            sorted((row["what"], names[row["allocation"]]) for row in claims)
+            for claims in (self.hosts, self.links)
+        ]
+        return states, claims, sorted(row["link"] for row in self.failed)
+
+    @property
+    def hurt(self) -> bool:
+        """Whether somebody holds what has failed."""
+        return any(row["faults"] is not None for row in self.allocations.values())
+
+    @property
+    def settled(self) -> bool:
+        """Whether the service thinks that nothing is left to be done."""
+        return (
+            all(row["state"] in ("active", "released") for row in self.allocations.values())
+            and all(row["phase"] is None for row in self.allocations.values())
+            and all(row["error"] is None for row in self.allocations.values())
+            and self.applied == [self.fabric["routes_generation"]]
+        )
+
+
+def standing(seen: Seen) -> list[str]:
+    """What holds at every moment, also while everything is broken."""
+    return [*_ownership(seen), *_files(seen), *_walks(seen, seen.lfts), *_cloud(seen)]
+
+
+def final(seen: Seen, switches: str | None = None) -> list[str]:
+    """What holds in the end, besides: nothing is left over, and all agree."""
+    wrong = standing(seen)
+    if not seen.settled:
+        wrong.append("something is still to be done")
+    active = {id for id, row in seen.allocations.items() if row["state"] == "active"}
+    if set(seen.manifest["tenants"]) != active:
+        wrong.append(f"routes of {sorted(seen.manifest['tenants'])}, active are {sorted(active)}")
+    if seen.manifest["generation"] != seen.fabric["routes_generation"]:
+        wrong.append("the published files are not the newest")
+    wrong += _handed_over(seen, active)
+    for id, count in Counter(row["allocation"] for row in seen.hosts).items():
+        if count != seen.allocations[id]["hosts"]:
+            wrong.append(f"{id} asked for {seen.allocations[id]['hosts']} hosts and has {count}")
+    for id in active:
+        owned = [[row for row in rows if row["allocation"] == id] for rows in _claims(seen)]
+        if not all(owned):
+            wrong.append(f"{id} is active without hosts, links or a partition")
+    for id in seen.allocations:
+        twice = [line for line, times in Counter(seen.story(id)).items() if times > 1]
+        wrong += [f"told twice: {line}" for line in twice if _once(line)]
+    if switches is not None:
+        wrong += _walks(seen, switches)
+        if not same_tables(switches, seen.lfts):
+            wrong.append("the switches do not hold the published tables")
+    return wrong
+
+
+def _once(line: str) -> bool:
+    """Whether a line tells what is done once, and not what went wrong."""
+    return line.startswith(("claimed", "release", "routes", "hosts", "repair:", "traffic"))
+
+
+def _claims(seen: Seen) -> tuple[list[Any], ...]:
+    return seen.hosts, seen.links, seen.pkeys
+
+
+def _owned(rows: Iterable[Any]) -> dict[str, set[int]]:
+    owned: dict[str, set[int]] = defaultdict(set)
+    for row in rows:
+        owned[row["allocation"]].add(row["what"])
+    return owned
+
+
+def _ownership(seen: Seen) -> list[str]:
+    wrong = []
+    for rows in _claims(seen):
+        for what, times in Counter(row["what"] for row in rows).items():
+            if times > 1:
+                wrong.append(f"{what} is owned {times} times")
+        for id in {row["allocation"] for row in rows}:
+            state = seen.allocations[id]["state"] if id in seen.allocations else "unknown"
+            if state not in ("allocating", "active", "releasing"):
+                wrong.append(f"{id} is {state} and owns something")
+    return wrong
+
+
+def _files(seen: Seen) -> list[str]:
+    """The set in force is whole."""
+    return [
+        f"{name} is not what the manifest says"
+        for name, digest in seen.manifest["files"].items()
+        if not (seen.published / name).exists() or _digest(seen.published / name) != digest
+    ]
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _tables(dump: str) -> dict[int, dict[int, int]]:
+    """Switch GUID -> LID -> port, from what ``dump_lfts`` prints."""
+    tables: dict[int, dict[int, int]] = {}
+    table: dict[int, int] = {}
+    for line in dump.splitlines():
+        if header := re.search(r"^Unicast lids .* guid (0x[0-9a-f]+)", line):
+            table = tables.setdefault(int(header[1], 16), {})
+        elif (entry := re.match(r"(0x[0-9a-f]+) (\d+)", line)) and int(entry[2]) != NO_ROUTE:
+            table[int(entry[1], 16)] = int(entry[2])
+    return tables
+
+
+def same_tables(one: str, other: str) -> bool:
+    """Whether two dumps say the same."""
+    return _tables(one) == _tables(other)
+
+
+def _walks(seen: Seen, dump: str) -> list[str]:
+    """Whoever is routed owns the hosts and every link that its packets take."""
+    inventory, tree = FABRIC.inventory, FABRIC.topology.tree
+    tables = _tables(dump)
+
+    def port(switch: int, destination: int) -> int | None:
+        return tables.get(switch, {}).get(inventory.lids[destination])
+
+    walks, wrong = Walks(inventory, port), []
+    hosts, links = _owned(seen.hosts), _owned(seen.links)
+    for id in seen.manifest["tenants"]:
+        if not hosts[id]:
+            wrong.append(f"{id} is routed and owns nothing")
+        ports = [inventory.endpoint_of_port[host, 0] for host in hosts[id]]
+        for source in ports:
+            for target in ports:
+                try:
+                    taken = walks.path(source.at.guid, target.guid)
+                except AssertionError as error:
+                    wrong.append(f"{id}: {error}")
+                    continue
+                foreign = {cable.link for cable, _ in taken if cable.link is not None} - {
+                    tree.link_at(number) for number in links[id]
+                }
+                if foreign:
+                    wrong.append(f"{id} is routed over {foreign}, which it does not own")
+    return wrong
+
+
+def _cloud(seen: Seen) -> list[str]:
+    """Whoever may start servers on a host owns it, and has its routes."""
+    wrong = [f"two writers at once on {name}" for name in seen.overlaps]
+    names, owned = FABRIC.inventory.host_names, _owned(seen.hosts)
+    for name, (metadata, hosts) in seen.aggregates.items():
+        id = metadata.get("laas:allocation")
+        if id is None:
+            continue
+        if not hosts <= {names[host] for host in owned[id]}:
+            wrong.append(f"{name} has hosts that its allocation does not own")
+        if metadata["filter_tenant_id"] != NOBODY:
+            if metadata["filter_tenant_id"] != seen.allocations[id]["project_id"]:
+                wrong.append(f"{name} lets in {metadata['filter_tenant_id']}")
+            if hosts and id not in seen.manifest["tenants"]:
+                wrong.append(f"{name} is open and has no routes")
+    return wrong
+
+
+def _handed_over(seen: Seen, active: set[str]) -> list[str]:
+    """Exactly what is active is handed over, Nova and placement agree, all are pooled."""
+    names, owned = FABRIC.inventory.host_names, _owned(seen.hosts)
+    wanted: dict[str, Any] = {
+        f"laas-{id}": (
+            {"filter_tenant_id": seen.allocations[id]["project_id"], "laas:allocation": id},
+            {names[host] for host in owned[id]},
+        )
+        for id in active
+    }
+    pooled = {"filter_tenant_id": NOBODY, "laas:pool": "true"}
+    wanted["laas-pool"] = (pooled, {name for name in names if name})
+    wrong = []
+    if seen.aggregates != wanted:
+        wrong.append(f"handed over is {seen.aggregates}, wanted {wanted}")
+    for host, inside in seen.mirror.items():
+        if inside != {name for name, (_, hosts) in wanted.items() if host in hosts}:
+            wrong.append(f"placement sees {host} in {sorted(inside)}")
+    return wrong

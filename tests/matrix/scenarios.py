@@ -1,0 +1,89 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What is asked of the service while something fails, and what it starts from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from laas_service.domain.topology import SpineLink, link_name
+from tests.matrix.judge import Seen
+from tests.matrix.site import FABRIC
+
+
+@dataclass(frozen=True)
+class Request:
+    method: str
+    path: str
+    body: dict[str, Any] | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """``base`` is what is there before, made by the scenario of that name; ``state`` is what
+    the allocation that it is about has in the end."""
+
+    name: str
+    title: str
+    base: str | None
+    ask: Callable[[Seen], Request]
+    state: str
+    repair_links: bool = True
+    listed: bool = True
+
+
+def _allocate(name: str, hosts: int, project: str) -> Callable[[Seen], Request]:
+    body = {"name": name, "hosts": hosts, "project_id": project}
+    request = Request("POST", "/v1/allocations", body, {"Idempotency-Key": f"{name}-key"})
+    return lambda seen: request
+
+
+def _release(query: str) -> Callable[[Seen], Request]:
+    def ask(seen: Seen) -> Request:
+        (record,) = seen.named("a")
+        return Request("DELETE", f"/v1/allocations/{record['id']}{query}")
+
+    return ask
+
+
+def _fail_link(seen: Seen) -> Request:
+    """A spine link of a pod from which the allocation has just one."""
+    (record,) = seen.named("a")
+    held = [row["what"] for row in seen.links if row["allocation"] == record["id"]]
+    links = [FABRIC.topology.tree.link_at(number) for number in sorted(held)]
+    up = [link for link in links if isinstance(link, SpineLink)]
+    pods = Counter(link.pod for link in up)
+    failed = next(link for link in up if pods[link.pod] == 1)
+    return Request("PATCH", f"/v1/fabrics/f/links/{link_name(failed)}", {"state": "failed"})
+
+
+def _repair(seen: Seen) -> Request:
+    (record,) = seen.named("a")
+    return Request("POST", f"/v1/allocations/{record['id']}/repair")
+
+
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario("alone", "", None, _allocate("b", 3, "red"), "active", listed=False),
+        Scenario("allocate", "Allocate", "alone", _allocate("a", 5, "blue"), "active"),
+        Scenario("release", "Release", "allocate", _release(""), "released"),
+        Scenario("repair", "A link fails and is repaired", "allocate", _fail_link, "active"),
+        Scenario("hurt", "", "allocate", _fail_link, "active", repair_links=False, listed=False),
+        Scenario(
+            "change", "A new placement, asked for", "hurt", _repair, "active", repair_links=False
+        ),
+    )
+}
+LISTED = [scenario for scenario in SCENARIOS.values() if scenario.listed]

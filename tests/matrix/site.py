@@ -1,0 +1,342 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""Where a cell takes place: all that survives a crash, and the servers around the service."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+from oslo_config import cfg
+
+from laas_service import conf as options
+from laas_service.adapters.generator import Description, generate
+from laas_service.adapters.netlist import netlist
+from laas_service.wiring import Parts
+from tests import nova_standin
+from tests.ibsim import Simulator
+from tests.matrix.proxy import Proxy
+from tests.servers.postgresql import PostgreSql
+from tests.servers.rabbitmq import RabbitMQ
+
+FABRIC = generate(Description(xgft="3;2,2,4;1,2,2", subnet_managers=1))
+"""16 hosts in 4 pods, and a port for the subnet manager."""
+
+CONFIGURATION = """\
+[DEFAULT]
+state_dir = {state}
+{bus}
+[database]
+connection = {database}
+[worker]
+poll_interval = 0.2
+lease_seconds = 3600
+reconcile_interval = 3600
+retry_first = 0.1
+retry_last = 0.2
+repair_links = {repair_links}
+[compute]
+kind = nova
+[nova]
+auth_type = admin_token
+endpoint = http://127.0.0.1:{nova}/compute
+token = {token}
+[placement]
+auth_section = nova
+endpoint_override = http://127.0.0.1:{nova}/placement
+[opensm]
+{opensm}
+"""
+
+BUS = """\
+transport_url = {url}
+[oslo_messaging_notifications]
+driver = messagingv2
+"""
+
+LEAVE = b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'site'"
+
+SWEEP = ("-f", "osm.log", "-s", "0", "-D", "0x43", "--dump_files_dir", ".")
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What the service stands on: ``sqlite`` (on a small disk) instead of PostgreSQL behind a
+    ``proxy``, a real ``opensm``, a real ``broker``."""
+
+    sqlite: bool = False
+    proxy: bool = False
+    opensm: bool = False
+    broker: bool = False
+
+
+class World:
+    """The servers that all cells share; each is started when it is first needed."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._postgresql: PostgreSql | None = None
+        self._broker: RabbitMQ | None = None
+        self._disk: Path | None = None
+        self.mounted = False
+        self.directory = Path(tempfile.mkdtemp(prefix="laas-matrix-"))
+        self.nova = nova_standin.Server()
+        self.kept: dict[tuple[str, bool], nova_standin.Cloud] = {}
+
+    def __enter__(self) -> World:
+        self._stack.enter_context(self.nova)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stack.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    @property
+    def postgresql(self) -> PostgreSql:
+        if self._postgresql is None:
+            self._postgresql = self._stack.enter_context(PostgreSql())
+        return self._postgresql
+
+    @property
+    def broker(self) -> RabbitMQ:
+        if self._broker is None:
+            self._broker = self._stack.enter_context(RabbitMQ())
+        return self._broker
+
+    @property
+    def disk(self) -> Path:
+        """A disk of 16 MB; a directory of any disk where we may not mount one."""
+        if self._disk is None:
+            self._disk = self.directory / "disk"
+            self._disk.mkdir()
+            mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(self._disk)]
+            self.mounted = not subprocess.run(mount, capture_output=True, check=False).returncode
+            if self.mounted:
+                self._stack.callback(subprocess.run, ["umount", "-l", str(self._disk)], check=True)
+        return self._disk
+
+    def query(self, statement: str) -> None:
+        socket = str(self.postgresql.directory)
+        with psycopg.connect(host=socket, user="laas", dbname="postgres", autocommit=True) as made:
+            made.execute(LEAVE)
+            self._patiently(lambda: made.execute(statement.encode()))
+
+    def _patiently(self, act: Callable[[], object], tries: int = 60) -> None:
+        """Whoever was killed may take a moment to leave the database."""
+        for left in reversed(range(tries)):
+            try:
+                act()
+            except psycopg.errors.ObjectInUse:
+                if not left:
+                    raise
+                time.sleep(0.5)
+            else:
+                return
+
+
+class Site:
+    """One cell's database, files and cloud; what it starts from can be kept and taken again.
+
+    The directory is the same for all cells, as published files hold its name.
+    """
+
+    def __init__(self, world: World, ground: Ground) -> None:
+        self.world = world
+        self.ground = ground
+        self._stack = ExitStack()
+        home = world.disk if ground.sqlite else world.directory
+        self.state = home / "site"
+        self.config = world.directory / "laas.conf"
+        self.database_proxy: Proxy | None = None
+        self.simulator: Simulator | None = None
+        self.processes: list[int] = []  # of the service
+
+    def __enter__(self) -> Site:
+        port = self.world.nova.server_address[1]
+        self.nova_proxy = Proxy(lambda: socket.create_connection(("127.0.0.1", port)))
+        self._stack.callback(self.nova_proxy.close)
+        if self.ground.proxy:
+            path = str(self.world.postgresql.directory / ".s.PGSQL.5432")
+            self.database_proxy = Proxy(lambda: _unix(path))
+            self._stack.callback(self.database_proxy.close)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.cloud.hanging.set()
+        self._stack.close()
+        shutil.rmtree(self.state, ignore_errors=True)
+
+    @property
+    def cloud(self) -> nova_standin.Cloud:
+        return self.world.nova.cloud
+
+    @property
+    def published(self) -> Path:
+        """The files in force."""
+        return self.state / "opensm" / "f" / "current"
+
+    @property
+    def url(self) -> str:
+        """Of the database, for whoever looks at it from outside."""
+        if self.ground.sqlite:
+            return f"sqlite:///{self.state}/laas.sqlite"
+        return f"postgresql+psycopg://laas@/site?host={self.world.postgresql.directory}"
+
+    # -- contents ---------------------------------------------------------------
+
+    def make_empty(self) -> None:
+        """A fabric and a cloud with its hosts; nobody is there."""
+        shutil.rmtree(self.state, ignore_errors=True)
+        self.state.mkdir()
+        names = [name for name in FABRIC.inventory.host_names if name]
+        self.world.nova.cloud = nova_standin.Cloud(names)
+        if not self.ground.sqlite:
+            self.world.query("DROP DATABASE IF EXISTS site WITH (FORCE)")
+            self.world.query("CREATE DATABASE site")
+        self.configure()
+        conf = cfg.ConfigOpts()
+        options.register_opts(conf)
+        conf(["--config-file", str(self.config)], project="laas")
+        parts = Parts(conf)
+        parts.upgrade_database()
+        parts.store.add_fabric("f", FABRIC.topology, FABRIC.inventory)
+        parts._engine.dispose()
+
+    def keep(self, name: str) -> None:
+        """What is there now can be taken as often as wanted; nothing may run meanwhile."""
+        kept = self.world.directory / f"{name}-{self.ground.sqlite}"
+        shutil.copytree(self.state, kept, symlinks=True)
+        if not self.ground.sqlite:
+            self.world.query(f"CREATE DATABASE {name} TEMPLATE site")
+        self.world.kept[name, self.ground.sqlite] = self.cloud.copy()
+
+    def take(self, name: str) -> None:
+        """As it was when it was kept."""
+        shutil.rmtree(self.state, ignore_errors=True)
+        shutil.copytree(
+            self.world.directory / f"{name}-{self.ground.sqlite}", self.state, symlinks=True
+        )
+        if not self.ground.sqlite:
+            self.world.query("DROP DATABASE IF EXISTS site WITH (FORCE)")
+            self.world.query(f"CREATE DATABASE site TEMPLATE {name}")
+        self.world.nova.cloud = self.world.kept[name, self.ground.sqlite].copy()
+        if self.ground.opensm:
+            self._simulate()
+
+    def has(self, name: str) -> bool:
+        return (name, self.ground.sqlite) in self.world.kept
+
+    def configure(self, *, repair_links: bool = True) -> None:
+        database = self.url
+        if self.database_proxy:
+            port = self.database_proxy.port
+            database = f"postgresql+psycopg://laas@127.0.0.1:{port}/site?sslmode=disable"
+        self.config.write_text(
+            CONFIGURATION.format(
+                state=self.state,
+                database=database,
+                bus=BUS.format(url=self.world.broker.url) if self.ground.broker else "",
+                nova=self.nova_proxy.port,
+                token=nova_standin.TOKEN,
+                repair_links=repair_links,
+                opensm=self._opensm_options(),
+            )
+        )
+
+    # -- the subnet manager -----------------------------------------------------
+
+    def _simulate(self) -> None:
+        """The fabric, and an OpenSM that has read what is published."""
+        text = netlist(FABRIC.inventory)
+        manager = next(e for e in FABRIC.inventory.endpoints if e.name.startswith("sm"))
+        leaf = f'"S-{manager.at.guid:016x}"[{manager.at.port}]'
+        (block,) = [block for block in text.split("caguid=")[1:] if leaf in block]
+        self.simulator = self._stack.enter_context(Simulator(text, host=block.split('"')[1]))
+        shutil.copy(self.published / "guid2lid", self.simulator.directory)
+        self.start_opensm()
+
+    def start_opensm(self) -> None:
+        assert self.simulator is not None
+        log = self.simulator.directory / "osm.log"
+        size = log.stat().st_size if log.exists() else 0
+        process = self.simulator.start("opensm", "-F", str(self.published / "opensm.conf"), *SWEEP)
+        self._opensm = process
+        (self.simulator.directory / "opensm.pid").write_text(f"{process.pid}\n")
+        wait_until(lambda: log.exists() and b"SUBNET UP" in log.read_bytes()[size:], "OpenSM")
+
+    def kill_opensm(self) -> None:
+        self._opensm.kill()
+        self._opensm.wait()
+
+    def dump(self) -> str:
+        """The tables that the simulated switches hold."""
+        assert self.simulator is not None
+        return self.simulator.run("dump_lfts", "-n").stdout
+
+    def _opensm_options(self) -> str:
+        if self.simulator is None:
+            return ""
+        here, environment = self.simulator.directory, self.simulator.environment()
+        names = ("IBSIM_SOCKNAME", "LD_PRELOAD", "SIM_HOST")
+        settings = ",".join(f"{name}={environment[name]}" for name in names)
+        return (
+            f"pid_file = {here}/opensm.pid\n"
+            f"log_file = {here}/osm.log\n"
+            f"cache_directory = {here}\n"
+            f"dump_command = env,-C,{here},{settings},dump_lfts,-n\n"
+            "patience = 120\n"
+        )
+
+    # -- the disk ---------------------------------------------------------------
+
+    def fill_disk(self) -> None:
+        """Not a byte more fits: no file grows where the disk is not ours to fill."""
+        if not self.world.mounted:
+            return self._limit(0)
+        with (self.world.disk / "ballast").open("wb", buffering=0) as ballast:
+            for size in (1 << 16, 1 << 12, 1):
+                with suppress(OSError):
+                    while True:
+                        ballast.write(bytes(size))
+
+    def empty_disk(self) -> None:
+        if not self.world.mounted:
+            return self._limit(resource.RLIM_INFINITY)
+        (self.world.disk / "ballast").unlink()
+
+    def _limit(self, size: int) -> None:
+        for process in self.processes:
+            with suppress(ProcessLookupError):
+                resource.prlimit(process, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+def _unix(path: str) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(path)
+    return connection
+
+
+def wait_until(look: Callable[[], bool], what: str, patience: float = 240.0) -> None:
+    until = time.monotonic() + patience
+    while time.monotonic() < until:
+        if look():
+            return
+        time.sleep(0.05)
+    raise RuntimeError(f"waited in vain for {what} (process {os.getpid()})")

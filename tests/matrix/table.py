@@ -1,0 +1,74 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""The matrix as a page has it: written from outcomes, and read back."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from tests.matrix.faults import FAULTS
+from tests.matrix.scenarios import LISTED
+
+PAGE = Path(__file__).parents[2] / "doc" / "source" / "crash-matrix.inc"
+
+HALVES = {
+    "The service's own processes and connections": [
+        fault.name for fault in FAULTS.values() if fault.own
+    ],
+    "What it depends on": [fault.name for fault in FAULTS.values() if not fault.own],
+}
+
+Cells = Mapping[tuple[str, str, str], str]
+"""By scenario, step and fault: what became of it."""
+
+
+def render(steps: Mapping[str, Iterable[str]], cells: Cells) -> str:
+    lines = [".. Written by tox -e matrix.", ""]
+    for scenario in LISTED:
+        lines += [scenario.title, "-" * len(scenario.title), ""]
+        for title, faults in HALVES.items():
+            lines += [f".. csv-table:: {title}", "   :header-rows: 1", "   :stub-columns: 1", ""]
+            rows = [["Step", *(FAULTS[fault].title for fault in faults)]]
+            for step in steps[scenario.name]:
+                rows.append([step, *(cells[scenario.name, step, fault] for fault in faults)])
+            lines += [f"   {row}" for row in _written(rows)]
+            lines.append("")
+    return "\n".join(lines)
+
+
+def _written(rows: Iterable[Iterable[str]]) -> list[str]:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().splitlines()
+
+
+def parse(text: str) -> tuple[dict[str, list[str]], dict[tuple[str, str, str], str]]:
+    """Steps by scenario, and the cells. Raises: ValueError, KeyError."""
+    names = {scenario.title: scenario.name for scenario in LISTED}
+    titles = {fault.title: fault.name for fault in FAULTS.values()}
+    steps: dict[str, list[str]] = {}
+    cells: dict[tuple[str, str, str], str] = {}
+    scenario, faults = "", [""]
+    for line in text.splitlines():
+        if line in names:
+            scenario = names[line]
+        elif line.startswith("   ") and not line.startswith("   :"):
+            (row,) = csv.reader([line.strip()])
+            if row[0] == "Step":
+                faults = [titles[title] for title in row[1:]]
+                steps[scenario] = []
+                continue
+            steps[scenario].append(row[0])
+            for fault, outcome in zip(faults, row[1:], strict=True):
+                cells[scenario, row[0], fault] = outcome
+    return steps, cells
