@@ -54,6 +54,9 @@ from laas_service.messages import FabricState, TenantRoute
 
 VERSION = 1
 
+DIGITS = 9
+"""Of the number of a host; Python takes no number of thousands of digits from a text."""
+
 
 def _from_hex(value: object) -> int:
     if isinstance(value, str) and value.startswith("0x"):
@@ -604,7 +607,7 @@ def features_from(read: Mapping[str, HostDocument], topology: Topology, field: s
     """
     found = {}
     for name, one in read.items():
-        if not name.isdecimal() or not 0 <= int(name) < topology.hosts:
+        if not name.isdecimal() or len(name) > DIGITS or int(name) >= topology.hosts:
             raise InvalidInput(field, name, f"use the numbers of hosts, 0..{topology.hosts - 1}")
         if int(name) not in topology.absent_hosts:
             found[int(name)] = host_features(one)

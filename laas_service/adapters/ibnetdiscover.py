@@ -88,7 +88,7 @@ _PORT = re.compile(
     r"(?P<rest>.*)"
 )
 _ID = re.compile(r"([SHR])-([0-9a-fA-F]{1,16})")
-_SPEED = re.compile(r'\blid\s+\d+\s+(\d+x[A-Z0-9]+)[^"]*$')
+_SPEED = re.compile(r'\blid\s+\d+\s+([0-9]{1,4}x[A-Z0-9]+)[^"]*$')
 _KINDS = {"Switch": "S", "Ca": "H", "Hca": "H", "Rt": "R"}
 
 

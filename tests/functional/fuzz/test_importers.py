@@ -44,11 +44,25 @@ def test_what_is_valid_is_taken(target):
         ("description", '{"xgft": "3;2,2,2;1,2,2", "\\n": 1}'),
         ("description", '{"a":' * 5000),
         ("description", "3;2,2,2;\x1c2,2,2"),
+        ("description", '{"xgft": "3;2,2,2;1,2,2", "hosts": {"' + "9" * 5000 + '": {}}}'),
     ],
-    ids=["a long number", "a line end in a key", "very deep", "a blank that int() refuses"],
+    ids=[
+        "a long number",
+        "a line end in a key",
+        "very deep",
+        "a blank that int() refuses",
+        "a host of many digits",
+    ],
 )
 def test_what_was_found_before_is_refused(target, text):
     assert not taken(target, text)
+
+
+@pytest.mark.parametrize("digits", [400, 5000])
+def test_a_cable_of_any_number_of_lanes_is_a_cable(digits):
+    dump = SEEDS["dump"][0]
+    assert " 4xHDR" in dump
+    assert taken("dump", dump.replace(" 4xHDR", f" {'9' * digits}xHDR", 1))
 
 
 @pytest.fixture(scope="module")
