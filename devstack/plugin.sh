@@ -79,8 +79,33 @@ function configure_laas {
     iniset "$LAAS_CONF" compute sentinel "$LAAS_SENTINEL"
     iniset "$LAAS_CONF" compute one_allocation_per_project False # LaasTenantFilter is there
 
+    iniset "$LAAS_CONF" opensm directory "$LAAS_OPENSM_DIR"
+    if is_service_enabled laas-opensm-agent; then
+        iniset "$LAAS_CONF" opensm reached_by agent
+        configure_laas_agent
+    fi
+
     write_uwsgi_config "$LAAS_UWSGI_CONF" "$LAAS_UWSGI" /laas "" laas-api
     iniset "$LAAS_UWSGI_CONF" uwsgi env "LAAS_CONFIG_DIR=$LAAS_CONF_DIR"
+}
+
+# What the agent needs and no more: the database is not its business.
+function configure_laas_agent {
+    rm -f "$LAAS_AGENT_CONF"
+    iniset "$LAAS_AGENT_CONF" DEFAULT debug "$ENABLE_DEBUG_LOG_LEVEL"
+    iniset "$LAAS_AGENT_CONF" DEFAULT state_dir "$LAAS_STATE_DIR"
+    setup_logging "$LAAS_AGENT_CONF"
+    iniset_rpc_backend laas "$LAAS_AGENT_CONF"
+    configure_keystoneauth "$LAAS_AGENT_CONF" "$LAAS_AGENT_USER" laas
+    iniset "$LAAS_AGENT_CONF" laas valid_interfaces public
+    iniset "$LAAS_AGENT_CONF" laas region_name "$REGION_NAME"
+    iniset "$LAAS_AGENT_CONF" laas service_type "$LAAS_SERVICE_TYPE"
+    iniset "$LAAS_AGENT_CONF" opensm directory "$LAAS_OPENSM_DIR"
+    iniset "$LAAS_AGENT_CONF" opensm agent_fabric "$LAAS_FABRIC"
+    iniset "$LAAS_AGENT_CONF" opensm pid_file "$LAAS_OPENSM_PID_FILE"
+    iniset "$LAAS_AGENT_CONF" opensm log_file "$LAAS_OPENSM_LOG_FILE"
+    iniset "$LAAS_AGENT_CONF" opensm cache_directory "$LAAS_OPENSM_CACHE_DIR"
+    iniset "$LAAS_AGENT_CONF" opensm dump_command "$LAAS_OPENSM_DUMP_COMMAND"
 }
 
 
@@ -185,6 +210,9 @@ function create_laas_accounts {
     get_or_create_role "$LAAS_ROLE"
     get_or_add_user_project_role "$LAAS_ROLE" "$LAAS_USER" \
         "$SERVICE_PROJECT_NAME" "$SERVICE_DOMAIN_NAME" "$SERVICE_DOMAIN_NAME"
+    if is_service_enabled laas-opensm-agent; then
+        create_service_user "$LAAS_AGENT_USER" # with the role service, and no other
+    fi
     get_or_create_service laas "$LAAS_SERVICE_TYPE" "Links as a Service"
     get_or_create_endpoint "$LAAS_SERVICE_TYPE" "$REGION_NAME" "$LAAS_URL"
 }
@@ -197,6 +225,10 @@ function delete_laas_accounts {
         openstack $as user delete --domain "$SERVICE_DOMAIN_NAME" "$LAAS_USER"
         openstack $as role delete "$LAAS_ROLE"
     } || true
+    if is_service_enabled laas-opensm-agent; then
+        # shellcheck disable=SC2086
+        openstack $as user delete --domain "$SERVICE_DOMAIN_NAME" "$LAAS_AGENT_USER" || true
+    fi
 }
 
 function _laas_aggregate {
@@ -256,12 +288,19 @@ function init_laas {
 function start_laas {
     run_process laas-api "$(which uwsgi) --procname-prefix laas-api --ini $LAAS_UWSGI_CONF"
     run_process laas-worker "$LAAS_BIN_DIR/laas-worker --config-file $LAAS_CONF"
+    if is_service_enabled laas-opensm-agent; then
+        run_process laas-opensm-agent \
+            "$LAAS_BIN_DIR/laas-opensm-agent --config-file $LAAS_AGENT_CONF"
+    fi
     if ! wait_for_service "$SERVICE_TIMEOUT" "$LAAS_URL/healthcheck"; then
         die $LINENO "laas-api did not start"
     fi
 }
 
 function stop_laas {
+    if is_service_enabled laas-opensm-agent; then
+        stop_process laas-opensm-agent
+    fi
     stop_process laas-worker
     stop_process laas-api
 }

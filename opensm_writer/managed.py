@@ -79,7 +79,7 @@ class Managed:
         self._unconfirmed = False
         self._confirmed = ""
         self._refusal: str | None = None
-        self._restarted = self._wedged = False
+        self._restarted = self._unsaid = self._wedged = False
         self._seen = Seen(Condition.STARTING)
         self._rows: dict[int, bytes] = {}
         self._rest_until = clock()
@@ -154,7 +154,8 @@ class Managed:
         else:
             LOG.info("OpenSM was told to read generation %s", self.published)
         note = telling.told(self._home)
-        self._restarted |= before not in ("", note.process)
+        self._unsaid = before not in ("", note.process)
+        self._restarted |= self._unsaid
         self._told(note)
 
     def _told(self, note: telling.Told) -> None:
@@ -198,8 +199,9 @@ class Managed:
             found,
             stopped=process is not None and process.stopped,
             restarted=self._restarted,
-            untold=untold,
+            untold=untold or self._unsaid,
         )
+        self._unsaid = False  # that it was another process is told at least once
         try:
             if told and not untold:
                 found = replace(found, sweep=self._sweep(note, found))

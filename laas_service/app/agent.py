@@ -164,6 +164,8 @@ class Agent(Loop):
     def _tell(self) -> None:
         """Tell OpenSM if that is needed, or this agent has just become the one to do it."""
         led, self._leads = self._leads, self.leading
+        if self._leads and not led:
+            self._saw(self._managed.look(active=True))  # before it is changed
         if self._leads and (not led or self._managed.to_be_told()) and self.leading:
             self._managed.tell()
 

@@ -39,6 +39,9 @@ from laas_service.wiring import Parts
 ROOT = Path(__file__).parents[2]
 STUBS = Path(__file__).with_name("devstack_stubs.sh")
 SERVICES = "n-api,n-sch,key,rabbit,mysql,tempest"
+WITH_AGENT = f"{SERVICES},laas-opensm-agent"
+AGENT_CONF = "laas-opensm-agent.conf"
+SECTIONS = ("keystone_authtoken", "nova", "placement", "laas")
 STACK = ["stack install", "stack post-config", "stack extra", "stack test-config"]
 DEFAULTS = [
     *("ComputeFilter", "ComputeCapabilitiesFilter", "ImagePropertiesFilter"),
@@ -122,11 +125,12 @@ class Machine:
         return found.enabled_filters, found.available_filters, bool(limits)
 
 
-def configured(machine: Machine) -> cfg.ConfigOpts:
-    """What the service reads."""
+def configured(machine: Machine, file: str = "laas.conf") -> cfg.ConfigOpts:
+    """What the service reads, or the agent."""
     conf = cfg.ConfigOpts()
     options.register_opts(conf)
-    conf([], project="laas", default_config_files=[str(machine.laas)], default_config_dirs=[])
+    files = [str(machine.laas.with_name(file))]
+    conf([], project="laas", default_config_files=files, default_config_dirs=[])
     return conf
 
 
@@ -213,7 +217,7 @@ def known() -> set[tuple[str, str]]:
         *log.list_opts(),
         *import_module("oslo_messaging.opts").list_opts(),
         *keystonemiddleware.list_auth_token_opts(),
-        *((section, login) for section in ("keystone_authtoken", "nova", "placement")),
+        *((section, login) for section in SECTIONS),
     ]
     return {(section or "DEFAULT", o.dest) for section, found in lists for o in found}
 
@@ -237,16 +241,16 @@ def test_the_configuration_is_what_the_service_understands(machine):
     assert parts.service(parts.waker).fabrics() == []
 
 
-def test_every_option_that_is_written_is_known(machine):
-    machine.run("stack post-config")
+@pytest.mark.parametrize("file", ["laas.conf", AGENT_CONF])
+def test_every_option_that_is_written_is_known(machine, file):
+    machine.run("stack post-config", services=WITH_AGENT)
     section, written = "DEFAULT", set()
-    for line in machine.laas.read_text().splitlines():
+    for line in machine.laas.with_name(file).read_text().splitlines():
         if line.startswith("["):
             section = line.strip("[]")
         elif line:
             written.add((section, line.partition(" = ")[0]))
-    sections = ("keystone_authtoken", "nova", "placement")
-    ignored = {(section, "interface") for section in sections}  # DevStack's own function
+    ignored = {(section, "interface") for section in SECTIONS}  # DevStack's own function
     assert written - ignored <= known()
 
 
@@ -304,6 +308,30 @@ def test_the_sample_fabric_has_novas_hosts_and_leaves_the_rest_out(machine):
     assert any("filter_tenant_id=laas-nobody laas-pool" in c for c in machine.calls("openstack"))
 
 
+def test_an_agent_where_opensm_runs(machine):
+    """Its own user, its own file, its own process; the service takes its word."""
+    machine.run("stack post-config", "stack extra", services=WITH_AGENT)
+    service, conf = configured(machine), configured(machine, AGENT_CONF)
+    assert service.opensm.reached_by == "agent"
+    assert service.opensm.directory == conf.opensm.directory
+    assert conf.opensm.agent_fabric == "default"
+    assert "[database]" not in machine.files()[f"laas/{AGENT_CONF}"]
+    parts = Parts(conf)
+    assert parts.agent is not None
+    assert parts.bus is not None
+    assert conf.laas.username == "laas-opensm-agent"
+    assert "user laas-opensm-agent" in machine.cloud()
+    [started] = [c for c in machine.calls("run_process") if c.startswith("laas-opensm-agent")]
+    agent = machine.laas.with_name(AGENT_CONF)
+    assert started.endswith(f"laas-opensm-agent --config-file {agent}")
+
+
+def test_without_an_agent_the_worker_writes_the_files(machine):
+    machine.run("stack post-config")
+    assert configured(machine).opensm.reached_by == "worker"
+    assert f"laas/{AGENT_CONF}" not in machine.files()
+
+
 def test_tempest_hears_of_the_service_and_the_filters(machine):
     machine.run("stack post-config", "stack test-config")
     tempest = machine.files()["tempest.conf"]
@@ -324,34 +352,37 @@ def test_every_phase_can_run_again(machine):
 
 
 @pytest.mark.parametrize(
-    "nova",
+    ("nova", "agent"),
     [
-        "[DEFAULT]\ndebug = True\n",
-        "[filter_scheduler]\nenabled_filters = ComputeFilter,SameHostFilter\n"
-        "available_filters = a.b.C\n[scheduler]\nlimit_tenants_to_placement_aggregate = true\n",
+        ("[DEFAULT]\ndebug = True\n", False),
+        (
+            "[filter_scheduler]\nenabled_filters = ComputeFilter,SameHostFilter\n"
+            "available_filters = a.b.C\n[scheduler]\n"
+            "limit_tenants_to_placement_aggregate = true\n",
+            True,
+        ),
     ],
-    ids=["unset", "set"],
+    ids=["unset", "set, with an agent"],
 )
-def test_unstack_and_clean_undo_all_of_it(machine, nova):
+def test_unstack_and_clean_undo_all_of_it(machine, nova, agent):
+    services = WITH_AGENT if agent else SERVICES
     machine.nova.write_text(nova)
     policy = machine.top / "etc" / "nova" / "policy.yaml"
     policy.write_text('"a:b": "role:c"\n')
     before = machine.filters()
-    machine.run(*STACK)
+    machine.run(*STACK, services=services)
     (machine.top / "cloud" / "aggregates" / "laas-pool").write_text("stack1\nstack2\n")
     (machine.top / "cloud" / "aggregates" / "laas-1234").write_text("stack1\n")
     (machine.top / "cloud" / "aggregates" / "of-others").write_text("stack3\n")
-    machine.run("unstack", "unstack", "clean", "clean")
+    machine.run("unstack", "unstack", "clean", "clean", services=services)
     assert machine.cloud() == {"aggregates/of-others"}
     assert machine.filters() == before
     assert policy.read_text() == '"a:b": "role:c"\n'
     assert not any(word in machine.nova.read_text() for word in ("laas", *OURS))
     assert set(machine.files()) == {"nova/nova.conf", "nova/policy.yaml", "tempest.conf"}
     assert not (machine.top / "data" / "laas").exists()
-    assert {call.split()[0] for call in machine.calls("stop_process")} == {
-        "laas-api",
-        "laas-worker",
-    }
+    stopped = {call.split()[0] for call in machine.calls("stop_process")}
+    assert stopped == {"laas-api", "laas-worker", *(["laas-opensm-agent"] if agent else [])}
     machine.run("stack post-config")
     assert set(OURS) <= set(machine.filters()[0])
 

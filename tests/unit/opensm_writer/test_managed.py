@@ -155,8 +155,8 @@ def test_a_restart_that_is_noticed_when_telling_is_a_restart_as_well(site):
     site.start()
     site.publish([POD, WIDE])
     site.managed.tell()
-    assert site.look().condition is Condition.RESTARTED
     site.sweep()
+    assert site.look().condition is Condition.RESTARTED, "however quick it was"
     assert site.look().condition is Condition.APPLIED
 
 
