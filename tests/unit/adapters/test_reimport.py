@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import permutations
 from pathlib import Path
 from random import Random
 
@@ -67,6 +68,7 @@ from opensm_writer.plan import plan
 from tests import recabling
 from tests.recabling import WORKS, Site, dumped
 from tests.shared import SHARED, needs_shared
+from tests.walks import Hop, Walks
 
 SITES = (
     generator.Description(xgft="3;3,3,3;1,3,3"),
@@ -158,29 +160,30 @@ def assert_kept(found: Review, site: Inventory, before: Fabric, after: Fabric) -
 
 
 def assert_routed_alike(found: Review, before: Fabric, after: Fabric) -> None:
-    """What goes over a tenant's own cables towards ports that stay goes over the same ones.
-
-    Looked at are the switches of its own cables in the pods of a rail, towards ports on that
-    rail. Left out are leaves whose entries others rely on, as a service hangs there, and
-    tenants of one host, who have nobody to talk to.
-    """
-    old, new = found.before, found.after
-    tables = [
-        forwarding_tables(layout.topology, layout.inventory, as_routed(ledger.everybody()))
-        for layout, ledger in ((old, before), (new, after))
+    """From a tenant's leaves to its ports that stay, rail by rail, packets take the cables
+    that they took: their own, that have not failed."""
+    walks = [
+        Walks.over(
+            layout.inventory,
+            forwarding_tables(layout.topology, layout.inventory, as_routed(ledger.everybody())),
+        )
+        for layout, ledger in ((found.before, before), (found.after, after))
     ]
-    services = {e.at.guid for x in (old, new) for e in x.inventory.service_endpoints}
+    stays = found.after.inventory.lids.keys() & found.before.inventory.lids.keys()
+    ends = found.before.host_endpoints
     for one in as_routed(before.everybody()):
-        hosts = one.hosts(old.topology) if one.size > 1 else ()
-        for rail in range(old.topology.rails):
-            pods = {old.topology.ports_of(host)[rail].pod for host in hosts}
-            links = [link for link in one.links(old.topology) if link.pod in pods]
-            ends = {end for ends in cables(old, links, before) for end in ends}
-            guids = {old.inventory.endpoint_of_port[host, rail].guid for host in hosts}
-            for guid in guids & new.inventory.lids.keys():
-                for switch in {end.guid for end in ends} - services:
-                    was, now = (table.port(switch, guid) for table in tables)
-                    assert was == now or PortRef(switch, was or 0) not in ends
+        own = set(one.links(found.before.topology))
+        for source, target in permutations(one.hosts(found.before.topology), 2):
+            for a, b in zip(ends[source], ends[target], strict=True):
+                if not {a.at.guid, b.guid} <= stays:
+                    continue
+                was = walks[0].path(a.at.guid, b.guid)
+                if all(cable.link in own - before.failed_links for cable, _ in was):
+                    assert _ends(was) == _ends(walks[1].path(a.at.guid, b.guid))
+
+
+def _ends(path: list[Hop]) -> list[tuple[PortRef, PortRef, bool]]:
+    return [(cable.lower, cable.upper, down) for cable, down in path]
 
 
 def assert_pinned(found: Review) -> None:
