@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -30,6 +31,7 @@ from laas_service.adapters.db import schema
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.generator import Description, generate
+from laas_service.domain.inventory import Inventory
 from tests.servers import mariadb, postgresql
 from tests.servers.leash import spawn
 from tests.servers.process import Port
@@ -116,7 +118,7 @@ class Site:
         self._workers = workers
         self.servers: list[Server] = []
         self.fabrics = {
-            id: (made.topology, made.inventory)
+            id: (made.topology, _named(made.inventory, id))
             for id, xgft in FABRICS.items()
             for made in [generate(Description(xgft=xgft))]
         }
@@ -215,6 +217,11 @@ class Site:
                         connection.execute(sa.text(cut.format(int(number))))
                         count += 1
         return count
+
+
+def _named(inventory: Inventory, fabric: str) -> Inventory:
+    """Compute knows hosts of all fabrics by their names."""
+    return replace(inventory, host_names=tuple(f"{fabric}-{name}" for name in inventory.host_names))
 
 
 class Chaos:
