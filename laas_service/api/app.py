@@ -39,6 +39,7 @@ from laas_service.api import (
     fabric,
     leaves,
     openapi,
+    quota,
     schemas,
     system,
     tenants,
@@ -134,6 +135,7 @@ ROUTES = (
         {202: schemas.Allocation, 200: schemas.DryRun, 409: schemas.Problem},
     ),
     _get("/v1/allocations", tenants.index, "laas:allocation:get", schemas.AllocationList),
+    _get("/v1/quota", quota.show, "laas:quota:get", schemas.Quota),
     _get(ALLOCATION, tenants.show, "laas:allocation:get", schemas.Allocation),
     _patch(ALLOCATION, tenants.change, "laas:allocation:update", schemas.Allocation),
     Route(

@@ -15,10 +15,10 @@ from laas_service.api import policies, schemas
 from laas_service.api.resource import Answer, Call, page
 from laas_service.app import listing
 from laas_service.app.asking import Ask
-from laas_service.app.records import HostState
+from laas_service.app.records import FabricRecord, HostState
 from laas_service.domain.errors import InvalidInput, NotFound
 from laas_service.domain.features import HostChange
-from laas_service.domain.topology import link_name, parse_link
+from laas_service.domain.topology import Link, link_name, parse_link
 
 
 def index(call: Call, query: schemas.Paging) -> Answer:
@@ -114,9 +114,23 @@ def switches(call: Call, fabric_id: str, query: schemas.SwitchQuery) -> Answer:
     )
 
 
-def idle(call: Call, fabric_id: str) -> Answer:
+def idle(call: Call, fabric_id: str, query: schemas.Paging) -> Answer:
     """List links and switches that nobody needs now and that may be turned down."""
-    return Answer(200, schemas.Idle.of(*call.service.idle(fabric_id)))
+    fabric, found = call.service.idle(fabric_id)
+    number = fabric.topology.tree.link_id
+    after = -1 if query.marker is None else number(_marked(fabric, query.marker))
+    links = [link_name(link) for link in found.links if number(link) > after]
+    limit = min(query.limit, schemas.AT_ONCE)
+    following = call.next_page(links[limit - 1]) if len(links) > limit else None
+    return Answer(200, schemas.Idle.of(fabric, found, links[:limit], following))
+
+
+def _marked(fabric: FabricRecord, marker: str) -> Link:
+    """The link a page ended with; it need not be idle any more. Raises: InvalidInput."""
+    link = parse_link(marker)
+    if not fabric.topology.tree.has_link(link):
+        raise InvalidInput("marker", marker, "use the last link of the page before")
+    return link
 
 
 def show_plane(call: Call, fabric_id: str) -> Answer:

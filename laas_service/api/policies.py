@@ -56,6 +56,7 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             ANY_PROJECT,
             ADMIN,
             "See and act for every project.",
+            "GET /v1/quota",
             "GET /v1/allocations",
             "POST /v1/allocations",
         ),
@@ -129,6 +130,12 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             "See the own project's allocations.",
             "GET /v1/allocations",
             f"GET {one}",
+        ),
+        _rule(
+            "laas:quota:get",
+            READER,
+            "See what the own project may have and has.",
+            "GET /v1/quota",
         ),
         _rule(
             "laas:allocation:update",

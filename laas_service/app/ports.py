@@ -28,10 +28,12 @@ from laas_service.app.records import (
     Holding,
     HostState,
     Lease,
+    Limits,
     LinkState,
     Move,
     NewAllocation,
     State,
+    Usage,
     Wait,
 )
 from laas_service.domain.allocation import Allocation, NoFit
@@ -98,6 +100,9 @@ class Store(Protocol):
         quota, or ``new.limits``: counted in the same transaction, so that of two requests at one
         time, be it for different fabrics, only one gets what is left.
         """
+
+    def usage(self, project_id: str, limits: Limits) -> Usage:
+        """What a project may have, by its own quota or else by ``limits``, and what it has."""
 
     def within_limits(self, new: NewAllocation) -> None:
         """Return if the project would stay within its quota now, else ``QuotaExceeded``."""

@@ -172,6 +172,16 @@ NO_LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """What a project may have at one time, and what of it it has."""
+
+    project_id: str
+    limits: Limits
+    hosts: int
+    allocations: int
+
+
+@dataclass(frozen=True, slots=True)
 class NewAllocation:
     """What is to be recorded if a policy finds room.
 

@@ -26,7 +26,7 @@ from laas_service.app.base import PAGE, with_room
 from laas_service.app.convergence import Action, next_action
 from laas_service.app.fabrics import Fabrics
 from laas_service.app.line import HOLDING, Place
-from laas_service.app.records import AllocationRecord, Caller, NewAllocation, State, Wait
+from laas_service.app.records import AllocationRecord, Caller, NewAllocation, State, Usage, Wait
 from laas_service.app.repairs import mend
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
 from laas_service.domain.allocator import largest_fit
@@ -93,6 +93,20 @@ class Service(Fabrics):
             return self._explain(caller, new, answer, meter)
         self._wake()
         return answer
+
+    def usage(self, caller: Caller, project_id: str | None = None) -> Usage:
+        """What a project may have and has: the caller's own, or for an admin any.
+
+        Raises:
+            Forbidden: another project is named and the caller is no admin.
+            InvalidInput: no project is known.
+        """
+        project = project_id or caller.project_id
+        if project != caller.project_id and not caller.admin:
+            raise Forbidden(f"project {project!r} is another one; only administrators see it")
+        if not project:
+            raise InvalidInput("project_id", project_id, "name a project")
+        return self._store.usage(project, self._rules.limits)
 
     def propose(self, caller: Caller, ask: Ask) -> Proposal | NoFit:
         """The answer ``allocate`` would give now, without reserving anything.

@@ -43,7 +43,10 @@ def fabric_agents(rest: Rest, args: argparse.Namespace) -> Any:
 
 
 def fabric_idle(rest: Rest, args: argparse.Namespace) -> Any:
-    return rest.get(f"{rest.fabric(args.fabric)}/idle")
+    path = f"{rest.fabric(args.fabric)}/idle"
+    found = rest.get(path)
+    links = list(rest.listed(path, "links"))
+    return {**found, "links": links, "next": None}
 
 
 def fabric_plane(rest: Rest, args: argparse.Namespace) -> Any:
@@ -133,6 +136,10 @@ def allocation_create(rest: Rest, args: argparse.Namespace) -> Any:
 def allocation_list(rest: Rest, args: argparse.Namespace) -> Any:
     query = {"state": args.state, "fabric": args.fabric, "project_id": args.project_id}
     return list(rest.listed("/v1/allocations", "allocations", **query))
+
+
+def quota_show(rest: Rest, args: argparse.Namespace) -> Any:
+    return rest.get("/v1/quota", project_id=args.project_id)
 
 
 def allocation_show(rest: Rest, args: argparse.Namespace) -> Any:

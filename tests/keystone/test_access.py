@@ -56,6 +56,8 @@ def request_of(client, people):
         if kind == ["away", "from", "a", "host"] and body is not None:
             body = {**NEW, "constraints": {"avoid_hosts": ["node00"]}}
         query = "?force=true" if kind == ["by", "force"] else QUERIES.get(route, "")
+        if kind == ["of", "another", "project"]:
+            query = "?project_id=b1ac4"
         if kind == ["away", "from", "a", "host"] and body is None:
             query += "&avoid_hosts=node00"
         for name, value in FABRIC.items():

@@ -28,7 +28,7 @@ from laas_service.adapters.db.base import Base, locked_generation
 from laas_service.adapters.db.engine import retrying
 from laas_service.adapters.db.ledgers import Ledger
 from laas_service.adapters.documents import allocation_document, constraints_document
-from laas_service.app.records import AllocationRecord, NewAllocation, State, Wait
+from laas_service.app.records import AllocationRecord, Limits, NewAllocation, State, Usage, Wait
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.errors import (
     ConcurrentUpdate,
@@ -90,6 +90,10 @@ class Admission(Base):
                 raise DoubleClaim(f"the database refused the claims of {new.id!r}") from error
             self._ledgers.keep(new.fabric, Ledger(draft, record.generation))
             return record
+
+    def usage(self, project_id: str, limits: Limits) -> Usage:
+        with self._reading() as session:
+            return quotas.usage(session, project_id, limits)
 
     def within_limits(self, new: NewAllocation) -> None:
         with self._reading() as session:

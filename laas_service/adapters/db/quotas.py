@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
 from laas_service.adapters.db.engine import translated, writing
-from laas_service.app.records import NO_LIMITS, Limits, NewAllocation, State
+from laas_service.app.records import NO_LIMITS, Limits, NewAllocation, State, Usage
 from laas_service.domain.errors import NotFound, QuotaExceeded
 
 FIX = "it may have {most}; release some, or ask an administrator for more"
@@ -29,13 +29,24 @@ ANY = -1
 
 def limits(session: Session, new: NewAllocation) -> Limits:
     """What the project may have: its own quota, and for what that leaves open ``new.limits``."""
-    row = session.get(models.Quota, new.project_id)
+    return _limits(session, new.project_id, new.limits)
+
+
+def _limits(session: Session, project_id: str, default: Limits) -> Limits:
+    row = session.get(models.Quota, project_id)
     if row is None:
-        return new.limits
+        return default
     return Limits(
-        hosts=_own(row.hosts, new.limits.hosts),
-        allocations=_own(row.allocations, new.limits.allocations),
+        hosts=_own(row.hosts, default.hosts),
+        allocations=_own(row.allocations, default.allocations),
     )
+
+
+def usage(session: Session, project_id: str, default: Limits) -> Usage:
+    """What the project may have and has now, counted as an admission counts it."""
+    query = select(*COUNTED).where(models.Allocation.project_id == project_id, LIVE)
+    allocations, hosts = session.execute(query).one()
+    return Usage(project_id, _limits(session, project_id, default), int(hosts), allocations)
 
 
 def _own(own: int | None, default: int | None) -> int | None:

@@ -37,6 +37,7 @@ from laas_service.api.schemas.asked import NewAllocation as NewAllocation
 from laas_service.api.schemas.asked import NewPlane as NewPlane
 from laas_service.api.schemas.asked import Paging as Paging
 from laas_service.api.schemas.asked import Precondition as Precondition
+from laas_service.api.schemas.asked import QuotaQuery as QuotaQuery
 from laas_service.api.schemas.asked import ReleaseQuery as ReleaseQuery
 from laas_service.api.schemas.asked import SwitchQuery as SwitchQuery
 from laas_service.api.schemas.asked import WaitQuery as WaitQuery
@@ -61,6 +62,7 @@ from laas_service.api.schemas.system import Document as Document
 from laas_service.api.schemas.system import FieldError as FieldError
 from laas_service.api.schemas.system import Health as Health
 from laas_service.api.schemas.system import Problem as Problem
+from laas_service.api.schemas.system import Quota as Quota
 from laas_service.api.schemas.system import Text as Text
 from laas_service.api.schemas.system import Version as Version
 from laas_service.api.schemas.system import Versions as Versions

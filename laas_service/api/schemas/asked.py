@@ -45,6 +45,13 @@ class Paging(Schema):
     ] = None
 
 
+class QuotaQuery(Schema):
+    project_id: Annotated[
+        Project | None,
+        Field(description="Another project than the own one: administrators may name any."),
+    ] = None
+
+
 class HostQuery(Paging):
     state: HostState | None = None
     owner: Annotated[str | None, Field(description="An allocation's id.")] = None

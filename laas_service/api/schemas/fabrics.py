@@ -388,15 +388,19 @@ class Idle(Schema):
 
     fabric: str
     generation: Annotated[int, Field(description="The generation this was worked out at.")]
-    links: Annotated[list[str], Field(description="Ids, as in the list of links.")]
-    switches: list[IdleSwitch]
+    links: Annotated[list[str], Field(description="Ids, as in the list of links; paged.")]
+    switches: Annotated[list[IdleSwitch], Field(description="All of them, on every page.")]
+    next: Annotated[str | None, Field(description="The next page of links.")]
 
     @classmethod
-    def of(cls, fabric: FabricRecord, idle: power.Idle) -> Self:
+    def of(
+        cls, fabric: FabricRecord, idle: power.Idle, links: list[str], following: str | None
+    ) -> Self:
         return cls(
             fabric=fabric.id,
             generation=fabric.generation,
-            links=[link_name(link) for link in idle.links],
+            links=links,
+            next=following,
             switches=[IdleSwitch.of(switch) for switch in idle.switches],
         )
 

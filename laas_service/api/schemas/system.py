@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, RootModel
 
@@ -19,6 +19,7 @@ from laas_service.api.schemas.agents import Octets
 from laas_service.api.schemas.allocations import Degraded
 from laas_service.api.schemas.base import Schema
 from laas_service.api.schemas.fabrics import CUT_OFF, FitsWhenEmpty, MakesRoom
+from laas_service.app.records import Usage
 from laas_service.domain.allocation import Refusal
 
 
@@ -64,6 +65,27 @@ class Versions(Schema):
 
 class Health(Schema):
     status: Literal["ready"]
+
+
+class Share(Schema):
+    limit: Annotated[int | None, Field(description="How many there may be; null: any number.")]
+    used: Annotated[int, Field(description="How many there are; what is queued counts.")]
+
+
+class Quota(Schema):
+    """Of one project. What is inside a container counts as an allocation, its hosts there."""
+
+    project_id: str
+    hosts: Share
+    allocations: Share
+
+    @classmethod
+    def of(cls, usage: Usage) -> Self:
+        return cls(
+            project_id=usage.project_id,
+            hosts=Share(limit=usage.limits.hosts, used=usage.hosts),
+            allocations=Share(limit=usage.limits.allocations, used=usage.allocations),
+        )
 
 
 class Document(RootModel[dict[str, Any]]):

@@ -89,6 +89,23 @@ class Retry(Repair):
     call = staticmethod(calls.allocation_retry)
 
 
+class ShowQuota(One):
+    """Show how many hosts and isolated networks a project may have and has"""
+
+    call = staticmethod(calls.quota_show)
+
+    def get_parser(self, prog_name: str) -> Any:
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            "--project", metavar="<project>", help="Another one (name or ID; admin only)"
+        )
+        return parser
+
+    def take_action(self, args: argparse.Namespace) -> Any:
+        args.project_id = self.project_id(args.project)
+        return super().take_action(args)
+
+
 class Set(Asking, command.Command):
     """Change an isolated network"""
 

@@ -101,7 +101,7 @@ def _of(route: Route, allocation: str, headers: dict[str, str]) -> Request:
 
 def _operators() -> list[Route]:
     """The routes that no tenant may use."""
-    tenants = re.compile(r"laas:(fabric:get|allocation:.*)")
+    tenants = re.compile(r"laas:(fabric:get|quota:get|allocation:.*)")
     return [route for route in ROUTES if route.rule and not tenants.fullmatch(route.rule)]
 
 
@@ -196,6 +196,13 @@ def smuggled_project(victim: Any) -> Iterator[Request]:
         yield _post({**NEW, field: "blue"})
     for query in ("project_id=red&project_id=blue", "all_tenants=1", "project=blue", "owner=blue"):
         yield {"path": f"/v1/allocations?{query}", "headers": RED}
+        yield {"path": f"/v1/quota?{query}", "headers": RED}
+
+
+def another_projects_quota(victim: Any) -> Iterator[Request]:
+    for project in ("blue", "BLUE", "local", "blu"):
+        for headers in (RED, {**FORGED, **RED}):
+            yield {"path": f"/v1/quota?project_id={project}", "headers": headers}
 
 
 def operators_routes(victim: Any) -> Iterator[Request]:
@@ -565,6 +572,7 @@ ATTEMPTS: dict[str, Callable[[Any], Iterator[Request]]] = {
     "Another project's allocation as parent, or as marker of a list": as_parent_or_marker,
     "Another project in the body": another_project,
     "Another project in the query of a list: the list is empty": another_projects_list,
+    "Another project's quota": another_projects_quota,
     "Another project in fields and parameters that do not exist": smuggled_project,
     "Every operator's route, with forged headers too": operators_routes,
     "Tenants' and operators' routes with the token of a service": services_token,

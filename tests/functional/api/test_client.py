@@ -155,6 +155,7 @@ def test_tables_name_what_matters(laas, deployment):
         (("fabric", "utilization"), "0.1875"),
         (("fabric", "fit", "3"), "largest fit"),
         (("fabric", "idle"), "links"),
+        (("quota", "show"), "allocations"),
         (("fabric", "agents", "main"), "sm1"),
         (("fabric", "routing"), "nothing was published yet"),
         (("allocation", "show", "blue"), "claimed 6 hosts"),

@@ -299,6 +299,27 @@ def test_what_may_be_turned_down(client, allocate):
     assert {switch["level"] for switch in before["switches"]} <= {2, 3}
 
 
+def test_what_may_be_turned_down_comes_in_pages(client, allocate):
+    whole = client.get(f"{F}/idle").json
+    assert whole["next"] is None
+    links, url = [], f"{F}/idle?limit=7"
+    while url:
+        page = client.get(url).json
+        assert page["switches"] == whole["switches"]
+        assert len(page["links"]) <= 7
+        links += page["links"]
+        url = page["next"]
+    assert links == whole["links"]
+    marker = links[3]
+    allocate(9)
+    left = client.get(f"{F}/idle").json["links"]
+    assert marker not in left, "the last of a page may be somebody's when the next one is asked for"
+    after = client.get(f"{F}/idle?marker={marker}").json["links"]
+    assert after == [link for link in left if links.index(link) > 3]
+    for wrong in ("leaf-0-0", "leaf-9-9-9", "x"):
+        assert client.get(f"{F}/idle?marker={wrong}").status_code == 400
+
+
 # -- the shared plane ------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.api.app import Settings
+from laas_service.api.auth import middleware
 from laas_service.app.records import Limits
 
 RED = {"X-Project-Id": "red"}
@@ -121,3 +122,41 @@ def test_an_answer_that_the_budget_cut_off_says_so(deployment):
         assert (fit["largest_fit"] == 32) is not cut
         plane = client.put("/v1/fabrics/main/plane", json={"l2": [0], "dry_run": True})
         assert [one["cut_off"] for one in plane.json["cost"]] == [cut]
+
+
+# -- what a project may have and has ---------------------------------------------------
+
+
+def test_a_project_sees_what_it_may_have_and_has(guarded, deployment):
+    red, blue, admin = ({"X-Auth-Token": f"{who}-token"} for who in ("red", "blue", "root"))
+    keystone = middleware("keystone", "0.0.0.0", deployment.conf)
+    client = deployment.client(keystone, limits=Limits(hosts=9, allocations=2))
+    body = {"name": "a", "hosts": 5}
+    assert client.post("/v1/allocations", json=body, headers=red).status_code == 202
+    shown = client.get("/v1/quota", headers=red).json
+    assert shown == {
+        "project_id": "red",
+        "hosts": {"limit": 9, "used": 5},
+        "allocations": {"limit": 2, "used": 1},
+    }
+    assert client.get("/v1/quota", headers=blue).json["hosts"] == {"limit": 9, "used": 0}
+    SqlQuotas(deployment.engine).set("red", -1, None)
+    shown = client.get("/v1/quota?project_id=red", headers=admin).json
+    assert shown["hosts"] == {"limit": None, "used": 5}
+    assert shown["allocations"] == {"limit": 2, "used": 1}
+    for path in ("/v1/quota?project_id=red", "/v1/quota?project_id=nobody"):
+        assert client.get(path, headers=blue).status_code == 403
+    assert client.get("/v1/quota?project_id=red", headers=red).status_code == 200
+    assert client.get("/v1/quota").status_code == 401
+    assert client.get("/v1/quota?limit=1", headers=red).status_code == 400
+
+
+def test_what_is_shown_is_what_a_refusal_goes_by(client, deployment):
+    """Used and limit meet exactly where the next one is refused."""
+    client = deployment.client(limits=Limits(hosts=6))
+    for _ in range(3):
+        client.post("/v1/allocations", json={"name": "a", "hosts": 2})
+    shown = client.get("/v1/quota").json
+    assert shown["hosts"] == {"limit": 6, "used": 6}
+    refused = client.post("/v1/allocations", json={"name": "a", "hosts": 1})
+    assert refused.json["code"] == "quota_exceeded"

@@ -16,6 +16,7 @@ import itertools
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from prometheus_client.parser import text_string_to_metric_families
 
+from laas_service.api.auth import middleware
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.jigsaw import Jigsaw
@@ -108,3 +109,23 @@ def test_every_answer_has_a_request_id(client):
     first, second = client.get("/"), client.get("/")
     ids = [answer.headers["x-openstack-request-id"] for answer in (first, second)]
     assert len(set(ids)) == 2
+
+
+PROXY = {
+    "X-Forwarded-Proto": "https",
+    "X-Forwarded-Host": "links.example.com",
+    "X-Forwarded-Prefix": "/fabric",
+}
+
+
+def test_addresses_are_the_proxys_where_it_is_to_be_believed(deployment, guarded):
+    path = "/v1/fabrics/main/hosts?limit=1"
+    headers = {**PROXY, "X-Auth-Token": "root-token"}
+    assert guarded.get(path, headers=headers).json["next"].startswith("http://localhost/v1/")
+    deployment.conf.set_override("enable_proxy_headers_parsing", True, group="oslo_middleware")
+    believing = deployment.client(middleware("keystone", "0.0.0.0", deployment.conf))
+    following = believing.get(path, headers=headers).json["next"]
+    assert following == f"https://links.example.com/fabric{path}&marker=node00"
+    assert believing.get("/", headers=PROXY).json["versions"][0]["links"][0]["href"] == (
+        "https://links.example.com/fabric/v1"
+    )

@@ -56,6 +56,7 @@ def test_every_operation_of_the_contract_is_there(spec):
         ("DELETE", "/v1/allocations/{allocation_id}"),
         ("POST", "/v1/allocations/{allocation_id}/repair"),
         ("POST", "/v1/allocations/{allocation_id}/retry"),
+        ("GET", "/v1/quota"),
         ("GET", "/v1/fabrics/{fabric_id}/utilization"),
         ("GET", "/v1/fabrics/{fabric_id}/fit"),
         ("GET", "/v1/fabrics/{fabric_id}/routing"),
