@@ -1,0 +1,131 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""What looking for drift costs: ``python -m tests.bench.looks [--hosts H]``.
+
+A full tree filled with tenants by jigsaw, recorded in SQLite, and handed over in a Nova that
+stands in behind HTTP. Then one look at the aggregates, and one at what OpenSM runs: the files
+checked against their manifest, and as many tables as there are switches read back from a dump
+by ``cat`` (the time that the real switches take to answer ``dump_lfts`` comes on top).
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+from keystoneauth1 import adapter, session, token_endpoint
+from novaclient import client as nova_client
+
+from laas_service.adapters import generator
+from laas_service.adapters.db.engine import connect
+from laas_service.adapters.db.schema import upgrade
+from laas_service.adapters.db.store import SqlStore
+from laas_service.adapters.nova import NOVA_VERSION, Cloud, NovaCompute
+from laas_service.app.convergence import Converger
+from laas_service.app.drift import handover_of, managed
+from laas_service.app.ports import Compute
+from laas_service.app.records import AllocationRecord, NewAllocation, State
+from laas_service.messages import FabricState
+from opensm_writer.local import LocalSubnetManager
+from opensm_writer.opensm import OpenSm
+from tests import nova_standin
+from tests.bench.ledger import filled
+from tests.bench.policies import RADIX
+from tests.fakes import FakeSubnetManager
+
+
+@contextmanager
+def measured(hosts: int, what: str) -> Iterator[None]:
+    processor, clock = time.process_time(), time.perf_counter()
+    yield
+    processor, clock = time.process_time() - processor, time.perf_counter() - clock
+    print(f"{hosts:6} {what:36}{processor:10.2f}{clock:8.2f}", flush=True)
+
+
+def made_of(hosts: int) -> generator.Generated:
+    half = RADIX[hosts] // 2
+    return generator.generate(
+        generator.Description(xgft=f"3;{half},{half},{2 * half};1,{half},{half}")
+    )
+
+
+def aggregates(hosts: int, directory: Path) -> None:
+    made, engine = made_of(hosts), connect(f"sqlite:///{directory}/laas.sqlite")
+    upgrade(engine)
+    store = SqlStore(engine)
+    fabric = store.add_fabric("f", made.topology, made.inventory)
+    for id, answer in filled(made.topology).allocations.items():
+        new = NewAllocation(id, "f", id, "blue", "jigsaw", answer.size)
+        record = store.admit(new, lambda _, answer=answer: answer)  # type: ignore[misc]
+        assert isinstance(record, AllocationRecord)
+        store.transition(record, State.ACTIVE, "handed over")
+    with nova_standin.Server() as server:
+        server.cloud = nova_standin.Cloud(sorted(managed(fabric)))
+        pool = server.cloud.create("laas-pool", None)["aggregate"]["id"]
+        closed = {"filter_tenant_id": "laas-nobody", "laas:pool": "true"}
+        server.cloud.set_metadata(pool, closed)
+        server.cloud.aggregates[pool].hosts += sorted(managed(fabric))
+        records = store.allocations(fabric="f", states=[State.ACTIVE])
+        for record in records:
+            id = server.cloud.create(f"laas-{record.id}", None)["aggregate"]["id"]
+            owner = {"filter_tenant_id": "blue", "laas:allocation": record.id}
+            server.cloud.set_metadata(id, owner)
+            server.cloud.aggregates[id].hosts += handover_of(fabric, record).hosts
+        converger = Converger(
+            store,
+            nova(server.url),
+            FakeSubnetManager(),
+            now=lambda: datetime.now(UTC),
+            chance=Random(1),
+            fabric="f",
+        )
+        converger.look()
+        with measured(hosts, f"aggregates, {len(records)} tenants"):
+            assert converger.look() == []
+    engine.dispose()
+
+
+def nova(url: str) -> Compute:
+    auth = token_endpoint.Token(f"{url}/compute", nova_standin.TOKEN)
+    asked = session.Session(auth=auth)
+    client = nova_client.Client(NOVA_VERSION, session=asked, endpoint_override=f"{url}/compute")
+    placement = adapter.Adapter(asked, endpoint_override=f"{url}/placement")
+    return NovaCompute(Cloud(client, placement), pool="laas-pool", sentinel="laas-nobody")
+
+
+def routes(hosts: int, directory: Path) -> None:
+    made = made_of(hosts)
+    lfts = directory / "files" / "f" / "current" / "lfts"
+    opensm = OpenSm(dump_command=("cat", str(lfts)), timeout=3600)
+    manager = LocalSubnetManager(directory / "files", opensm, patience=0)
+    manager.publish(FabricState("f", 1, made.topology, made.inventory, ()))
+    with measured(hosts, f"routes, {lfts.stat().st_size >> 20} MiB of tables"):
+        assert manager.applied("f").generation == 1
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hosts", type=int, choices=RADIX, action="append")
+    options = parser.parse_args()
+    print(" hosts one look at                         processor   clock  seconds")
+    for hosts in options.hosts or [1024, 11664]:
+        for part in (aggregates, routes):
+            with TemporaryDirectory() as directory:
+                part(hosts, Path(directory))
+
+
+if __name__ == "__main__":
+    main()
