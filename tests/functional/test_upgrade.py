@@ -327,6 +327,13 @@ def test_a_process_of_an_older_release_stops_when_the_tables_move_on(tmp_path):
         store.check()
 
 
+def test_every_migration_is_made_of_steps_that_can_be_repeated():
+    """``op`` itself is for the way back, which nobody repeats by himself."""
+    for path in sorted((schema._MIGRATIONS / "versions").glob("a*.py")):
+        upgrade = path.read_text().partition("def upgrade")[2].partition("def downgrade")[0]
+        assert "op." not in upgrade.replace("steps.", ""), path.name
+
+
 def test_two_upgrades_at_once(first):
     """The other one waits, and finds nothing to be done."""
     engine, failures = connect(first), []

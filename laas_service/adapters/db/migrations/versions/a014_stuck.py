@@ -12,13 +12,14 @@
 import sqlalchemy as sa
 from alembic import op
 
+from laas_service.adapters.db.migrations import steps
+
 revision = "a014"
 down_revision = "a013"
 
 
 def upgrade() -> None:
-    with op.batch_alter_table("lease") as table:
-        table.add_column(sa.Column("stuck", sa.Integer(), nullable=False, server_default="0"))
+    steps.add_column("lease", sa.Column("stuck", sa.Integer(), nullable=False, server_default="0"))
 
 
 def downgrade() -> None:
