@@ -64,8 +64,8 @@ def upgrade(engine: Engine, revision: str = "head") -> None:
     with (
         translated(),
         engine.connect().execution_options(**{WRITES: True}) as connection,
-        connection.begin(),
         _alone(connection),
+        connection.begin(),
     ):
         config.attributes["connection"] = connection
         command.upgrade(config, revision)
@@ -73,19 +73,24 @@ def upgrade(engine: Engine, revision: str = "head") -> None:
 
 @contextmanager
 def _alone(connection: Connection) -> Iterator[None]:
-    """A lock that ends with the connection at the latest; SQLite has it with the transaction."""
+    """A lock from before the transaction until after it; it ends with the connection at the
+    latest. SQLite has it with the transaction."""
     match connection.dialect.name:
         case "postgresql":
-            key = select(func.pg_advisory_xact_lock(func.hashtext(_LOCK)))
-            connection.execute(key)
-            yield
+            key = func.hashtext(_LOCK)
+            lock, unlock = func.pg_advisory_lock(key), func.pg_advisory_unlock(key)
         case "mysql" | "mariadb":
             name = func.concat(_LOCK, "-", func.left(func.md5(func.database()), 32))
-            if connection.scalar(select(func.get_lock(name, PATIENCE))) != 1:
-                raise Unavailable("another process changes the schema; try again")
-            try:
-                yield
-            finally:
-                connection.execute(select(func.release_lock(name)))
+            lock, unlock = func.get_lock(name, PATIENCE), func.release_lock(name)
         case _:
             yield
+            return
+    taken = connection.scalar(select(lock))
+    connection.commit()
+    if taken == 0:
+        raise Unavailable("another process changes the schema; try again")
+    try:
+        yield
+    finally:
+        connection.execute(select(unlock))
+        connection.commit()
