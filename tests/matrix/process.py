@@ -78,6 +78,7 @@ def run(kind: str, config: Path, pipe: Connection, log: Path) -> None:
     """``kind`` is ``api`` or ``worker``; ends when the process that started it does."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     logging.basicConfig(filename=log, level=logging.INFO, force=True)
+    logging.raiseExceptions = False  # on a full disk the log has no room either
     link = Link(pipe)
     _note_sessions(link.sessions)
     conf = cfg.ConfigOpts()
