@@ -291,26 +291,28 @@ def test_a_torn_file_is_refused_wherever_it_ends(told, empty, tmp_path):
     ("content", "said"),
     [
         (b"SQLite format 3", "give a file of laas-manage db backup"),
-        (gzip.compress(b""), "it is empty"),
-        (gzip.compress(b"hello\n"), "it is torn"),
-        (gzip.compress(b"[1]\n"), "this is no backup"),
-        (gzip.compress(b'{"kind": "other"}\n'), "this is no backup"),
+        (gzip.compress(b"", mtime=0), "it is empty"),
+        (gzip.compress(b"hello\n", mtime=0), "it is torn"),
+        (gzip.compress(b"[1]\n", mtime=0), "this is no backup"),
+        (gzip.compress(b'{"kind": "other"}\n', mtime=0), "this is no backup"),
         (
-            gzip.compress(b'{"kind": "laas-backup", "format": 1, "revision": "z999"}\n'),
+            gzip.compress(b'{"kind": "laas-backup", "format": 1, "revision": "z999"}\n', mtime=0),
             "made by another release .revision z999",
         ),
         (
-            gzip.compress(b'{"kind": "laas-backup", "format": 2, "revision": "a001"}\n'),
+            gzip.compress(b'{"kind": "laas-backup", "format": 2, "revision": "a001"}\n', mtime=0),
             "made by another release",
         ),
         (
             gzip.compress(
                 b'{"kind": "laas-backup", "format": 1, "revision": "a001", '
-                b'"tables": {"user": ["id"]}}\n'
+                b'"tables": {"user": ["id"]}}\n',
+                mtime=0,
             ),
             "there is no such table as user",
         ),
     ],
+    ids=["no gzip", "empty", "text", "a list", "another kind", "revision", "format", "table"],
 )
 def test_what_is_no_backup_of_ours_is_refused(empty, tmp_path, content, said):
     path = tmp_path / "laas.gz"
