@@ -43,6 +43,7 @@ KNOWN = {
     "generation": ("1", "2"),
     "file": ("lfts", "guid2lid", "engines/a"),
     "link_id": ("leaf-0-0-0", "spine-1-3-2", "leaf-9-0-0"),
+    "switch_id": ("leaf-0-0", "leaf-1-1", "spine-0-0", "a/b"),
 }
 """What is there, or nearly: made up at random nothing would ever be found."""
 
