@@ -127,6 +127,19 @@ def test_a_fault_is_told_in_the_state_of_who_is_released_meanwhile(managed, data
     other._engine.dispose()
 
 
+def test_who_stands_still_in_a_transaction_does_not_keep_what_it_has_locked(
+    managed, database, monkeypatch
+):
+    monkeypatch.setattr("laas_service.adapters.db.engine.IDLE_SECONDS", 1)
+    still = connect(database)
+    with still.connect() as connection:
+        connection.exec_driver_sql("UPDATE fabric SET generation = generation")
+        managed.set_link_state("f", SpineLink(1, 0, 0), LinkState.FAILED)  # or waits for ever
+        connection.invalidate()
+    still.dispose()
+    assert managed.ledger("f")[0].failed_links == {SpineLink(1, 0, 0)}
+
+
 def test_both_threads_of_a_worker_say_at_once_that_it_is_there(database):
     """Neither finds it, and both want to write it."""
     engine = connect(database)

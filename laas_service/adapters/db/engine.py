@@ -48,6 +48,13 @@ ATTEMPTS = 5
 BUSY_TIMEOUT_MS = 30_000
 """How long a SQLite transaction waits for another one to end."""
 
+IDLE_SECONDS = 30
+"""How long a process may stand still in a transaction before PostgreSQL or MariaDB ends it.
+
+A process that is stopped (a machine that is paused) would keep what it has locked for ever,
+and nobody could take over from it.
+"""
+
 
 def connect(url: str, **options: Any) -> Engine:
     """An engine for the database; ``options`` as for oslo.db's ``create_engine``.
@@ -63,6 +70,8 @@ def connect(url: str, **options: Any) -> Engine:
             engine = _sqlite(database)
         else:
             engine = engines.create_engine(url, **options)
+            event.listen(engine, "connect", _server_connected)
+            engine.dispose()  # the connection it was tried with
     pool = type(engine.pool)
     logging.getLogger(f"{pool.__module__}.{pool.__qualname__}").addFilter(_in_one_line)
     return engine
@@ -110,6 +119,18 @@ def _sqlite_begin(connection: Connection) -> None:
     """Take the write lock at the start: a reader that becomes a writer cannot wait for it."""
     writes = connection.get_execution_options().get(WRITES)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _server_connected(connection: Any, record: object) -> None:
+    """See ``IDLE_SECONDS``. MySQL has no such limit."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT version()")
+        (version,) = cursor.fetchone()
+        if "MariaDB" in version:
+            cursor.execute(f"SET SESSION idle_transaction_timeout = {IDLE_SECONDS}")
+        elif "PostgreSQL" in version:
+            cursor.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'")
+    connection.commit()
 
 
 @contextmanager
