@@ -82,6 +82,7 @@ def switch_tables(
         InvalidFile: anything is not exactly as we write it, or the end is missing.
     """
     first, frame = 1, None
+    guids: Mapping[int, int] = {}
     for block in _tables(pieces):
         digest = hashlib.sha256(block).digest()
         table = known.get(digest) if known else None
@@ -91,15 +92,24 @@ def switch_tables(
             lines = _without_ports(entries)
             if frame is None or frame.lines != lines:
                 frame = _Frame(lines, source, first)
+                guids = _shared(frame.guids, known)
             row = frame.row(ports)
             own, guid = int(head[1]), int(head[2], 16)
             if not own < len(row) or row[own] != 0:
                 raise InvalidFile(
                     source, first, f"switch {guid:#018x} has no entry for its own LID"
                 )
-            table = SwitchTable(guid, own, row, frame.guids, len(block), digest)
+            table = SwitchTable(guid, own, row, guids, len(block), digest)
         yield table
         first += len(table.guids) + 2
+
+
+def _shared(
+    guids: Mapping[int, int], known: Mapping[bytes, SwitchTable] | None
+) -> Mapping[int, int]:
+    """The same mapping as read before: tables that stay known would keep one for each reading."""
+    each = {id(table.guids): table.guids for table in known.values()} if known else {}
+    return next((one for one in each.values() if one == guids), guids)
 
 
 def file_pieces(path: Path) -> Iterator[bytes]:

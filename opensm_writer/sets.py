@@ -125,6 +125,23 @@ def damaged(directory: Path, manifest: Manifest) -> list[str]:
     ]
 
 
+Mark = tuple[str, tuple[int, ...]]
+"""The sha256 of a file that is meant, and what the file system says of the one there."""
+
+
+def marks(directory: Path, manifest: Manifest) -> dict[str, Mark]:
+    """What each file of a set has to be, and what changes when somebody touches it."""
+    return {name: (digest, _touched(directory / name)) for name, digest in manifest.files.items()}
+
+
+def _touched(path: Path) -> tuple[int, ...]:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
 def check_follows(before: Manifest | None, after: Manifest, home: Path) -> None:
     """Return if a set may follow the current one.
 

@@ -27,6 +27,7 @@ from laas_service import conf as options
 from laas_service.api.app import ADOPT, Settings, create_app
 from laas_service.api.auth import middleware
 from laas_service.app.service import Service
+from laas_service.cmd import heaps
 from laas_service.cmd.reloading import on_hangup
 from laas_service.domain.errors import LaasError
 from laas_service.wiring import Parts
@@ -79,6 +80,7 @@ def main(argv: list[str] | None = None) -> int:
     args = sys.argv[1:] if argv is None else argv
     conf(args, project="laas", prog="laas-api")
     logging.setup(conf, "laas-api")
+    heaps.share()
     try:
         serve(conf, Parts(conf), args)
     except (LaasError, OSError) as error:

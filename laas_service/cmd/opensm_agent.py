@@ -20,6 +20,7 @@ from oslo_config import cfg
 from oslo_log import log as logging
 
 from laas_service import conf as options
+from laas_service.cmd import heaps
 from laas_service.domain.errors import LaasError
 from laas_service.wiring import Parts
 
@@ -36,6 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     conf(sys.argv[1:] if argv is None else argv, project="laas", prog="laas-opensm-agent")
     logging.setup(conf, "laas-opensm-agent")
+    heaps.share()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         run(Parts(conf), conf.once)

@@ -21,6 +21,7 @@ from oslo_config import cfg
 from oslo_log import log as logging
 
 from laas_service import conf as options
+from laas_service.cmd import heaps
 from laas_service.cmd.reloading import on_hangup
 from laas_service.domain.errors import LaasError
 from laas_service.wiring import Parts
@@ -34,6 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     args = sys.argv[1:] if argv is None else argv
     conf(args, project="laas", prog="laas-worker")
     logging.setup(conf, "laas-worker")
+    heaps.share()
     signal.signal(signal.SIGTERM, _interrupt)
     parts = Parts(conf)
     on_hangup(conf, args, parts.adopt)

@@ -11,8 +11,10 @@
 
 ``laas-api`` and ``laas-worker`` run as they are installed, with the adapters that write to
 directories, on a full tree of switches. Client threads ask in turns: an allocation, a look at
-it, and the release of the oldest one beyond ``--live``. Reported are requests a second, times
-by method, and the memory of both processes as the requests go by; nothing is asserted.
+one, and the release of the oldest one beyond ``--live``; a client that waits for as many
+releases asks after the oldest of them every half second, so that the worker keeps up with what
+is asked of it. Reported are requests a second, times by method, and the memory of both processes
+as the requests go by; nothing is asserted.
 """
 
 from __future__ import annotations
@@ -45,6 +47,9 @@ from tests.storm.site import Server
 DATABASES = ("sqlite", "postgresql")
 CURVE = 10
 """Lines of the curve of memory."""
+
+PATIENCE = 0.5
+"""Seconds between two looks at an allocation whose release is waited for."""
 
 CONFIGURATION = """\
 [DEFAULT]
@@ -141,16 +146,25 @@ class Load:
 
     def _client(self, rng: Random) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", self._service.port, timeout=600)
+        most = self._options.live // self._options.threads
         mine: deque[str] = deque()
+        going: deque[str] = deque()
         while self._asked < self._options.requests:
             size = 1 + int(rng.expovariate(1 / (self._options.mean - 0.5)))
             made = self._ask(connection, "POST", "", {"name": "load", "hosts": size})
             if made:
-                mine.append(made)
+                mine.append(made["id"])
             if mine:
                 self._ask(connection, "GET", rng.choice(mine))
-            if mine and (len(mine) > self._options.live // self._options.threads or not made):
-                self._ask(connection, "DELETE", mine.popleft())
+            if mine and (len(mine) > most or not made):
+                going.append(mine.popleft())
+                self._ask(connection, "DELETE", going[-1])
+            while len(going) > most and self._asked < self._options.requests:
+                seen = self._ask(connection, "GET", going[0])
+                if seen and seen["state"] == "released":
+                    going.popleft()
+                else:
+                    time.sleep(PATIENCE)
         connection.close()
 
     def _ask(
@@ -159,16 +173,16 @@ class Load:
         method: str,
         id: str,
         body: object = None,
-    ) -> str | None:
-        """The id of the allocation; None: it was refused."""
+    ) -> dict[str, str] | None:
+        """The allocation; None: it was refused."""
         sent = None if body is None else json.dumps(body)
         headers = {"Content-Type": "application/json"} if sent else {}
         started = time.perf_counter()
         connection.request(method, f"/v1/allocations{id and '/'}{id}", sent, headers)
         response = connection.getresponse()
-        document = json.loads(response.read())
+        document: dict[str, str] = json.loads(response.read())
         self._count(method, response.status, time.perf_counter() - started)
-        return document["id"] if response.status < 300 else None
+        return document if response.status < 300 else None
 
     def _count(self, method: str, status: int, seconds: float) -> None:
         kind = f"{method} {status}"

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import ClassVar, Protocol
 
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
@@ -61,6 +62,11 @@ class _Metered:
 
 def metered(policy: Policy, meter: Meter) -> Policy:
     """The same policy, whose searches all draw on one meter; at its end it refuses."""
-    kept = {"name": policy.name, "isolating": policy.isolating, "monotone": policy.monotone}
-    kind: type[_Metered] = type("Metered", (_Metered,), kept)
-    return kind(policy, meter)
+    return _metered_kind(type(policy))(policy, meter)
+
+
+@cache
+def _metered_kind(kind: type[Policy]) -> type[_Metered]:
+    """One class for each kind of policy: a class for each request would be slow garbage."""
+    kept = {"name": kind.name, "isolating": kind.isolating, "monotone": kind.monotone}
+    return type("Metered", (_Metered,), kept)

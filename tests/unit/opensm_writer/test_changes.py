@@ -130,3 +130,11 @@ def test_tables_are_read_in_pieces_of_any_size(size):
     data = "".join(files.lfts(planned)).encode()
     pieces = [data[at : at + size] for at in range(0, len(data), size)]
     assert [t.guid for t in reader.switch_tables(pieces, "lfts")] == sorted(planned.tables.rows)
+
+
+def test_what_stays_known_does_not_grow_with_each_set(tmp_path):
+    last = writer.publish(plan(state([POD], 1)), SETTINGS, tmp_path)
+    for number in range(2, 9):
+        planned = plan(state([POD] if number % 2 else [POD, WIDE], number), last.plan)
+        last = writer.publish(planned, SETTINGS, tmp_path, last=last)
+    assert len({id(table.guids) for table in last.tables}) == 1

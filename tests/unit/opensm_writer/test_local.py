@@ -37,6 +37,17 @@ def test_without_opensm_a_whole_set_is_applied(tmp_path):
     assert "no manifest" in str(manager.applied("tiny").problem)
 
 
+def test_a_changed_file_of_the_same_size_and_time_is_seen(tmp_path):
+    manager = LocalSubnetManager(tmp_path)
+    manager.publish(state())
+    assert manager.applied("tiny").problem is None
+    file = tmp_path / "tiny" / "current" / "guid2lid"
+    times = file.stat().st_atime_ns, file.stat().st_mtime_ns
+    file.write_text(file.read_text().swapcase())
+    os.utime(file, ns=times)
+    assert manager.applied("tiny").problem == "files differ from the manifest: guid2lid"
+
+
 def test_with_opensm_only_what_reads_back_is_applied(tmp_path):
     dump, told = tmp_path / "dump", tmp_path / "told"
     opensm = OpenSm(reload_command=("touch", str(told)), dump_file=dump, cache_directory=tmp_path)
