@@ -68,7 +68,8 @@ class LocalSubnetManager:
         self._clock = clock
         self._told: dict[str, float] = {}
         self._last: dict[str, writer.Published] = {}
-        self._intact: dict[str, Mapping[str, sets.Mark]] = {}
+        self._intact: dict[str, sets.Signature] = {}
+        self._meant: dict[str, Mapping[int, bytes]] = {}
         self._settings("any")  # so that a wrong setting shows at the start
 
     def publish(self, state: FabricState) -> None:
@@ -117,12 +118,20 @@ class LocalSubnetManager:
         if manifest is None:
             return Applied(None, "nothing has been published yet")
         home = self._directory / fabric / "current"
-        if damaged := self._damaged(home, manifest):
-            return Applied(None, f"files differ from the manifest: {', '.join(damaged)}")
+        signature = sets.signature(home)
+        if self._intact.get(fabric) != signature:  # nobody has read it yet
+            if damaged := sets.damaged(home, manifest):
+                return Applied(None, f"files differ from the manifest: {', '.join(damaged)}")
+            self._meant.pop(fabric, None)
+            self._intact[fabric] = signature
         if self._opensm is None:
             return Applied(manifest.generation)
-        pieces = reader.file_pieces(home / "lfts")
-        meant = {t.guid: t.row for t in reader.switch_tables(pieces, "lfts", self._known(fabric))}
+        if fabric not in self._meant:
+            read = reader.switch_tables(
+                reader.file_pieces(home / "lfts"), "lfts", self._known(fabric)
+            )
+            self._meant[fabric] = {table.guid: table.row for table in read}
+        meant = self._meant[fabric]
         mark = telling.told(self._directory / fabric).mark
         patient_until = self._told.pop(fabric, self._clock() - self._patience) + self._patience
         pause = 0.1
@@ -132,16 +141,6 @@ class LocalSubnetManager:
             self._sleep(pause)
             pause = min(2 * pause, 2.0)
         return Applied(manifest.generation)
-
-    def _damaged(self, home: Path, manifest: sets.Manifest) -> list[str]:
-        """As ``sets.damaged``; files that nobody has touched since are not read again."""
-        marks = sets.marks(home, manifest)
-        if self._intact.get(manifest.fabric) == marks:
-            return []
-        damaged = sets.damaged(home, manifest)
-        if not damaged:
-            self._intact[manifest.fabric] = marks
-        return damaged
 
     def _known(self, fabric: str) -> dict[bytes, reader.SwitchTable]:
         last = self._last.get(fabric)

@@ -15,7 +15,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,8 +31,6 @@ SHARE = 10
 UNFIT = (InvalidFile, Conflict, LimitExceeded, OSError)
 RETELL = (Condition.DIFFERS, Condition.OTHER_GENERATION)
 
-Signature = tuple[tuple[str, int, int, int], ...]
-
 
 @dataclass(frozen=True, slots=True)
 class _Set:
@@ -44,7 +41,7 @@ class _Set:
 
     name: str
     generation: int
-    signature: Signature
+    signature: sets.Signature
     tables: tuple[reader.SwitchTable, ...] | None
 
     @property
@@ -250,7 +247,7 @@ class Managed:
 
     def _read_set(self, directory: Path) -> _Set | None:
         """A set that is whole; read again only when its files are others."""
-        signature = _signature(directory)
+        signature = sets.signature(directory)
         found = self._sets.get(directory.name)
         if found is None or found.signature != signature:
             self._sets = {name: s for name, s in self._sets.items() if (self._home / name).exists()}
@@ -270,13 +267,3 @@ class Managed:
     def _known(self) -> dict[bytes, reader.SwitchTable]:
         """Tables that were read before, which need not be read again."""
         return {t.digest: t for kept in self._sets.values() for t in kept.tables or ()}
-
-
-def _signature(directory: Path) -> Signature:
-    """What changes when a file does, without reading any."""
-    found = []
-    for path in sorted(directory.rglob("*")):
-        with suppress(OSError):
-            stat = path.lstat()
-            found.append((str(path), stat.st_ino, stat.st_size, stat.st_mtime_ns))
-    return tuple(found)

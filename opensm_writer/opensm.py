@@ -19,13 +19,20 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from laas_service.domain.default_routes import NO_ROUTE
 from laas_service.domain.errors import Unavailable
 from opensm_writer import reader
+
+PIECE = 1 << 20
+"""Bytes of a command's output that are read at once."""
 
 LOG_TAIL = 1 << 24
 """Bytes at the end of OpenSM's log that are looked at."""
@@ -77,6 +84,9 @@ class OpenSm:
     log_file: Path | None = None
     cache_directory: Path | None = None
     timeout: float = 60
+    _dumps: reader.Dumps = field(
+        default_factory=reader.Dumps, init=False, repr=False, compare=False
+    )
 
     def reload(self) -> None:
         """Start a heavy sweep, which reads the partitions and the tables again.
@@ -122,10 +132,9 @@ class OpenSm:
             Unavailable, OSError: they cannot be.
         """
         if self.dump_command:
-            return reader.dumped_tables(self._run(self.dump_command).splitlines())
+            return self._dumps.read(self._printed(self.dump_command))
         if self.dump_file is not None:
-            with self.dump_file.open() as lines:
-                return reader.dumped_tables(lines)
+            return self._dumps.read(reader.file_pieces(self.dump_file))
         raise Unavailable("no way to read tables back: set dump_command or dump_file")
 
     def sweep(self, mark: str) -> Sweep:
@@ -147,24 +156,57 @@ class OpenSm:
         problem = engine_problem(lines)
         return Sweep(problem != UNFINISHED, problem)
 
-    def _run(self, command: tuple[str, ...]) -> str:
+    def _run(self, command: tuple[str, ...]) -> None:
+        for _ in self._printed(command):
+            pass
+
+    def _printed(self, command: tuple[str, ...]) -> Iterator[bytes]:
+        """What a command prints, in pieces. Raises: Unavailable."""
+        late = threading.Event()
         try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=self.timeout,
-                check=True,
-            )
-        except subprocess.CalledProcessError as error:
-            raise Unavailable(
-                f"{command[0]} failed with {error.returncode}: {error.stderr.strip()[-300:]}"
-            ) from error
-        except (OSError, subprocess.TimeoutExpired) as error:
+            with (
+                tempfile.TemporaryFile() as complaints,
+                subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=complaints,
+                    start_new_session=True,
+                ) as running,
+            ):
+                with _ended(running, self.timeout, late):
+                    assert running.stdout is not None
+                    yield from iter(partial(running.stdout.read, PIECE), b"")
+                    code = running.wait()
+                complaints.seek(0)
+                said = complaints.read().decode(errors="replace").strip()
+        except OSError as error:
             raise Unavailable(f"{command[0]}: {error}") from error
-        return done.stdout
+        if late.is_set():
+            raise Unavailable(f"{command[0]}: timed out after {self.timeout:g} seconds")
+        if code:
+            raise Unavailable(f"{command[0]} failed with {code}: {said[-300:]}")
+
+
+@contextmanager
+def _ended(
+    running: subprocess.Popen[bytes], timeout: float, late: threading.Event
+) -> Iterator[None]:
+    """The process and its children have no longer than that; none outlives the block."""
+
+    def end() -> None:
+        late.set()
+        os.killpg(running.pid, signal.SIGKILL)
+
+    timer = threading.Timer(timeout, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if running.poll() is None:
+            os.killpg(running.pid, signal.SIGKILL)
 
 
 def engine_problem(log: Iterable[str]) -> str | None:

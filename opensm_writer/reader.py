@@ -227,6 +227,30 @@ def dumped_tables(lines: Iterable[str]) -> dict[int, bytes]:
     return rows | {guid: row_by_lid([*t], [*t.values()]) for guid, t in tables.items()}
 
 
+class Dumps:
+    """Reads dumps as ``dumped_tables`` does, one after the other.
+
+    The lines of a switch that are those of the dump before (sha256) are not read again.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, dict[int, bytes]] = {}
+
+    def read(self, pieces: Iterable[bytes]) -> dict[int, bytes]:
+        """``pieces`` of any size, in the order of the dump."""
+        known: dict[bytes, dict[int, bytes]] = {}
+        rows: dict[int, bytes] = {}
+        for block in _tables(pieces):
+            digest = hashlib.sha256(block).digest()
+            found = self._known.get(digest)
+            if found is None:
+                found = dumped_tables(block.decode(errors="replace").split("\n"))
+            known[digest] = found
+            rows |= found
+        self._known = known
+        return rows
+
+
 def guid2lid(text: str, source: str) -> dict[int, int]:
     """GUID -> LID, from records that are each followed by an empty line.
 

@@ -27,7 +27,7 @@ import logging
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,21 +125,18 @@ def damaged(directory: Path, manifest: Manifest) -> list[str]:
     ]
 
 
-Mark = tuple[str, tuple[int, ...]]
-"""The sha256 of a file that is meant, and what the file system says of the one there."""
+Signature = tuple[tuple[str, int, int, int, int], ...]
 
 
-def marks(directory: Path, manifest: Manifest) -> dict[str, Mark]:
-    """What each file of a set has to be, and what changes when somebody touches it."""
-    return {name: (digest, _touched(directory / name)) for name, digest in manifest.files.items()}
-
-
-def _touched(path: Path) -> tuple[int, ...]:
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return ()
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+def signature(directory: Path) -> Signature:
+    """What changes when somebody touches a file of a set; no file is read for it."""
+    found = []
+    for path in sorted(directory.rglob("*")):
+        with suppress(OSError):
+            stat = path.lstat()
+            times = stat.st_mtime_ns, stat.st_ctime_ns
+            found.append((str(path), stat.st_ino, stat.st_size, *times))
+    return tuple(found)
 
 
 def check_follows(before: Manifest | None, after: Manifest, home: Path) -> None:

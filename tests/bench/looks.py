@@ -112,8 +112,9 @@ def routes(hosts: int, directory: Path) -> None:
     opensm = OpenSm(dump_command=("cat", str(lfts)), timeout=3600)
     manager = LocalSubnetManager(directory / "files", opensm, patience=0)
     manager.publish(FabricState("f", 1, made.topology, made.inventory, ()))
-    with measured(hosts, f"routes, {lfts.stat().st_size >> 20} MiB of tables"):
-        assert manager.applied("f").generation == 1
+    for look in ("the first time", "again"):
+        with measured(hosts, f"routes, {lfts.stat().st_size >> 20} MiB, {look}"):
+            assert manager.applied("f").generation == 1
 
 
 def main() -> None:

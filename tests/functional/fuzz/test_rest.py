@@ -124,7 +124,8 @@ def test_requests_of_the_document(fuzzed, route, mode):
         places = {**KNOWN, "allocation_id": (*ids, "nobody")}
         for name in case.path_parameters or ():
             if data.draw(st.integers(0, 3)):
-                case.path_parameters[name] = data.draw(st.sampled_from(places[name]))
+                number = data.draw(st.integers(0, 99))  # what there is to choose from changes
+                case.path_parameters[name] = places[name][number % len(places[name])]
         if isinstance(case.body, dict) and isinstance(case.body.get("hosts"), int):
             case.body["hosts"] = case.body["hosts"] % 40  # most of them would be too many
         before = tally(deployment)

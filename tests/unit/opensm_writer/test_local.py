@@ -121,6 +121,7 @@ def test_a_dump_from_a_command(tmp_path):
         (OpenSm(dump_command=(sys.executable, "-c", "exit('no device')")), "failed with 1: no dev"),
         (OpenSm(dump_command=("/no/such/tool",)), "/no/such/tool"),
         (OpenSm(dump_command=("sleep", "9"), timeout=0.01), "timed out"),
+        (OpenSm(dump_command=("sh", "-c", "sleep 60; true"), timeout=0.01), "timed out"),
         (OpenSm(), "no way to read tables back"),
         (OpenSm(dump_command=("true",), pid_file=Path("/no/such/file")), "OpenSM does not run"),
     ],

@@ -12,6 +12,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from laas_service.domain.default_routes import NO_ROUTE
 from laas_service.domain.errors import InvalidFile
@@ -42,6 +44,24 @@ def test_both_kinds_of_dumps_give_the_tables(dump):
     assert tables.keys() == {0x0002C90201000000}
     row = tables[0x0002C90201000000]
     assert {lid: port for lid, port in enumerate(row) if port != NO_ROUTE} == {1: 1, 2: 0, 36: 3}
+
+
+@given(
+    which=st.lists(st.lists(st.integers(0, 5), max_size=4), max_size=4),
+    size=st.integers(1, 500),
+)
+def test_dumps_read_one_after_the_other_are_as_if_each_were_the_first(which, size):
+    switches = [
+        *(OPENSM, DUMP_LFTS),
+        *(OPENSM.replace("0x0002c9020100", f"0x0002c902010{number}") for number in (1, 2)),
+        DUMP_LFTS.replace("0x0003 255", "0x0003 007"),
+        "Unicast lids of nothing that anybody knows\n",
+    ]
+    dumps = reader.Dumps()
+    for numbers in which:
+        text = "".join(switches[number] for number in numbers)
+        pieces = [text[at : at + size].encode() for at in range(0, len(text), size)]
+        assert dumps.read(pieces) == reader.dumped_tables(text.splitlines())
 
 
 HEAD = "Unicast lids [0-9] of switch Lid 2 guid 0x0002c90201000000 ('s'):\n"
