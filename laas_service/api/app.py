@@ -137,6 +137,7 @@ ROUTES = (
     _get("/v1/allocations", tenants.index, "laas:allocation:get", schemas.AllocationList),
     _get("/v1/quota", quota.show, "laas:quota:get", schemas.Quota),
     _get(ALLOCATION, tenants.show, "laas:allocation:get", schemas.Allocation),
+    _get(f"{ALLOCATION}/history", tenants.history, "laas:allocation:get", schemas.History),
     _patch(ALLOCATION, tenants.change, "laas:allocation:update", schemas.Allocation),
     Route(
         "DELETE",

@@ -130,6 +130,7 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             "See the own project's allocations.",
             "GET /v1/allocations",
             f"GET {one}",
+            f"GET {one}/history",
         ),
         _rule(
             "laas:quota:get",

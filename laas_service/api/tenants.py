@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 
 from laas_service.api import errors, policies, schemas
-from laas_service.api.resource import Answer, Call
+from laas_service.api.resource import Answer, Call, page
 from laas_service.app.asking import LIVE, Ask
 from laas_service.app.records import AllocationRecord
 from laas_service.domain.allocation import NoFit
@@ -85,8 +85,15 @@ def create(
 
 
 def show(call: Call, allocation_id: str) -> Answer:
-    """Show an allocation with its hosts, links and history."""
+    """Show an allocation with its hosts, links and newest history."""
     return _shown(call, call.service.allocation(call.caller, allocation_id))
+
+
+def history(call: Call, allocation_id: str, query: schemas.Paging) -> Answer:
+    """Show what happened to an allocation, from the beginning."""
+    events = schemas.Event.all_of(call.service.allocation(call.caller, allocation_id))
+    shown, following = page(call, query, events, lambda event: str(event.number))
+    return Answer(200, schemas.History(history=shown, next=following))
 
 
 def change(

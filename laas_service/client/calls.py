@@ -146,6 +146,11 @@ def allocation_show(rest: Rest, args: argparse.Namespace) -> Any:
     return rest.allocation(args.allocation)
 
 
+def allocation_history(rest: Rest, args: argparse.Namespace) -> Any:
+    id = rest.allocation(args.allocation)["id"]
+    return list(rest.listed(f"/v1/allocations/{id}/history", "history"))
+
+
 def allocation_rename(rest: Rest, args: argparse.Namespace) -> Any:
     path = f"/v1/allocations/{rest.allocation(args.allocation)['id']}"
     return rest.call("PATCH", path, body={"name": args.name})

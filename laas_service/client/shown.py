@@ -19,6 +19,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "links": ("id", "state", "owner", "lower", "upper"),
     "switches": ("guid", "name", "level", "ports", "lid", "positions"),
     "agents": ("name", "role", "condition", "generation", "published", "seen_at", "detail"),
+    "history": ("number", "at", "state", "reason"),
     "allocations": (
         "id",
         "name",

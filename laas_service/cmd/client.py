@@ -164,7 +164,12 @@ def _allocation(verbs: Any) -> None:
     listed = _verb(verbs, "list", calls.allocation_list, "allocations", "allocations")
     options.listing(listed)
     listed.add_argument("--project-id")
-    _verb(verbs, "show", calls.allocation_show, "one with its history").add_argument("allocation")
+    for name, act, help in (
+        ("show", calls.allocation_show, "one with its newest history"),
+        ("history", calls.allocation_history, "what happened to one, from the beginning"),
+    ):
+        shown = _verb(verbs, name, act, help, "history")
+        shown.add_argument("allocation", help="an id, or a name")
     rename = _verb(verbs, "rename", calls.allocation_rename, "another name")
     rename.add_argument("allocation")
     rename.add_argument("name")

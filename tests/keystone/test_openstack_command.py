@@ -227,7 +227,7 @@ def test_the_version_of_the_interface_can_be_named(run):
 def test_the_shell_completes_the_commands(run):
     status, out, _ = run("complete")
     assert status == 0
-    commands = "create delete fabric list quota repair retry set show switch"
+    commands = "create delete fabric history list quota repair retry set show switch"
     assert f"cmds_isolated_network='{commands}'" in out
     assert "cmds_isolated_network_fabric='agents fit list routing show utilization'" in out
     assert "--hosts" in out.partition("cmds_isolated_network_create=")[2].partition("\n")[0]

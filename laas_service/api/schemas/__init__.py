@@ -24,6 +24,8 @@ from laas_service.api.schemas.allocations import AllocationList as AllocationLis
 from laas_service.api.schemas.allocations import AllocationSummary as AllocationSummary
 from laas_service.api.schemas.allocations import Degraded as Degraded
 from laas_service.api.schemas.allocations import DryRun as DryRun
+from laas_service.api.schemas.allocations import Event as Event
+from laas_service.api.schemas.allocations import History as History
 from laas_service.api.schemas.asked import AllocationChange as AllocationChange
 from laas_service.api.schemas.asked import AllocationQuery as AllocationQuery
 from laas_service.api.schemas.asked import Constraints as Constraints

@@ -33,10 +33,27 @@ class AllocatedHost(Schema):
     name: str
 
 
+NEWEST = 100
+"""Events that are shown with an allocation; all of them have pages of their own."""
+
+
 class Event(Schema):
+    number: Annotated[int, Field(ge=1, description="1 is the first that happened to it.")]
     at: AwareDatetime
     state: State
     reason: str
+
+    @classmethod
+    def all_of(cls, record: AllocationRecord) -> list[Self]:
+        return [
+            cls(number=number, at=event.at, state=event.state, reason=event.reason)
+            for number, event in enumerate(record.history, 1)
+        ]
+
+
+class History(Schema):
+    history: list[Event]
+    next: Annotated[str | None, Field(description="The next page.")]
 
 
 class Holding(Schema):
@@ -279,7 +296,10 @@ class Progress(Schema):
 
 class Allocation(AllocationSummary):
     progress: Progress
-    history: list[Event]
+    history: Annotated[
+        list[Event],
+        Field(description=f"The newest {NEWEST}; the others are at the address of its history."),
+    ]
 
     @classmethod
     def of(
@@ -294,7 +314,7 @@ class Allocation(AllocationSummary):
         return cls(
             **cls.parts(record, fabric, place, admin),
             progress=Progress.of(progress or none, admin),
-            history=[Event(at=e.at, state=e.state, reason=e.reason) for e in record.history],
+            history=Event.all_of(record)[-NEWEST:],
         )
 
 

@@ -61,9 +61,19 @@ class List(Several):
 
 
 class Show(One):
-    """Show an isolated network with its hosts, links and history"""
+    """Show an isolated network with its hosts, links and newest history"""
 
     call = staticmethod(calls.allocation_show)
+
+    def get_parser(self, prog_name: str) -> Any:
+        return _named(super().get_parser(prog_name))
+
+
+class History(Several):
+    """List what happened to an isolated network, from the beginning"""
+
+    call = staticmethod(calls.allocation_history)
+    listed = "history"
 
     def get_parser(self, prog_name: str) -> Any:
         return _named(super().get_parser(prog_name))

@@ -53,6 +53,23 @@ def test_a_life(deployment, client):
     assert client.get("/v1/fabrics/main").json["hosts"]["free"] == 32
 
 
+def test_a_long_history_has_pages(client, allocate):
+    id = allocate(2)["id"]
+    for number in range(120):
+        client.patch(f"/v1/allocations/{id}", json={"name": f"n{number}"})
+    pages = [client.get(f"/v1/allocations/{id}/history?limit=50").json]
+    while pages[-1]["next"]:
+        pages.append(client.get(pages[-1]["next"]).json)
+    story = [event for page in pages for event in page["history"]]
+    assert [len(page["history"]) for page in pages] == [50, 50, 22]
+    assert [event["number"] for event in story] == list(range(1, 123))
+    assert "'n118'" in story[-1]["reason"]
+    assert client.get(f"/v1/allocations/{id}").json["history"] == story[-100:]
+    wrong = client.get(f"/v1/allocations/{id}/history?marker=999")
+    assert wrong.status_code == 400
+    assert "marker" in wrong.json["detail"]
+
+
 def test_tenants_share_neither_hosts_nor_links(allocate):
     tenants = [allocate(size, name=f"t{size}") for size in (6, 3, 7, 9)]
     hosts = [host["index"] for tenant in tenants for host in tenant["hosts"]]

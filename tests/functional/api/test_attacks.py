@@ -104,6 +104,7 @@ def test_what_is_anothers_looks_like_nothing(guarded, victim):
     def told(id):
         answers = [
             guarded.get(f"/v1/allocations/{id}", headers=RED),
+            guarded.get(f"/v1/allocations/{id}/history", headers=RED),
             guarded.delete(f"/v1/allocations/{id}", headers=RED),
             guarded.patch(f"/v1/allocations/{id}", json={"name": "x"}, headers=RED),
             guarded.post(f"/v1/allocations/{id}/repair", headers=RED),

@@ -52,6 +52,7 @@ def test_every_operation_of_the_contract_is_there(spec):
         ("POST", "/v1/allocations"),
         ("GET", "/v1/allocations"),
         ("GET", "/v1/allocations/{allocation_id}"),
+        ("GET", "/v1/allocations/{allocation_id}/history"),
         ("PATCH", "/v1/allocations/{allocation_id}"),
         ("DELETE", "/v1/allocations/{allocation_id}"),
         ("POST", "/v1/allocations/{allocation_id}/repair"),
