@@ -19,8 +19,9 @@ import sys
 import time
 
 from tests.matrix import table
+from tests.matrix.cell import Failed
 from tests.matrix.faults import FAULTS
-from tests.matrix.runner import Failed, Matrix
+from tests.matrix.runner import Matrix
 from tests.matrix.scenarios import LISTED
 from tests.matrix.site import World
 

@@ -88,8 +88,8 @@ def _no_cut(site: Site) -> None:
 
 
 def _asks_nova(scenario: str, step: str) -> bool:
-    """A release asks who is on the hosts. An allocation asks for the project's limit, but
-    does without the answer."""
+    """A release asks who is on the hosts, one by force does not. An allocation asks for the
+    project's limit, but does without the answer."""
     return step in ("fence", "take back", "hand over") or (scenario, step) == ("release", "request")
 
 

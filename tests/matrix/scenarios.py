@@ -79,6 +79,7 @@ SCENARIOS = {
         Scenario("alone", "", None, _allocate("b", 3, "red"), "active", listed=False),
         Scenario("allocate", "Allocate", "alone", _allocate("a", 5, "blue"), "active"),
         Scenario("release", "Release", "allocate", _release(""), "released"),
+        Scenario("force", "Release by force", "allocate", _release("?force=true"), "released"),
         Scenario("repair", "A link fails and is repaired", "allocate", _fail_link, "active"),
         Scenario("hurt", "", "allocate", _fail_link, "active", repair_links=False, listed=False),
         Scenario(

@@ -1,0 +1,57 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may not
+# use this file except in compliance with the License. You may obtain a copy of
+# the License at http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations.
+
+"""A process of the service, as the matrix holds it: by a pipe, from step to step."""
+
+from __future__ import annotations
+
+import multiprocessing
+from typing import Any
+
+from tests.matrix import process
+from tests.matrix.site import Site
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(
+    [
+        "pytest",
+        "tests.matrix.cell",
+        "novaclient.v2.client",
+        "keystoneauth1.loading._plugins.admin_token",
+        "sqlalchemy.dialects.postgresql.psycopg",
+        "sqlalchemy.dialects.sqlite.pysqlite",
+    ]
+)
+"""Processes are forked from one that has imported all this and runs no thread."""
+
+
+class Running:
+    """A process of the service, and this end of its pipe."""
+
+    def __init__(self, kind: str, site: Site) -> None:
+        self.kind = kind
+        self.pipe, theirs = FORKS.Pipe()
+        log = site.world.directory / f"{kind}.log"
+        self._process = FORKS.Process(
+            target=process.run, args=(kind, site.config, theirs, log), daemon=True
+        )
+        self._process.start()
+        theirs.close()
+        site.processes.append(self._process.pid or 0)
+        self.port = 0
+        self.resting = False
+        self.rounds = 0
+
+    def tell(self, *words: Any) -> None:
+        self.pipe.send(words[0] if len(words) == 1 else words)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self.pipe.close()
