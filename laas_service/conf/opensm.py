@@ -112,7 +112,7 @@ refuses port_groups.conf; newer releases read both forms.
         help="""
 How many earlier sets of files to keep beside the current one.
 
-One set takes 12 MB at 1,024 hosts and 720 MB at 11,664.
+One set takes 12 MB at 1,024 hosts and 906 MB at 11,664.
 """,
     ),
     cfg.StrOpt(
