@@ -92,8 +92,9 @@ def part_changed(
 def fabric_changed(
     id: str, fabric: str, what: str, detail: str, *, drift: Drift | None, at: datetime
 ) -> Notification:
-    """Drift was found or repaired (``drift.found``, ``drift.repaired``), or the switches run
-    a generation for the first time (``routes.applied``)."""
+    """Drift was found or repaired (``drift.found``, ``drift.repaired``), the switches run
+    a generation for the first time (``routes.applied``), or the description of the fabric is
+    another (``reimported``)."""
     return Notification(
         id=id,
         event_type=f"isolated_network.fabric.{what}",

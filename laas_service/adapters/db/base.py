@@ -28,7 +28,15 @@ from laas_service.adapters.db.engine import WRITES, matched, translated
 from laas_service.adapters.db.ledgers import Ledgers
 from laas_service.adapters.documents import allocation_from, constraints_from
 from laas_service.app import notifications
-from laas_service.app.records import AllocationRecord, Event, FabricRecord, Lease, Phase, State
+from laas_service.app.records import (
+    AllocationRecord,
+    Drift,
+    Event,
+    FabricRecord,
+    Lease,
+    Phase,
+    State,
+)
 from laas_service.domain.errors import ConcurrentUpdate, NotFound
 from laas_service.messages import Initiator
 
@@ -158,6 +166,16 @@ class Base:
         if self._announces:
             record = self._record(session, id)
             outbox.put(session, notifications.allocation_changed(new_id(), record))
+
+    def _announce(
+        self, session: Session, fabric_id: str, what: str, detail: str, kind: Drift | None = None
+    ) -> None:
+        """Others are told of a fabric."""
+        if self._announces:
+            news = notifications.fabric_changed(
+                new_id(), fabric_id, what, detail, drift=kind, at=self._now()
+            )
+            outbox.put(session, news)
 
     def _change(self, session: Session, record: AllocationRecord, **values: Any) -> None:
         """Change the row of a record that has not moved on."""

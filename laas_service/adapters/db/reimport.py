@@ -70,6 +70,9 @@ class Reimports(Admission, States):
                     )
                 )
                 self._note(session, self._ledgers.record(session, fabric_id))
+                there = after.inventory
+                text = f"now {len(there.host_names)} hosts and {len(there.cables)} cables"
+                self._announce(session, fabric_id, "reimported", text)
                 for id, text in (news or {}).items():
                     self._tell(session, id, self._record(session, id).state, text)
                 return advanced

@@ -17,10 +17,9 @@ from typing import Any
 from sqlalchemy import insert, select, update
 from sqlalchemy.orm import Session
 
-from laas_service.adapters.db import models, outbox
-from laas_service.adapters.db.base import Base, locked_generation, new_id
+from laas_service.adapters.db import models
+from laas_service.adapters.db.base import Base, locked_generation
 from laas_service.adapters.db.engine import matched
-from laas_service.app import notifications
 from laas_service.app.records import Drift, Holding
 from laas_service.messages import Applied
 
@@ -87,15 +86,6 @@ class Seen(Base):
         here = (table.fabric == fabric_id, table.kind == kind.value)
         session.execute(update(table).where(*here).values(repaired=table.repaired + 1))
         self._announce(session, fabric_id, "drift.repaired", detail, kind)
-
-    def _announce(
-        self, session: Session, fabric_id: str, what: str, detail: str, kind: Drift | None = None
-    ) -> None:
-        if self._announces:
-            news = notifications.fabric_changed(
-                new_id(), fabric_id, what, detail, drift=kind, at=self._now()
-            )
-            outbox.put(session, news)
 
     def drift(self, fabric_id: str) -> Mapping[Drift, int]:
         return self._counts(fabric_id, models.Drift.found)

@@ -30,7 +30,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from laas_service.adapters import generator, lids
-from laas_service.adapters.db import schema
+from laas_service.adapters.db import models, schema
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.fabric_file import read_fabric
@@ -590,6 +590,26 @@ def test_all_that_is_recorded_by_number_moves_along(store):
     with store._engine.connect() as connection:
         for table in ("host_claim", "link_claim", "host_state"):
             assert not connection.execute(sa.text(f"select * from {table}")).all()
+
+
+def test_others_are_told_once_it_is_recorded():
+    layout = generated(SMALL)
+    deployment = Deployment(layout)
+    try:
+        store = SqlStore(deployment.engine, announce=True)
+        site = Site(layout.inventory, Random(1))
+        recabling.add_leaves(site)
+        ledger, generation = store.ledger("f")
+        found = review(store.fabric("f"), ledger, generation, dumped(site.inventory))
+        with pytest.raises(ConcurrentUpdate):
+            store.reimport("f", generation + 1, found.before, found.after)
+        store.reimport("f", generation, found.before, found.after)
+        with deployment.engine.connect() as connection:
+            (told,) = connection.scalars(sa.select(models.Notification.document)).all()
+    finally:
+        deployment.close()
+    assert told["event_type"] == "isolated_network.fabric.reimported"
+    assert f"now {found.after.topology.hosts} hosts" in told["reason"]
 
 
 def test_wishes_of_who_waits_follow_the_numbers():
