@@ -84,6 +84,7 @@ class Condition(StrEnum):
     DIFFERS = "differs"  # those of no set that is known
     DEAD = "dead"  # there is no OpenSM
     WEDGED = "wedged"  # it is there, and does not sweep, or is stopped
+    NOT_MASTER = "not_master"  # another subnet manager is the master of the subnet
     RESTARTED = "restarted"  # another process than the one that was told
     REFUSED = "refused"  # the wanted set is not fit to be published
     BLIND = "blind"  # tables cannot be read back
@@ -91,7 +92,7 @@ class Condition(StrEnum):
     @property
     def able(self) -> bool:
         """Whether an agent in this condition can bring a set into the switches."""
-        return self not in (self.DEAD, self.WEDGED, self.REFUSED, self.BLIND)
+        return self not in (self.DEAD, self.WEDGED, self.NOT_MASTER, self.REFUSED, self.BLIND)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from laas_service.messages import Condition, Seen
-from opensm_writer.opensm import Sweep
+from opensm_writer.opensm import NOT_MASTER, Sweep
 
 UNASKED = Sweep(True)
 
@@ -24,7 +24,8 @@ class Look:
     """What was seen at one moment.
 
     ``dead``, ``refused`` and ``blind`` say why there is no process, why the wanted set was
-    not published, and why no tables were read. ``sweep`` is what the log says since OpenSM
+    not published, and why no tables were read. ``stands_by``: the log says that it is not the
+    master. ``sweep`` is what the log says since OpenSM
     was told to read the current set. ``waited`` is how many seconds ago that was, and
     ``unconfirmed`` whether the switches have not been seen with that set since.
     ``restarted``: since it was seen with the current set it has become another process;
@@ -35,6 +36,7 @@ class Look:
 
     dead: str | None = None
     stopped: bool = False
+    stands_by: bool = False
     restarted: bool = False
     untold: bool = False
     refused: str | None = None
@@ -51,9 +53,10 @@ class Look:
 def seen(look: Look, timeout: float) -> Seen:
     """What is to be reported. OpenSM has ``timeout`` seconds to do as it was told.
 
-    The first of these that holds: dead, wedged, refused, nothing published, blind, then what
-    the sweep and the tables say. Within the time it has, nothing counts against OpenSM but
-    that it is gone, stopped, or says itself that it cannot use the tables.
+    The first of these that holds: dead, wedged, refused, nothing published, not the master,
+    blind, then what the sweep and the tables say. Within the time it has, nothing counts
+    against OpenSM but that it is gone, stopped, not the master, which does not sweep, or says
+    itself that it cannot use the tables.
     """
 
     def answer(condition: Condition, detail: str | None, generation: int | None = None) -> Seen:
@@ -65,12 +68,14 @@ def seen(look: Look, timeout: float) -> Seen:
         return answer(Condition.DEAD, look.dead)
     if look.stopped:
         return answer(Condition.WEDGED, "the process of OpenSM is stopped")
-    if not look.sweep.ended and not in_time:
+    if not look.sweep.ended and not in_time and not look.stands_by:
         return answer(Condition.WEDGED, f"{look.sweep.problem}, in {timeout:g} s")
     if look.refused is not None:
         return answer(Condition.REFUSED, look.refused)
     if look.published is None:
         return answer(Condition.STARTING, "no set has been published here yet")
+    if look.stands_by:
+        return answer(Condition.NOT_MASTER, NOT_MASTER)
     if not look.sweep.ended:
         return answer(waiting, look.sweep.problem)
     late = not (look.unconfirmed and in_time)

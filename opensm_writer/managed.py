@@ -200,6 +200,8 @@ class Managed:
         )
         self._unsaid = False  # that it was another process is told at least once
         try:
+            if self._opensm.stands_by():
+                return replace(found, stands_by=True)
             if told and not untold:
                 found = replace(found, sweep=self._sweep(note, found))
             if not self._resting(found):

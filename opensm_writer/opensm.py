@@ -44,6 +44,10 @@ _NO_ENGINE = "No routing engine able to successfully configure"
 _STARTED = 19
 """Of the values behind the name in ``/proc/PID/stat``: when it started, in ticks since boot."""
 
+_STATE = re.compile(rb"\] 0x80 -> Entering ([A-Z-]+) state$", re.MULTILINE)
+
+NOT_MASTER = "another subnet manager is the master"
+
 UNFINISHED = "OpenSM's sweep is not finished"
 
 
@@ -113,6 +117,8 @@ class OpenSm:
         """
         try:
             self.process()
+            if self.stands_by():
+                return NOT_MASTER
             return self.sweep(mark).problem or difference(meant, self.tables())
         except (Unavailable, OSError) as error:
             return str(error)
@@ -136,6 +142,18 @@ class OpenSm:
         if self.dump_file is not None:
             return self._dumps.read(reader.file_pieces(self.dump_file))
         raise Unavailable("no way to read tables back: set dump_command or dump_file")
+
+    def stands_by(self) -> bool:
+        """Whether the log says last that OpenSM is not the master of its subnet.
+
+        Without a log it is taken for the master. Raises: OSError.
+        """
+        if self.log_file is None or not self.log_file.exists():
+            return False
+        with self.log_file.open("rb") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - LOG_TAIL))
+            states = _STATE.findall(log.read())
+        return states[-1:] in ([b"STANDBY"], [b"NOT-ACTIVE"])
 
     def sweep(self, mark: str) -> Sweep:
         """Whether there was a sweep since the mark, and the newest used our tables.

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -82,30 +83,67 @@ apply_timeout = 30
 """
 
 
-class Site:
-    """A service, and another machine (a directory) with OpenSM and agents."""
+class Machine:
+    """A machine (a directory) with an OpenSM, and the API that its agent asks."""
 
-    def __init__(self, directory: Path) -> None:
-        made = generate(Description(xgft="3;2,2,4;1,2,2", subnet_managers=1))
-        self.topology, self.inventory = made.topology, made.inventory
-        self.manager = next(e for e in made.inventory.endpoints if e.host is None)
-        self.sim = Simulator(netlist(made.inventory), host=node_id(made.inventory, self.manager))
-        self.directory, self.machine = directory, directory / "machine"
-        self.machine.mkdir()
-        self.home = self.machine / "main"
+    def __init__(self, directory: Path, sim: Simulator, node: str) -> None:
+        self.directory, self.sim, self.node = directory, sim, node
+        self.home = directory / "main"
+        self.subnet = directory / "subnet"  # OpenSM's own files
+        self.subnet.mkdir(parents=True)
         self.port = Port()
-        self.running: list[Process] = []
-        environment = self.sim.environment()
+        environment = sim.environment(node)
         names = ("IBSIM_SOCKNAME", "LD_PRELOAD", "SIM_HOST")
         client = [f"{name}={environment[name]}" for name in names]
-        self.dump = ["env", f"--chdir={self.sim.directory}", *client, "dump_lfts", "-n"]
-        (directory / "laas.conf").write_text(
+        self.dump = ["env", f"--chdir={sim.directory}", *client, "dump_lfts", "-n"]
+
+    def configure(self, site: Path) -> Path:
+        """The service's configuration: sets are made for this machine's directory."""
+        config = site / f"{self.directory.name}.conf"
+        config.write_text(
             SERVICE.format(
-                directory=directory, machine=self.machine, port=self.port.number, lease=LEASE
+                directory=site, machine=self.directory, port=self.port.number, lease=LEASE
             )
         )
+        return config
+
+    def start_opensm(self, *more: str) -> None:
+        places = [f"{name}={self.subnet}" for name in ("OSM_CACHE_DIR", "OSM_TMP_DIR")]
+        command = ("opensm", "-F", str(self.home / "current" / "opensm.conf"))
+        log = ("-f", str(self.subnet / "osm.log"), "-s", "0")
+        self.opensm = self.sim.start("env", *places, *command, *log, *more, host=self.node)
+        sets.replace_file(self.directory / "opensm.pid", f"{self.opensm.pid}\n")
+
+    def kill_opensm(self) -> None:
+        self.opensm.kill()
+        self.opensm.wait()
+
+
+class Site:
+    """A service, and other machines with OpenSM and agents; most tests need just one."""
+
+    def __init__(self, directory: Path, machines: int = 1) -> None:
+        made = generate(Description(xgft="3;2,2,4;1,2,2", subnet_managers=machines))
+        self.topology, self.inventory = made.topology, made.inventory
+        self.managers = [e for e in made.inventory.endpoints if e.host is None]
+        nodes = [node_id(made.inventory, manager) for manager in self.managers]
+        self.sim = Simulator(netlist(made.inventory), host=nodes[0])
+        self.directory = directory
+        self.machines = [
+            Machine(directory / f"machine{number}", self.sim, node)
+            for number, node in enumerate(nodes)
+        ]
+        self.machine = self.machines[0]
+        self.home, self.port = self.machine.home, self.machine.port
+        self.start_opensm, self.kill_opensm = self.machine.start_opensm, self.machine.kill_opensm
+        self.running: list[Process] = []
+        self.configs = [machine.configure(directory) for machine in self.machines]
         session = Session()
         self.rest = Rest(Adapter(session, auth=NoAuth(self.port.url), service_type=SERVICE_TYPE))
+
+    @property
+    def opensm(self) -> subprocess.Popen[bytes]:
+        return self.machine.opensm
 
     # -- processes
 
@@ -116,40 +154,35 @@ class Site:
         return process
 
     def serve(self) -> None:
-        """A database with the fabric, the API and a worker."""
-        conf = cfg.ConfigOpts()
-        options.register_opts(conf)
-        conf([], default_config_files=[str(self.directory / "laas.conf")], default_config_dirs=[])
-        parts = Parts(conf)
+        """A database with the fabric, an API for each machine, and a worker."""
+        parts = self.parts()
         parts.upgrade_database()
         parts.store.add_fabric("main", self.topology, self.inventory)
         parts._engine.dispose()
-        config = self.directory / "laas.conf"
-        self.start("api", "api", config).wait_for(f"{self.port.url}/healthcheck")
-        self.start("worker", "worker", config)
+        for number, (machine, config) in enumerate(zip(self.machines, self.configs, strict=True)):
+            api = self.start(f"api{number}", "api", config)
+            api.wait_for(f"{machine.port.url}/healthcheck")
+        self.start("worker", "worker", self.configs[0])
 
-    def agent(self, name: str) -> Process:
-        config = self.machine / f"{name}.conf"
+    def parts(self) -> Parts:
+        conf = cfg.ConfigOpts()
+        options.register_opts(conf)
+        conf([], default_config_files=[str(self.configs[0])], default_config_dirs=[])
+        return Parts(conf)
+
+    def agent(self, name: str, machine: int = 0) -> Process:
+        there = self.machines[machine]
+        config = there.directory / f"{name}.conf"
         config.write_text(
             AGENT.format(
-                machine=self.machine,
-                url=self.port.url,
+                machine=there.directory,
+                url=there.port.url,
                 name=name,
-                subnet=self.sim.directory,
-                dump=",".join(self.dump),
+                subnet=there.subnet,
+                dump=",".join(there.dump),
             )
         )
         return self.start(name, "opensm_agent", config)
-
-    def start_opensm(self, *more: str) -> None:
-        command = ("opensm", "-F", str(self.home / "current" / "opensm.conf"))
-        log = ("-f", str(self.sim.directory / "osm.log"), "-s", "0")
-        self.opensm = self.sim.start(*command, *log, *more)
-        sets.replace_file(self.machine / "opensm.pid", f"{self.opensm.pid}\n")
-
-    def kill_opensm(self) -> None:
-        self.opensm.kill()
-        self.opensm.wait()
 
     # -- what is seen
 
@@ -191,7 +224,7 @@ class Site:
 
     def rows(self) -> dict[int, bytes]:
         """What is in the switches."""
-        return reader.dumped_tables(self.sim.run(*self.dump).stdout.splitlines())
+        return reader.dumped_tables(self.sim.run(*self.machine.dump).stdout.splitlines())
 
     def check_switches(self) -> None:
         """The switches get the wanted set, and every tenant's packets stay on its links.
@@ -202,26 +235,25 @@ class Site:
         lfts = (self.home / "current" / "lfts").read_bytes()
         wanted = {t.guid: t.row for t in reader.switch_tables([lfts], "lfts")}
         self.until(lambda: self.rows() == wanted, "the wanted tables are in the switches")
-        conf = cfg.ConfigOpts()
-        options.register_opts(conf)
-        conf([], default_config_files=[str(self.directory / "laas.conf")], default_config_dirs=[])
-        parts = Parts(conf)
+        parts = self.parts()
         placed = [r.placed for r in parts.store.allocations() if r.placed is not None]
         parts._engine.dispose()
         assert placed
         tables = physical_tables(wanted, self.inventory.lids)
-        walks = walk_violations(self.topology, self.inventory, tables, placed, [self.manager.guid])
+        guids = [manager.guid for manager in self.managers]
+        walks = walk_violations(self.topology, self.inventory, tables, placed, guids)
         assert walks.violations == []
 
     def close(self) -> None:
         for process in reversed(self.running):
             process.stop()
-        self.port.close()
+        for machine in self.machines:
+            machine.port.close()
 
 
 @pytest.fixture
-def site(tmp_path):
-    site = Site(tmp_path)
+def site(tmp_path, request):
+    site = Site(tmp_path, getattr(request, "param", 1))
     with site.sim:
         try:
             yield site
@@ -321,4 +353,31 @@ def test_when_the_active_agent_is_killed_the_other_takes_over(site):
     assert site.seen(other)["role"] == "active"
     assert site.seen(active)["role"] == "standby"
     assert "OpenSM was told" in site.log(other)
+    site.check_switches()
+
+
+@pytest.mark.parametrize("site", [2], indirect=True)
+def test_when_the_master_dies_its_standby_routes_what_is_wanted(site):
+    """Two machines, each with an OpenSM and an agent; one is lost."""
+    first, second = site.machines
+    site.serve()
+    site.agent("b", machine=1)
+    site.becomes("dead", "b")
+    agent = site.agent("a")
+    site.becomes("dead")
+    first.start_opensm("-p", "9")
+    site.becomes("applied")
+    second.start_opensm("-p", "3")
+    site.becomes("not_master", "b", detail="another subnet manager")
+    blue = site.ask("blue", 5)
+    site.is_active(blue)
+    assert [site.seen(name)["role"] for name in "ab"] == ["active", "standby"]
+
+    first.kill_opensm()
+    os.kill(agent.pid, signal.SIGKILL)
+    red = site.ask("red", 3)
+    site.is_active(red)
+    assert [site.seen(name)["role"] for name in "ab"] == ["standby", "active"]
+    assert site.seen("b")["condition"] == "applied"
+    site.home = second.home
     site.check_switches()

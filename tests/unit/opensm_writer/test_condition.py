@@ -37,6 +37,10 @@ MINHOP = Sweep(True, "OpenSM routed with minhop, not file")
         (replace(FINE, stopped=True), Condition.WEDGED, "stopped"),
         (replace(FINE, stopped=True, refused="torn"), Condition.WEDGED, "stopped"),
         (replace(FINE, refused="torn"), Condition.REFUSED, "torn"),
+        (replace(FINE, stands_by=True), Condition.NOT_MASTER, "another subnet manager"),
+        (replace(FINE, stands_by=True, sweep=NOT_SWEPT, **LATE), Condition.NOT_MASTER, "another"),
+        (replace(FINE, stands_by=True, refused="torn"), Condition.REFUSED, "torn"),
+        (replace(FINE, stands_by=True, dead="gone"), Condition.DEAD, "gone"),
         (replace(FINE, refused="torn", dead="gone"), Condition.DEAD, "gone"),
         (Look(), Condition.STARTING, "no set has been published"),
         (Look(refused="torn"), Condition.REFUSED, "torn"),
@@ -71,6 +75,9 @@ def test_conditions(look, condition, detail):
 
 
 def test_who_is_able():
-    unable = {Condition.DEAD, Condition.WEDGED, Condition.REFUSED, Condition.BLIND}
+    unable = {
+        *(Condition.DEAD, Condition.WEDGED, Condition.REFUSED, Condition.BLIND),
+        Condition.NOT_MASTER,
+    }
     assert {condition for condition in Condition if not condition.able} == unable
     assert Seen(Condition.STARTING).condition.able

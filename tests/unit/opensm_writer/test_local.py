@@ -188,3 +188,29 @@ def test_differences_name_a_switch_a_lid_and_the_ports():
         difference(meant, {1: meant[1]})
     )
     assert "not in the fabric's description" in str(difference(meant, meant | {3: b"\0"}))
+
+
+@pytest.mark.parametrize(
+    ("states", "found"),
+    [
+        ((), False),
+        (("DISCOVERING", "MASTER"), False),
+        (("DISCOVERING", "STANDBY"), True),
+        (("MASTER", "NOT-ACTIVE"), True),
+        (("STANDBY", "DISCOVERING", "MASTER"), False),
+        (("STANDBY", "DISCOVERING"), False),
+    ],
+)
+def test_who_is_not_the_master_says_so_itself(tmp_path, states, found):
+    log = tmp_path / "osm.log"
+    opensm = OpenSm(log_file=log, dump_file=tmp_path / "dump")
+    assert not opensm.stands_by()
+    log.write_text(
+        "".join(
+            f"Nov 22 06:53:54 160759 [DEE186C0] 0x80 -> Entering {state} state\n\n"
+            "Nov 22 06:53:55 160759 [DEE186C0] 0x02 -> node 'is Entering STANDBY state\n"
+            for state in states
+        )
+    )
+    assert opensm.stands_by() is found
+    assert (opensm.problem({}) == "another subnet manager is the master") is found
