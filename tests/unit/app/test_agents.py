@@ -72,7 +72,8 @@ def test_the_active_one_confirms_and_a_standby_does_not():
     standby = agent("b", Condition.APPLIED, 9)
     for condition in set(Condition) - {Condition.APPLIED, Condition.OTHER_GENERATION}:
         found = applied([agent("a", condition, active=True, detail="why"), standby], LEASE)
-        assert found == Applied(None, f"agent a: {condition.value}: why")
+        words = condition.value.replace("_", " ")
+        assert found == Applied(None, f"agent a: {words}: why")
     assert applied([standby, runs(7)], LEASE) == Applied(7)
 
 
