@@ -22,7 +22,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -210,11 +210,12 @@ class OpenSm:
 def _ended(
     running: subprocess.Popen[bytes], timeout: float, late: threading.Event
 ) -> Iterator[None]:
-    """The process and its children have no longer than that; none outlives the block."""
+    """The process and its children have no longer than that; it does not outlive the block."""
 
     def end() -> None:
         late.set()
-        os.killpg(running.pid, signal.SIGKILL)
+        with suppress(OSError):  # it has just ended, or is another user's
+            os.killpg(running.pid, signal.SIGKILL)
 
     timer = threading.Timer(timeout, end)
     timer.daemon = True
@@ -224,7 +225,8 @@ def _ended(
     finally:
         timer.cancel()
         if running.poll() is None:
-            os.killpg(running.pid, signal.SIGKILL)
+            with suppress(OSError):
+                os.killpg(running.pid, signal.SIGKILL)
 
 
 def engine_problem(log: Iterable[str]) -> str | None:
