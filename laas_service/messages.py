@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.inventory import Inventory
-from laas_service.domain.plane import NO_PLANE, SharedPlane
+from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology
 
 
@@ -89,7 +89,7 @@ class Condition(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class AgentReport:
     """What an agent reports. ``generation`` is that of the set whose tables are in the switches,
     ``published`` that of the set that is current on its disk."""
 

@@ -17,42 +17,42 @@ from oslo_config import cfg
 from sqlalchemy import Engine
 
 from laas_service import conf
-from laas_service.adapters import messaging, nova, processes, service_rest
-from laas_service.adapters.acting import acting_for
-from laas_service.adapters.agents import AgentSubnetManager
+from laas_service.adapters import messaging, nova, process_names, service_rest
+from laas_service.adapters.agent_switches import AgentSubnetManager
 from laas_service.adapters.compute_directory import DirectoryCompute
 from laas_service.adapters.db import backup, restore, schema, soundness
 from laas_service.adapters.db.agents import SqlAgents
-from laas_service.adapters.db.base import nowhere, utc_now
 from laas_service.adapters.db.engine import connect, still, translated
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.outbox import SqlOutbox
 from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.adapters.db.store import SqlStore
-from laas_service.app.agent import Agent
-from laas_service.app.agents import Agency
-from laas_service.app.asking import Rules
-from laas_service.app.convergence import Converger, Pace
-from laas_service.app.line import Line
-from laas_service.app.loop import Loop
+from laas_service.adapters.db.transactions import nowhere, utc_now
+from laas_service.adapters.log_context import acting_for
+from laas_service.app.admission_queue import AdmissionQueue
+from laas_service.app.agent_registry import Agency
+from laas_service.app.allocations import Service
+from laas_service.app.opensm_agent import OpenSmAgent
 from laas_service.app.ports import Compute, Store, SubnetManager, Switches
-from laas_service.app.pulse import Pulse
 from laas_service.app.records import Limits
-from laas_service.app.relay import Relay
-from laas_service.app.seen import Noted
-from laas_service.app.service import Service
-from laas_service.app.tenure import Renewal, Tenure
-from laas_service.app.worker import Worker
+from laas_service.app.requests import ServicePolicy
+from laas_service.app.seen import RecordedSwitches
+from laas_service.app.worker.converger import Converger, Pace
+from laas_service.app.worker.fabric_leases import FabricLeases, Renewal
+from laas_service.app.worker.loop import Loop
+from laas_service.app.worker.notifier import Notifier
+from laas_service.app.worker.watchdog import Watchdog
+from laas_service.app.worker.worker import Worker
 from laas_service.conf.database import engine_options
-from laas_service.domain import queue
+from laas_service.domain.admission import queue
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.policies import POLICIES
-from opensm_writer import files
+from opensm_writer import render
+from opensm_writer.fileset import published_generation
 from opensm_writer.local import LocalSubnetManager
-from opensm_writer.managed import Managed
 from opensm_writer.opensm import OpenSm
-from opensm_writer.served import ServedSets
-from opensm_writer.sets import published_generation
+from opensm_writer.serve import ServedSets
+from opensm_writer.supervisor import Supervisor
 
 
 class Parts:
@@ -132,8 +132,8 @@ class Parts:
         return SqlQuotas(self._engine)
 
     @cached_property
-    def pulse(self) -> Pulse:
-        return Pulse(time.monotonic, self._conf.worker.step_timeout)
+    def pulse(self) -> Watchdog:
+        return Watchdog(time.monotonic, self._conf.worker.step_timeout)
 
     @cached_property
     def compute(self) -> Compute:
@@ -168,7 +168,11 @@ class Parts:
     @cached_property
     def _switches(self) -> Switches:
         """What is seen in them, wherever that is: OpenSM need not be on this machine."""
-        return self.subnet_manager if self._conf.opensm.reached_by == "agent" else Noted(self.store)
+        return (
+            self.subnet_manager
+            if self._conf.opensm.reached_by == "agent"
+            else RecordedSwitches(self.store)
+        )
 
     @cached_property
     def _agents(self) -> SqlAgents:
@@ -195,13 +199,13 @@ class Parts:
         )
 
     @cached_property
-    def tenure(self) -> Tenure:
+    def tenure(self) -> FabricLeases:
         options = self._conf.worker
-        return Tenure(
+        return FabricLeases(
             self.store,
-            SqlLeases(self._engine, gone=processes.is_gone),
+            SqlLeases(self._engine, gone=process_names.is_gone),
             self._converger,
-            owner=processes.new_name(),
+            owner=process_names.new_name(),
             seconds=options.lease_seconds,
             reconcile_interval=options.reconcile_interval,
             drift_interval=options.drift_interval,
@@ -247,11 +251,11 @@ class Parts:
         return self.bus.waker() if self.bus else _polled
 
     @cached_property
-    def relay(self) -> Relay | None:
+    def relay(self) -> Notifier | None:
         """Tells others what happened; None where nobody is to be told."""
         if not messaging.announces(self._conf):
             return None
-        return Relay(
+        return Notifier(
             SqlOutbox(self._engine),
             messaging.publisher(self._conf),
             clock=utc_now,
@@ -282,7 +286,7 @@ class Parts:
                 self.relay.stop(timeout=1)  # it may wait for the broker for ever
 
     @cached_property
-    def agent(self) -> Agent:
+    def agent(self) -> OpenSmAgent:
         """Looks after the OpenSM of this machine, and knows the service by REST alone.
 
         Raises:
@@ -298,17 +302,17 @@ class Parts:
         service = service_rest.ServiceRest(
             service_rest.connect(self._conf), options.agent_name, options.agent_fabric
         )
-        managed = Managed(
+        managed = Supervisor(
             Path(options.directory),
             service.fabric,
             opensm,
             keep=options.keep,
             timeout=self._conf.worker.apply_timeout,
         )
-        return Agent(service, managed, interval=options.agent_poll_interval)
+        return OpenSmAgent(service, managed, interval=options.agent_poll_interval)
 
     @contextmanager
-    def attending(self) -> Iterator[Agent]:
+    def attending(self) -> Iterator[OpenSmAgent]:
         """The agent runs in a thread of this process, and ends with the block."""
         agent = self.agent
         listener = self.bus.listener(agent.wake) if self.bus else None
@@ -323,9 +327,9 @@ class Parts:
             agent.stop()
 
     @cached_property
-    def line(self) -> Line:
+    def line(self) -> AdmissionQueue:
         policies = {name: policy() for name, policy in POLICIES.items()}
-        return Line(self.store, policies, discipline(self._conf.queue), clock=utc_now)
+        return AdmissionQueue(self.store, policies, discipline(self._conf.queue), clock=utc_now)
 
     def service(self, wake: Callable[[], None]) -> Service:
         """The use cases; ``wake`` is called when there is something to converge."""
@@ -334,7 +338,7 @@ class Parts:
             self.store,
             self.compute,
             {"opensm": self._switches},
-            Rules(
+            ServicePolicy(
                 policies={name: POLICIES[name]() for name in _known(options.enabled_policies)},
                 default_policy=options.default_policy,
                 default_fabric=options.default_fabric,
@@ -378,9 +382,9 @@ def _known(names: list[str]) -> list[str]:
     return names
 
 
-def discipline(options: cfg.ConfigOpts.GroupAttr) -> queue.Rules:
+def discipline(options: cfg.ConfigOpts.GroupAttr) -> queue.QueueSettings:
     """How [queue] says that those who wait are served."""
-    return queue.Rules(
+    return queue.QueueSettings(
         queue.Discipline(options.discipline),
         options.window,
         queue.Shadow(options.shadow),
@@ -403,9 +407,9 @@ def _guid(text: str) -> int:
         raise InvalidInput("[opensm] services", text, "give GUIDs such as 0x1b") from error
 
 
-def _files(options: cfg.ConfigOpts.GroupAttr, fabric: str) -> files.Settings:
+def _files(options: cfg.ConfigOpts.GroupAttr, fabric: str) -> render.Settings:
     """What the files for an OpenSM elsewhere depend on; its agent puts them at the same place."""
-    return files.Settings(
+    return render.Settings(
         str(Path(options.directory).absolute() / fabric / "current"),
         multicast=options.multicast,
         services=tuple(sorted(_guid(text) for text in options.services)),

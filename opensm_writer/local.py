@@ -10,9 +10,9 @@ from pathlib import Path
 
 from laas_service.domain.errors import InvalidFile, InvalidInput, Unavailable
 from laas_service.messages import Applied, FabricState
-from opensm_writer import files, reader, sets, telling, writer
+from opensm_writer import fileset, parse, publish, reload, render
+from opensm_writer.desired import plan
 from opensm_writer.opensm import OpenSm
-from opensm_writer.plan import plan
 
 
 class LocalSubnetManager:
@@ -60,8 +60,8 @@ class LocalSubnetManager:
         self._sleep = sleep
         self._clock = clock
         self._told: dict[str, float] = {}
-        self._last: dict[str, writer.Published] = {}
-        self._intact: dict[str, sets.Signature] = {}
+        self._last: dict[str, publish.Published] = {}
+        self._intact: dict[str, fileset.Signature] = {}
         self._meant: dict[str, Mapping[int, bytes]] = {}
         self._settings("any")  # so that a wrong setting shows at the start
 
@@ -76,11 +76,11 @@ class LocalSubnetManager:
         last = self._last.get(state.fabric)
         planned = plan(state, last.plan if last is not None else None)
         try:
-            self._last[state.fabric] = writer.publish(
+            self._last[state.fabric] = publish.publish(
                 planned, self._settings(state.fabric), self._directory, self._keep, last
             )
             if self._opensm is not None:
-                telling.tell(self._directory / state.fabric, self._opensm)
+                reload.tell(self._directory / state.fabric, self._opensm)
                 self._told[state.fabric] = self._clock()
         except OSError as error:
             raise Unavailable(f"{self._directory}: {error}") from error
@@ -92,10 +92,10 @@ class LocalSubnetManager:
             LimitExceeded: see ``writer.publish``.
         """
         planned = plan(state)
-        for pieces in files.render(planned, self._settings(state.fabric)).values():
+        for pieces in render.render(planned, self._settings(state.fabric)).values():
             for _ in pieces:
                 pass
-        return writer.disturbed(planned, self._directory)
+        return publish.disturbed(planned, self._directory)
 
     def applied(self, fabric: str) -> Applied:
         """See ``laas_service.app.ports.SubnetManager``."""
@@ -107,25 +107,25 @@ class LocalSubnetManager:
             return Applied(None, f"{self._directory}: {error}")
 
     def _applied(self, fabric: str) -> Applied:
-        manifest = sets.current(self._directory, fabric)
+        manifest = fileset.current(self._directory, fabric)
         if manifest is None:
             return Applied(None, "nothing has been published yet")
         home = self._directory / fabric / "current"
-        signature = sets.signature(home)
+        signature = fileset.signature(home)
         if self._intact.get(fabric) != signature:  # nobody has read it yet
-            if damaged := sets.damaged(home, manifest):
+            if damaged := fileset.damaged(home, manifest):
                 return Applied(None, f"files differ from the manifest: {', '.join(damaged)}")
             self._meant.pop(fabric, None)
             self._intact[fabric] = signature
         if self._opensm is None:
             return Applied(manifest.generation)
         if fabric not in self._meant:
-            read = reader.switch_tables(
-                reader.file_pieces(home / "lfts"), "lfts", self._known(fabric)
+            read = parse.switch_tables(
+                parse.file_pieces(home / "lfts"), "lfts", self._known(fabric)
             )
             self._meant[fabric] = {table.guid: table.row for table in read}
         meant = self._meant[fabric]
-        mark = telling.told(self._directory / fabric).mark
+        mark = reload.told(self._directory / fabric).mark
         patient_until = self._told.pop(fabric, self._clock() - self._patience) + self._patience
         pause = 0.1
         while (problem := self._opensm.problem(meant, mark)) is not None:
@@ -135,12 +135,12 @@ class LocalSubnetManager:
             pause = min(2 * pause, 2.0)
         return Applied(manifest.generation)
 
-    def _known(self, fabric: str) -> dict[bytes, reader.SwitchTable]:
+    def _known(self, fabric: str) -> dict[bytes, parse.SwitchTable]:
         last = self._last.get(fabric)
         return {table.digest: table for table in last.tables} if last is not None else {}
 
-    def _settings(self, fabric: str) -> files.Settings:
+    def _settings(self, fabric: str) -> render.Settings:
         where = self._directory / fabric / "current"
-        return files.Settings(
+        return render.Settings(
             str(where), self._enforcement, self._multicast, self._services, self._one_rule_per_group
         )

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from laas_service.domain.default_routes import NO_ROUTE
 from laas_service.domain.errors import Unavailable
-from opensm_writer import reader
+from laas_service.domain.routing.default_tables import NO_ROUTE
+from opensm_writer import parse
 
 PIECE = 1 << 20
 """Bytes of a command's output that are read at once."""
@@ -81,9 +81,7 @@ class OpenSm:
     log_file: Path | None = None
     cache_directory: Path | None = None
     timeout: float = 60
-    _dumps: reader.Dumps = field(
-        default_factory=reader.Dumps, init=False, repr=False, compare=False
-    )
+    _dumps: parse.Dumps = field(default_factory=parse.Dumps, init=False, repr=False, compare=False)
 
     def reload(self) -> None:
         """Start a heavy sweep, which reads the partitions and the tables again.
@@ -133,7 +131,7 @@ class OpenSm:
         if self.dump_command:
             return self._dumps.read(self._printed(self.dump_command))
         if self.dump_file is not None:
-            return self._dumps.read(reader.file_pieces(self.dump_file))
+            return self._dumps.read(parse.file_pieces(self.dump_file))
         raise Unavailable("no way to read tables back: set dump_command or dump_file")
 
     def stands_by(self) -> bool:

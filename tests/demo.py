@@ -31,8 +31,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from laas_service.adapters.fabric_file import read_fabric
-from laas_service.adapters.netlist import netlist, node_id
+from laas_service.adapters.fabric_import.fabric_file import read_fabric
+from laas_service.adapters.fabric_import.netlist import netlist, node_id
 from laas_service.domain.inventory import Endpoint
 from tests.ibsim import AVAILABLE, Simulator
 

@@ -11,21 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from laas_service.messages import FabricState
-from opensm_writer import files, reader, sets, writer
-from opensm_writer.plan import plan
+from opensm_writer import fileset, parse, publish, render
+from opensm_writer.desired import plan
 
 
 class Offer:
-    """``opensm_writer.receiving.Source`` over values in memory; counts what was asked for.
+    """``opensm_writer.fetch.Source`` over values in memory; counts what was asked for.
 
     ``files`` are the contents by name, ``manifest`` the document of ``manifest.json``.
     """
 
     def __init__(self, state: FabricState, made_in: Path, home: Path, **settings: Any) -> None:
         """What the service makes of the state for an OpenSM that reads ``home``/current."""
-        chosen = files.Settings(str(home / "current"), **settings)
-        directory = writer.publish(plan(state), chosen, made_in).directory
-        self.manifest: dict[str, Any] = json.loads((directory / sets.MANIFEST).read_text())
+        chosen = render.Settings(str(home / "current"), **settings)
+        directory = publish.publish(plan(state), chosen, made_in).directory
+        self.manifest: dict[str, Any] = json.loads((directory / fileset.MANIFEST).read_text())
         self.files = {name: (directory / name).read_bytes() for name in self.manifest["files"]}
         self.asked: list[tuple[str, int, int]] = []
 
@@ -64,7 +64,7 @@ class Offer:
 
     def rows(self) -> dict[int, bytes]:
         """The tables of the set, by switch."""
-        return reader.dumped_tables(self.files["lfts"].decode().splitlines())
+        return parse.dumped_tables(self.files["lfts"].decode().splitlines())
 
 
 def everything(home: Path) -> dict[str, bytes | str]:

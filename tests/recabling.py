@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 
-from laas_service.adapters import ibnetdiscover
-from laas_service.adapters.recovery import Selection, recover
+from laas_service.adapters.fabric_import import ibnetdiscover
+from laas_service.adapters.fabric_import.recovery import Selection, recover
 from laas_service.domain.inventory import Cable, Endpoint, Inventory, PortRef, Switch
-from laas_service.domain.recabling import Layout
+from laas_service.domain.reimport import Layout
 
 
 @dataclass

@@ -10,9 +10,9 @@ from itertools import pairwise, permutations
 import networkx as nx
 
 from laas_service.domain.allocation import Allocation
-from laas_service.domain.default_routes import NO_ROUTE
 from laas_service.domain.inventory import Cable, Inventory, PortRef
-from laas_service.domain.routing import ForwardingTables
+from laas_service.domain.routing.default_tables import NO_ROUTE
+from laas_service.domain.routing.tenant_tables import ForwardingTables
 from laas_service.domain.topology import Link, Topology
 
 LONGEST = 10

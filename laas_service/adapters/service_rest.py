@@ -16,9 +16,9 @@ from keystoneauth1.noauth import NoAuth
 from oslo_config import cfg
 from requests import RequestException
 
-from laas_service.app.agent import Orders
+from laas_service.app.opensm_agent import Orders
 from laas_service.domain.errors import Conflict, Forbidden, InvalidInput, NotFound, Unavailable
-from laas_service.messages import Seen
+from laas_service.messages import AgentReport
 
 GROUP = "laas"
 CHUNK = 1 << 20
@@ -50,7 +50,7 @@ def connect(conf: cfg.ConfigOpts) -> Adapter:
 
 
 class ServiceRest:
-    """``app.agent.Service`` and ``opensm_writer.receiving.Source``, for one agent of one fabric.
+    """``app.agent.Service`` and ``opensm_writer.fetch.Source``, for one agent of one fabric.
 
     Without ``fabric`` it is the only one that the service has.
     """
@@ -74,7 +74,7 @@ class ServiceRest:
             self._fabric = str(known[0])
         return self._fabric
 
-    def report(self, seen: Seen) -> Orders:
+    def report(self, seen: AgentReport) -> Orders:
         answer = self._json("PUT", self._path("agents", self._name), asdict(seen))
         try:
             return Orders(

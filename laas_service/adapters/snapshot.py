@@ -21,9 +21,9 @@ from laas_service.adapters import documents
 from laas_service.adapters.documents import Natural, Triple, validated
 from laas_service.domain.allocation import WHOLE, Allocation, ColumnShare, GroupShare, Shape
 from laas_service.domain.errors import DoubleClaim, InvalidInput
-from laas_service.domain.fabric import Fabric, FabricView
-from laas_service.domain.routing import as_routed, tenant_tables
-from laas_service.domain.shares import CAP, SharedFabric
+from laas_service.domain.ledger.ledger import Ledger, LedgerView
+from laas_service.domain.ledger.shared_links import CAP, SharedLedger
+from laas_service.domain.routing.tenant_tables import as_routed, tenant_tables
 from laas_service.domain.topology import LeafLink, SpineLink, Topology
 
 
@@ -55,7 +55,7 @@ class _Snapshot(BaseModel):
     allocations: list[_Allocation] = []
 
 
-def snapshot(fabric: FabricView, tables: bool = False) -> dict[str, Any]:
+def snapshot(fabric: LedgerView, tables: bool = False) -> dict[str, Any]:
     """The snapshot of a ledger, with each allocation's shape and, if asked, its tables."""
     document = documents.snapshot(fabric)
     held = {allocation.id: allocation for allocation in fabric.everybody()}
@@ -89,7 +89,7 @@ def shape_document(shape: Shape | None) -> dict[str, Any] | None:
     }
 
 
-def fabric_from_snapshot(document: object, topology: Topology | None = None) -> Fabric:
+def fabric_from_snapshot(document: object, topology: Topology | None = None) -> Ledger:
     """The ledger of a snapshot; what has failed in it has failed, whoever owns it.
 
     ``topology`` is the fabric it must be of; it may know better than the snapshot
@@ -107,7 +107,7 @@ def fabric_from_snapshot(document: object, topology: Topology | None = None) -> 
         raise InvalidInput(
             "snapshot.topology", str(found.topology.tree), f"the fabric is {topology.tree}"
         )
-    fabric = SharedFabric(topology)
+    fabric = SharedLedger(topology)
     fabric.describe_hosts(
         {h: one for h, one in found.features.hosts.items() if h not in topology.absent_hosts}
     )

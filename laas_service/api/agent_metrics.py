@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from laas_service.app.service import Service
+from laas_service.app.allocations import Service
 from laas_service.domain.errors import Conflict, Unavailable
 from laas_service.messages import Condition
 

@@ -27,23 +27,23 @@ from werkzeug.exceptions import (
 
 from laas_service.api import (
     agents,
+    allocations,
     audit,
     errors,
-    fabric,
+    fabrics,
     leaves,
     openapi,
     quota,
     schemas,
     system,
-    tenants,
 )
 from laas_service.api.auth import NOBODY, REQUEST_ID, Gate
 from laas_service.api.metrics import Metrics
-from laas_service.api.pace import Buckets, Seldom
-from laas_service.api.parts import parts
 from laas_service.api.policies import METRICS
+from laas_service.api.rate_limit import Buckets, Seldom
+from laas_service.api.request_parsing import parts
 from laas_service.api.resource import Answer, Call, Route
-from laas_service.app.service import Service
+from laas_service.app.allocations import Service
 from laas_service.domain.errors import LaasError, NotSupported, TooManyRequests, Unavailable
 
 if TYPE_CHECKING:
@@ -83,27 +83,27 @@ ROUTES = (
     _get("/healthcheck", system.health, None, schemas.Health),
     Route("GET", "/metrics", system.metrics, METRICS, {200: schemas.Text}, nobody=True),
     _get("/v1/openapi.json", _document, None, schemas.Document),
-    _get("/v1/fabrics", fabric.index, "laas:fabric:get", schemas.FabricList),
-    _get(FABRIC, fabric.show, "laas:fabric:get", schemas.Fabric),
-    _get(f"{FABRIC}/utilization", fabric.utilization, "laas:fabric:get", schemas.Utilization),
-    _get(f"{FABRIC}/fit", fabric.fit, "laas:fabric:get", schemas.Fit),
-    _get(f"{FABRIC}/routing", fabric.routing, "laas:fabric:inventory", schemas.Routing),
-    _get(f"{FABRIC}/switches", fabric.switches, "laas:fabric:inventory", schemas.SwitchList),
+    _get("/v1/fabrics", fabrics.index, "laas:fabric:get", schemas.FabricList),
+    _get(FABRIC, fabrics.show, "laas:fabric:get", schemas.Fabric),
+    _get(f"{FABRIC}/utilization", fabrics.utilization, "laas:fabric:get", schemas.Utilization),
+    _get(f"{FABRIC}/fit", fabrics.fit, "laas:fabric:get", schemas.Fit),
+    _get(f"{FABRIC}/routing", fabrics.routing, "laas:fabric:inventory", schemas.Routing),
+    _get(f"{FABRIC}/switches", fabrics.switches, "laas:fabric:inventory", schemas.SwitchList),
     _get(SWITCH, leaves.show, "laas:fabric:inventory", leaves.Leaf),
     _patch(SWITCH, leaves.change, "laas:fabric:update", leaves.Leaf),
-    _get(f"{FABRIC}/hosts", fabric.hosts, "laas:fabric:inventory", schemas.HostList),
-    _get(f"{FABRIC}/links", fabric.links, "laas:fabric:inventory", schemas.LinkList),
-    _get(f"{FABRIC}/idle", fabric.idle, "laas:fabric:inventory", schemas.Idle),
-    _get(f"{FABRIC}/plane", fabric.show_plane, "laas:fabric:inventory", schemas.SharedPlane),
+    _get(f"{FABRIC}/hosts", fabrics.hosts, "laas:fabric:inventory", schemas.HostList),
+    _get(f"{FABRIC}/links", fabrics.links, "laas:fabric:inventory", schemas.LinkList),
+    _get(f"{FABRIC}/idle", fabrics.idle, "laas:fabric:inventory", schemas.Idle),
+    _get(f"{FABRIC}/plane", fabrics.show_plane, "laas:fabric:inventory", schemas.SharedPlane),
     Route(
         "PUT",
         f"{FABRIC}/plane",
-        fabric.set_plane,
+        fabrics.set_plane,
         "laas:fabric:update",
         {200: schemas.SharedPlane, 409: schemas.Problem},
     ),
-    _patch(f"{FABRIC}/hosts/<path:name>", fabric.set_host, "laas:fabric:update", schemas.Host),
-    _patch(f"{FABRIC}/links/<link_id>", fabric.set_link, "laas:fabric:update", schemas.Link),
+    _patch(f"{FABRIC}/hosts/<path:name>", fabrics.set_host, "laas:fabric:update", schemas.Host),
+    _patch(f"{FABRIC}/links/<link_id>", fabrics.set_link, "laas:fabric:update", schemas.Link),
     _get(f"{FABRIC}/agents", agents.index, "laas:fabric:inventory", schemas.AgentList),
     Route(
         "PUT",
@@ -123,33 +123,33 @@ ROUTES = (
     Route(
         "POST",
         "/v1/allocations",
-        tenants.create,
+        allocations.create,
         "laas:allocation:create",
         {202: schemas.Allocation, 200: schemas.DryRun, 409: schemas.Problem},
     ),
-    _get("/v1/allocations", tenants.index, "laas:allocation:get", schemas.AllocationList),
+    _get("/v1/allocations", allocations.index, "laas:allocation:get", schemas.AllocationList),
     _get("/v1/quota", quota.show, "laas:quota:get", schemas.Quota),
-    _get(ALLOCATION, tenants.show, "laas:allocation:get", schemas.Allocation),
-    _get(f"{ALLOCATION}/history", tenants.history, "laas:allocation:get", schemas.History),
-    _patch(ALLOCATION, tenants.change, "laas:allocation:update", schemas.Allocation),
+    _get(ALLOCATION, allocations.show, "laas:allocation:get", schemas.Allocation),
+    _get(f"{ALLOCATION}/history", allocations.history, "laas:allocation:get", schemas.History),
+    _patch(ALLOCATION, allocations.change, "laas:allocation:update", schemas.Allocation),
     Route(
         "DELETE",
         ALLOCATION,
-        tenants.release,
+        allocations.release,
         "laas:allocation:release",
         {202: schemas.Allocation},
     ),
     Route(
         "POST",
         f"{ALLOCATION}/repair",
-        tenants.repair,
+        allocations.repair,
         "laas:allocation:repair",
         {202: schemas.Allocation, 200: schemas.Allocation, 409: schemas.Problem},
     ),
     Route(
         "POST",
         f"{ALLOCATION}/retry",
-        tenants.retry,
+        allocations.retry,
         "laas:allocation:retry",
         {202: schemas.Allocation, 200: schemas.Allocation, 409: schemas.Problem},
     ),
@@ -184,7 +184,7 @@ def create_app(
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
-    door = _Door(service, Gate(conf), Metrics(service), settings)
+    door = RequestPipeline(service, Gate(conf), Metrics(service), settings)
     app.extensions[ADOPT] = door.adopt
     for route in ROUTES:
         app.add_url_rule(
@@ -203,7 +203,7 @@ def create_app(
     return app
 
 
-class _Door:
+class RequestPipeline:
     """What is done around every view: who, what, how long."""
 
     def __init__(self, service: Service, gate: Gate, metrics: Metrics, settings: Settings) -> None:

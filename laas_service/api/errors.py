@@ -13,8 +13,9 @@ from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from laas_service.api.schemas import Degraded, FieldError, Problem, Room
 from laas_service.app.records import FabricRecord
-from laas_service.domain import degradation, errors
+from laas_service.domain import errors
 from laas_service.domain.allocation import NoFit
+from laas_service.domain.faults import degradation
 
 ECHO = 200
 """Characters of a wrong value that are repeated to the caller."""

@@ -11,9 +11,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from laas_service.api.agent_metrics import Agents
+from laas_service.app.allocations import Service
 from laas_service.app.records import Drift, State
-from laas_service.app.service import Service
-from laas_service.app.utilization import Usage
+from laas_service.app.views.utilization import Usage
 from laas_service.domain.errors import Unavailable
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

@@ -15,8 +15,8 @@ from urllib.parse import urlencode
 from pydantic import BaseModel
 
 from laas_service.api.schemas import AT_ONCE, Paging
+from laas_service.app.allocations import Service
 from laas_service.app.records import AllocationRecord, Caller
-from laas_service.app.service import Service
 from laas_service.domain.errors import InvalidInput
 
 Item = TypeVar("Item")

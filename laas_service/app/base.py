@@ -9,22 +9,22 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from laas_service.app.agents import Agency
-from laas_service.app.asking import LIVE, Ask, Rules
+from laas_service.app.admission_queue import AdmissionQueue
+from laas_service.app.agent_registry import Agency
 from laas_service.app.counted import Counted
-from laas_service.app.line import Line
 from laas_service.app.ports import Compute, Store, Switches
 from laas_service.app.records import AllocationRecord, Caller, FabricRecord, Limits, State
+from laas_service.app.requests import LIVE, AllocationRequest, ServicePolicy
+from laas_service.domain.admission.constrained import check
+from laas_service.domain.admission.make_room import fits_when_empty, make_room
+from laas_service.domain.admission.queue import QueueSettings as Discipline
 from laas_service.domain.allocation import NoFit, Request
-from laas_service.domain.constrained import check
+from laas_service.domain.budget import RequestBudget
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import Conflict, InvalidInput, NotFound
-from laas_service.domain.fabric import Fabric, FabricView
-from laas_service.domain.meter import Meter
+from laas_service.domain.ledger.ledger import Ledger, LedgerView
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.base import Policy
-from laas_service.domain.queue import Rules as Discipline
-from laas_service.domain.room import fits_when_empty, make_room
 
 PAGE = 1000
 """Records fetched at once where all are wanted."""
@@ -43,7 +43,7 @@ class Base:
         store: Store,
         compute: Compute,
         subnet_managers: Mapping[str, Switches],
-        rules: Rules,
+        rules: ServicePolicy,
         *,
         clock: Callable[[], datetime],
         sleep: Callable[[float], None],
@@ -66,7 +66,9 @@ class Base:
         self._new_id = new_id
         self._agency = agency
         everything = {name: policy() for name, policy in POLICIES.items()}
-        self._line = Line(store, {**everything, **self._policies}, rules.queue, clock=clock)
+        self._line = AdmissionQueue(
+            store, {**everything, **self._policies}, rules.queue, clock=clock
+        )
         self._waiters = threading.BoundedSemaphore(rules.waiters)
 
     def adopt(self, queue: Discipline, limits: Limits) -> None:
@@ -85,9 +87,9 @@ class Base:
         """By policy, how many searches of this process stopped at their budget."""
         return {name: policy.exhausted for name, policy in self._policies.items()}
 
-    def _meter(self, parts: int = 1) -> Meter:
+    def _meter(self, parts: int = 1) -> RequestBudget:
         """The budget of one request for searching, or one of so many equal parts of it."""
-        return Meter(self._rules.search_budget // parts)
+        return RequestBudget(self._rules.search_budget // parts)
 
     def allocation(self, caller: Caller, id: str) -> AllocationRecord:
         """One allocation with its history.
@@ -100,7 +102,7 @@ class Base:
             raise NotFound("allocation", id)
         return record
 
-    def _with_ledger(self, fabric_id: str) -> tuple[FabricRecord, Fabric]:
+    def _with_ledger(self, fabric_id: str) -> tuple[FabricRecord, Ledger]:
         """The fabric and its ledger, of the same generation."""
         fabric = self._store.fabric(fabric_id)
         ledger, generation = self._store.ledger(fabric_id)
@@ -143,7 +145,7 @@ class Base:
             raise InvalidInput("parent", id, f"it is {record.state.value}; name one that is active")
         return record
 
-    def _constraints(self, fabric_id: str, ask: Ask) -> Constraints | None:
+    def _constraints(self, fabric_id: str, ask: AllocationRequest) -> Constraints | None:
         """What was asked of hosts and place, the hosts to avoid by number; None if nothing.
 
         Raises:
@@ -178,7 +180,7 @@ def choose(names: Collection[str], kind: str) -> str:
 
 
 def with_room(
-    policy: Policy, ledger: FabricView, request: Request, refusal: NoFit, admin: bool
+    policy: Policy, ledger: LedgerView, request: Request, refusal: NoFit, admin: bool
 ) -> NoFit:
     """Whether others are in the way, and for administrators who: tenants see no other's id."""
     ledger = ledger.surface()

@@ -8,7 +8,7 @@ import threading
 from typing import ClassVar
 
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
-from laas_service.domain.fabric import FabricView
+from laas_service.domain.ledger.ledger import LedgerView
 from laas_service.domain.policies.base import Policy
 
 
@@ -34,7 +34,7 @@ class Counted:
         counted: type[Counted] = type("Counted", (cls,), kept)
         return counted(policy)
 
-    def propose(self, fabric: FabricView, request: Request) -> Allocation | NoFit:
+    def propose(self, fabric: LedgerView, request: Request) -> Allocation | NoFit:
         answer = self._policy.propose(fabric, request)
         if isinstance(answer, NoFit) and answer.reason is Refusal.BUDGET:
             with self._lock:

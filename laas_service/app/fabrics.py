@@ -8,21 +8,22 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from laas_service.app import leaves, listing
-from laas_service.app.asking import Ask, Fit, Routing, Watched
 from laas_service.app.base import Base, with_room
 from laas_service.app.ports import Applied, Switches
 from laas_service.app.records import Caller, FabricRecord, HostState, LinkState
-from laas_service.app.utilization import Utilization, utilization
-from laas_service.domain import withholding
+from laas_service.app.requests import AllocationRequest, Fit, Routing, Watched
+from laas_service.app.views import inventory
+from laas_service.app.views import leaf as leaf_view
+from laas_service.app.views.utilization import Utilization, utilization
+from laas_service.domain import shared_plane_cost
+from laas_service.domain.admission.admit import largest_fit
+from laas_service.domain.admission.constrained import blamed, propose
 from laas_service.domain.allocation import NoFit, Request
-from laas_service.domain.allocator import largest_fit
-from laas_service.domain.constrained import blamed, propose
 from laas_service.domain.errors import InvalidInput, NotFound, Unavailable
 from laas_service.domain.features import HostChange
-from laas_service.domain.plane import SharedPlane
-from laas_service.domain.policies.base import metered
-from laas_service.domain.power import Idle, idle
+from laas_service.domain.idle_links import Idle, idle
+from laas_service.domain.policies.base import budgeted
+from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import Link
 
 
@@ -41,27 +42,27 @@ class Fabrics(Base):
         """Raises: NotFound."""
         return self._store.fabric(id)
 
-    def hosts(self, fabric_id: str) -> Iterator[listing.HostEntry]:
+    def hosts(self, fabric_id: str) -> Iterator[inventory.HostEntry]:
         """Raises: NotFound."""
-        return listing.hosts(*self._with_ledger(fabric_id))
+        return inventory.hosts(*self._with_ledger(fabric_id))
 
-    def links(self, fabric_id: str) -> Iterator[listing.LinkEntry]:
+    def links(self, fabric_id: str) -> Iterator[inventory.LinkEntry]:
         """Raises: NotFound."""
-        return listing.links(*self._with_ledger(fabric_id))
+        return inventory.links(*self._with_ledger(fabric_id))
 
-    def switches(self, fabric_id: str) -> Iterator[listing.SwitchEntry]:
+    def switches(self, fabric_id: str) -> Iterator[inventory.SwitchEntry]:
         """Raises: NotFound."""
-        return listing.switches(self._store.fabric(fabric_id))
+        return inventory.switches(self._store.fabric(fabric_id))
 
     def idle(self, fabric_id: str) -> tuple[FabricRecord, Idle]:
         """Links and switches that may be turned down, at one generation. Raises: NotFound."""
         fabric, ledger = self._with_ledger(fabric_id)
         return fabric, idle(ledger, fabric.inventory)
 
-    def shared_plane(self, fabric_id: str) -> tuple[FabricRecord, withholding.Reach]:
+    def shared_plane(self, fabric_id: str) -> tuple[FabricRecord, shared_plane_cost.Reach]:
         """What is withheld for shared traffic, and where that does not reach. NotFound."""
         fabric, ledger = self._with_ledger(fabric_id)
-        return fabric, withholding.reach(ledger, fabric.inventory, ledger.shared_plane)
+        return fabric, shared_plane_cost.reach(ledger, fabric.inventory, ledger.shared_plane)
 
     def set_shared_plane(
         self, fabric_id: str, l2: tuple[int, ...], spines: tuple[int, ...]
@@ -79,7 +80,11 @@ class Fabrics(Base):
 
     def plane_cost(
         self, fabric_id: str, l2: tuple[int, ...], spines: tuple[int, ...]
-    ) -> tuple[FabricRecord, withholding.Reach, list[tuple[withholding.Cost, withholding.Cost]]]:
+    ) -> tuple[
+        FabricRecord,
+        shared_plane_cost.Reach,
+        list[tuple[shared_plane_cost.Cost, shared_plane_cost.Cost]],
+    ]:
         """Where a plane would reach, and what it would cost each policy: now, and then.
 
         Raises:
@@ -88,12 +93,12 @@ class Fabrics(Base):
         fabric, ledger = self._with_ledger(fabric_id)
         plane = SharedPlane.of(fabric.topology.tree, l2, spines)
         policies, work = self._rules.policies.values(), self._rules.search_budget
-        costs = withholding.costs(ledger, plane, list(policies), work)
-        return fabric, withholding.reach(ledger, fabric.inventory, plane), costs
+        costs = shared_plane_cost.costs(ledger, plane, list(policies), work)
+        return fabric, shared_plane_cost.reach(ledger, fabric.inventory, plane), costs
 
     def set_host_state(
         self, caller: Caller, fabric_id: str, name: str, state: HostState
-    ) -> listing.HostEntry:
+    ) -> inventory.HostEntry:
         """Drain, fail or repair a host; its present owner, if any, keeps it.
 
         Raises:
@@ -104,7 +109,7 @@ class Fabrics(Base):
         self._wake()
         return next(host for host in self.hosts(fabric_id) if host.index == number)
 
-    def leaf(self, fabric_id: str, named: str) -> leaves.LeafEntry:
+    def leaf(self, fabric_id: str, named: str) -> leaf_view.LeafEntry:
         """A leaf by GUID or name, and the allocations with hosts there.
 
         Raises:
@@ -112,16 +117,16 @@ class Fabrics(Base):
             InvalidInput: the switch is no leaf, or several have the name.
         """
         fabric, ledger = self._with_ledger(fabric_id)
-        switch = leaves.find(fabric, named)
-        numbers = frozenset(leaves.hosts_on(fabric, switch.guid))
-        hosts = tuple(host for host in listing.hosts(fabric, ledger) if host.index in numbers)
-        found = leaves.holders(fabric, ledger, numbers)
-        tenants = (leaves.Tenant(self._store.allocation(id), held) for id, held in found.items())
-        return leaves.LeafEntry(switch, hosts, tuple(tenants))
+        switch = leaf_view.find(fabric, named)
+        numbers = frozenset(leaf_view.hosts_on(fabric, switch.guid))
+        hosts = tuple(host for host in inventory.hosts(fabric, ledger) if host.index in numbers)
+        found = leaf_view.holders(fabric, ledger, numbers)
+        tenants = (leaf_view.Tenant(self._store.allocation(id), held) for id, held in found.items())
+        return leaf_view.LeafEntry(switch, hosts, tuple(tenants))
 
     def set_leaf_state(
         self, caller: Caller, fabric_id: str, named: str, state: HostState
-    ) -> leaves.LeafEntry:
+    ) -> leaf_view.LeafEntry:
         """Drain the hosts of a leaf that are up, or undrain those that only this drained.
 
         Their owners, if any, keep them.
@@ -129,12 +134,12 @@ class Fabrics(Base):
         Raises:
             NotFound, InvalidInput: as ``leaf``.
         """
-        switch = leaves.find(self._store.fabric(fabric_id), named)
+        switch = leaf_view.find(self._store.fabric(fabric_id), named)
         self._store.set_leaf_state(fabric_id, switch.guid, state, by=caller.initiator)
         self._wake()
         return self.leaf(fabric_id, named)
 
-    def describe_host(self, fabric_id: str, name: str, change: HostChange) -> listing.HostEntry:
+    def describe_host(self, fabric_id: str, name: str, change: HostChange) -> inventory.HostEntry:
         """Record what a host is like; its owner, if any, keeps it.
 
         Raises:
@@ -153,7 +158,7 @@ class Fabrics(Base):
 
     def set_link_state(
         self, caller: Caller, fabric_id: str, link: Link, state: LinkState
-    ) -> listing.LinkEntry:
+    ) -> inventory.LinkEntry:
         """Fail or repair a link; its present owner, if any, keeps it.
 
         Raises:
@@ -173,7 +178,7 @@ class Fabrics(Base):
             changing=sum(record.phase is not None for record in records),
         )
 
-    def fit(self, caller: Caller, fabric_id: str, ask: Ask) -> Fit:
+    def fit(self, caller: Caller, fabric_id: str, ask: AllocationRequest) -> Fit:
         """Would ``ask.hosts`` fit now, what is the largest size that would, who is in the way?
 
         With ``parent`` inside a container.
@@ -184,7 +189,7 @@ class Fabrics(Base):
                 has nothing of what the constraints say.
         """
         meter = self._meter()
-        policy = metered(self._policy(ask.policy), meter)
+        policy = budgeted(self._policy(ask.policy), meter)
         if ask.hosts < 1:
             raise InvalidInput("hosts", ask.hosts, "ask for at least 1 host")
         if ask.parent is not None:

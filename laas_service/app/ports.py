@@ -30,10 +30,10 @@ from laas_service.app.records import (
     Wait,
 )
 from laas_service.domain.allocation import Allocation, NoFit
-from laas_service.domain.fabric import Fabric
 from laas_service.domain.features import HostChange
 from laas_service.domain.inventory import Inventory
-from laas_service.domain.plane import SharedPlane
+from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import Link, Topology
 from laas_service.messages import Applied as Applied
 from laas_service.messages import FabricState, Initiator, Notification
@@ -71,14 +71,14 @@ class Store(Protocol):
     def fabric(self, id: str) -> FabricRecord:
         """One fabric, its generation fresh. ``NotFound``."""
 
-    def ledger(self, fabric_id: str) -> tuple[Fabric, int]:
+    def ledger(self, fabric_id: str) -> tuple[Ledger, int]:
         """The fabric's ledger, caught up by the deltas it lacked, and its generation.
 
         The object belongs to this process: read it, do not write it. ``NotFound``.
         """
 
     def admit(
-        self, new: NewAllocation, propose: Callable[[Fabric], Allocation | NoFit | Wait]
+        self, new: NewAllocation, propose: Callable[[Ledger], Allocation | NoFit | Wait]
     ) -> AllocationRecord | NoFit:
         """Propose on the present state, claim and record as ``allocating``: one transaction.
 
@@ -101,7 +101,7 @@ class Store(Protocol):
         """Return if the project would stay within its quota now, else ``QuotaExceeded``."""
 
     def admit_waiting(
-        self, fabric_id: str, choose: Callable[[Fabric], Sequence[Allocation]]
+        self, fabric_id: str, choose: Callable[[Ledger], Sequence[Allocation]]
     ) -> list[AllocationRecord]:
         """Claim for queued requests what ``choose`` gives them: one transaction.
 
@@ -170,7 +170,7 @@ class Store(Protocol):
     def move(
         self,
         record: AllocationRecord,
-        choose: Callable[[Fabric], Move | T],
+        choose: Callable[[Ledger], Move | T],
         *,
         by: Initiator | None = None,
     ) -> AllocationRecord | T:

@@ -11,7 +11,7 @@ from datetime import datetime
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.inventory import Inventory
-from laas_service.domain.plane import NO_PLANE, SharedPlane
+from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology
 from laas_service.messages import Initiator
 

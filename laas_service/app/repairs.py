@@ -7,10 +7,10 @@ from __future__ import annotations
 from laas_service.app.changes import named
 from laas_service.app.ports import Store
 from laas_service.app.records import AllocationRecord, Move
-from laas_service.domain.degradation import Degraded
 from laas_service.domain.errors import ConcurrentUpdate, Conflict
-from laas_service.domain.fabric import Fabric
-from laas_service.domain.repair import repair
+from laas_service.domain.faults.degradation import Degraded
+from laas_service.domain.faults.repair import repair
+from laas_service.domain.ledger.ledger import Ledger
 from laas_service.messages import Initiator
 
 
@@ -34,7 +34,7 @@ def mend(
     if record.phase is not None or record.faults is None:
         return record
 
-    def choose(fabric: Fabric) -> Move | Degraded | None:
+    def choose(fabric: Ledger) -> Move | Degraded | None:
         ledger = fabric.ledger(placed.parent)
         if ledger.allocations.get(record.id) != placed:
             raise ConcurrentUpdate(f"allocation {record.id!r} is past version {record.version}")

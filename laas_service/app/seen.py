@@ -8,7 +8,7 @@ from laas_service.app.ports import Store
 from laas_service.messages import Applied
 
 
-class Noted:
+class RecordedSwitches:
     """``ports.Switches``: what the worker that converges a fabric saw there last."""
 
     def __init__(self, store: Store) -> None:

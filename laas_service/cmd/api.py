@@ -19,7 +19,7 @@ from waitress.server import create_server
 from laas_service import conf as options
 from laas_service.api.app import ADOPT, Settings, create_app
 from laas_service.api.auth import middleware
-from laas_service.app.service import Service
+from laas_service.app.allocations import Service
 from laas_service.cmd import heaps
 from laas_service.cmd.reloading import on_hangup
 from laas_service.domain.errors import LaasError

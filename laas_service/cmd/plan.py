@@ -43,25 +43,25 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from laas_service.adapters.documents import constraints_from
 from laas_service.adapters.snapshot import fabric_from_snapshot, shape_document, snapshot
+from laas_service.domain.admission.admit import admit, explain, offer
+from laas_service.domain.admission.constrained import check
+from laas_service.domain.admission.make_room import make_room
 from laas_service.domain.allocation import WHOLE, Allocation, NoFit, Request
-from laas_service.domain.allocator import admit, explain, offer
-from laas_service.domain.constrained import check
 from laas_service.domain.constraints import Constraints
-from laas_service.domain.degradation import Degraded
 from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, LaasError, NotFound
-from laas_service.domain.fabric import Fabric
-from laas_service.domain.plane import SharedPlane
+from laas_service.domain.faults.degradation import Degraded
+from laas_service.domain.faults.repair import repair
+from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger.shared_links import CAP, SharedLedger
 from laas_service.domain.policies import PLANNING
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.policies.lc_s import LcS
-from laas_service.domain.repair import repair
-from laas_service.domain.room import make_room
-from laas_service.domain.routing import as_routed
-from laas_service.domain.shares import CAP, SharedFabric
+from laas_service.domain.routing.tenant_tables import as_routed
+from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import LeafLink, Link, SpineLink
 
 if TYPE_CHECKING:
-    from laas_service.adapters.fabric_file import FabricFile
+    from laas_service.adapters.fabric_import.fabric_file import FabricFile
 
 Answer = dict[str, Any]
 
@@ -143,16 +143,16 @@ def _unusable(field: str, name: str, error: OSError) -> NoReturn:
 # -- what is given --------------------------------------------------------------
 
 
-def _fabric(args: argparse.Namespace) -> tuple[FabricFile, Fabric]:
+def _fabric(args: argparse.Namespace) -> tuple[FabricFile, Ledger]:
     """Where the fabric comes from, and its ledger at the start."""
-    from laas_service.adapters.fabric_file import parse_fabric, read_fabric
+    from laas_service.adapters.fabric_import.fabric_file import parse_fabric, read_fabric
 
     if args.xgft is not None:
         source = parse_fabric(args.xgft, "xgft")
     else:
         source = read_fabric(Path(args.state if args.fabric is None else args.fabric))
     if args.state is None:
-        fabric: Fabric = SharedFabric(source.topology)
+        fabric: Ledger = SharedLedger(source.topology)
         fabric.withhold(source.shared_plane)
     else:
         fabric = fabric_from_snapshot(_state(args.state), source.topology)
@@ -178,17 +178,17 @@ def _state(name: str) -> object:
 # -- what is written --------------------------------------------------------------
 
 
-def _write_snapshot(fabric: Fabric, name: str, tables: bool) -> None:
+def _write_snapshot(fabric: Ledger, name: str, tables: bool) -> None:
     try:
         Path(name).write_text(json.dumps(snapshot(fabric, tables)) + "\n")
     except OSError as error:
         _unusable("snapshot", name, error)
 
 
-def _write_opensm(source: FabricFile, fabric: Fabric, directory: Path) -> None:
+def _write_opensm(source: FabricFile, fabric: Ledger, directory: Path) -> None:
     """Publish the final state as the next generation of the directory."""
     from laas_service.messages import FabricState, TenantRoute
-    from opensm_writer import files, plan, sets, writer
+    from opensm_writer import desired, fileset, publish, render
 
     directory = directory.absolute()
     tenants = as_routed(fabric.everybody())
@@ -196,7 +196,7 @@ def _write_opensm(source: FabricFile, fabric: Fabric, directory: Path) -> None:
         if tenant.bandwidth != WHOLE:
             raise InvalidInput("opensm", tenant.id, "give it whole links; lc-s is not for routing")
     try:
-        before = sets.current(directory.parent, directory.name)
+        before = fileset.current(directory.parent, directory.name)
         state = FabricState(
             fabric=directory.name,
             generation=before.generation + 1 if before else 1,
@@ -206,8 +206,8 @@ def _write_opensm(source: FabricFile, fabric: Fabric, directory: Path) -> None:
             failed_links=tuple(sorted(fabric.failed_links, key=fabric.topology.tree.link_id)),
             shared_plane=fabric.shared_plane,
         )
-        settings = files.Settings(str(directory / "current"))
-        writer.publish(plan.plan(state), settings, directory.parent, keep=1)
+        settings = render.Settings(str(directory / "current"))
+        publish.publish(desired.plan(state), settings, directory.parent, keep=1)
     except OSError as error:
         _unusable("opensm", str(directory), error)
 
@@ -218,7 +218,7 @@ def _write_opensm(source: FabricFile, fabric: Fabric, directory: Path) -> None:
 class Planner:
     """Answers requests against one ledger; counts the lines it could not understand."""
 
-    def __init__(self, fabric: Fabric, policy: str, explain: bool = False) -> None:
+    def __init__(self, fabric: Ledger, policy: str, explain: bool = False) -> None:
         self.malformed = 0
         self._fabric = fabric
         self._default = policy

@@ -25,12 +25,12 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from laas_service.adapters.generator import parse_xgft
+from laas_service.adapters.fabric_import.generator import parse_xgft
 from laas_service.adapters.snapshot import snapshot
+from laas_service.domain.admission.queue import Discipline, Order, QueueSettings, Shadow
 from laas_service.domain.errors import InvalidInput, LaasError, NotSupported
-from laas_service.domain.fabric import Fabric
+from laas_service.domain.ledger.ledger import Ledger
 from laas_service.domain.policies import PLANNING
-from laas_service.domain.queue import Discipline, Order, Rules, Shadow
 from laas_service.domain.topology import Xgft
 from laas_service.simulator import papers, report
 from laas_service.simulator.experiments import EXPERIMENTS, figures
@@ -207,7 +207,7 @@ def _scenario(
         max_hosts=options.max_hosts,
         runtime=runtime,
         scale_arrivals=0 if options.arrivals == "zero" else options.scale_arrivals,
-        rules=Rules(
+        rules=QueueSettings(
             Discipline(options.queue), window, Shadow(shadow), Order(order), packing == "ends"
         ),
         speedup=speedup,
@@ -284,7 +284,7 @@ def _snapshots(wanted: Sequence[tuple[int, str]]) -> Watcher | None:
     if not wanted:
         return None
 
-    def watch(started: int, fabric: Fabric) -> None:
+    def watch(started: int, fabric: Ledger) -> None:
         for job, path in wanted:
             if job == started:
                 _write(path, json.dumps(snapshot(fabric, tables=True)) + "\n")

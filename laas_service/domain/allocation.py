@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from operator import or_
 from typing import NamedTuple
 
+from laas_service.domain.budget import RequestBudget
 from laas_service.domain.constraints import Constraints
-from laas_service.domain.meter import Meter
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, bits
 
 WHOLE = 1_000_000
@@ -55,7 +55,7 @@ class Request:
     parent: str | None = None
     container: bool = False
     bandwidth: int | None = None
-    meter: Meter | None = field(default=None, compare=False, repr=False)
+    meter: RequestBudget | None = field(default=None, compare=False, repr=False)
 
 
 class GroupShare(NamedTuple):

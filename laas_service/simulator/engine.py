@@ -8,8 +8,8 @@ import heapq
 from collections.abc import Iterable
 from typing import Protocol
 
+from laas_service.domain.admission.queue import Queue
 from laas_service.domain.allocation import Allocation, Request
-from laas_service.domain.queue import Queue
 from laas_service.simulator.workload import Job
 
 

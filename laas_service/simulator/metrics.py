@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
-from laas_service.domain.fabric import FabricView
+from laas_service.domain.ledger.ledger import LedgerView
 from laas_service.domain.policies.base import Policy
 from laas_service.simulator.workload import Job
 
@@ -48,7 +48,7 @@ class TimedPolicy:
         timed: type[TimedPolicy] = type("TimedPolicy", (cls,), kept)
         return timed(policy, clock)
 
-    def propose(self, fabric: FabricView, request: Request) -> Allocation | NoFit:
+    def propose(self, fabric: LedgerView, request: Request) -> Allocation | NoFit:
         begun = self._clock()
         answer = self._policy.propose(fabric, request)
         self.elapsed_ns.append(self._clock() - begun)

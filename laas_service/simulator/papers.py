@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from laas_service.domain.admission.queue import Discipline, Order, QueueSettings
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.policies import POLICIES
-from laas_service.domain.queue import Discipline, Order, Rules
 from laas_service.domain.topology import Xgft
 from laas_service.simulator.metrics import BANDS
 from laas_service.simulator.scenario import Scenario, Trace
@@ -131,13 +131,13 @@ def _against_baseline(workloads: Mapping[str, Scenario], measure: Measure) -> di
     }
 
 
-def _synthetic(radix: int, mean: float, rules: Rules | None = None) -> Scenario:
+def _synthetic(radix: int, mean: float, rules: QueueSettings | None = None) -> Scenario:
     return Scenario(
         policy="",
         tree=full_tree(radix),
         source=Exponential(mean, 10_000),
         runtime=RUNTIME,
-        rules=rules or Rules(),
+        rules=rules or QueueSettings(),
     )
 
 
@@ -283,7 +283,7 @@ def figure_9(traces: Path) -> Section:
     "About 90 percent" is what the text says of all its sizes. The sizes of Figure 8b
     (JUROPA) are not public.
     """
-    fifo = Rules(discipline=Discipline.FIFO)
+    fifo = QueueSettings(discipline=Discipline.FIFO)
     workloads = {f"mean {mean}": _synthetic(36, mean, fifo) for mean in (20, 100, 324, 1000)}
     return Section(
         "Figure 9",
@@ -309,7 +309,7 @@ def figure_9(traces: Path) -> Section:
 
 def better(traces: Path) -> Section:
     """The same promises with the options that raise utilization; nothing is moved."""
-    rules = Rules(window=200, order=Order.BIG_FIRST, packing=True)
+    rules = QueueSettings(window=200, order=Order.BIG_FIRST, packing=True)
     plain = {**SYNTHETIC, "Synth-36": _synthetic(36, 36), **_public(traces)}
     workloads = {name: replace(scenario, rules=rules) for name, scenario in plain.items()}
     return Section(

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from laas_service.domain.admission.admit import largest_fit
+from laas_service.domain.admission.queue import QueueSettings, make_queue
 from laas_service.domain.allocation import Allocation, Request
-from laas_service.domain.allocator import largest_fit
 from laas_service.domain.errors import InvalidInput
-from laas_service.domain.fabric import Fabric
+from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger.shared_links import SharedLedger
 from laas_service.domain.policies import PLANNING
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.policies.jigsaw import Jigsaw
 from laas_service.domain.policies.lc_s import LcS
-from laas_service.domain.queue import Rules, make_queue
-from laas_service.domain.shares import SharedFabric
 from laas_service.domain.topology import Topology, Xgft
 from laas_service.simulator import workload
 from laas_service.simulator.engine import Simulation
@@ -55,7 +55,7 @@ class Scenario:
     max_hosts: int | None = None
     runtime: tuple[int, int] | None = None
     scale_arrivals: float = 1
-    rules: Rules = field(default_factory=Rules)
+    rules: QueueSettings = field(default_factory=QueueSettings)
     speedup: str = "none"
     seed: int = 1
     label: str = ""
@@ -74,10 +74,10 @@ class Scenario:
             return Jigsaw(two_pods=True)
         return PLANNING[self.policy]()
 
-    def ledger(self) -> Fabric:
+    def ledger(self) -> Ledger:
         """The empty fabric, with links that can be shared if the policy does that."""
         topology = Topology(self.tree)
-        return SharedFabric(topology) if self.policy == LcS.name else Fabric(topology)
+        return SharedLedger(topology) if self.policy == LcS.name else Ledger(topology)
 
     def load(self) -> Workload:
         """The jobs as this scenario wants them, sorted by arrival.
@@ -114,7 +114,7 @@ class Scenario:
 
 
 Progress = Callable[[int, int], None]
-Watcher = Callable[[int, Fabric], None]
+Watcher = Callable[[int, Ledger], None]
 
 
 def run(
@@ -122,7 +122,7 @@ def run(
     *,
     progress: Progress | None = None,
     watch: Watcher | None = None,
-    fabric: Fabric | None = None,
+    fabric: Ledger | None = None,
 ) -> dict[str, Any]:
     """Simulate and return the figures of the contract.
 
@@ -197,7 +197,7 @@ def describe(scenario: Scenario) -> dict[str, Any]:
     }
 
 
-def _placeable(policy: Policy, empty: Fabric, jobs: Sequence[Job]) -> tuple[list[Job], int]:
+def _placeable(policy: Policy, empty: Ledger, jobs: Sequence[Job]) -> tuple[list[Job], int]:
     """The jobs that fit the empty fabric, and how many do not; those would wait for ever."""
     fits = {
         hosts: isinstance(policy.propose(empty, Request("", hosts)), Allocation)
@@ -218,7 +218,7 @@ class _Fanout:
     def __init__(
         self,
         metrics: Metrics,
-        fabric: Fabric,
+        fabric: Ledger,
         jobs: int,
         progress: Progress | None,
         watch: Watcher | None,

@@ -13,12 +13,12 @@ from __future__ import annotations
 import argparse
 from random import Random
 
+from laas_service.domain.admission.admit import admit
+from laas_service.domain.admission.constrained import propose
 from laas_service.domain.allocation import Allocation, Request
-from laas_service.domain.allocator import admit
-from laas_service.domain.constrained import propose
 from laas_service.domain.constraints import Constraints, Within
-from laas_service.domain.fabric import Fabric
 from laas_service.domain.features import HostFeatures
+from laas_service.domain.ledger.ledger import Ledger
 from laas_service.domain.policies import POLICIES
 from tests.bench.policies import RADIX, full_tree, line, timed
 
@@ -33,9 +33,9 @@ WISHES = {
 }
 
 
-def inhabited(radix: int, rng: Random) -> Fabric:
+def inhabited(radix: int, rng: Random) -> Ledger:
     """A fabric of hosts that are not all alike, 30 percent of them free."""
-    fabric, jigsaw = Fabric(full_tree(radix)), POLICIES["jigsaw"]()
+    fabric, jigsaw = Ledger(full_tree(radix)), POLICIES["jigsaw"]()
     hosts = fabric.topology.hosts
     fabric.describe_hosts(
         {

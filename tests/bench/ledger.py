@@ -17,14 +17,14 @@ from contextlib import contextmanager
 from random import Random
 from tempfile import TemporaryDirectory
 
-from laas_service.adapters import generator
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.schema import upgrade
 from laas_service.adapters.db.store import SqlStore
+from laas_service.adapters.fabric_import import generator
 from laas_service.app.records import AllocationRecord, LinkState, NewAllocation
+from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, Request
-from laas_service.domain.allocator import admit
-from laas_service.domain.fabric import Fabric
+from laas_service.domain.ledger.ledger import Ledger
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import LeafLink, Topology
 from laas_service.domain.verification import violations
@@ -41,9 +41,9 @@ def measured(hosts: int, what: str) -> Iterator[None]:
     print(f"{hosts:6} {what:44}{processor:10.3f}{clock:10.3f}", flush=True)
 
 
-def filled(topology: Topology, seed: int = 1) -> Fabric:
+def filled(topology: Topology, seed: int = 1) -> Ledger:
     """Tenants of exponential sizes, mean the switches' ports, until one is refused."""
-    rng, fabric, policy = Random(seed), Fabric(topology), POLICIES["jigsaw"]()
+    rng, fabric, policy = Random(seed), Ledger(topology), POLICIES["jigsaw"]()
     mean = 2 * topology.slots
     while isinstance(
         admit(policy, fabric, Request(f"t{len(fabric.allocations)}", _size(rng, mean))), Allocation

@@ -27,10 +27,10 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-from laas_service.adapters import generator
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.schema import upgrade
 from laas_service.adapters.db.store import SqlStore
+from laas_service.adapters.fabric_import import generator
 from tests.bench.policies import RADIX
 from tests.servers import postgresql
 from tests.servers.process import Port

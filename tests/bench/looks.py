@@ -22,15 +22,15 @@ from tempfile import TemporaryDirectory
 from keystoneauth1 import adapter, session, token_endpoint
 from novaclient import client as nova_client
 
-from laas_service.adapters import generator
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.schema import upgrade
 from laas_service.adapters.db.store import SqlStore
+from laas_service.adapters.fabric_import import generator
 from laas_service.adapters.nova import NOVA_VERSION, Cloud, NovaCompute
-from laas_service.app.convergence import Converger
-from laas_service.app.drift import handover_of, managed
 from laas_service.app.ports import Compute
 from laas_service.app.records import AllocationRecord, NewAllocation, State
+from laas_service.app.worker.converger import Converger
+from laas_service.app.worker.drift import handover_of, managed
 from laas_service.messages import FabricState
 from opensm_writer.local import LocalSubnetManager
 from opensm_writer.opensm import OpenSm

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
+from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import (
     Allocation,
     ColumnShare,
@@ -25,8 +26,7 @@ from laas_service.domain.allocation import (
     Refusal,
     Request,
 )
-from laas_service.domain.allocator import admit
-from laas_service.domain.fabric import NEVER, Fabric
+from laas_service.domain.ledger.ledger import NEVER, Ledger
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.topology import Topology, Xgft
@@ -42,9 +42,9 @@ def full_tree(radix: int) -> Topology:
 
 
 def timed(
-    ask: Callable[[Policy, Fabric, Request], Allocation | NoFit],
+    ask: Callable[[Policy, Ledger, Request], Allocation | NoFit],
     policy: Policy,
-    fabric: Fabric,
+    fabric: Ledger,
     request: Request,
 ) -> tuple[Allocation | NoFit, float]:
     start = time.thread_time_ns()
@@ -55,7 +55,7 @@ def timed(
 def churn(policy_name: str, radix: int, requests: int, seed: int = 1) -> dict[str, list[float]]:
     """Times of placing and of refusing, and the share of hosts in use after each request."""
     rng = Random(seed)
-    fabric = Fabric(full_tree(radix))
+    fabric = Ledger(full_tree(radix))
     policy = POLICIES[policy_name]()
     hosts = fabric.topology.hosts
     times: dict[str, list[float]] = {"place": [], "refuse": [], "used": []}
@@ -76,12 +76,12 @@ def churn(policy_name: str, radix: int, requests: int, seed: int = 1) -> dict[st
     return times
 
 
-def crown(radix: int, pairs: bool) -> Fabric:
+def crown(radix: int, pairs: bool) -> Ledger:
     """Every leaf misses an uplink of its own (or each two leaves do), and all have a free host.
 
     The published recursion tries every combination of leaves here.
     """
-    fabric = Fabric(full_tree(radix))
+    fabric = Ledger(full_tree(radix))
     half = radix // 2
     groups = []
     for group in range(fabric.topology.groups):
@@ -91,9 +91,9 @@ def crown(radix: int, pairs: bool) -> Fabric:
     return fabric
 
 
-def spines(radix: int, taken: Callable[[int, int, int], bool]) -> Fabric:
+def spines(radix: int, taken: Callable[[int, int, int], bool]) -> Ledger:
     """Spine uplinks held in a pattern of (pod, column, spine), and a host on each fourth leaf."""
-    fabric = Fabric(full_tree(radix))
+    fabric = Ledger(full_tree(radix))
     half = radix // 2
     columns = []
     for pod in range(radix):
@@ -108,7 +108,7 @@ def spines(radix: int, taken: Callable[[int, int, int], bool]) -> Fabric:
     return fabric
 
 
-HARD: dict[str, Callable[[int], Fabric]] = {
+HARD: dict[str, Callable[[int], Ledger]] = {
     "crown": lambda radix: crown(radix, False),
     "pairs": lambda radix: crown(radix, True),
     "board": lambda radix: spines(radix, lambda p, c, s: bool((s + p + (c == p)) % 2)),

@@ -21,14 +21,14 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-from laas_service.adapters import generator
+from laas_service.adapters.fabric_import import generator
+from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, Request
-from laas_service.domain.allocator import admit
-from laas_service.domain.fabric import Fabric
+from laas_service.domain.ledger.ledger import Ledger
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import Topology
 from laas_service.messages import FabricState, TenantRoute
-from opensm_writer import files, plan, writer
+from opensm_writer import desired, publish, render
 from tests.bench.policies import RADIX
 
 HOSTS = (1024, 11664)
@@ -36,7 +36,7 @@ HOSTS = (1024, 11664)
 
 def tenants(topology: Topology, count: int, seed: int = 1) -> list[Allocation]:
     """As many tenants as fit of ``count``, which would take nine tenths of the hosts."""
-    rng, fabric, policy = Random(seed), Fabric(topology), POLICIES["jigsaw"]()
+    rng, fabric, policy = Random(seed), Ledger(topology), POLICIES["jigsaw"]()
     mean = 0.9 * topology.hosts / count
     for number in range(count):
         size = 1 + int(rng.expovariate(1 / max(1.0, mean - 0.5)))
@@ -56,7 +56,7 @@ def measured(hosts: int, live: int, what: str) -> Iterator[None]:
     )
 
 
-def render(hosts: int, count: int) -> None:
+def measure(hosts: int, count: int) -> None:
     """All tenants but one from nothing, then one more, then a fault."""
     half = RADIX[hosts] // 2
     made = generator.generate(
@@ -73,15 +73,15 @@ def render(hosts: int, count: int) -> None:
 
     with TemporaryDirectory() as directory:
         root, live = Path(directory), len(first)
-        settings = files.Settings(f"{root}/bench/current")
+        settings = render.Settings(f"{root}/bench/current")
         with measured(hosts, live, "from nothing"):
-            last = writer.publish(plan.plan(state(1, live)), settings, root, 0)
+            last = publish.publish(desired.plan(state(1, live)), settings, root, 0)
         for what, each in (
             ("one more", state(2, live + 1)),
             ("a fault", state(3, live + 1, failed=1)),
         ):
             with measured(hosts, len(each.tenants), what):
-                last = writer.publish(plan.plan(each, last.plan), settings, root, 0, last)
+                last = publish.publish(desired.plan(each, last.plan), settings, root, 0, last)
 
 
 def main() -> None:
@@ -91,7 +91,7 @@ def main() -> None:
     options = parser.parse_args()
     print(" hosts tenants what         processor   clock  MiB max  load   seconds")
     for hosts in options.hosts or HOSTS:
-        process = get_context("spawn").Process(target=render, args=(hosts, options.tenants))
+        process = get_context("spawn").Process(target=measure, args=(hosts, options.tenants))
         process.start()  # of its own, so that its memory is its own
         process.join()
 

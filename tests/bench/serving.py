@@ -26,13 +26,13 @@ import requests
 from oslo_config import cfg
 from waitress.server import create_server
 
-from laas_service.adapters import generator
+from laas_service.adapters.fabric_import import generator
 from laas_service.api.app import Settings, create_app
 from laas_service.api.auth import middleware
-from laas_service.app.agents import Agency
+from laas_service.app.agent_registry import Agency
 from laas_service.messages import FabricState, TenantRoute
-from opensm_writer import files
-from opensm_writer.served import ServedSets
+from opensm_writer import render
+from opensm_writer.serve import ServedSets
 from tests.bench.policies import RADIX
 from tests.bench.rendering import HOSTS, tenants
 
@@ -42,7 +42,9 @@ def serve(directory: Path, routed: Callable[[str], FabricState]) -> str:
     conf = cfg.ConfigOpts()
     conf([], project="laas", default_config_files=[], default_config_dirs=[])
     store: Any = SimpleNamespace(fabric=lambda id: SimpleNamespace(id=id))
-    sets = ServedSets(directory, routed, lambda fabric: files.Settings(f"/opensm/{fabric}/current"))
+    sets = ServedSets(
+        directory, routed, lambda fabric: render.Settings(f"/opensm/{fabric}/current")
+    )
     agency = Agency(store, cast("Any", None), sets, seconds=15, wake=lambda: None)
     service: Any = SimpleNamespace(agency=agency, fabrics=list, exhausted=dict)
     app = create_app(service, conf, middleware("none", "127.0.0.1", conf), Settings())

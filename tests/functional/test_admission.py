@@ -13,18 +13,18 @@ import pytest
 import sqlalchemy as sa
 
 from laas_service.adapters.db import models
-from laas_service.adapters.db.base import utc_now
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
-from laas_service.app.line import Line
+from laas_service.adapters.db.transactions import utc_now
+from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.records import AllocationRecord, Limits, NewAllocation, State, Wait
+from laas_service.domain.admission.admit import admit
+from laas_service.domain.admission.queue import Discipline, QueueSettings
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
-from laas_service.domain.allocator import admit
 from laas_service.domain.errors import ConcurrentUpdate, Conflict, QuotaExceeded
-from laas_service.domain.fabric import Fabric
 from laas_service.domain.inventory import Inventory
+from laas_service.domain.ledger.ledger import Ledger
 from laas_service.domain.policies.baseline import Baseline
-from laas_service.domain.queue import Discipline, Rules
 from laas_service.domain.topology import Topology, Xgft
 
 TOPOLOGY = Topology(Xgft((4, 4, 4), (1, 4, 4)))  # 64 hosts
@@ -87,7 +87,7 @@ def test_two_at_one_time_do_not_pass_a_quota_together(database, fabrics):
         request = Request(f"a{number}", 5)
         first = iter([True])
 
-        def propose(ledger: Fabric) -> Allocation | NoFit:
+        def propose(ledger: Ledger) -> Allocation | NoFit:
             answer = admit(Baseline(), ledger, request)
             if next(first, False):
                 looked.wait(timeout=600)
@@ -111,7 +111,9 @@ def test_two_at_one_time_do_not_pass_a_quota_together(database, fabrics):
 def serve(url: str, start, answers) -> None:
     """A worker that admits from the queue until nobody waits."""
     store = SqlStore(connect(url))
-    line = Line(store, {"baseline": Baseline()}, Rules(Discipline.FIFO), clock=utc_now)
+    line = AdmissionQueue(
+        store, {"baseline": Baseline()}, QueueSettings(Discipline.FIFO), clock=utc_now
+    )
     start.wait()
     admitted = 0
     while store.allocations(states=[State.QUEUED]):

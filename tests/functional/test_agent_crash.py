@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from laas_service.messages import Condition
-from opensm_writer import sets
-from opensm_writer.managed import Managed
+from opensm_writer import fileset
 from opensm_writer.opensm import OpenSm
+from opensm_writer.supervisor import Supervisor
 from tests.offers import Offer
 from tests.unit.opensm_writer.states import ONE, POD, WIDE, state
 
@@ -35,13 +35,13 @@ class Machine:
         self.dump = directory / "dump"
         self.told = directory / "told"
 
-    def managed(self) -> Managed:
+    def managed(self) -> Supervisor:
         opensm = OpenSm(
             reload_command=("touch", str(self.told)),
             dump_file=self.dump,
             cache_directory=self.directory,
         )
-        return Managed(self.home.parent, "tiny", opensm, keep=1)
+        return Supervisor(self.home.parent, "tiny", opensm, keep=1)
 
     def offer(self, tenants, generation: int) -> Offer:
         return Offer(state(tenants, generation), self.directory / "there", self.home)
@@ -109,10 +109,10 @@ def test_a_set_is_taken_whole_or_not_at_all(tmp_path, monkeypatch, damaged):
             with (machine.home / "current" / "guid2lid").open("a") as file:
                 file.write("torn")
         step = killed_at(machine, after, number)
-        manifest = sets.current(machine.home.parent, "tiny")
+        manifest = fileset.current(machine.home.parent, "tiny")
         assert manifest is not None
         assert manifest.generation in (7, 8)
-        wrong = sets.damaged(machine.home / "current", manifest)
+        wrong = fileset.damaged(machine.home / "current", manifest)
         assert wrong == (["guid2lid"] if damaged and manifest.generation == 7 else []), step
         machine.attend(after)
         machine.sweep()
@@ -122,7 +122,7 @@ def test_a_set_is_taken_whole_or_not_at_all(tmp_path, monkeypatch, damaged):
         assert (seen.condition, seen.generation) == (Condition.APPLIED, 8), step
         assert not (machine.home / ".draft").exists(), step
         for path in machine.home.glob("gen-*"):
-            assert sets.read_manifest(path), step
+            assert fileset.read_manifest(path), step
         if step is None:
             break
         steps.append(step)

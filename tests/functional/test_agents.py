@@ -12,7 +12,7 @@ import pytest
 from oslo_config import cfg
 
 from laas_service import conf as options
-from laas_service.adapters.generator import Description, generate
+from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.cmd import api
 from laas_service.domain.errors import InvalidInput
 from laas_service.wiring import Parts

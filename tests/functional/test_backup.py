@@ -6,12 +6,12 @@ import pytest
 from oslo_config import cfg
 
 from laas_service.adapters.db.engine import connect
-from laas_service.app.asking import Ask
 from laas_service.app.records import Caller, State
+from laas_service.app.requests import AllocationRequest
 from laas_service.conf import register_opts
 from laas_service.domain.errors import Conflict
 from laas_service.wiring import Parts
-from opensm_writer import sets
+from opensm_writer import fileset
 from opensm_writer.local import LocalSubnetManager
 from tests.functional.test_manage import Tool
 
@@ -34,7 +34,7 @@ class Site(Tool):
             path.unlink()
 
     def published(self):
-        manifest = sets.current(self.path / "opensm", "fabric")
+        manifest = fileset.current(self.path / "opensm", "fabric")
         assert manifest is not None
         return manifest
 
@@ -49,7 +49,9 @@ def site(tmp_path, capsys):
 
 
 def ask(parts, name, hosts):
-    record = parts.service(wake=lambda: None).allocate(OPERATOR, Ask(name=name, hosts=hosts))
+    record = parts.service(wake=lambda: None).allocate(
+        OPERATOR, AllocationRequest(name=name, hosts=hosts)
+    )
     converge(parts)
     return parts.store.allocation(record.id)
 
@@ -105,7 +107,9 @@ def test_what_was_allocated_after_the_backup_is_reported_and_not_handed_over_twi
 def test_what_is_unfinished_waits_for_the_routes_of_the_restored_state(site):
     """Published since is a later generation without its routes: that confirms nothing."""
     parts = site.parts()
-    first = parts.service(wake=lambda: None).allocate(OPERATOR, Ask(name="first", hosts=4))
+    first = parts.service(wake=lambda: None).allocate(
+        OPERATOR, AllocationRequest(name="first", hosts=4)
+    )
     site("db", "backup", site.path / "laas.gz")
     converge(parts)
     parts.service(wake=lambda: None).release(OPERATOR, first.id)

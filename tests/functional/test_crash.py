@@ -22,9 +22,9 @@ import sqlalchemy as sa
 from oslo_config import cfg
 
 from laas_service import conf as options
-from laas_service.adapters.generator import Description, generate
-from laas_service.app.asking import Ask
+from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.app.records import AllocationRecord, Caller, LinkState, State
+from laas_service.app.requests import AllocationRequest
 from laas_service.domain.topology import link_name, parse_link
 from laas_service.domain.verification import (
     isolation_violations,
@@ -33,13 +33,17 @@ from laas_service.domain.verification import (
     walk_violations,
 )
 from laas_service.wiring import Parts
-from opensm_writer import reader, sets
+from opensm_writer import fileset, parse
 
 OPERATOR = Caller("blue", "operator", admin=True, request_id="test")
-NEIGHBOUR = Ask(name="b", hosts=3, project_id="red")
-WISH = Ask(name="a", hosts=5, project_id="blue", idempotency_key="the-key")
-WAITER = Ask(name="c", hosts=10, project_id="green", idempotency_key="other", wait=True)
-HOLDER = Ask(name="a", hosts=6, project_id="blue", idempotency_key="the-key", container=True)
+NEIGHBOUR = AllocationRequest(name="b", hosts=3, project_id="red")
+WISH = AllocationRequest(name="a", hosts=5, project_id="blue", idempotency_key="the-key")
+WAITER = AllocationRequest(
+    name="c", hosts=10, project_id="green", idempotency_key="other", wait=True
+)
+HOLDER = AllocationRequest(
+    name="a", hosts=6, project_id="blue", idempotency_key="the-key", container=True
+)
 FILES = {"os.rename", "os.symlink", "os.mkdir", "os.remove"}
 
 
@@ -127,7 +131,9 @@ def nest(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     service = parts.service(wake=lambda: None)
     outer = service.allocate(OPERATOR, HOLDER)
     assert isinstance(outer, AllocationRecord)
-    wish = Ask(name="c", hosts=4, project_id="green", idempotency_key="inner", parent=outer.id)
+    wish = AllocationRequest(
+        name="c", hosts=4, project_id="green", idempotency_key="inner", parent=outer.id
+    )
     answer = service.allocate(OPERATOR, wish)
     assert isinstance(answer, AllocationRecord)
     acknowledge(answer.id)
@@ -225,11 +231,11 @@ class Seen:
         }
         current = site.directory / "opensm" / "f" / "current"
         with (current / "lfts").open() as lines:
-            rows = reader.dumped_tables(lines)
+            rows = parse.dumped_tables(lines)
         self.tables = physical_tables(rows, self.fabric.inventory.lids)
-        manifest = sets.current(site.directory / "opensm", "f")
+        manifest = fileset.current(site.directory / "opensm", "f")
         assert manifest is not None
-        assert not sets.damaged(site.directory / "opensm" / "f" / "current", manifest)
+        assert not fileset.damaged(site.directory / "opensm" / "f" / "current", manifest)
         self.routed = dict(manifest.tenants)
 
     def id(self, name: str) -> str | None:

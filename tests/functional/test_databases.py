@@ -18,13 +18,13 @@ from laas_service.domain.topology import SpineLink
 from tests.functional import test_admission
 from tests.servers import mariadb, postgresql
 from tests.unit.adapters import (
-    test_agents,
+    test_agent_switches,
     test_backup,
     test_leases,
     test_outbox,
-    test_reimport,
     test_store,
 )
+from tests.unit.adapters.fabric_import import test_review
 
 SERVERS = {"mariadb": mariadb.MariaDb, "postgresql": postgresql.PostgreSql}
 AVAILABLE = {"mariadb": mariadb.AVAILABLE, "postgresql": postgresql.AVAILABLE}
@@ -61,7 +61,7 @@ OF_AGENTS = (
 managed, telling, outbox = test_store.managed, test_outbox.telling, test_outbox.outbox
 told, empty = test_backup.told, test_backup.empty
 clock, leases, busy = test_leases.clock, test_leases.leases, test_leases.busy
-agents = test_agents.agents
+agents = test_agent_switches.agents
 globals().update(
     {
         name: test
@@ -69,9 +69,9 @@ globals().update(
         if name.startswith("test_") and callable(test) and name not in ONLY_SQLITE
     }
 )
-globals().update({name: vars(test_agents)[name] for name in OF_AGENTS})
+globals().update({name: vars(test_agent_switches)[name] for name in OF_AGENTS})
 test_all_that_is_recorded_by_number_moves_along = (
-    test_reimport.test_all_that_is_recorded_by_number_moves_along
+    test_review.test_all_that_is_recorded_by_number_moves_along
 )
 
 

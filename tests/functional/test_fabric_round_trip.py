@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-from laas_service.adapters import ibnetdiscover
-from laas_service.adapters.fabric_file import read_fabric
-from laas_service.adapters.generator import Description, generate
-from laas_service.adapters.netlist import netlist
-from laas_service.adapters.recovery import Selection, recover
+from laas_service.adapters.fabric_import import ibnetdiscover
+from laas_service.adapters.fabric_import.fabric_file import read_fabric
+from laas_service.adapters.fabric_import.generator import Description, generate
+from laas_service.adapters.fabric_import.netlist import netlist
+from laas_service.adapters.fabric_import.recovery import Selection, recover
 from laas_service.domain.errors import LimitExceeded
 from tests.ibsim import Simulator
 from tests.marks import needs_ibsim

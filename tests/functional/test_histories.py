@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, Request
-from laas_service.domain.allocator import admit
-from laas_service.domain.fabric import Fabric
+from laas_service.domain.faults.repair import repair
+from laas_service.domain.ledger.ledger import Ledger
 from laas_service.domain.policies import POLICIES
-from laas_service.domain.repair import repair
-from laas_service.domain.routing import forwarding_tables
+from laas_service.domain.routing.tenant_tables import forwarding_tables
 from laas_service.domain.topology import LeafLink, SpineLink, Topology, Xgft, bits
 from laas_service.domain.verification import (
     adversarial_permutations,
@@ -46,7 +46,7 @@ STEPS = st.one_of(
 )
 
 
-def take_step(fabric: Fabric, step, number: int) -> None:
+def take_step(fabric: Ledger, step, number: int) -> None:
     topology, choice = fabric.topology, step[-1]
     if step[0] == "allocate":
         most = topology.slots if choice & 1 else topology.hosts
@@ -76,7 +76,7 @@ def take_step(fabric: Fabric, step, number: int) -> None:
             fabric.repair_link(link)
 
 
-def mend(fabric: Fabric, id: str) -> None:
+def mend(fabric: Ledger, id: str) -> None:
     """Replace the failed links of an allocation, in two changes as the service does it."""
     before = fabric.allocations[id]
     after = repair(fabric, before)
@@ -89,7 +89,7 @@ def mend(fabric: Fabric, id: str) -> None:
         fabric.change(after)
 
 
-def expected_free_hosts(fabric: Fabric) -> set[int]:
+def expected_free_hosts(fabric: Ledger) -> set[int]:
     """From scratch: there, neither failed nor drained, nobody's."""
     topology = fabric.topology
     owned = {h for a in fabric.allocations.values() for h in a.hosts(topology)}
@@ -97,7 +97,7 @@ def expected_free_hosts(fabric: Fabric) -> set[int]:
     return set(range(topology.hosts)) - down - owned
 
 
-def free_hosts(fabric: Fabric) -> set[int | None]:
+def free_hosts(fabric: Ledger) -> set[int | None]:
     topology = fabric.topology
     return {
         topology.host_at(group, slot)
@@ -111,7 +111,7 @@ def free_hosts(fabric: Fabric) -> set[int | None]:
 @given(steps=st.lists(STEPS, min_size=1, max_size=30), random=st.randoms(use_true_random=False))
 def test_no_history_breaks_a_promise(name, steps, random):
     topology = SHAPES[name]
-    fabric = Fabric(topology)
+    fabric = Ledger(topology)
     initial = fabric.state()
     for number, step in enumerate(steps):
         take_step(fabric, step, number)
@@ -131,7 +131,7 @@ def test_no_history_breaks_a_promise(name, steps, random):
     assert fabric.state() == initial
 
 
-def check_tables(fabric: Fabric) -> None:
+def check_tables(fabric: Ledger) -> None:
     """Every pair of every tenant arrives over own links; the manager reaches everything.
 
     Not where rails are planes that meet at the spines: there a tenant inside one
@@ -151,7 +151,7 @@ def check_tables(fabric: Fabric) -> None:
 @pytest.mark.parametrize("policy", [name for name, p in POLICIES.items() if p.isolating])
 def test_every_tenant_of_a_full_thousand_host_tree_has_full_bandwidth(policy):
     topology = Topology(Xgft((8, 8, 16), (1, 8, 8)))
-    fabric, random = Fabric(topology), Random(2016)
+    fabric, random = Ledger(topology), Random(2016)
     refusals = 0
     for number in range(400):
         size = 1 + int(random.expovariate(1 / 24))

@@ -18,7 +18,7 @@ import pytest
 from oslo_config import cfg
 
 from laas_service import conf as options
-from laas_service.adapters.generator import Description, generate
+from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.wiring import Parts
 from tests.servers.leash import spawn
 

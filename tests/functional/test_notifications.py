@@ -18,7 +18,7 @@ from kombu.entity import Exchange, Queue
 
 from laas_service import messages
 from laas_service.adapters import messaging
-from laas_service.adapters.db.base import utc_now
+from laas_service.adapters.db.transactions import utc_now
 from laas_service.domain.errors import Unavailable
 from tests.functional.test_bus import OFTEN, PATIENCE, Site
 from tests.marks import needs_rabbitmq

@@ -18,31 +18,30 @@ from random import Random
 
 import pytest
 
-from laas_service.adapters import generator
-from laas_service.adapters.ibnetdiscover import parse
-from laas_service.adapters.netlist import netlist
-from laas_service.adapters.recovery import Selection, recover
-from laas_service.app.convergence import Converger
+from laas_service.adapters.fabric_import import generator, ibnetdiscover
+from laas_service.adapters.fabric_import.netlist import netlist
+from laas_service.adapters.fabric_import.recovery import Selection, recover
 from laas_service.app.records import LinkState, NewAllocation, State
+from laas_service.app.worker.converger import Converger
+from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, Request
-from laas_service.domain.allocator import admit
-from laas_service.domain.default_routes import NO_ROUTE
 from laas_service.domain.errors import Unavailable
-from laas_service.domain.fabric import Fabric
 from laas_service.domain.inventory import Inventory, PortRef
-from laas_service.domain.plane import NO_PLANE, SharedPlane
+from laas_service.domain.ledger.ledger import Ledger
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.policies.baseline import Baseline
 from laas_service.domain.policies.jigsaw import Jigsaw
 from laas_service.domain.policies.lc import Lc
-from laas_service.domain.routing import as_routed
+from laas_service.domain.routing.default_tables import NO_ROUTE
+from laas_service.domain.routing.tenant_tables import as_routed
+from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Topology
 from laas_service.domain.verification import credit_loop, physical_tables, walk_violations
 from laas_service.messages import FabricState, TenantRoute
-from opensm_writer import reader
+from opensm_writer import parse
+from opensm_writer.desired import Step
 from opensm_writer.local import LocalSubnetManager
 from opensm_writer.opensm import OpenSm
-from opensm_writer.plan import Step
 from tests.fakes import FakeCompute
 from tests.ibsim import Simulator
 from tests.marks import needs_ibsim
@@ -110,7 +109,7 @@ class Site:
 
     def rows(self) -> dict[int, bytes]:
         """What is in the switches."""
-        return reader.dumped_tables(self.sim.run(*self.dump).stdout.splitlines())
+        return parse.dumped_tables(self.sim.run(*self.dump).stdout.splitlines())
 
     def keys(self, endpoint: int, port: str = "") -> set[int]:
         """Partition keys of an adapter's port, or of a port of a switch."""
@@ -191,7 +190,7 @@ PLANE = SharedPlane((3,))
 
 def tenants_beside(plane: SharedPlane, topology: Topology) -> list[Allocation]:
     """Inside a leaf, a pod and across pods, without a link of the plane."""
-    ledger = Fabric(topology)
+    ledger = Ledger(topology)
     ledger.withhold(plane)
     policies: list[Policy] = [Jigsaw(), Lc(), Jigsaw(), Lc(), Jigsaw()]
     for id, policy, hosts in zip("abcde", policies, (12, 30, 9, 19, 3), strict=True):
@@ -214,7 +213,7 @@ def assert_sound(here: Site, tenants: Iterable[Allocation]) -> int:
 
 def test_interleaved_tenants_on_a_three_level_tree():
     topology, inventory, sm = tree_site()
-    ledger = Fabric(topology)
+    ledger = Ledger(topology)
     for each in TENANTS:
         ledger.claim(each)
     with site(topology, inventory, sm) as here:
@@ -267,7 +266,7 @@ def test_shared_traffic_keeps_to_the_plane():
 def test_allocations_inside_allocations():
     """Children on their own links, who shares a container on the container's, idle hosts beside."""
     topology, inventory, sm = tree_site()
-    ledger, lc, baseline = Fabric(topology), Lc(), Baseline()
+    ledger, lc, baseline = Ledger(topology), Lc(), Baseline()
     wanted: list[tuple[Policy, Request]] = [
         (lc, Request("a", 48, container=True)),
         (lc, Request("b", 24, parent="a", container=True)),
@@ -351,9 +350,9 @@ def test_routing_chains_acted_out_by_the_stock_engines(plane):
         def text(name: str) -> str:
             return (here.current / name).read_text()
 
-        steps = reader.chain(text("chains.conf"), "chains", str(here.current))
-        parts = {t.id: t for t in reader.topologies(text("topologies.conf"), "topologies")}
-        groups = {g.name: dict(g.ports) for g in reader.port_groups(text("port_groups.conf"), "")}
+        steps = parse.chain(text("chains.conf"), "chains", str(here.current))
+        parts = {t.id: t for t in parse.topologies(text("topologies.conf"), "topologies")}
+        groups = {g.name: dict(g.ports) for g in parse.port_groups(text("port_groups.conf"), "")}
         # One of them lives under one leaf; a plane has a step of its own.
         assert [step.topology for step in steps] == list(range(len(tenants) + bool(plane)))
         rows: dict[int, bytearray] = {}
@@ -391,7 +390,7 @@ def stock(sim: Simulator, step: Step, directory: Path) -> dict[int, bytes]:
     shutil.copy(directory / "guid2lid", sim.directory)
     engine = f"{step.engine},no_fallback"
     sim.run(*OPENSM_ONCE, "-F", str(directory / step.config), "-R", engine)
-    return reader.dumped_tables(sim.run("dump_lfts", "-n").stdout.splitlines())
+    return parse.dumped_tables(sim.run("dump_lfts", "-n").stdout.splitlines())
 
 
 def cut_out(
@@ -414,7 +413,7 @@ def cut_out(
 
 def only(row: bytes, wanted: Iterable[int]) -> bytes:
     kept = {lid: row[lid] for lid in wanted if lid < len(row)}
-    return reader.row_by_lid([*kept], [*kept.values()])
+    return parse.row_by_lid([*kept], [*kept.values()])
 
 
 def lay_over(row: bytearray, above: bytes) -> None:
@@ -432,10 +431,10 @@ def table_text(guid: int, row: bytes | bytearray) -> str:
 @needs_shared
 def test_multi_rail_tenants_on_an_imported_fabric():
     text = (SHARED / "fabrics" / "dgx-ndr-2025.ibnetdiscover.txt").read_text()
-    imported = recover(parse(text, "dgx"), Selection(managers=("*CUFM*",)))
+    imported = recover(ibnetdiscover.parse(text, "dgx"), Selection(managers=("*CUFM*",)))
     topology, inventory = imported.topology, imported.inventory
     assert topology.rails == 4
-    ledger, policy = Fabric(topology), Jigsaw()
+    ledger, policy = Ledger(topology), Jigsaw()
     sizes = {"a": 7, "b": 1, "c": 30, "d": 5, "e": 21, "f": 3}
     tenants = [admit(policy, ledger, Request(id, hosts)) for id, hosts in sizes.items()]
     assert all(isinstance(each, Allocation) for each in tenants)

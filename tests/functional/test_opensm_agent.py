@@ -22,12 +22,12 @@ from keystoneauth1.session import Session
 from oslo_config import cfg
 
 from laas_service import conf as options
-from laas_service.adapters.generator import Description, generate
-from laas_service.adapters.netlist import netlist, node_id
+from laas_service.adapters.fabric_import.generator import Description, generate
+from laas_service.adapters.fabric_import.netlist import netlist, node_id
 from laas_service.client.rest import SERVICE_TYPE, Rest
 from laas_service.domain.verification import physical_tables, walk_violations
 from laas_service.wiring import Parts
-from opensm_writer import reader, sets
+from opensm_writer import fileset, parse
 from tests.ibsim import Simulator
 from tests.marks import needs_ibsim
 from tests.servers.process import Port, Process
@@ -105,7 +105,7 @@ class Machine:
         command = ("opensm", "-F", str(self.home / "current" / "opensm.conf"))
         log = ("-f", str(self.subnet / "osm.log"), "-s", "0")
         self.opensm = self.sim.start("env", *places, *command, *log, *more, host=self.node)
-        sets.replace_file(self.directory / "opensm.pid", f"{self.opensm.pid}\n")
+        fileset.replace_file(self.directory / "opensm.pid", f"{self.opensm.pid}\n")
 
     def kill_opensm(self) -> None:
         self.opensm.kill()
@@ -217,7 +217,7 @@ class Site:
 
     def rows(self) -> dict[int, bytes]:
         """What is in the switches."""
-        return reader.dumped_tables(self.sim.run(*self.machine.dump).stdout.splitlines())
+        return parse.dumped_tables(self.sim.run(*self.machine.dump).stdout.splitlines())
 
     def check_switches(self) -> None:
         """The switches get the wanted set, and every tenant's packets stay on its links.
@@ -226,7 +226,7 @@ class Site:
         may be older; and ``dump_lfts`` leaves out a switch now and then on a busy machine.
         """
         lfts = (self.home / "current" / "lfts").read_bytes()
-        wanted = {t.guid: t.row for t in reader.switch_tables([lfts], "lfts")}
+        wanted = {t.guid: t.row for t in parse.switch_tables([lfts], "lfts")}
         self.until(lambda: self.rows() == wanted, "the wanted tables are in the switches")
         parts = self.parts()
         placed = [r.placed for r in parts.store.allocations() if r.placed is not None]
@@ -291,8 +291,8 @@ def test_from_the_request_to_the_switches_whatever_happens_to_opensm(site):
     site.becomes("applied")
 
     # Somebody has it read an older set, while the agent does not look.
-    earlier = min(site.home.glob("gen-*"), key=lambda path: sets.read_manifest(path).generation)
-    number = sets.read_manifest(earlier).generation
+    earlier = min(site.home.glob("gen-*"), key=lambda path: fileset.read_manifest(path).generation)
+    number = fileset.read_manifest(earlier).generation
     wanted = site.seen()["published"]
     assert number < wanted
     lfts = (site.home / "current" / "lfts").resolve()
@@ -300,7 +300,7 @@ def test_from_the_request_to_the_switches_whatever_happens_to_opensm(site):
     os.kill(first.pid, signal.SIGSTOP)
     lfts.write_bytes(older)
     os.kill(site.opensm.pid, signal.SIGHUP)
-    told = {t.guid: t.row for t in reader.switch_tables([older], "lfts")}
+    told = {t.guid: t.row for t in parse.switch_tables([older], "lfts")}
     site.until(lambda: site.rows() == told, "the older tables are in the switches")
     lfts.write_bytes(ours)
     os.kill(first.pid, signal.SIGCONT)

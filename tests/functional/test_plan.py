@@ -10,11 +10,11 @@ from random import Random
 
 import pytest
 
-from laas_service.adapters import ibnetdiscover
-from laas_service.adapters.fabric_file import read_fabric
+from laas_service.adapters.fabric_import import ibnetdiscover
+from laas_service.adapters.fabric_import.fabric_file import read_fabric
 from laas_service.adapters.snapshot import fabric_from_snapshot
 from laas_service.domain.verification import violations
-from opensm_writer import reader
+from opensm_writer import parse
 from tests.shared import SHARED, needs_shared
 
 COMMAND = [sys.executable, "-m", "laas_service.cmd.plan"]
@@ -158,7 +158,7 @@ def test_a_dump_of_ibnetdiscover_and_files_for_opensm(tmp_path):
     assert [a["outcome"] for a in answers] == ["allocated"] * 3
     current = out / "current"
     assert json.loads((current / "manifest.json").read_text())["generation"] == 1
-    keys = reader.partitions((current / "partitions.conf").read_text(), "partitions.conf")
+    keys = parse.partitions((current / "partitions.conf").read_text(), "partitions.conf")
     assert [(p.pkey, len(p.members)) for p in keys.partitions] == [(1, 10), (2, 22), (3, 2)]
     assert str(current / "lfts") in (current / "opensm.conf").read_text()
     plan(

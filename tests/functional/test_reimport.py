@@ -11,9 +11,9 @@ from random import Random
 
 import pytest
 
-from laas_service.adapters import generator, ibnetdiscover
-from laas_service.adapters.netlist import netlist
-from laas_service.adapters.recovery import Selection
+from laas_service.adapters.fabric_import import generator, ibnetdiscover
+from laas_service.adapters.fabric_import.netlist import netlist
+from laas_service.adapters.fabric_import.recovery import Selection
 from laas_service.app.records import HostState
 from laas_service.domain.inventory import Inventory, PortRef
 from laas_service.domain.topology import LeafLink

@@ -15,7 +15,7 @@ from laas_service.app.records import State
 from laas_service.cmd import status
 from laas_service.conf import register_opts
 from laas_service.wiring import Parts
-from opensm_writer import sets
+from opensm_writer import fileset
 from opensm_writer.local import LocalSubnetManager
 from tests.functional.test_manage import EXAMPLE, Tool, tenants
 from tests.nova_standin import TOKEN, Cloud, Server
@@ -167,7 +167,7 @@ def test_routes_that_the_release_could_not_render(ready, monkeypatch):
     tenants(ready.store(), "main", 20)
     assert ready.findings()[ROUTES] == (0, None)
     ready.configure(opensm={"enforcement": "chains"})
-    monkeypatch.setattr("opensm_writer.plan.MAX_TOPOLOGIES", 0)
+    monkeypatch.setattr("opensm_writer.desired.MAX_TOPOLOGIES", 0)
     code, said = ready.findings(rc=2)[ROUTES]
     assert code == 2
     assert said.startswith("fabric main cannot be published: ")
@@ -179,7 +179,7 @@ def test_tenants_whose_entries_another_release_would_change_are_named(ready):
     tenants(store, "main", 20)
     LocalSubnetManager(ready.path / "opensm").publish(store.routed("main"))
     assert ready.findings()[ROUTES] == (0, None)
-    manifest = ready.path / "opensm" / "main" / "current" / sets.MANIFEST
+    manifest = ready.path / "opensm" / "main" / "current" / fileset.MANIFEST
     document = json.loads(manifest.read_text())
     document["tenants"]["t0"]["entries"] = "0" * 64
     manifest.write_text(json.dumps(document))

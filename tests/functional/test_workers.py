@@ -14,11 +14,11 @@ import pytest
 from oslo_config import cfg
 
 from laas_service import conf as options
-from laas_service.adapters.generator import Description, generate
-from laas_service.app.asking import Ask
+from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.app.records import AllocationRecord, Caller, State
+from laas_service.app.requests import AllocationRequest
 from laas_service.wiring import Parts
-from opensm_writer import sets
+from opensm_writer import fileset
 from tests.servers import postgresql
 
 pytestmark = pytest.mark.skipif(
@@ -71,7 +71,7 @@ class Site:
         self.workers[process.pid] = process
 
     def ask(self, name, hosts=3):
-        made = self.service.allocate(OPERATOR, Ask(name=name, hosts=hosts))
+        made = self.service.allocate(OPERATOR, AllocationRequest(name=name, hosts=hosts))
         assert isinstance(made, AllocationRecord)
         return made.id
 
@@ -150,7 +150,7 @@ def test_a_worker_takes_over_from_one_that_is_killed_and_one_that_stands_still(s
     records = site.parts.store.allocations(states=[State.ACTIVE])
     assert {record.id for record in records} == active
     assert set(site.parts.compute.handed_over()) == active
-    manifest = sets.current(site.directory / "opensm", "main")
+    manifest = fileset.current(site.directory / "opensm", "main")
     assert manifest is not None
     assert set(manifest.tenants) == active
     assert set(site.parts.store.ledger("main")[0].allocations) == active

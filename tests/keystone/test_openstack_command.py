@@ -16,7 +16,7 @@ import yaml  # type: ignore[import-untyped]
 from laas_service.adapters.db import schema
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
-from laas_service.adapters.generator import inventory
+from laas_service.adapters.fabric_import.generator import inventory
 from tests.functional.api.conftest import TOPOLOGY
 from tests.servers.keystone import PASSWORD, REGION
 from tests.servers.process import Port, Process

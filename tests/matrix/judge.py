@@ -18,7 +18,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from laas_service.domain.default_routes import NO_ROUTE
+from laas_service.domain.routing.default_tables import NO_ROUTE
 from tests.matrix.site import FABRIC, Site
 from tests.walks import Walks
 

@@ -20,8 +20,8 @@ import psycopg
 from oslo_config import cfg
 
 from laas_service import conf as options
-from laas_service.adapters.generator import Description, generate
-from laas_service.adapters.netlist import netlist
+from laas_service.adapters.fabric_import.generator import Description, generate
+from laas_service.adapters.fabric_import.netlist import netlist
 from laas_service.wiring import Parts
 from tests import nova_standin
 from tests.ibsim import Simulator

@@ -25,11 +25,11 @@ from novaclient import exceptions as refused
 from oslo_config import cfg
 
 from laas_service import conf as options
-from laas_service.adapters.generator import Description, generate
+from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.adapters.nova import Cloud, NovaCompute
-from laas_service.app.asking import Ask
 from laas_service.app.ports import Handover
 from laas_service.app.records import AllocationRecord, Caller, State
+from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import NoFit, Refusal
 from laas_service.domain.errors import Conflict, HostsBusy, InvalidInput, Unavailable
 from laas_service.wiring import Parts
@@ -725,14 +725,16 @@ class TestQuotaOfTenInstances:
         """Refused by name while nothing is reserved; what is granted can be used."""
         service = parts.service(wake=lambda: None)
         caller = Caller(RED, "somebody", admin=False, request_id="request")
-        refusal = service.allocate(caller, Ask(name="large", hosts=4))
+        refusal = service.allocate(caller, AllocationRequest(name="large", hosts=4))
         assert isinstance(refusal, NoFit)
         assert refusal.reason is Refusal.QUOTA
         assert f"project {RED} may run 3 servers in Nova" in refusal.detail
         assert refusal.largest_fit == 3
         assert not parts.store.allocations()
         assert not ours.compute.handed_over()
-        assert isinstance(service.allocate(caller, Ask(name="small", hosts=3)), AllocationRecord)
+        assert isinstance(
+            service.allocate(caller, AllocationRequest(name="small", hosts=3)), AllocationRecord
+        )
         while parts.tenure.run_once():
             pass
         (record,) = parts.store.allocations()

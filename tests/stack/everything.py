@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
-from laas_service.adapters.fabric_file import read_fabric
+from laas_service.adapters.fabric_import.fabric_file import read_fabric
 from tests.servers.keystone import Keystone
 from tests.servers.mariadb import MariaDb
 from tests.servers.rabbitmq import RabbitMQ

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from laas_service.adapters.fabric_file import FabricFile
-from laas_service.adapters.netlist import netlist, node_id
+from laas_service.adapters.fabric_import.fabric_file import FabricFile
+from laas_service.adapters.fabric_import.netlist import netlist, node_id
 from laas_service.domain.inventory import Endpoint
 from tests.ibsim import Simulator
 from tests.servers.keystone import Keystone

@@ -23,7 +23,7 @@ from sqlalchemy.pool import NullPool
 from laas_service.adapters.db import schema
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
-from laas_service.adapters.generator import Description, generate
+from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.domain.inventory import Inventory
 from tests.servers import mariadb, postgresql
 from tests.servers.leash import spawn

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from laas_service.adapters import generator
-from laas_service.adapters.netlist import netlist, node_id
+from laas_service.adapters.fabric_import import generator
+from laas_service.adapters.fabric_import.netlist import netlist, node_id
 from tests.ibsim import Simulator
 from tests.story.judge import Subnet
 

@@ -11,9 +11,9 @@ import pytest
 from oslo_config import cfg
 
 from laas_service import conf as options
-from laas_service.adapters.generator import Description, generate
-from laas_service.app.asking import Ask
+from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.app.records import AllocationRecord, Caller, State
+from laas_service.app.requests import AllocationRequest
 from laas_service.domain.errors import InvalidInput, Unavailable
 from laas_service.wiring import Parts
 
@@ -38,7 +38,7 @@ def test_defaults_make_a_service_that_needs_nothing_else(conf, tmp_path):
     made = generate(Description(xgft="2;4,4;1,4"))
     parts.store.add_fabric("f", made.topology, made.inventory)
     service = parts.service(wake=parts.worker.wake)
-    answer = service.allocate(OPERATOR, Ask(name="a", hosts=6))
+    answer = service.allocate(OPERATOR, AllocationRequest(name="a", hosts=6))
     assert isinstance(answer, AllocationRecord)
     parts.tenure.run_once()
     assert service.allocation(OPERATOR, answer.id).state is State.ACTIVE

@@ -17,9 +17,9 @@ from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models, quotas
-from laas_service.adapters.db.base import Base, locked_generation
 from laas_service.adapters.db.engine import retrying
-from laas_service.adapters.db.ledgers import Ledger
+from laas_service.adapters.db.ledger_cache import CachedLedger
+from laas_service.adapters.db.transactions import Transactions, locked_generation
 from laas_service.adapters.documents import allocation_document, constraints_document
 from laas_service.app.records import AllocationRecord, Limits, NewAllocation, State, Usage, Wait
 from laas_service.domain.allocation import Allocation, NoFit
@@ -30,7 +30,7 @@ from laas_service.domain.errors import (
     IdempotencyMismatch,
     LimitExceeded,
 )
-from laas_service.domain.fabric import Fabric
+from laas_service.domain.ledger.ledger import Ledger
 from laas_service.domain.topology import Topology
 from laas_service.messages import Initiator
 
@@ -38,16 +38,16 @@ PKEYS = range(0x0001, 0x7FFF)
 """Partition keys for tenants; 0x7FFF is the default partition."""
 
 
-class Admission(Base):
+class Admission(Transactions):
     """How requests get hosts and links, or wait for them."""
 
     def admit(
-        self, new: NewAllocation, propose: Callable[[Fabric], Allocation | NoFit | Wait]
+        self, new: NewAllocation, propose: Callable[[Ledger], Allocation | NoFit | Wait]
     ) -> AllocationRecord | NoFit:
         return retrying()(self._admit, new, propose)
 
     def _admit(
-        self, new: NewAllocation, propose: Callable[[Fabric], Allocation | NoFit | Wait]
+        self, new: NewAllocation, propose: Callable[[Ledger], Allocation | NoFit | Wait]
     ) -> AllocationRecord | NoFit:
         """Search without a lock, so that no other writer waits; if the race is lost, with it.
 
@@ -81,7 +81,7 @@ class Admission(Base):
             except DBDuplicateEntry as error:
                 self._ledgers.forget(new.fabric)
                 raise DoubleClaim(f"the database refused the claims of {new.id!r}") from error
-            self._ledgers.keep(new.fabric, Ledger(draft, record.generation))
+            self._ledgers.keep(new.fabric, CachedLedger(draft, record.generation))
             return record
 
     def usage(self, project_id: str, limits: Limits) -> Usage:
@@ -93,12 +93,12 @@ class Admission(Base):
             quotas.check(session, new, quotas.limits(session, new))
 
     def admit_waiting(
-        self, fabric_id: str, choose: Callable[[Fabric], Sequence[Allocation]]
+        self, fabric_id: str, choose: Callable[[Ledger], Sequence[Allocation]]
     ) -> list[AllocationRecord]:
         return retrying()(self._admit_waiting, fabric_id, choose)
 
     def _admit_waiting(
-        self, fabric_id: str, choose: Callable[[Fabric], Sequence[Allocation]]
+        self, fabric_id: str, choose: Callable[[Ledger], Sequence[Allocation]]
     ) -> list[AllocationRecord]:
         """As ``_admit``, for requests that are recorded already."""
         with self._admitting:
@@ -117,7 +117,7 @@ class Admission(Base):
                 self._ledgers.forget(fabric_id)
                 raise DoubleClaim("the database refused the claims of who waited") from error
             if records:
-                self._ledgers.keep(fabric_id, Ledger(draft, records[-1].generation))
+                self._ledgers.keep(fabric_id, CachedLedger(draft, records[-1].generation))
             return records
 
     def _answered(self, session: Session, new: NewAllocation) -> AllocationRecord | None:
@@ -258,8 +258,8 @@ def _asked(new: NewAllocation) -> dict[str, Any]:
 
 
 def _proposed(
-    ledger: Ledger, propose: Callable[[Fabric], Allocation | NoFit | Wait]
-) -> tuple[Fabric, Allocation | NoFit | Wait]:
+    ledger: CachedLedger, propose: Callable[[Ledger], Allocation | NoFit | Wait]
+) -> tuple[Ledger, Allocation | NoFit | Wait]:
     """The answer, and a copy of the ledger on which it is claimed."""
     draft = ledger.fabric.copy()
     answer = propose(draft)
@@ -269,8 +269,8 @@ def _proposed(
 
 
 def _chosen(
-    ledger: Ledger, choose: Callable[[Fabric], Sequence[Allocation]]
-) -> tuple[Fabric, Sequence[Allocation]]:
+    ledger: CachedLedger, choose: Callable[[Ledger], Sequence[Allocation]]
+) -> tuple[Ledger, Sequence[Allocation]]:
     """What is chosen, and a copy of the ledger on which it is claimed."""
     draft = ledger.fabric.copy()
     chosen = choose(draft)
@@ -280,7 +280,7 @@ def _chosen(
     return draft, chosen
 
 
-def _holds(fabric: Fabric, id: str) -> bool:
+def _holds(fabric: Ledger, id: str) -> bool:
     return any(id in ledger.allocations for ledger in fabric.ledgers())
 
 

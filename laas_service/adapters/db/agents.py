@@ -15,9 +15,9 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from laas_service.adapters.db import models
 from laas_service.adapters.db.engine import translated, writing
 from laas_service.adapters.db.leases import database_clock
-from laas_service.app.agents import Agent, Turn, successor
+from laas_service.app.agent_registry import Agent, Turn, successor
 from laas_service.domain.errors import ConcurrentUpdate
-from laas_service.messages import Condition, Seen
+from laas_service.messages import AgentReport, Condition
 
 _TABLE = models.Agent
 
@@ -37,7 +37,7 @@ class SqlAgents:
         self._engine = engine
         self._clock = clock
 
-    def report(self, fabric: str, name: str, seen: Seen, seconds: float) -> Turn:
+    def report(self, fabric: str, name: str, seen: AgentReport, seconds: float) -> Turn:
         for attempt in Retrying(
             retry=retry_if_exception_type((ConcurrentUpdate, DBDuplicateEntry)),
             stop=stop_after_attempt(TRIES),
@@ -48,7 +48,7 @@ class SqlAgents:
                 return self._report(fabric, name, seen, seconds)
         raise AssertionError("unreachable")
 
-    def _report(self, fabric: str, name: str, seen: Seen, seconds: float) -> Turn:
+    def _report(self, fabric: str, name: str, seen: AgentReport, seconds: float) -> Turn:
         with writing(self._engine) as session:
             query = select(_TABLE).where(_TABLE.fabric == fabric).order_by(_TABLE.name)
             rows = {row.name: row for row in session.scalars(query.with_for_update())}
@@ -84,7 +84,7 @@ class SqlAgents:
 
 
 def _agent(row: models.Agent, now: datetime) -> Agent:
-    seen = Seen(Condition(row.condition), row.detail, row.generation, row.published)
+    seen = AgentReport(Condition(row.condition), row.detail, row.generation, row.published)
     age = max(0.0, (now - row.seen_at).total_seconds())
     return Agent(row.name, bool(row.active), seen, row.seen_at, age)
 

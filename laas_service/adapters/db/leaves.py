@@ -8,17 +8,18 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models, outbox
-from laas_service.adapters.db.base import locked_generation, new_id
+from laas_service.adapters.db.component_states import ComponentStates
 from laas_service.adapters.db.engine import retrying
-from laas_service.adapters.db.states import States
-from laas_service.app import leaves, notifications
+from laas_service.adapters.db.transactions import locked_generation, new_id
+from laas_service.app import notifications
 from laas_service.app.records import FabricRecord, HostState
+from laas_service.app.views import leaf as leaf_view
 from laas_service.messages import Initiator
 
 UP, DRAINED = HostState.UP, HostState.DRAINED
 
 
-class Leaves(States):
+class Leaves(ComponentStates):
     """A host that is drained for its leaves' sake remembers which; NULL is for its own."""
 
     @retrying().wraps
@@ -28,7 +29,7 @@ class Leaves(States):
         with self._writing("set leaf state") as session:
             locked_generation(session, fabric_id)
             fabric = self._ledgers.record(session, fabric_id)
-            hosts = leaves.hosts_on(fabric, leaf)
+            hosts = leaf_view.hosts_on(fabric, leaf)
             step = self._drain if state is DRAINED else self._undrain
             for host in step(session, fabric_id, hosts, f"{leaf:#018x}"):
                 self._advance(session, fabric_id, {"host": host, "state": state.value})

@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
 from laas_service.adapters.db.admission import Admission
-from laas_service.adapters.db.base import locked_generation
-from laas_service.adapters.db.states import States
+from laas_service.adapters.db.component_states import ComponentStates
+from laas_service.adapters.db.transactions import locked_generation
 from laas_service.adapters.documents import (
     allocation_document,
     allocation_from,
@@ -22,10 +22,10 @@ from laas_service.adapters.documents import (
 )
 from laas_service.app.records import State
 from laas_service.domain.errors import ConcurrentUpdate
-from laas_service.domain.recabling import Layout, Renumbering
+from laas_service.domain.reimport import Layout, Renumbering
 
 
-class Reimports(Admission, States):
+class Reimports(Admission, ComponentStates):
     """The only place where a fabric's topology and inventory change."""
 
     def reimport(

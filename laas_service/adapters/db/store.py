@@ -14,24 +14,24 @@ from oslo_db.exception import DBDuplicateEntry
 from sqlalchemy import select
 
 from laas_service.adapters.db import models, schema
+from laas_service.adapters.db.desired_state import DesiredState
 from laas_service.adapters.db.leaves import Leaves
-from laas_service.adapters.db.lifecycle import Lifecycle
-from laas_service.adapters.db.moves import Moves
+from laas_service.adapters.db.observations import Observations
+from laas_service.adapters.db.placement_changes import PlacementChanges
 from laas_service.adapters.db.reimport import Reimports
-from laas_service.adapters.db.routes import Routes
-from laas_service.adapters.db.seen import Seen
+from laas_service.adapters.db.transitions import Transitions
 from laas_service.adapters.documents import inventory_document, topology_document
 from laas_service.app.records import FabricRecord
 from laas_service.domain.errors import Conflict, InvalidInput, Unavailable
-from laas_service.domain.fabric import Fabric
 from laas_service.domain.inventory import Inventory
+from laas_service.domain.ledger.ledger import Ledger
 from laas_service.domain.topology import Topology
 
 FABRIC_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 """A fabric's id is also the name of a directory."""
 
 
-class SqlStore(Moves, Lifecycle, Leaves, Reimports, Seen, Routes):
+class SqlStore(PlacementChanges, Transitions, Leaves, Reimports, Observations, DesiredState):
     """``app.ports.Store`` on SQLite, PostgreSQL or MariaDB; safe to share between threads."""
 
     def check(self) -> None:
@@ -69,6 +69,6 @@ class SqlStore(Moves, Lifecycle, Leaves, Reimports, Seen, Routes):
             ids = session.scalars(select(models.Fabric.id)).all()
             return [self._ledgers.record(session, id) for id in sorted(ids)]
 
-    def ledger(self, fabric_id: str) -> tuple[Fabric, int]:
+    def ledger(self, fabric_id: str) -> tuple[Ledger, int]:
         with self._reading() as session:
             return self._ledgers.caught_up(session, fabric_id)

@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, Field, RootModel, WithJsonSchema
 
+from laas_service import messages
 from laas_service.api.schemas.base import Body, Schema
-from laas_service.app import agents as use_cases
-from laas_service.messages import Condition, Seen
+from laas_service.app import agent_registry as use_cases
+from laas_service.messages import Condition
 from laas_service.messages import FileSet as Fetched
 
 LONGEST = 4000
@@ -36,8 +37,8 @@ class AgentReport(Body):
         Generation | None, Field(description="Of the set that is current on its disk.")
     ] = None
 
-    def seen(self) -> Seen:
-        return Seen(self.condition, self.detail, self.generation, self.published)
+    def seen(self) -> messages.AgentReport:
+        return messages.AgentReport(self.condition, self.detail, self.generation, self.published)
 
 
 class AgentOrders(Schema):

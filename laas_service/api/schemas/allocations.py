@@ -8,15 +8,15 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, Field
 
-from laas_service.api.schemas.asked import Constraints
 from laas_service.api.schemas.base import Schema, Triple
 from laas_service.api.schemas.fabrics import Shape
-from laas_service.app import asking
-from laas_service.app.line import Place
+from laas_service.api.schemas.requests import Constraints
+from laas_service.app import requests
+from laas_service.app.admission_queue import Place
 from laas_service.app.records import AllocationRecord, FabricRecord, Phase, State
-from laas_service.domain import degradation
 from laas_service.domain.allocation import Allocation as Placed
 from laas_service.domain.allocation import Refusal
+from laas_service.domain.faults import degradation
 from laas_service.domain.topology import Link as Cable
 from laas_service.domain.topology import link_name
 
@@ -89,7 +89,7 @@ class DryRun(Holding):
     dry_run: Literal[True]
 
     @classmethod
-    def of(cls, name: str, proposal: asking.Proposal) -> Self:
+    def of(cls, name: str, proposal: requests.Proposal) -> Self:
         placed = proposal.allocation
         return cls(
             fabric=proposal.fabric.id,
@@ -277,7 +277,7 @@ class Progress(Schema):
     ]
 
     @classmethod
-    def of(cls, progress: asking.Progress, admin: bool) -> Self:
+    def of(cls, progress: requests.Progress, admin: bool) -> Self:
         return cls(
             next_step=progress.next_step,
             failures=progress.failures,
@@ -301,9 +301,9 @@ class Allocation(AllocationSummary):
         fabric: FabricRecord,
         place: Place | None = None,
         admin: bool = False,
-        progress: asking.Progress | None = None,
+        progress: requests.Progress | None = None,
     ) -> Self:
-        none = asking.Progress(None, record.failures, record.next_try, None, None)
+        none = requests.Progress(None, record.failures, record.next_try, None, None)
         return cls(
             **cls.parts(record, fabric, place, admin),
             progress=Progress.of(progress or none, admin),

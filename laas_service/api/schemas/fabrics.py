@@ -10,10 +10,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AwareDatetime, Field
 
 from laas_service.api.schemas.base import Guid, Schema, Triple, guid
-from laas_service.app import asking, listing
-from laas_service.app import utilization as using
+from laas_service.app import requests
 from laas_service.app.records import FabricRecord, HostState, LinkState, State
-from laas_service.domain import power, withholding
+from laas_service.app.views import inventory
+from laas_service.app.views import utilization as using
+from laas_service.domain import idle_links, shared_plane_cost
 from laas_service.domain.allocation import Allocation as Placed
 from laas_service.domain.allocation import NoFit, Refusal
 from laas_service.domain.allocation import Room as DomainRoom
@@ -186,7 +187,7 @@ class Fit(Schema):
     cut_off: Annotated[bool, Field(description=CUT_OFF)]
 
     @classmethod
-    def of(cls, fabric: str, hosts: int, fit: asking.Fit) -> Self:
+    def of(cls, fabric: str, hosts: int, fit: requests.Fit) -> Self:
         answer = fit.answer
         no = answer if isinstance(answer, NoFit) else None
         shape = answer.shape if isinstance(answer, Placed) else None
@@ -230,7 +231,7 @@ class Routing(Schema):
     subnet_managers: list[SubnetManager]
 
     @classmethod
-    def of(cls, fabric: str, routing: asking.Routing) -> Self:
+    def of(cls, fabric: str, routing: requests.Routing) -> Self:
         return cls(
             fabric=fabric,
             generation=routing.wanted,
@@ -274,7 +275,7 @@ class Host(Schema):
     ports: list[Endpoint]
 
     @classmethod
-    def of(cls, entry: listing.HostEntry) -> Self:
+    def of(cls, entry: inventory.HostEntry) -> Self:
         endpoints = {endpoint.rail: endpoint for endpoint in entry.endpoints}
 
         def port(rail: int, at: Port) -> Endpoint:
@@ -324,7 +325,7 @@ class Link(Schema):
     upper: CableEnd | None
 
     @classmethod
-    def of(cls, entry: listing.LinkEntry) -> Self:
+    def of(cls, entry: inventory.LinkEntry) -> Self:
         name = link_name(entry.link)
         return cls(
             id=name,
@@ -355,7 +356,7 @@ class Switch(Schema):
     ]
 
     @classmethod
-    def of(cls, entry: listing.SwitchEntry) -> Self:
+    def of(cls, entry: inventory.SwitchEntry) -> Self:
         return cls(
             guid=guid(entry.switch.guid),
             name=entry.switch.name,
@@ -387,7 +388,7 @@ class Idle(Schema):
 
     @classmethod
     def of(
-        cls, fabric: FabricRecord, idle: power.Idle, links: list[str], following: str | None
+        cls, fabric: FabricRecord, idle: idle_links.Idle, links: list[str], following: str | None
     ) -> Self:
         return cls(
             fabric=fabric.id,
@@ -434,8 +435,8 @@ class SharedPlane(Schema):
     def of(
         cls,
         fabric: FabricRecord,
-        reach: withholding.Reach,
-        costs: Sequence[tuple[withholding.Cost, withholding.Cost]] | None = None,
+        reach: shared_plane_cost.Reach,
+        costs: Sequence[tuple[shared_plane_cost.Cost, shared_plane_cost.Cost]] | None = None,
     ) -> Self:
         return cls(
             fabric=fabric.id,

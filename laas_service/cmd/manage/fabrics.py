@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from laas_service.adapters import documents, ibnetdiscover, slurm
-from laas_service.adapters.fabric_file import FabricFile, parse_fabric, read_fabric
-from laas_service.adapters.netlist import netlist
-from laas_service.adapters.recovery import Selection
+from laas_service.adapters import documents, slurm
+from laas_service.adapters.fabric_import import ibnetdiscover
+from laas_service.adapters.fabric_import.fabric_file import FabricFile, parse_fabric, read_fabric
+from laas_service.adapters.fabric_import.netlist import netlist
+from laas_service.adapters.fabric_import.recovery import Selection
 from laas_service.app.records import HostState, LinkState
 from laas_service.cmd.manage.shared import fabric_of, parts_of, write
-from laas_service.domain.fabric import Fabric, FabricView
 from laas_service.domain.features import HostChange
+from laas_service.domain.ledger.ledger import Ledger, LedgerView
 from laas_service.domain.topology import Topology
 from laas_service.wiring import Parts
 
@@ -107,13 +108,13 @@ def _summary(topology: Topology) -> str:
     return f"{shape}, {hosts} hosts on {topology.rails} rail(s)"
 
 
-def _snapshot(fabric: FabricFile, ledger: FabricView) -> str:
+def _snapshot(fabric: FabricFile, ledger: LedgerView) -> str:
     document = documents.snapshot(ledger)
     document["inventory"] = documents.inventory_document(fabric.inventory)
     return json.dumps(document) + "\n"
 
 
-_FORMATS: dict[str, Callable[[FabricFile, FabricView], str]] = {
+_FORMATS: dict[str, Callable[[FabricFile, LedgerView], str]] = {
     "snapshot": _snapshot,
     "netlist": lambda fabric, _: netlist(fabric.inventory),
     "ibnetdiscover": lambda fabric, _: ibnetdiscover.render(fabric.inventory),
@@ -133,7 +134,7 @@ def export(args: argparse.Namespace) -> int:
 def generate(args: argparse.Namespace) -> int:
     """Write a generated fabric as the tools would print it."""
     fabric = read_fabric(args.description)
-    ledger = Fabric(fabric.topology)
+    ledger = Ledger(fabric.topology)
     ledger.describe_hosts(fabric.features.hosts)
     return write(_FORMATS[args.format](fabric, ledger), args.output)
 

@@ -13,11 +13,11 @@ from rich.table import Table
 
 from laas_service.app.records import FabricRecord
 from laas_service.cmd.manage.shared import fabric_of, parts_of
-from laas_service.domain import withholding
+from laas_service.domain import shared_plane_cost
 from laas_service.domain.errors import InvalidInput
-from laas_service.domain.fabric import Fabric, FabricView
-from laas_service.domain.plane import SharedPlane
+from laas_service.domain.ledger.ledger import Ledger, LedgerView
 from laas_service.domain.policies import POLICIES
+from laas_service.domain.shared_plane import SharedPlane
 from laas_service.simulator.scenario import Scenario, run
 from laas_service.simulator.workload import Exponential
 
@@ -65,9 +65,9 @@ def plane(args: argparse.Namespace) -> int:
 
 
 def _say_reach(
-    record: FabricRecord, ledger: FabricView, plane: SharedPlane, would: str = ""
+    record: FabricRecord, ledger: LedgerView, plane: SharedPlane, would: str = ""
 ) -> None:
-    found = withholding.reach(ledger, record.inventory, plane)
+    found = shared_plane_cost.reach(ledger, record.inventory, plane)
     print(
         f"{record.id}: {plane} {would}withheld, {found.leaf_links} leaf links and "
         f"{found.spine_links} spine links"
@@ -80,13 +80,13 @@ def _say_reach(
             print(f"  switch {switch.guid:#018x} ({switch.name}) {what}")
 
 
-def _say_cost(ledger: FabricView, plane: SharedPlane, jobs: int | None, seed: int) -> None:
+def _say_cost(ledger: LedgerView, plane: SharedPlane, jobs: int | None, seed: int) -> None:
     """What policies can do now and then; measured on a load that is more than the fabric holds."""
     wanted = [POLICIES[name]() for name in ("jigsaw", "laas", "lc")]
     table = Table("POLICY", "LARGEST", "BEYOND A LEAF", "UTILIZATION", "NEVER PLACED", box=None)
-    for before, after in withholding.costs(ledger, plane, wanted):
+    for before, after in shared_plane_cost.costs(ledger, plane, wanted):
         loads = [
-            _loaded(withholding.emptied(ledger, each), before.policy, jobs, seed)
+            _loaded(shared_plane_cost.emptied(ledger, each), before.policy, jobs, seed)
             for each in (ledger.shared_plane, plane)
         ]
         table.add_row(
@@ -107,7 +107,7 @@ class _Load(NamedTuple):
     never: str
 
 
-def _loaded(fabric: Fabric, policy: str, jobs: int | None, seed: int) -> _Load:
+def _loaded(fabric: Ledger, policy: str, jobs: int | None, seed: int) -> _Load:
     """Tenants of exponential sizes, a leaf on average, all there from the start."""
     hosts, mean = max(fabric.free_host_count, 1), fabric.topology.slots
     count = max(200, 4 * hosts // mean) if jobs is None else jobs

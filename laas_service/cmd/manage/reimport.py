@@ -8,11 +8,11 @@ import argparse
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from laas_service.adapters.reimport import Review, review
+from laas_service.adapters.fabric_import.review import Review, review
 from laas_service.cmd.manage.fabrics import add_file, read_file
 from laas_service.cmd.manage.shared import fabric_of, parts_of
 from laas_service.domain.errors import Conflict
-from laas_service.domain.recabling import Layout
+from laas_service.domain.reimport import Layout
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]

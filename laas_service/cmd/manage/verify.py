@@ -19,7 +19,7 @@ from laas_service.domain import verification
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import InvalidInput, LaasError, Unavailable
 from laas_service.wiring import Parts
-from opensm_writer.reader import dumped_tables
+from opensm_writer.parse import dumped_tables
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]

@@ -9,8 +9,8 @@ from functools import cache
 from typing import ClassVar, Protocol
 
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
-from laas_service.domain.fabric import FabricView
-from laas_service.domain.meter import Meter
+from laas_service.domain.budget import RequestBudget
+from laas_service.domain.ledger.ledger import LedgerView
 
 SEARCH = 200
 """What every search costs, beside its work: a refusal at first sight is not for nothing."""
@@ -35,31 +35,31 @@ class Policy(Protocol):
     monotone: ClassVar[bool]
     """Whether a refusal of N hosts implies a refusal of every larger number."""
 
-    def propose(self, fabric: FabricView, request: Request) -> Allocation | NoFit: ...
+    def propose(self, fabric: LedgerView, request: Request) -> Allocation | NoFit: ...
 
 
-class _Metered:
+class _Budgeted:
     isolating: ClassVar[bool]
     monotone: ClassVar[bool]
     name: ClassVar[str]
 
-    def __init__(self, policy: Policy, meter: Meter) -> None:
+    def __init__(self, policy: Policy, meter: RequestBudget) -> None:
         self._policy = policy
         self._meter = meter
 
-    def propose(self, fabric: FabricView, request: Request) -> Allocation | NoFit:
+    def propose(self, fabric: LedgerView, request: Request) -> Allocation | NoFit:
         if not self._meter.spend(SEARCH):
             return CUT_OFF
         return self._policy.propose(fabric, replace(request, meter=self._meter))
 
 
-def metered(policy: Policy, meter: Meter) -> Policy:
+def budgeted(policy: Policy, meter: RequestBudget) -> Policy:
     """The same policy, whose searches all draw on one meter; at its end it refuses."""
     return _metered_kind(type(policy))(policy, meter)
 
 
 @cache
-def _metered_kind(kind: type[Policy]) -> type[_Metered]:
+def _metered_kind(kind: type[Policy]) -> type[_Budgeted]:
     """One class for each kind of policy: a class for each request would be slow garbage."""
     kept = {"name": kind.name, "isolating": kind.isolating, "monotone": kind.monotone}
-    return type("Metered", (_Metered,), kept)
+    return type("Metered", (_Budgeted,), kept)

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from laas_service.domain.allocation import Allocation, GroupShare, NoFit, Refusal, Request
 from laas_service.domain.constraints import Constraints, Within
-from laas_service.domain.fabric import FabricView
-from laas_service.domain.policies.any_hosts import any_hosts
+from laas_service.domain.ledger.ledger import LedgerView
+from laas_service.domain.search.any_hosts import any_hosts
 from laas_service.domain.topology import bits
 
 
@@ -20,7 +20,7 @@ class Baseline:
     isolating: ClassVar[bool] = False
     monotone: ClassVar[bool] = True
 
-    def propose(self, fabric: FabricView, request: Request) -> Allocation | NoFit:
+    def propose(self, fabric: LedgerView, request: Request) -> Allocation | NoFit:
         wanted = request.hosts
         wish = request.constraints
         if wish is not None and wish.of_shape and wanted <= fabric.free_host_count:
@@ -38,7 +38,7 @@ class Baseline:
         return NoFit(Refusal.TOO_FEW_HOSTS, f"{free_hosts} hosts free, {request.hosts} asked")
 
     def _constrained(
-        self, fabric: FabricView, request: Request, wish: Constraints
+        self, fabric: LedgerView, request: Request, wish: Constraints
     ) -> Allocation | NoFit:
         width, groups = fabric.topology.groups_per_pod, range(fabric.topology.groups)
         step = {Within.LEAF: 1, Within.POD: width, None: len(groups)}[wish.within]

@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from laas_service.domain.allocation import Allocation, NoFit, Request
-from laas_service.domain.fabric import FabricView
-from laas_service.domain.policies.cheapest import search_for
-from laas_service.domain.policies.search import WORK
+from laas_service.domain.ledger.ledger import LedgerView
+from laas_service.domain.search.min_cost import search_for
+from laas_service.domain.search.one_pod import WORK
 
 
 class Jigsaw:
@@ -35,7 +35,7 @@ class Jigsaw:
         self._work = work
         self._two_pods = two_pods
 
-    def propose(self, fabric: FabricView, request: Request) -> Allocation | NoFit:
+    def propose(self, fabric: LedgerView, request: Request) -> Allocation | NoFit:
         variant = "two pods" if self._two_pods else ""
         search = search_for(fabric, self.name, request, self._work, variant)
         if refusal := search.hopeless():

@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from laas_service.domain.allocation import Allocation, NoFit, Request
-from laas_service.domain.fabric import FabricView
-from laas_service.domain.policies.cheapest import search_for
-from laas_service.domain.policies.search import WORK
+from laas_service.domain.ledger.ledger import LedgerView
+from laas_service.domain.search.min_cost import search_for
+from laas_service.domain.search.one_pod import WORK
 
 
 class Laas:
@@ -28,7 +28,7 @@ class Laas:
     def __init__(self, work: int = WORK) -> None:
         self._work = work
 
-    def propose(self, fabric: FabricView, request: Request) -> Allocation | NoFit:
+    def propose(self, fabric: LedgerView, request: Request) -> Allocation | NoFit:
         search = search_for(fabric, self.name, request, self._work)
         if refusal := search.hopeless():
             return refusal

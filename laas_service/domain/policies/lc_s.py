@@ -9,10 +9,10 @@ from typing import ClassVar
 
 from laas_service.domain.allocation import Allocation, NoFit, Request
 from laas_service.domain.errors import InvalidInput
-from laas_service.domain.fabric import FabricView
-from laas_service.domain.policies.cheapest import search_for
-from laas_service.domain.policies.search import WORK
-from laas_service.domain.shares import SharedFabric
+from laas_service.domain.ledger.ledger import LedgerView
+from laas_service.domain.ledger.shared_links import SharedLedger
+from laas_service.domain.search.min_cost import search_for
+from laas_service.domain.search.one_pod import WORK
 
 
 class LcS:
@@ -35,8 +35,8 @@ class LcS:
     def __init__(self, work: int = WORK) -> None:
         self._work = work
 
-    def propose(self, fabric: FabricView, request: Request) -> Allocation | NoFit:
-        if not isinstance(fabric, SharedFabric):
+    def propose(self, fabric: LedgerView, request: Request) -> Allocation | NoFit:
+        if not isinstance(fabric, SharedLedger):
             raise InvalidInput("policy", self.name, "it needs a fabric whose links are shared")
         cap = fabric.shares.cap
         bandwidth = cap if request.bandwidth is None else request.bandwidth

@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from laas_service.domain.allocation import Allocation, GroupShare, NoFit, Refusal, Request
 from laas_service.domain.constraints import Constraints, Within
-from laas_service.domain.fabric import FabricView
-from laas_service.domain.policies.any_hosts import any_hosts
-from laas_service.domain.policies.blocks import lowest
-from laas_service.domain.policies.search import too_few
+from laas_service.domain.ledger.ledger import LedgerView
+from laas_service.domain.search.any_hosts import any_hosts
+from laas_service.domain.search.bicliques import lowest
+from laas_service.domain.search.one_pod import too_few
 
 
 class Ta:
@@ -42,7 +42,7 @@ class Ta:
     isolating: ClassVar[bool] = False
     monotone: ClassVar[bool] = False
 
-    def propose(self, fabric: FabricView, request: Request) -> Allocation | NoFit:
+    def propose(self, fabric: LedgerView, request: Request) -> Allocation | NoFit:
         if refusal := too_few(fabric, request.hosts):
             return refusal
         topology, hosts = fabric.topology, request.hosts
@@ -64,7 +64,7 @@ class Ta:
         )
 
     def _constrained(
-        self, fabric: FabricView, request: Request, wish: Constraints
+        self, fabric: LedgerView, request: Request, wish: Constraints
     ) -> Allocation | NoFit:
         """Any hosts that the rules leave; which level a size belongs to stays as it is."""
         topology, hosts = fabric.topology, request.hosts
@@ -85,7 +85,7 @@ class Ta:
         )
 
 
-def _in_a_leaf(fabric: FabricView, hosts: int) -> list[GroupShare]:
+def _in_a_leaf(fabric: LedgerView, hosts: int) -> list[GroupShare]:
     """The fullest leaf with room; nothing if there is none."""
     for roomy in fabric.groups_by_free[hosts:]:
         if roomy:
@@ -101,7 +101,7 @@ class _Ground:
     that leaves its pod, is in; ``room[pod]`` counts free hosts on leaves not taken.
     """
 
-    def __init__(self, fabric: FabricView) -> None:
+    def __init__(self, fabric: LedgerView) -> None:
         self.fabric = fabric
         self.width = fabric.topology.groups_per_pod
         self.room = list(fabric.pod_free_hosts)

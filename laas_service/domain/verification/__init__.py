@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from random import Random
 
 from laas_service.domain.allocation import Allocation
-from laas_service.domain.plane import NO_PLANE, SharedPlane
+from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology
 from laas_service.domain.verification.bandwidth import (
     adversarial_permutations,

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.inventory import Endpoint, Inventory
-from laas_service.domain.plane import SharedPlane
+from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import LeafLink, Link, Topology, link_name
 from laas_service.domain.verification.nest import Nest
 from laas_service.domain.verification.partition import WHOLE_LINKS

@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.inventory import Cable, Endpoint, Inventory, PortRef
-from laas_service.domain.plane import NO_PLANE, SharedPlane
+from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology, link_name
 from laas_service.domain.verification.isolation import addressable
 from laas_service.domain.verification.nest import Nest

@@ -22,18 +22,18 @@ from laas_service.adapters.db.agents import SqlAgents
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.leases import database_clock
 from laas_service.adapters.db.store import SqlStore
-from laas_service.adapters.generator import inventory
+from laas_service.adapters.fabric_import.generator import inventory
 from laas_service.api.app import ROUTES, Settings, create_app
 from laas_service.api.auth import middleware
 from laas_service.api.openapi import document
-from laas_service.app.agents import Agency
-from laas_service.app.asking import Rules
+from laas_service.app.agent_registry import Agency
+from laas_service.app.allocations import Service
 from laas_service.app.records import State
-from laas_service.app.service import Service
+from laas_service.app.requests import ServicePolicy
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import Topology, Xgft
-from opensm_writer import files
-from opensm_writer.served import ServedSets
+from opensm_writer import render
+from opensm_writer.serve import ServedSets
 from tests.fakes import FakeCompute, FakeSubnetManager
 from tests.functional.api.keystone import Keystone
 
@@ -72,7 +72,7 @@ class Deployment:
             self.store,
             self.compute,
             {"local": self.subnet_manager},
-            Rules(**rules),
+            ServicePolicy(**rules),
             clock=self.clock,
             sleep=self.sleep,
             wake=self.wake,
@@ -115,7 +115,7 @@ class Deployment:
 
 
 def settings_of(fabric):
-    return files.Settings(f"/var/lib/laas/opensm/{fabric}/current")
+    return render.Settings(f"/var/lib/laas/opensm/{fabric}/current")
 
 
 class CheckedClient(FlaskClient):

@@ -9,8 +9,8 @@ import json
 
 import pytest
 
-from opensm_writer import files, reader
-from opensm_writer.plan import plan
+from opensm_writer import parse, render
+from opensm_writer.desired import plan
 from tests.functional.api.conftest import settings_of
 
 F = "/v1/fabrics/main"
@@ -218,7 +218,7 @@ def test_a_set_is_that_of_the_state_wanted(client, deployment, allocate):
     found, contents = fetched(client)
     state = deployment.store.routed("main")
     planned = plan(state)
-    rendered = files.render(planned, settings_of("main"))
+    rendered = render.render(planned, settings_of("main"))
     assert contents == {name: "".join(pieces).encode() for name, pieces in rendered.items()}
     assert found["manifest"]["fabric"] == "main"
     assert found["manifest"]["generation"] == state.generation
@@ -247,7 +247,7 @@ def test_the_tables_of_switches_are_fetched_one_by_one(client, allocate):
         whole = len(contents["lfts"])
         assert answer.headers["Content-Range"] == f"bytes {start}-{start + size - 1}/{whole}"
         assert hashlib.sha256(answer.data).hexdigest() == digest
-        (table,) = reader.switch_tables([answer.data], "lfts")
+        (table,) = parse.switch_tables([answer.data], "lfts")
         tables.append(table.guid)
         start += size
     assert start == len(contents["lfts"])

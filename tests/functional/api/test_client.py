@@ -18,7 +18,7 @@ from waitress.server import create_server
 
 from laas_service.cmd import client as command
 from laas_service.cmd.client import main
-from laas_service.messages import Condition, Seen
+from laas_service.messages import AgentReport, Condition
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_constraints_from_the_terminal(laas):
 
 def test_tables_name_what_matters(laas, deployment):
     laas("allocation", "create", "--name", "blue", "--hosts", "6")
-    deployment.agents.report("main", "sm1", Seen(Condition.DEAD, "no process"), 15)
+    deployment.agents.report("main", "sm1", AgentReport(Condition.DEAD, "no process"), 15)
     status, out, _ = laas("allocation", "list")
     assert status == 0
     assert "blue" in out

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from laas_service.adapters.generator import inventory
+from laas_service.adapters.fabric_import.generator import inventory
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.topology import LeafLink, Port, Topology, Xgft
 

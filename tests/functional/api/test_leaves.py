@@ -10,7 +10,7 @@ import pytest
 
 from laas_service.adapters.db.outbox import SqlOutbox
 from laas_service.adapters.db.store import SqlStore
-from laas_service.adapters.generator import inventory
+from laas_service.adapters.fabric_import.generator import inventory
 from laas_service.domain.topology import Port, Topology, Xgft
 
 F = "/v1/fabrics/main"

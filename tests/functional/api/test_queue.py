@@ -10,13 +10,13 @@ import pytest
 
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
-from laas_service.app.line import EXPLAINED, Line
+from laas_service.app.admission_queue import EXPLAINED, AdmissionQueue
 from laas_service.app.records import HostState, State
+from laas_service.domain.admission.queue import Discipline, QueueSettings
 from laas_service.domain.policies import POLICIES
-from laas_service.domain.queue import Discipline, Rules
 
-FIFO = Rules(Discipline.FIFO)
-EASY = Rules(Discipline.EASY)
+FIFO = QueueSettings(Discipline.FIFO)
+EASY = QueueSettings(Discipline.EASY)
 
 
 class Site:
@@ -35,7 +35,7 @@ class Site:
         made.engine = connect(made.engine.url.render_as_string())
         made.store = SqlStore(made.engine, now=made.clock)
         policies = {name: policy() for name, policy in POLICIES.items()}
-        self.line = Line(made.store, policies, self.rules, clock=made.clock)
+        self.line = AdmissionQueue(made.store, policies, self.rules, clock=made.clock)
         self.client = made.client(queue=self.rules, policies=policies)
 
     def work(self):

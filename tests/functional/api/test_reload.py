@@ -13,7 +13,7 @@ import pytest
 import requests
 from oslo_config import cfg, generator
 
-from laas_service.app.line import Line
+from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.cmd import reloading
 from laas_service.cmd.api import application, settings
 from laas_service.conf import register_opts
@@ -175,7 +175,7 @@ def test_every_part_takes_over_its_options(parts, tmp_path):
     reload()
     assert worker._interval == 3
     for one in (line, service._line):
-        assert isinstance(one, Line)
+        assert isinstance(one, AdmissionQueue)
         assert one._rules.discipline.value == "fifo"
     assert service._rules.limits.hosts == 5
     tenure.run_once()

@@ -12,12 +12,12 @@ import json
 from random import Random
 from typing import Any
 
-from laas_service.adapters import generator
-from laas_service.adapters.ibnetdiscover import render
+from laas_service.adapters.fabric_import import generator
+from laas_service.adapters.fabric_import.ibnetdiscover import render
 from laas_service.adapters.snapshot import snapshot
+from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Request
-from laas_service.domain.allocator import admit
-from laas_service.domain.fabric import Fabric
+from laas_service.domain.ledger.ledger import Ledger
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import LeafLink, SpineLink, Topology, Xgft
 
@@ -28,8 +28,8 @@ TREES = {
 RAILS = {"xgft": "3;2,2,2;1,2,2", "rails": 2, "hosts": {"1": {"traits": ["gpu"], "cost": 2}}}
 
 
-def _inhabited(topology: Topology) -> Fabric:
-    fabric = Fabric(topology)
+def _inhabited(topology: Topology) -> Ledger:
+    fabric = Ledger(topology)
     for number, policy in enumerate(("jigsaw", "laas", "ta")):
         admit(POLICIES[policy](), fabric, Request(f"tenant {number}", number + 1))
     fabric.fail_host(topology.hosts - 1)

@@ -7,13 +7,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from laas_service.adapters import generator, slurm
-from laas_service.adapters.fabric_file import FabricFile, parse_fabric
-from laas_service.adapters.netlist import netlist
+from laas_service.adapters import slurm
+from laas_service.adapters.fabric_import import generator
+from laas_service.adapters.fabric_import.fabric_file import FabricFile, parse_fabric
+from laas_service.adapters.fabric_import.netlist import netlist
 from laas_service.adapters.snapshot import fabric_from_snapshot, snapshot
 from laas_service.cmd.plan import Planner
 from laas_service.domain.errors import InvalidFile, LaasError
-from laas_service.domain.fabric import Fabric
+from laas_service.domain.ledger.ledger import Ledger
 from laas_service.simulator.workload import read_csv, read_swf
 from tests.functional.fuzz.inputs import TREES
 
@@ -65,7 +66,7 @@ def csv(text: str) -> None:
 
 def jsonl(text: str) -> None:
     """Each line has its answer, an object that JSON can say; refused ones change nothing."""
-    fabric = Fabric(TREES["one rail"])
+    fabric = Ledger(TREES["one rail"])
     planner = Planner(fabric, "jigsaw")
     lines = [line for line in text.split("\n") if line.strip()][:40]
     before = snapshot(fabric)

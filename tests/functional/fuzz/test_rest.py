@@ -22,8 +22,8 @@ from sqlalchemy import func, select
 from laas_service.adapters.db import models
 from laas_service.api.app import ROUTES, Settings, create_app
 from laas_service.api.auth import middleware
-from laas_service.app.asking import Ask
 from laas_service.app.records import Caller, State
+from laas_service.app.requests import AllocationRequest
 from tests.functional.api.conftest import Deployment
 from tests.functional.fuzz.long import EXAMPLES, LONG, Tally
 
@@ -81,7 +81,10 @@ def make_room(deployment):
     """Some allocations, but not so many that there is nothing to be given out any more."""
     live = deployment.store.allocations(states=(State.QUEUED, State.ALLOCATING, State.ACTIVE))
     if not live:
-        live = [deployment.service().allocate(SOMEBODY, Ask(name=n, hosts=2)) for n in "ab"]
+        live = [
+            deployment.service().allocate(SOMEBODY, AllocationRequest(name=n, hosts=2))
+            for n in "ab"
+        ]
         deployment.converge()
     if len(live) < 8:
         return [record.id for record in live]

@@ -21,7 +21,7 @@ from laas_service.app.records import Drift, Holding, HostState, LinkState, Move,
 from laas_service.domain.allocation import NoFit, Refusal
 from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, LimitExceeded
 from laas_service.domain.features import HostChange
-from laas_service.domain.plane import NO_PLANE, SharedPlane
+from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import LeafLink
 from laas_service.messages import Applied
 from tests.unit.adapters.test_store import (

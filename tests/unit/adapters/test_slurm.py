@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laas_service.adapters.fabric_file import read_fabric
+from laas_service.adapters.fabric_import.fabric_file import read_fabric
 from laas_service.adapters.slurm import host_list, topology_conf, usable
 
 EXAMPLE = Path(__file__).parents[3] / "etc" / "laas" / "fabric-example.json"

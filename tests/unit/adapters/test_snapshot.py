@@ -10,13 +10,13 @@ from dataclasses import replace
 import pytest
 
 from laas_service.adapters.snapshot import fabric_from_snapshot, snapshot
+from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, Request, Shape
-from laas_service.domain.allocator import admit
 from laas_service.domain.errors import InvalidInput
-from laas_service.domain.fabric import Fabric
 from laas_service.domain.features import HostFeatures
-from laas_service.domain.plane import SharedPlane
+from laas_service.domain.ledger.ledger import Ledger
 from laas_service.domain.policies import POLICIES
+from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import LeafLink, SpineLink, Topology, Xgft
 from tests.unit.domain.verification.sound import FULL, RAILS, TOPOLOGIES, build
 
@@ -25,8 +25,8 @@ def through_json(document):
     return json.loads(json.dumps(document))
 
 
-def inhabited(topology: Topology) -> Fabric:
-    fabric = Fabric(topology)
+def inhabited(topology: Topology) -> Ledger:
+    fabric = Ledger(topology)
     fabric.claim(build(topology, Shape(1, 2, 2), "blue"))
     if topology.pods > 2:
         fabric.claim(build(topology, Shape(1, 2, 2, 1, 1), "red", pod=1))
@@ -65,7 +65,7 @@ def test_a_snapshot_comes_back_as_the_same_ledger(name):
 
 
 def test_the_form_is_the_contracts():
-    fabric = Fabric(FULL)
+    fabric = Ledger(FULL)
     fabric.claim(build(FULL, Shape(1, 2, 1, 0, 0), "t1"))
     fabric.fail_host(4)
     fabric.fail_link(SpineLink(1, 0, 2))
@@ -95,7 +95,7 @@ def test_the_form_is_the_contracts():
 
 
 def test_a_shared_plane_is_in_the_snapshot_and_comes_back():
-    fabric = Fabric(FULL)
+    fabric = Ledger(FULL)
     fabric.withhold(SharedPlane.of(FULL.tree, (2,), (0,)))
     document = through_json(snapshot(fabric))
     assert document["topology"]["shared_plane"] == {"l2": [2], "spines": [0]}
@@ -106,7 +106,7 @@ def test_a_shared_plane_is_in_the_snapshot_and_comes_back():
 
 
 def test_what_is_inside_a_container_stands_in_its_entry():
-    fabric = Fabric(FULL)
+    fabric = Ledger(FULL)
     policies = {name: POLICIES[name]() for name in ("lc", "baseline")}
     for policy, request in (
         ("lc", Request("c", 12, container=True)),
@@ -138,7 +138,7 @@ def test_absent_parts_stay_absent():
         absent_hosts=frozenset({5}),
         absent_links=frozenset({LeafLink(0, 2, 1)}),
     )
-    fabric = Fabric(holes)
+    fabric = Ledger(holes)
     fabric.fail_host(7)
     document = snapshot(fabric)
     assert document["topology"]["failed_hosts"] == [5, 7]
@@ -155,13 +155,13 @@ def test_the_fabric_knows_better_what_is_absent():
 
 
 def test_what_the_snapshot_lacks_has_failed_in_the_fabric():
-    holes = Fabric(Topology(FULL.tree, absent_hosts=frozenset({5})))
+    holes = Ledger(Topology(FULL.tree, absent_hosts=frozenset({5})))
     assert fabric_from_snapshot(snapshot(holes), FULL).failed_hosts == {5}
 
 
 def test_another_fabric_is_refused():
     with pytest.raises(InvalidInput, match=r"snapshot\.topology"):
-        fabric_from_snapshot(snapshot(Fabric(RAILS)), FULL)
+        fabric_from_snapshot(snapshot(Ledger(RAILS)), FULL)
 
 
 SOUND = through_json(snapshot(inhabited(FULL)))
@@ -233,7 +233,7 @@ def test_a_wrong_snapshot_is_refused_by_field(name):
 
 
 def test_a_baseline_tenant_has_no_shape():
-    fabric = Fabric(FULL)
+    fabric = Ledger(FULL)
     scattered = replace(build(FULL, Shape(1, 1, 2), "b", policy="baseline"), shape=None)
     fabric.claim(scattered)
     assert fabric_from_snapshot(through_json(snapshot(fabric))).allocations["b"] == scattered

@@ -39,10 +39,10 @@ from laas_service.domain.errors import (
     NotFound,
     Unavailable,
 )
-from laas_service.domain.fabric import Fabric
 from laas_service.domain.features import HostChange, HostFeatures
 from laas_service.domain.inventory import Inventory
-from laas_service.domain.plane import NO_PLANE, SharedPlane
+from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, Xgft
 
 SMALL = Topology(Xgft((4, 2, 2), (1, 4, 4)))  # 16 hosts, 4 leaves of 4, 2 pods
@@ -94,7 +94,7 @@ def claims(store: SqlStore) -> dict[str, set[tuple[str, int]]]:
         }
 
 
-def rebuilt(store: SqlStore) -> Fabric:
+def rebuilt(store: SqlStore) -> Ledger:
     return SqlStore(store._engine).ledger("f")[0]
 
 
@@ -223,7 +223,7 @@ def test_refusal_leaves_nothing_behind(managed):
 
     assert managed.admit(new("a", "key"), grab_and_refuse) is refusal
     assert managed.fabric("f").generation == 1
-    assert managed.ledger("f")[0].state() == Fabric(SMALL).state()
+    assert managed.ledger("f")[0].state() == Ledger(SMALL).state()
     assert admit(managed, "a", key="key").id == "a"
 
 
@@ -236,7 +236,7 @@ def test_failed_commit_changes_neither_database_nor_ledger(managed):
     with pytest.raises(Unavailable):
         admit(managed, "a", key="key")
     managed._at = lambda step: None
-    assert managed.ledger("f")[0].state() == rebuilt(managed).state() == Fabric(SMALL).state()
+    assert managed.ledger("f")[0].state() == rebuilt(managed).state() == Ledger(SMALL).state()
     with pytest.raises(NotFound):
         managed.allocation("a")
     assert admit(managed, "a", key="key").generation == 2
@@ -445,7 +445,7 @@ def test_release_frees_everything_and_tells_the_story(managed):
         "released",
     ]
     assert claims(managed) == {"host_claim": set(), "link_claim": set(), "pkey_claim": set()}
-    assert managed.ledger("f")[0].state() == Fabric(SMALL).state()
+    assert managed.ledger("f")[0].state() == Ledger(SMALL).state()
 
 
 def test_record_that_moved_on_is_not_overwritten(managed):
@@ -549,7 +549,7 @@ def test_missing_deltas_mean_reading_anew(managed):
 def test_what_a_reader_holds_does_not_change(managed):
     fabric, _ = managed.ledger("f")
     admit(managed, "a")
-    assert fabric.state() == Fabric(SMALL).state()
+    assert fabric.state() == Ledger(SMALL).state()
     assert managed.ledger("f")[0] is not fabric
 
 
@@ -560,7 +560,7 @@ def test_same_state_again_is_no_change(managed):
     assert managed.set_host_state("f", 3, HostState.DRAINED) == 3
     assert managed.set_link_state("f", LeafLink(0, 0, 0), LinkState.UP) == 3
     assert managed.set_host_state("f", 3, HostState.UP) == 4
-    assert managed.ledger("f")[0].state() == rebuilt(managed).state() == Fabric(SMALL).state()
+    assert managed.ledger("f")[0].state() == rebuilt(managed).state() == Ledger(SMALL).state()
 
 
 def test_routes_follow_claims_until_handed_back(managed):
@@ -723,7 +723,7 @@ def test_a_release_ends_a_move_and_frees_both_places(managed):
     record = release(managed, "a")
     assert (record.placed, record.leaving, record.phase) == (None, None, None)
     assert claims(managed)["link_claim"] == set()
-    assert managed.ledger("f")[0].state() == Fabric(SMALL).state()
+    assert managed.ledger("f")[0].state() == Ledger(SMALL).state()
 
 
 def test_what_fails_of_what_is_owned_is_noted_with_it(managed):

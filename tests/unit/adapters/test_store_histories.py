@@ -20,10 +20,10 @@ from laas_service.adapters.db.store import SqlStore
 from laas_service.app.records import HostState, LinkState, Move, NewAllocation, State
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, NoFit, Refusal
 from laas_service.domain.errors import Conflict
-from laas_service.domain.fabric import Fabric
 from laas_service.domain.features import HostChange
 from laas_service.domain.inventory import Inventory
-from laas_service.domain.plane import NO_PLANE, SharedPlane
+from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import LeafLink, Link, Port, SpineLink, Topology, Xgft
 
 TREE = Xgft((3, 2, 2), (1, 4, 2), cables=(2, 1))
@@ -51,14 +51,14 @@ class Histories(RuleBasedStateMachine):
         self.engine = engine
         self.stores = [SqlStore(engine), SqlStore(engine), SqlStore(engine, keep_deltas=2)]
         self.stores[0].add_fabric("f", self.topology, Inventory((), (), (), (), (), (), ()))
-        self.model = Fabric(self.topology)
+        self.model = Ledger(self.topology)
         self.count = 0
 
     def teardown(self) -> None:
         self.engine.dispose()
         shutil.rmtree(self.directory)
 
-    def draw(self, id: str, fabric: Fabric, hosts: int, uplinks: int, spines: int) -> Allocation:
+    def draw(self, id: str, fabric: Ledger, hosts: int, uplinks: int, spines: int) -> Allocation:
         """Whatever is free under the masks, in every group and column."""
         groups = tuple(
             GroupShare(g, free & hosts, fabric.free_uplinks[g] & uplinks)

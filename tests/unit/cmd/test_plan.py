@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from laas_service.adapters.snapshot import fabric_from_snapshot, snapshot
 from laas_service.cmd.plan import Planner
 from laas_service.domain.allocation import Shape
-from laas_service.domain.fabric import Fabric
 from laas_service.domain.features import HostFeatures
+from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger.shared_links import SharedLedger
 from laas_service.domain.policies import POLICIES
-from laas_service.domain.shares import SharedFabric
 from laas_service.domain.topology import SpineLink
 from tests.unit.domain.verification.sound import FULL, RAILS, build
 
 
 def planner(policy: str = "jigsaw") -> Planner:
-    return Planner(Fabric(FULL), policy)
+    return Planner(Ledger(FULL), policy)
 
 
 def ask(planner: Planner, *requests: object) -> list[dict[str, Any]]:
@@ -49,7 +49,7 @@ def test_allocate_names_hosts_links_and_shape():
 
 
 def test_a_probe_changes_nothing():
-    fabric = Fabric(FULL)
+    fabric = Ledger(FULL)
     before = fabric.state()
     (answer,) = ask(Planner(fabric, "jigsaw"), {"op": "probe", "hosts": 27})
     assert (answer["outcome"], answer["hosts"]) == ("fits", 27)
@@ -150,7 +150,7 @@ def test_a_request_may_name_its_policy():
 
 def described() -> Planner:
     """Hosts 9 to 17, which are pod 1, have a gpu; host 9 is dear."""
-    fabric = Fabric(FULL)
+    fabric = Ledger(FULL)
     gpus = {host: HostFeatures(frozenset({"gpu"}), 2) for host in range(10, 18)}
     fabric.describe_hosts({**gpus, 9: HostFeatures(frozenset({"gpu"}), 9)})
     return Planner(fabric, "jigsaw")
@@ -210,7 +210,7 @@ def test_room_is_made_for_a_request_with_its_constraints():
 
 def test_shares_of_links_up_to_the_cap():
     """The share is in the request, the answer and the snapshot."""
-    fabric = SharedFabric(FULL)
+    fabric = SharedLedger(FULL)
     for host in (*range(9, 27), 6, 7, 8):
         fabric.fail_host(host)  # two leaves of three hosts are left
     plan = Planner(fabric, "lc-s")
@@ -341,7 +341,7 @@ LINES = st.text(max_size=40) | REQUESTS.map(json.dumps)
 @settings(deadline=None)
 @given(st.sampled_from([FULL, RAILS]), st.lists(LINES, max_size=12))
 def test_no_line_stops_the_run(topology, lines):
-    answers = list(Planner(Fabric(topology), "jigsaw").answers(lines))
+    answers = list(Planner(Ledger(topology), "jigsaw").answers(lines))
     assert len(answers) == sum(bool(line.strip()) for line in lines)
     for answer in answers:
         json.dumps(answer, allow_nan=False)
@@ -365,7 +365,7 @@ def test_room_is_told_when_asked_for():
     assert "room" not in plain
     assert asked["room"] == told
     assert wrong["reason"] == "invalid_input"
-    fabric = Fabric(FULL)
+    fabric = Ledger(FULL)
     always = Planner(fabric, "jigsaw", explain=True)
     _, probed = ask(
         always, {"op": "allocate", "id": "t1", "hosts": 27}, {"op": "probe", "hosts": 3}
@@ -374,7 +374,7 @@ def test_room_is_told_when_asked_for():
 
 
 def test_an_allocation_is_repaired_in_place():
-    fabric = Fabric(FULL)
+    fabric = Ledger(FULL)
     fabric.claim(build(FULL, Shape(2, 2, 3), "t1"))
     fail = {"op": "fail", "spine_link": [0, 1, 1]}
     repair = {"op": "repair-allocation", "id": "t1"}
@@ -386,11 +386,11 @@ def test_an_allocation_is_repaired_in_place():
     gone = [link for link in before["spine_links"] if link not in after["spine_links"]]
     assert gone == [[0, 1, 1], [1, 1, 1]]
     fabric.repair_link(SpineLink(0, 1, 1))
-    assert fabric.state() == Fabric(FULL).state()
+    assert fabric.state() == Ledger(FULL).state()
 
 
 def test_what_cannot_be_repaired_is_refused_with_what_is_degraded():
-    fabric = Fabric(FULL)
+    fabric = Ledger(FULL)
     fabric.claim(build(FULL, Shape(2, 2, 3), "t1"))
     before = fabric.state()
     fail, mend = ({"op": op, "leaf_link": [0, 1, 2]} for op in ("fail", "repair"))

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from laas_service.adapters import generator
+from laas_service.adapters.fabric_import import generator
 from laas_service.domain.allocation import Allocation
 from laas_service.messages import FabricState, TenantRoute
-from opensm_writer.files import Settings
+from opensm_writer.render import Settings
 from tests.partitions import tenant
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "three_tenants"

@@ -14,17 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laas_service.adapters import generator
-from laas_service.adapters.generator import Description
+from laas_service.adapters.fabric_import import generator
+from laas_service.adapters.fabric_import.generator import Description
+from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Request
-from laas_service.domain.allocator import admit
-from laas_service.domain.fabric import Fabric
+from laas_service.domain.ledger.ledger import Ledger
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import Topology
 from laas_service.messages import FabricState, TenantRoute
-from opensm_writer import files, reader, sets, writer
-from opensm_writer.files import Settings
-from opensm_writer.plan import plan
+from opensm_writer import fileset, parse, publish, render
+from opensm_writer.desired import plan
+from opensm_writer.render import Settings
 from tests.unit.opensm_writer.states import ONE, POD, SETTINGS, WIDE, state
 
 FABRICS = [
@@ -37,7 +37,7 @@ FABRICS = [
 ]
 
 
-def change(fabric: Fabric, rng: Random, name: str) -> None:
+def change(fabric: Ledger, rng: Random, name: str) -> None:
     """A tenant comes or goes, several do, or a link fails or is repaired."""
     tree = fabric.topology.tree
     for part in range(rng.choice((1, 1, 1, 3))):
@@ -57,7 +57,7 @@ def change(fabric: Fabric, rng: Random, name: str) -> None:
 
 def states(topology: Topology, inventory, seed: int, count: int) -> Iterator[FabricState]:
     """Generations of a fabric; a tenant keeps its key, a key that is free is used again."""
-    rng, fabric = Random(seed), Fabric(topology)
+    rng, fabric = Random(seed), Ledger(topology)
     keys: dict[str, int] = {}
     for generation in range(1, count + 1):
         change(fabric, rng, f"t{generation}")
@@ -78,56 +78,56 @@ def test_what_changed_gives_the_same_bytes_as_all(made, seed, count):
         last = None
         for each in states(made.topology, made.inventory, seed, count):
             planned = plan(each, last.plan if last else None)
-            last = writer.publish(planned, chosen, root, last=last)
+            last = publish.publish(planned, chosen, root, last=last)
             alone = plan(each)
             assert planned.tables == alone.tables
-            for file, pieces in files.render(alone, chosen).items():
+            for file, pieces in render.render(alone, chosen).items():
                 assert (root / "f/current" / file).read_text() == "".join(pieces)
-            assert last.manifest == writer.publish(alone, chosen, root / "alone").manifest
+            assert last.manifest == publish.publish(alone, chosen, root / "alone").manifest
 
 
 def test_only_what_changed_is_rendered_and_parsed_again(tmp_path, monkeypatch):
-    last = writer.publish(plan(state([POD, WIDE], 1)), SETTINGS, tmp_path)
-    rendered, parsed = mock.Mock(wraps=files._entries), mock.Mock(wraps=reader._ports)
-    monkeypatch.setattr(files, "_entries", rendered)
-    monkeypatch.setattr(reader, "_ports", parsed)
+    last = publish.publish(plan(state([POD, WIDE], 1)), SETTINGS, tmp_path)
+    rendered, parsed = mock.Mock(wraps=render._entries), mock.Mock(wraps=parse._ports)
+    monkeypatch.setattr(render, "_entries", rendered)
+    monkeypatch.setattr(parse, "_ports", parsed)
     planned = plan(state([POD, ONE, WIDE], 2), last.plan)
     same = sum(row is last.plan.tables.rows[guid] for guid, row in planned.tables.rows.items())
     assert same == len(planned.tables.rows)  # a tenant under one leaf needs no link
-    last = writer.publish(planned, SETTINGS, tmp_path, last=last)
+    last = publish.publish(planned, SETTINGS, tmp_path, last=last)
     assert rendered.call_count == parsed.call_count == 0
     planned = plan(state([POD, ONE], 3), last.plan)
     changed = {g for g, row in planned.tables.rows.items() if row != last.plan.tables.rows[g]}
     assert 0 < len(changed) < len(planned.tables.rows)
-    writer.publish(planned, SETTINGS, tmp_path, last=last)
+    publish.publish(planned, SETTINGS, tmp_path, last=last)
     assert rendered.call_count == parsed.call_count == len(changed)
 
 
 @pytest.mark.parametrize("damage", ["byte", "gone"])
 def test_a_damaged_set_is_not_copied_from(tmp_path, damage):
-    last = writer.publish(plan(state([POD], 1)), SETTINGS, tmp_path)
+    last = publish.publish(plan(state([POD], 1)), SETTINGS, tmp_path)
     lfts = tmp_path / "tiny" / "current" / "lfts"
     if damage == "byte":
         lfts.write_text(lfts.read_text().replace(" 002 #", " 003 #", 1))
     else:
         lfts.unlink()
     planned = plan(state([POD, WIDE], 2), last.plan)
-    published = writer.publish(planned, SETTINGS, tmp_path, last=last)
-    assert lfts.read_text() == "".join(files.lfts(plan(state([POD, WIDE], 2))))
-    assert sets.damaged(published.directory, published.manifest) == []
+    published = publish.publish(planned, SETTINGS, tmp_path, last=last)
+    assert lfts.read_text() == "".join(render.lfts(plan(state([POD, WIDE], 2))))
+    assert fileset.damaged(published.directory, published.manifest) == []
 
 
 @given(st.integers(1, 3000))
 def test_tables_are_read_in_pieces_of_any_size(size):
     planned = plan(state())
-    data = "".join(files.lfts(planned)).encode()
+    data = "".join(render.lfts(planned)).encode()
     pieces = [data[at : at + size] for at in range(0, len(data), size)]
-    assert [t.guid for t in reader.switch_tables(pieces, "lfts")] == sorted(planned.tables.rows)
+    assert [t.guid for t in parse.switch_tables(pieces, "lfts")] == sorted(planned.tables.rows)
 
 
 def test_what_stays_known_does_not_grow_with_each_set(tmp_path):
-    last = writer.publish(plan(state([POD], 1)), SETTINGS, tmp_path)
+    last = publish.publish(plan(state([POD], 1)), SETTINGS, tmp_path)
     for number in range(2, 9):
         planned = plan(state([POD] if number % 2 else [POD, WIDE], number), last.plan)
-        last = writer.publish(planned, SETTINGS, tmp_path, last=last)
+        last = publish.publish(planned, SETTINGS, tmp_path, last=last)
     assert len({id(table.guids) for table in last.tables}) == 1

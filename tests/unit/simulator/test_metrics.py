@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import pytest
 
+from laas_service.domain.admission.queue import Discipline, QueueSettings, make_queue
 from laas_service.domain.allocation import Request
-from laas_service.domain.fabric import Fabric
+from laas_service.domain.ledger.ledger import Ledger
 from laas_service.domain.policies import POLICIES
-from laas_service.domain.queue import Discipline, Rules, make_queue
 from laas_service.domain.topology import Topology, Xgft
 from laas_service.simulator.engine import Simulation
 from laas_service.simulator.metrics import Metrics, TimedPolicy
@@ -19,9 +19,9 @@ TEN = Xgft((10, 1, 1), (1, 0, 0))
 
 
 def summary(jobs, rules=None, tree=TEN, policy="baseline", **options):
-    fabric = Fabric(Topology(tree))
+    fabric = Ledger(Topology(tree))
     metrics = Metrics(fabric.topology.hosts, len(jobs), **options)
-    queue = make_queue(fabric, POLICIES[policy](), rules or Rules(Discipline.FIFO))
+    queue = make_queue(fabric, POLICIES[policy](), rules or QueueSettings(Discipline.FIFO))
     Simulation(queue, jobs, metrics).run()
     return metrics.summary()
 
@@ -47,7 +47,7 @@ def test_five_jobs_first_come_first_served():
 
 
 def test_five_jobs_with_backfilling():
-    figures = summary(FIVE, Rules())
+    figures = summary(FIVE, QueueSettings())
     # d overtakes c at 6: it ends at 11, and at 10 the head has 8 free hosts for its 5
     assert figures["wait_mean"] == pytest.approx((0 + 0 + 6 + 1 + 0) / 5)
     assert figures["utilization"] == pytest.approx(
@@ -102,7 +102,7 @@ def test_calls_are_timed_and_exhausted_searches_counted():
     ticks = iter(range(0, 100_000, 5_000))
     timed = TimedPolicy.around(POLICIES["jigsaw"](), lambda: next(ticks))
     assert (timed.name, timed.isolating, timed.monotone) == ("jigsaw", True, True)
-    fabric = Fabric(Topology(TEN))
+    fabric = Ledger(Topology(TEN))
     timed.propose(fabric, Request("a", 2))
     timed.propose(fabric, Request("b", 20))
     assert timed.call_us() == {"mean": 5.0, "p50": 5.0, "p99": 5.0, "max": 5.0}

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from laas_service.domain.allocation import ColumnShare, GroupShare
 from laas_service.domain.errors import NotSupported
-from laas_service.domain.fabric import Fabric
-from laas_service.domain.routing import forwarding_tables
+from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.routing.tenant_tables import forwarding_tables
 from laas_service.domain.stars.place import Racks
 from laas_service.domain.stars.plan import Plan
 from laas_service.domain.stars.scap import Method, propose
 from laas_service.domain.topology import LeafLink, SpineLink, Topology, Xgft
 from laas_service.domain.verification import shape_violations, violations, walk_violations
+from tests.unit.domain.routing.test_tenant_tables import inventory_of
 from tests.unit.domain.stars.test_stars import some_ask
-from tests.unit.domain.test_routing import inventory_of
 from tests.unit.domain.verification.sound import CABLES, FULL, RAILS, TWO_LEVEL
 
 INCOMPLETE = Topology(
@@ -90,7 +90,7 @@ def test_every_star_is_verified_and_routed_before_and_after_its_moves(name, seed
         cube.claim(answer.tenant, answer.units)
     allocations = [racks.allocation(tenant, star.units) for tenant, star in cube.stars.items()]
     assert violations(topology, allocations, rng, permutations=1) == []
-    fabric = Fabric(topology)
+    fabric = Ledger(topology)
     for allocation in allocations:
         fabric.claim(allocation)
     inventory = inventory_of(topology)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""What the subnet manager is told: every tenant's routes, as the claims and phases say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from laas_service.adapters.db import models
+from laas_service.adapters.db.transactions import Transactions
+from laas_service.adapters.documents import allocation_from
+from laas_service.app.records import Phase
+from laas_service.domain.routing.tenant_tables import as_routed
+from laas_service.messages import FabricState, TenantRoute
+
+
+class DesiredState(Transactions):
+    """The state that a subnet manager's files are made from."""
+
+    def routed(self, fabric_id: str) -> FabricState:
+        with self._reading() as session:
+            state, _ = self._ledgers.steady(
+                session, fabric_id, lambda: self._routed(session, fabric_id)
+            )
+        return state
+
+    def _routed(self, session: Session, fabric_id: str) -> FabricState:
+        record = self._ledgers.record(session, fabric_id)
+        table, down = models.Allocation, models.LinkState
+        rows = session.execute(
+            select(table.placed, table.leaving, table.phase, table.pkey).where(
+                table.fabric == fabric_id,
+                table.placed.is_not(None),
+                table.handed_back.is_(False),
+            )
+        )
+        routes = {route.allocation.id: route for route in map(_route, rows)}
+        tenants = [
+            replace(routes[one.id], allocation=one)
+            for one in as_routed(route.allocation for route in routes.values())
+        ]
+        links = session.scalars(select(down.link).where(down.fabric == fabric_id))
+        return FabricState(
+            record.id,
+            record.routes_generation,
+            record.topology,
+            record.inventory,
+            tuple(sorted(tenants, key=lambda tenant: tenant.allocation.id)),
+            tuple(record.topology.tree.link_at(link) for link in sorted(links)),
+            record.shared_plane,
+        )
+
+
+def _route(row: Any) -> TenantRoute:
+    """How a tenant is routed; while its placement changes, as its phase says."""
+    placed = allocation_from(row.placed)
+    if row.leaving is None or row.phase == Phase.WITHDRAW.value:
+        return TenantRoute(placed, row.pkey)
+    before = allocation_from(row.leaving)
+    if row.phase == Phase.PREPARE.value:
+        return TenantRoute(before, row.pkey, beside=placed)
+    return TenantRoute(placed, row.pkey, beside=before)

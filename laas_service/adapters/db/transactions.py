@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""What every part of the store is made of: transactions, generations, records, their stories."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any, Self
+
+from sqlalchemy import Engine, delete, insert, select, update
+from sqlalchemy.orm import Session
+
+from laas_service.adapters.db import faults, leases, models, outbox
+from laas_service.adapters.db.engine import WRITES, matched, translated
+from laas_service.adapters.db.ledger_cache import LedgerCache
+from laas_service.adapters.documents import allocation_from, constraints_from
+from laas_service.app import notifications
+from laas_service.app.records import (
+    AllocationRecord,
+    Drift,
+    Event,
+    FabricRecord,
+    Lease,
+    Phase,
+    State,
+)
+from laas_service.domain.errors import ConcurrentUpdate, NotFound
+from laas_service.messages import Initiator
+
+KEEP_DELTAS = 10_000
+"""Generations a process may lag behind before it has to read the fabric anew."""
+
+FEW = 500
+"""Hosts or links that one statement names."""
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def nowhere(step: str) -> None:
+    """The hook that does nothing."""
+
+
+class Transactions:
+    """One database, and what is known of it in memory; safe to share between threads.
+
+    ``at`` is called with a step's name around every commit (for fault injection). With
+    ``announce``, what others are to be told is put into the outbox.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        now: Callable[[], datetime] = utc_now,
+        at: Callable[[str], None] = nowhere,
+        keep_deltas: int = KEEP_DELTAS,
+        announce: bool = False,
+    ) -> None:
+        self._engine = engine
+        self._now = now
+        self._at = at
+        self._keep_deltas = keep_deltas
+        self._announces = announce
+        self._ledgers = LedgerCache()
+        self._admitting = threading.Lock()
+        self._lease: Lease | None = None
+
+    def under(self, lease: Lease) -> Self:
+        """See ``app.ports.Store.under``; what is known in memory is shared."""
+        held = copy.copy(self)
+        held._lease = lease
+        return held
+
+    # -- transactions ---------------------------------------------------------
+
+    @contextmanager
+    def _reading(self) -> Iterator[Session]:
+        with translated(), Session(self._engine) as session:
+            yield session
+
+    @contextmanager
+    def _writing(self, step: str) -> Iterator[Session]:
+        """A transaction that is committed at the end, or leaves nothing behind."""
+        with translated(), Session(self._engine) as session:
+            session.connection(execution_options={WRITES: True})
+            if self._lease is not None:
+                leases.guard(session, self._lease)
+            yield session
+            session.flush()
+            self._at(f"before commit: {step}")
+            session.commit()
+        self._at(f"after commit: {step}")
+
+    def _advance(
+        self, session: Session, fabric_id: str, change: dict[str, Any], *, routes: bool = False
+    ) -> int:
+        """The fabric's next generation, recorded with its delta."""
+        table = models.Fabric
+        session.execute(
+            update(table).where(table.id == fabric_id).values(generation=table.generation + 1)
+        )
+        generation = session.scalars(select(table.generation).where(table.id == fabric_id)).one()
+        if routes:
+            session.execute(
+                update(table).where(table.id == fabric_id).values(routes_generation=generation)
+            )
+        delta = models.Delta
+        session.execute(
+            insert(delta).values(fabric=fabric_id, generation=generation, change=change)
+        )
+        session.execute(
+            delete(delta).where(
+                delta.fabric == fabric_id, delta.generation <= generation - self._keep_deltas
+            )
+        )
+        return generation
+
+    # -- fabrics --------------------------------------------------------------
+
+    def fabric(self, id: str) -> FabricRecord:
+        with self._reading() as session:
+            return self._ledgers.record(session, id)
+
+    # -- allocations and their stories ----------------------------------------
+
+    def _sequence(self, session: Session, id: str) -> int:
+        table = models.Allocation
+        found = session.scalar(select(table.sequence).where(table.id == id))
+        if found is None:
+            raise NotFound("allocation", id)
+        return found
+
+    def _record(self, session: Session, id: str) -> AllocationRecord:
+        table, event = models.Allocation, models.Event
+        row = session.scalar(select(table).where(table.id == id))
+        if row is None:
+            raise NotFound("allocation", id)
+        events = session.scalars(select(event).where(event.allocation == id).order_by(event.id))
+        return as_record(row, tuple(map(_as_event, events)))
+
+    def _tell(
+        self, session: Session, id: str, state: State, reason: str, by: Initiator | None = None
+    ) -> None:
+        """The next line of the story; others are told of it, too."""
+        asked = {} if by is None else asdict(by)
+        session.execute(
+            insert(models.Event).values(
+                allocation=id, at=self._now(), state=state.value, reason=reason, **asked
+            )
+        )
+        if self._announces:
+            record = self._record(session, id)
+            outbox.put(session, notifications.allocation_changed(new_id(), record))
+
+    def _announce(
+        self, session: Session, fabric_id: str, what: str, detail: str, kind: Drift | None = None
+    ) -> None:
+        """Others are told of a fabric."""
+        if self._announces:
+            news = notifications.fabric_changed(
+                new_id(), fabric_id, what, detail, drift=kind, at=self._now()
+            )
+            outbox.put(session, news)
+
+    def _change(self, session: Session, record: AllocationRecord, **values: Any) -> None:
+        """Change the row of a record that has not moved on."""
+        table = models.Allocation
+        step = (
+            update(table)
+            .where(table.id == record.id, table.version == record.version)
+            .values(version=record.version + 1, updated_at=self._now(), **values)
+        )
+        if matched(session, step) == 0:
+            self._sequence(session, record.id)
+            raise ConcurrentUpdate(f"allocation {record.id!r} is past version {record.version}")
+
+
+def locked_generation(session: Session, fabric_id: str) -> int:
+    """The fabric's generation; it cannot move on before this transaction ends."""
+    table = models.Fabric
+    query = select(table.generation).where(table.id == fabric_id).with_for_update()
+    return session.scalars(query).one()
+
+
+def new_id() -> str:
+    return str(uuid.uuid4())
+
+
+def _as_event(row: models.Event) -> Event:
+    by = None
+    if row.request_id is not None:
+        by = Initiator(row.request_id, row.user_id or "", row.project_id or "")
+    return Event(row.at, State(row.state), row.reason, by)
+
+
+def as_record(row: models.Allocation, history: tuple[Event, ...] = ()) -> AllocationRecord:
+    return AllocationRecord(
+        id=row.id,
+        fabric=row.fabric,
+        name=row.name,
+        project_id=row.project_id,
+        policy=row.policy,
+        hosts=row.hosts,
+        state=State(row.state),
+        version=row.version,
+        pkey=row.pkey,
+        placed=row.placed and allocation_from(row.placed),
+        handed_back=row.handed_back,
+        force=row.force,
+        error=row.error,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        history=history,
+        generation=row.generation,
+        failures=row.failures,
+        constraints=row.constraints and constraints_from(row.constraints),
+        duration=row.duration,
+        ends_at=row.ends_at,
+        parent=row.parent,
+        container=row.container,
+        leaving=row.leaving and allocation_from(row.leaving),
+        phase=Phase(row.phase) if row.phase else None,
+        faults=row.faults and faults.parsed(row.faults),
+        next_try=row.due_at,
+        parked=State(row.parked) if row.parked else None,
+    )

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""From state to state: what happens to an allocation between admission and its end."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+
+from sqlalchemy import and_, delete, or_, select
+from sqlalchemy.orm import Session
+
+from laas_service.adapters.db import faults, models
+from laas_service.adapters.db.transactions import Transactions, as_record, locked_generation
+from laas_service.app.records import SUCCESSORS, AllocationRecord, State
+from laas_service.domain.errors import Conflict, NotFound
+from laas_service.messages import Initiator
+
+
+class Transitions(Transactions):
+    """Allocations as they are, what is due for them, and their next state."""
+
+    def allocation(self, id: str) -> AllocationRecord:
+        with self._reading() as session:
+            return self._record(session, id)
+
+    def allocations(
+        self,
+        *,
+        fabric: str | None = None,
+        project_id: str | None = None,
+        states: Collection[State] = (),
+        limit: int = 1000,
+        marker: str | None = None,
+    ) -> list[AllocationRecord]:
+        table = models.Allocation
+        query = select(table).order_by(table.sequence).limit(limit)
+        if fabric is not None:
+            query = query.where(table.fabric == fabric)
+        if project_id is not None:
+            query = query.where(table.project_id == project_id)
+        if states:
+            query = query.where(table.state.in_([state.value for state in states]))
+        with self._reading() as session:
+            if marker is not None:
+                query = query.where(table.sequence > self._sequence(session, marker))
+            return [as_record(row) for row in session.scalars(query)]
+
+    def due(
+        self,
+        now: datetime,
+        limit: int = 100,
+        *,
+        faulty: bool = False,
+        fabric: str | None = None,
+    ) -> list[str]:
+        table = models.Allocation
+        ready = or_(table.due_at.is_(None), table.due_at <= now)
+        if fabric is not None:
+            ready = and_(table.fabric == fabric, ready)
+        moving = or_(
+            table.state.in_([State.ALLOCATING.value, State.RELEASING.value]),
+            and_(table.state == State.ACTIVE.value, table.leaving.is_not(None)),
+        )
+        query = select(table.id).where(ready, moving).order_by(table.sequence).limit(limit)
+        with self._reading() as session:
+            found = list(session.scalars(query))
+            if faulty:
+                broken = select(table.id, table.faults).where(
+                    ready,
+                    table.state == State.ACTIVE.value,
+                    table.faults.is_not(None),
+                    table.leaving.is_(None),
+                )
+                rows = session.execute(broken.order_by(table.sequence)).all()
+                found += [row.id for row in rows if faults.parsed(row.faults).links]
+            return found[:limit]
+
+    def postpone(self, id: str, until: datetime, error: str, *, version: int | None = None) -> None:
+        table = models.Allocation
+        with self._writing("postpone") as session:
+            row = session.scalar(select(table).where(table.id == id).with_for_update())
+            if row is None:
+                raise NotFound("allocation", id)
+            if version not in (None, row.version):
+                return
+            row.failures += 1
+            row.due_at = until
+            if row.error != error:
+                row.error = error
+                row.version += 1
+                row.updated_at = self._now()
+                self._tell(session, id, State(row.state), error)
+
+    def transition(
+        self,
+        record: AllocationRecord,
+        to: State,
+        reason: str,
+        *,
+        force: bool = False,
+        error: str | None = None,
+        by: Initiator | None = None,
+    ) -> AllocationRecord:
+        if to not in SUCCESSORS[record.state] or to is State.RELEASED:
+            raise Conflict(f"allocation {record.id!r} is {record.state.value}, not {to.value}")
+        with self._writing(f"{to.value}") as session:
+            if record.container and to is State.RELEASING:
+                locked_generation(session, record.fabric)
+                self._must_be_empty(session, record)
+            self._change(
+                session,
+                record,
+                state=to.value,
+                force=record.force or force,
+                error=error,
+                failures=0,
+                due_at=None,
+                parked=_parked(record, to),
+            )
+            self._tell(session, record.id, to, reason, by)
+            return self._record(session, record.id)
+
+    def _must_be_empty(self, session: Session, container: AllocationRecord) -> None:
+        """Raises: Conflict; the fabric's row is locked, so that nobody enters meanwhile."""
+        table = models.Allocation
+        inside = session.scalars(
+            select(table.id)
+            .where(table.parent == container.id, table.state != State.RELEASED.value)
+            .order_by(table.sequence)
+        ).all()
+        if inside:
+            shown = ", ".join(inside[:5]) + (f" and {len(inside) - 5} more" if inside[5:] else "")
+            raise Conflict(
+                f"container {container.id!r} has {len(inside)} allocations inside; "
+                f"release them first: {shown}"
+            )
+
+    def rename(
+        self, record: AllocationRecord, name: str, *, by: Initiator | None = None
+    ) -> AllocationRecord:
+        with self._writing("rename") as session:
+            self._change(session, record, name=name)
+            self._tell(session, record.id, record.state, f"renamed from {record.name!r}", by)
+            return self._record(session, record.id)
+
+    def cancel(
+        self, record: AllocationRecord, reason: str, *, by: Initiator | None = None
+    ) -> AllocationRecord:
+        if record.state is not State.QUEUED:
+            raise Conflict(f"allocation {record.id!r} is {record.state.value}, not queued")
+        with self._writing("cancel") as session:
+            self._advance(session, record.fabric, {})
+            self._change(session, record, state=State.RELEASED.value)
+            self._tell(session, record.id, State.RELEASED, reason, by)
+            return self._record(session, record.id)
+
+    def hand_back(self, record: AllocationRecord) -> AllocationRecord:
+        _must_release(record)
+        with self._writing("hand back") as session:
+            generation = self._advance(session, record.fabric, {}, routes=True)
+            self._change(
+                session,
+                record,
+                handed_back=True,
+                generation=generation,
+                error=None,
+                failures=0,
+                due_at=None,
+            )
+            self._tell(session, record.id, record.state, "the routes have to go")
+            return self._record(session, record.id)
+
+    def free(self, record: AllocationRecord, reason: str) -> AllocationRecord:
+        _must_release(record)
+        if not record.handed_back:
+            raise Conflict(f"allocation {record.id!r} is not handed back")
+        with self._writing("free") as session:
+            self._advance(session, record.fabric, {"release": record.id})
+            self._change(
+                session,
+                record,
+                state=State.RELEASED.value,
+                placed=None,
+                leaving=None,
+                phase=None,
+                faults=None,
+                error=None,
+                failures=0,
+                due_at=None,
+            )
+            for claim in (models.HostClaim, models.LinkClaim, models.PkeyClaim):
+                session.execute(delete(claim).where(claim.allocation == record.id))
+            self._tell(session, record.id, State.RELEASED, reason)
+            return self._record(session, record.id)
+
+
+def _parked(record: AllocationRecord, to: State) -> str | None:
+    """From where an allocation came into ``error``."""
+    if to is not State.ERROR:
+        return None
+    came_from = record.parked if record.state is State.ERROR else record.state
+    return came_from and came_from.value
+
+
+def _must_release(record: AllocationRecord) -> None:
+    if record.state is not State.RELEASING:
+        raise Conflict(f"allocation {record.id!r} is {record.state.value}, not releasing")

@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Hosts, rails and leaf groups from the adapters' ports.
+
+A host is known by the first word of its adapters' description. The number of rails R
+is the number of leaves that most hosts are on; hosts that share one leaf must share
+all R, and the pods of the rails must pair up alike everywhere. Who breaks this is kept
+out of allocation, by name. Of two adapters of a host on one leaf the first is the
+rail's port.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from laas_service.adapters.fabric_import.ibnetdiscover import Kind
+from laas_service.adapters.fabric_import.recovery.levels import natural
+from laas_service.adapters.fabric_import.recovery.report import Irregularity
+from laas_service.domain.inventory import PortRef
+
+_NAMELESS = re.compile(r"MT[0-9]{3,}\b.*|.*Mellanox Technologies.*|", re.I)
+"""Descriptions that firmware gives an adapter until a driver adds the host's name."""
+
+Leaf = tuple[int, int]
+"""(pod, leaf) of a leaf switch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """One adapter port, what it calls itself, and the switch port it is plugged into."""
+
+    guid: int
+    port: int
+    kind: Kind
+    name: str
+    at: PortRef
+
+    @property
+    def aggregation(self) -> bool:
+        """Whether this is a switch's own aggregation node, no host."""
+        return "Aggregation Node" in self.name
+
+    @property
+    def host(self) -> str:
+        """The host's name; "" where the description names none."""
+        if self.kind is not Kind.ADAPTER or self.aggregation or _NAMELESS.fullmatch(self.name):
+            return ""
+        return self.name.split()[0]
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """Order of the adapters of a host: by the HCA's name, then by port."""
+        return natural(self.name.partition(" ")[2].strip()), self.port, self.guid
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which host names are for tenants: not those of ``exclude``, but those of ``include``.
+
+    Shell patterns. ``managers`` are subnet managers: excluded, with the highest LIDs.
+    """
+
+    exclude: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    managers: tuple[str, ...] = ()
+
+    def manages(self, host: str) -> bool:
+        return any(fnmatchcase(host, glob) for glob in self.managers)
+
+    def excludes(self, host: str) -> bool:
+        if self.manages(host):
+            return True
+        return any(fnmatchcase(host, glob) for glob in self.exclude) and not any(
+            fnmatchcase(host, glob) for glob in self.include
+        )
+
+
+@dataclass(frozen=True)
+class Tenantable:
+    """The hosts for tenants: their adapters in rail order, grouped by leaves.
+
+    ``groups`` has the R leaves of each leaf group, in rail order; ``hosts`` the
+    adapters of each host, in the order of their numbers.
+    """
+
+    rails: int
+    groups: tuple[tuple[Leaf, ...], ...]
+    hosts: tuple[tuple[Adapter, ...], ...]
+    other_groups: tuple[tuple[int, int], ...]
+    irregularities: tuple[Irregularity, ...]
+
+
+@dataclass
+class _Hosts:
+    """The work: adapters of each host by leaf, first come first."""
+
+    on: dict[str, dict[Leaf, list[Adapter]]]
+    describe: Mapping[int, tuple[str, str]]
+    odd: list[Irregularity] = field(default_factory=list)
+    other_groups: list[tuple[int, int]] = field(default_factory=list)
+
+    def keep_out(self, kind: str, detail: str, hosts: Iterable[str]) -> None:
+        for host in sorted(hosts, key=natural):
+            cables = [self.describe[a.guid] for ports in self.on.pop(host).values() for a in ports]
+            self.odd.append(Irregularity(kind, f"{host} {detail}", tuple(cables)))
+
+    def select_rails(self) -> int:
+        """R, after keeping out the hosts on another number of leaves."""
+        counts = Counter(len(leaves) for leaves in self.on.values())
+        rails = max(counts, key=lambda n: (counts[n], n))
+        others: dict[frozenset[Leaf], list[str]] = defaultdict(list)
+        for host, leaves in self.on.items():
+            if len(leaves) != rails:
+                others[frozenset(leaves)].append(host)
+        for found, hosts in sorted(others.items(), key=lambda x: sorted(x[0])):
+            if len(hosts) > 1:
+                self.other_groups.append((len(found), len(hosts)))
+            detail = f"is on {len(found)} leaves where most hosts are on {rails}; kept out"
+            self.keep_out("host breaks the rail pattern", detail, hosts)
+        return rails
+
+    def members(self) -> dict[frozenset[Leaf], list[str]]:
+        """Hosts by leaf set; of leaf sets that overlap the one with most hosts stays."""
+        found: dict[frozenset[Leaf], list[str]] = defaultdict(list)
+        for host, on in self.on.items():
+            found[frozenset(on)].append(host)
+        taken: set[Leaf] = set()
+        for leaves in sorted(found, key=lambda x: (-len(found[x]), sorted(x))):
+            if leaves & taken:
+                detail = "shares some, not all, of its leaves with a larger leaf group; kept out"
+                self.keep_out("host breaks the rail pattern", detail, found.pop(leaves))
+            taken |= leaves
+        return {leaves: hosts for leaves, hosts in found.items() if hosts}
+
+    def rail_order(self, leaves: frozenset[Leaf], hosts: Sequence[str]) -> tuple[Leaf, ...]:
+        """The leaves of a group in the order in which most hosts number their adapters."""
+        rank: Counter[Leaf] = Counter()
+        for host in hosts:
+            for place, leaf in enumerate(self.leaves_in_order(host)):
+                rank[leaf] += place
+        return tuple(sorted(leaves, key=lambda leaf: (rank[leaf], leaf)))
+
+    def leaves_in_order(self, host: str) -> list[Leaf]:
+        on = self.on[host]
+        return sorted(on, key=lambda leaf: on[leaf][0].order)
+
+    def in_port_order(self, hosts: Iterable[str], leaf: Leaf) -> list[str]:
+        return sorted(hosts, key=lambda host: self.on[host][leaf][0].at)
+
+    def report_order(self, leaves: tuple[Leaf, ...], hosts: Iterable[str]) -> None:
+        """Hosts whose adapters are plugged in another order than their group's."""
+        hca_of = {h: {leaf: self.on[h][leaf][0].order[0] for leaf in leaves} for h in hosts}
+        for rail, leaf in enumerate(leaves):
+            names = Counter(hca[leaf] for hca in hca_of.values())
+            usual = max(names, key=lambda name: (names[name], name))
+            for host in sorted(hca_of, key=natural):
+                others = [hca_of[host][x] for x in leaves if x != leaf]
+                if hca_of[host][leaf] != usual and usual in others:
+                    adapter = self.on[host][leaf][0]
+                    self.odd.append(
+                        Irregularity(
+                            "adapter on another rail",
+                            f"{adapter.name} is on rail {rail}, where its leaf group has another "
+                            "adapter; allocated as it is plugged in",
+                            (self.describe[adapter.guid],),
+                        )
+                    )
+
+    def report_extra(self) -> None:
+        """Second adapters of a host on one leaf, unless every host has them."""
+        sizes = Counter(len(ports) for on in self.on.values() for ports in on.values())
+        usual = max(sizes, key=lambda size: (sizes[size], -size))
+        extra = [a for on in self.on.values() for ports in on.values() for a in ports[1:]]
+        if usual > 1:
+            detail = f"{usual} adapters of a host on one leaf; only the first is a rail"
+            self.odd.append(Irregularity("several adapters on a leaf", detail))
+            extra = [a for on in self.on.values() for p in on.values() for a in p[usual:]]
+        for adapter in sorted(extra, key=lambda a: a.at):
+            detail = f"{adapter.name} is a further adapter of its host on this leaf; not allocated"
+            self.odd.append(Irregularity("extra adapter", detail, (self.describe[adapter.guid],)))
+
+
+def tenantable(
+    adapters: Iterable[Adapter],
+    leaf_of: Mapping[int, Leaf],
+    describe: Mapping[int, tuple[str, str]],
+    selection: Selection,
+) -> Tenantable | None:
+    """The hosts for tenants, or None if no named host hangs on a leaf.
+
+    ``leaf_of`` places the leaf switches, ``describe`` names the two ends of the cable
+    of each adapter port.
+    """
+    work = _Hosts(defaultdict(lambda: defaultdict(list)), describe)
+    misplaced: dict[str, list[Adapter]] = defaultdict(list)
+    nameless: dict[str, list[Adapter]] = defaultdict(list)
+    for adapter in sorted(adapters, key=lambda a: a.order):
+        host = adapter.host
+        if adapter.aggregation or (host and selection.excludes(host)):
+            continue
+        if adapter.at.guid not in leaf_of:
+            misplaced[host].append(adapter)
+        elif host:
+            work.on[host][leaf_of[adapter.at.guid]].append(adapter)
+        else:
+            nameless[adapter.name].append(adapter)
+    for name, ports in sorted(nameless.items()):
+        detail = f"{len(ports)} ports only say {name!r}; kept out"
+        _report(work, "adapters without a host name", detail, ports)
+    for host, ports in sorted(misplaced.items()):
+        _report(work, "host above the leaves", f"{host or 'a nameless host'} kept out", ports)
+        work.on.pop(host, None)
+    work.on = dict(work.on)
+    if not work.on:
+        return None
+    rails = work.select_rails()
+    members = work.members()
+    groups = {work.rail_order(leaves, hosts): hosts for leaves, hosts in members.items()}
+    groups = _paired_pods(work, groups)
+    if not groups:
+        return None
+    for leaves, hosts in groups.items():
+        work.report_order(leaves, hosts)
+    work.report_extra()
+    order = sorted(groups)
+    numbered = [
+        tuple(work.on[host][leaf][0] for leaf in leaves)
+        for leaves in order
+        for host in work.in_port_order(groups[leaves], leaves[0])
+    ]
+    return Tenantable(
+        rails, tuple(order), tuple(numbered), tuple(work.other_groups), tuple(work.odd)
+    )
+
+
+def _report(work: _Hosts, kind: str, detail: str, adapters: Collection[Adapter]) -> None:
+    cables = tuple(work.describe[adapter.guid] for adapter in adapters)
+    work.odd.append(Irregularity(kind, detail, cables))
+
+
+def _paired_pods(
+    work: _Hosts, groups: dict[tuple[Leaf, ...], list[str]]
+) -> dict[tuple[Leaf, ...], list[str]]:
+    """The groups whose pods pair up alike, their rails in the common order of planes.
+
+    A group's *planes* are the pods its leaves are in. All groups must spread their
+    leaves over planes in the same proportions, and two groups that share one pod must
+    share all; the majority decides.
+    """
+    spread = Counter(_sizes(leaves) for leaves in groups for _ in groups[leaves])
+    usual = max(spread, key=lambda sizes: (spread[sizes], sizes))
+    pattern = Counter(
+        _pattern(leaves) for leaves in groups for _ in groups[leaves] if _sizes(leaves) == usual
+    ).most_common(1)[0][0]
+    orders: Counter[tuple[int, ...]] = Counter()
+    for leaves, hosts in groups.items():
+        if _sizes(leaves) == usual:
+            orders[_planes(leaves, pattern)] += len(hosts)
+    accepted: dict[frozenset[int], tuple[int, ...]] = {}
+    taken: set[int] = set()
+    for planes in sorted(orders, key=lambda p: (-orders[p], p)):
+        if not taken.intersection(planes):
+            accepted[frozenset(planes)] = planes
+            taken.update(planes)
+    kept: dict[tuple[Leaf, ...], list[str]] = {}
+    for leaves, hosts in groups.items():
+        planes = accepted.get(frozenset(pod for pod, _ in leaves), ())
+        ordered = _in_planes(leaves, pattern, planes)
+        if ordered:
+            kept[ordered] = hosts
+        else:
+            detail = "has its leaves in other pods than most hosts; kept out"
+            work.keep_out("host breaks the rail pattern", detail, hosts)
+    return kept
+
+
+def _pods(leaves: tuple[Leaf, ...]) -> list[int]:
+    return [pod for pod, _ in leaves]
+
+
+def _sizes(leaves: tuple[Leaf, ...]) -> tuple[int, ...]:
+    return tuple(sorted(Counter(_pods(leaves)).values()))
+
+
+def _pattern(leaves: tuple[Leaf, ...]) -> tuple[int, ...]:
+    """The plane of each rail, planes numbered as they occur."""
+    distinct = list(dict.fromkeys(_pods(leaves)))
+    return tuple(distinct.index(pod) for pod in _pods(leaves))
+
+
+def _planes(leaves: tuple[Leaf, ...], pattern: tuple[int, ...]) -> tuple[int, ...]:
+    """The pods of a group in an order that fits the pattern's proportions."""
+    size = Counter(_pods(leaves))
+    left = list(size)
+    planes = []
+    for plane in range(max(pattern) + 1):
+        pod = next(pod for pod in left if size[pod] == pattern.count(plane))
+        left.remove(pod)
+        planes.append(pod)
+    return tuple(planes)
+
+
+def _in_planes(
+    leaves: tuple[Leaf, ...], pattern: tuple[int, ...], planes: tuple[int, ...]
+) -> tuple[Leaf, ...]:
+    """The leaves so ordered that rail r is in pod ``planes[pattern[r]]``; () if impossible."""
+    waiting = {pod: [leaf for leaf in leaves if leaf[0] == pod] for pod in planes}
+    if any(len(waiting[pod]) != pattern.count(plane) for plane, pod in enumerate(planes)):
+        return ()
+    return tuple(waiting[planes[plane]].pop(0) for plane in pattern) if planes else ()

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Allocations: a tenant's hosts and links, from asking to giving back."""
+
+from __future__ import annotations
+
+import re
+
+from laas_service.api import errors, policies, schemas
+from laas_service.api.resource import Answer, Call, page
+from laas_service.app.records import AllocationRecord
+from laas_service.app.requests import LIVE, AllocationRequest
+from laas_service.domain.allocation import NoFit
+from laas_service.domain.errors import InvalidInput, NotSupported
+from laas_service.domain.faults.degradation import Degraded
+
+
+def index(call: Call, query: schemas.AllocationQuery) -> Answer:
+    """List allocations in order of creation, which is the order of the queue."""
+    limit = min(query.limit, schemas.AT_ONCE)
+    records = call.service.allocations(
+        call.caller,
+        fabric=query.fabric,
+        project_id=query.project_id,
+        states=LIVE if query.state is None else (query.state,),
+        limit=limit + 1,
+        marker=query.marker,
+    )
+    fabrics = {fabric.id: fabric for fabric in call.service.fabrics()}
+    places = call.service.places(records[:limit])
+    shown = [
+        schemas.AllocationSummary.of(
+            record, fabrics[record.fabric], places.get(record.id), call.caller.admin
+        )
+        for record in records[:limit]
+    ]
+    following = call.next_page(shown[-1].id) if len(records) > limit else None
+    return Answer(200, schemas.AllocationList(allocations=shown, next=following))
+
+
+def create(
+    call: Call,
+    headers: schemas.Idempotency,
+    query: schemas.WaitQuery,
+    body: schemas.NewAllocation,
+) -> Answer:
+    """Allocate hosts and links, wait for them, or ask what would be given."""
+    constraints = body.constraints or schemas.Constraints()
+    if constraints.avoid_hosts or constraints.avoid_pods:
+        call.require(policies.AVOID)
+    ask = AllocationRequest(
+        name=body.name,
+        hosts=body.hosts,
+        fabric=body.fabric,
+        policy=body.policy,
+        project_id=body.project_id,
+        idempotency_key=headers.idempotency_key,
+        wait=body.wait,
+        duration=body.duration,
+        constraints=constraints.domain(),
+        avoid=tuple(constraints.avoid_hosts or ()),
+        parent=body.parent,
+        container=body.container,
+    )
+    if body.container:
+        call.require(policies.CONTAINER)
+    if body.dry_run:
+        proposal = call.service.propose(call.caller, ask)
+        if isinstance(proposal, NoFit):
+            return _refused(proposal)
+        return Answer(200, schemas.DryRun.of(body.name, proposal))
+    answer = call.service.allocate(call.caller, ask)
+    if isinstance(answer, NoFit):
+        return _refused(answer)
+    created = _shown(call, call.outcome(answer, query.wait), 202)
+    location = f"{call.url}/{answer.id}"
+    return Answer(created.status, created.body, {**created.headers, "Location": location})
+
+
+def show(call: Call, allocation_id: str) -> Answer:
+    """Show an allocation with its hosts, links and newest history."""
+    return _shown(call, call.service.allocation(call.caller, allocation_id))
+
+
+def history(call: Call, allocation_id: str, query: schemas.Paging) -> Answer:
+    """Show what happened to an allocation, from the beginning."""
+    events = schemas.Event.all_of(call.service.allocation(call.caller, allocation_id))
+    shown, following = page(call, query, events, lambda event: str(event.number))
+    return Answer(200, schemas.History(history=shown, next=following))
+
+
+def change(
+    call: Call,
+    allocation_id: str,
+    headers: schemas.Precondition,
+    body: schemas.AllocationChange,
+) -> Answer:
+    """Rename an allocation."""
+    if body.hosts is not None:
+        raise NotSupported("resizing is not supported yet; release and allocate anew")
+    if body.name is None:
+        raise InvalidInput("name", None, "say what to change")
+    versions = _versions(headers)
+    call.service.rename(call.caller, allocation_id, body.name, versions)
+    return show(call, allocation_id)
+
+
+def release(
+    call: Call,
+    allocation_id: str,
+    headers: schemas.Precondition,
+    query: schemas.ReleaseQuery,
+) -> Answer:
+    """Release an allocation; repeating it is safe."""
+    if query.force:
+        call.require(policies.FORCE)
+    record = call.service.release(
+        call.caller, allocation_id, force=query.force, versions=_versions(headers)
+    )
+    return _shown(call, call.outcome(record, query.wait), 202)
+
+
+def repair(
+    call: Call,
+    allocation_id: str,
+    headers: schemas.Precondition,
+    query: schemas.WaitQuery,
+) -> Answer:
+    """Replace failed links of an allocation; its hosts stay, and repeating it is safe."""
+    answer = call.service.repair(call.caller, allocation_id, _versions(headers))
+    if isinstance(answer, Degraded):
+        record = call.service.allocation(call.caller, allocation_id)
+        return Answer(409, errors.of_degraded(call.service.fabric(record.fabric), answer))
+    if answer.phase is None:
+        return _shown(call, answer)
+    return _shown(call, call.outcome(answer, query.wait), 202)
+
+
+def retry(
+    call: Call,
+    allocation_id: str,
+    headers: schemas.Precondition,
+    query: schemas.WaitQuery,
+) -> Answer:
+    """Take the next step of an allocation now, also of one that is parked in error."""
+    before = call.service.allocation(call.caller, allocation_id).version
+    record = call.service.retry(call.caller, allocation_id, _versions(headers))
+    if record.version == before:
+        return _shown(call, record)
+    return _shown(call, call.outcome(record, query.wait), 202)
+
+
+def _shown(call: Call, record: AllocationRecord, status: int = 200) -> Answer:
+    fabric = call.service.fabric(record.fabric)
+    place = call.service.places([record]).get(record.id)
+    shown = schemas.Allocation.of(
+        record, fabric, place, call.caller.admin, call.service.progress(record)
+    )
+    return Answer(status, shown, {"ETag": f'"{record.version}"'})
+
+
+def _refused(refusal: NoFit) -> Answer:
+    return Answer(409, errors.of_refusal(refusal))
+
+
+def _versions(headers: schemas.Precondition) -> set[int] | None:
+    """The versions an ``If-Match`` header accepts; None accepts any.
+
+    Weak and foreign tags match nothing (RFC 9110, section 13.1.1).
+    """
+    given = headers.if_match
+    if given is None or given.strip() == "*":
+        return None
+    tags = re.findall(r'(?:^|,)\s*"([0-9]{1,18})"\s*(?=,|$)', given)
+    return {int(tag) for tag in tags}

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Fabrics: their numbers, their inventory, and the operator's word on what is down."""
+
+from __future__ import annotations
+
+from laas_service.api import policies, schemas
+from laas_service.api.resource import Answer, Call, page
+from laas_service.app.records import FabricRecord, HostState
+from laas_service.app.requests import AllocationRequest
+from laas_service.app.views import inventory
+from laas_service.domain.errors import InvalidInput, NotFound
+from laas_service.domain.features import HostChange
+from laas_service.domain.topology import Link, link_name, parse_link
+
+
+def index(call: Call, query: schemas.Paging) -> Answer:
+    """List the managed fabrics."""
+    found, following = page(call, query, call.service.fabrics(), lambda fabric: fabric.id)
+    summaries = [schemas.FabricSummary.summary(fabric) for fabric in found]
+    return Answer(200, schemas.FabricList(fabrics=summaries, next=following))
+
+
+def show(call: Call, fabric_id: str) -> Answer:
+    """Show a fabric's shape and how its hosts and links stand."""
+    fabric = call.service.fabric(fabric_id)
+    return Answer(200, schemas.Fabric.of(fabric, call.service.utilization(fabric_id)))
+
+
+def utilization(call: Call, fabric_id: str) -> Answer:
+    """Show how much of a fabric is in use."""
+    use = call.service.utilization(fabric_id)
+    return Answer(200, schemas.Utilization.of(fabric_id, use))
+
+
+def fit(call: Call, fabric_id: str, query: schemas.FitQuery) -> Answer:
+    """Ask whether so many hosts would fit now, under these constraints."""
+    if query.avoid_hosts or query.avoid_pods:
+        call.require(policies.AVOID)
+    ask = AllocationRequest(
+        name="",
+        hosts=query.hosts,
+        policy=query.policy,
+        constraints=query.domain(),
+        avoid=tuple(query.avoid_hosts or ()),
+        parent=query.parent,
+    )
+    found = call.service.fit(call.caller, fabric_id, ask)
+    return Answer(200, schemas.Fit.of(fabric_id, query.hosts, found))
+
+
+def routing(call: Call, fabric_id: str) -> Answer:
+    """Show the generation wanted and the generation each subnet manager runs."""
+    return Answer(200, schemas.Routing.of(fabric_id, call.service.routing(fabric_id)))
+
+
+def hosts(call: Call, fabric_id: str, query: schemas.HostQuery) -> Answer:
+    """List hosts with state and owner."""
+
+    def wanted(host: inventory.HostEntry) -> bool:
+        free = host.state is HostState.UP and host.owner is None
+        return (
+            query.state in (None, host.state)
+            and query.owner in (None, host.owner)
+            and query.free in (None, free)
+            and (query.trait is None or query.trait in host.features.traits)
+        )
+
+    entries = call.service.hosts(fabric_id)
+    found, following = page(call, query, entries, lambda host: host.name, wanted)
+    return Answer(
+        200, schemas.HostList(hosts=[schemas.Host.of(host) for host in found], next=following)
+    )
+
+
+def links(call: Call, fabric_id: str, query: schemas.LinkQuery) -> Answer:
+    """List leaf links, then spine links, with state and owner."""
+
+    def wanted(entry: inventory.LinkEntry) -> bool:
+        return (
+            query.state in (None, entry.state)
+            and query.owner in (None, entry.owner)
+            and query.free in (None, entry.free)
+            and query.kind in (None, link_name(entry.link).partition("-")[0])
+            and query.pod in (None, entry.link.pod)
+        )
+
+    entries = call.service.links(fabric_id)
+    found, following = page(call, query, entries, lambda entry: link_name(entry.link), wanted)
+    return Answer(
+        200, schemas.LinkList(links=[schemas.Link.of(entry) for entry in found], next=following)
+    )
+
+
+def switches(call: Call, fabric_id: str, query: schemas.SwitchQuery) -> Answer:
+    """List switches and their positions in the tree."""
+    found, following = page(
+        call,
+        query,
+        call.service.switches(fabric_id),
+        lambda entry: schemas.guid(entry.switch.guid),
+        lambda entry: query.level in (None, entry.switch.level),
+    )
+    return Answer(
+        200,
+        schemas.SwitchList(switches=[schemas.Switch.of(entry) for entry in found], next=following),
+    )
+
+
+def idle(call: Call, fabric_id: str, query: schemas.Paging) -> Answer:
+    """List links and switches that nobody needs now and that may be turned down."""
+    fabric, found = call.service.idle(fabric_id)
+    number = fabric.topology.tree.link_id
+    after = -1 if query.marker is None else number(_marked(fabric, query.marker))
+    links = [link_name(link) for link in found.links if number(link) > after]
+    limit = min(query.limit, schemas.AT_ONCE)
+    following = call.next_page(links[limit - 1]) if len(links) > limit else None
+    return Answer(200, schemas.Idle.of(fabric, found, links[:limit], following))
+
+
+def _marked(fabric: FabricRecord, marker: str) -> Link:
+    """The link a page ended with; it need not be idle any more. Raises: InvalidInput."""
+    link = parse_link(marker)
+    if not fabric.topology.tree.has_link(link):
+        raise InvalidInput("marker", marker, "use the last link of the page before")
+    return link
+
+
+def show_plane(call: Call, fabric_id: str) -> Answer:
+    """Show the shared plane, and where it does not reach."""
+    return Answer(200, schemas.SharedPlane.of(*call.service.shared_plane(fabric_id)))
+
+
+def set_plane(call: Call, fabric_id: str, body: schemas.NewPlane) -> Answer:
+    """Withhold links for shared traffic, or ask what that would cost."""
+    service = call.service
+    if body.dry_run:
+        found = service.plane_cost(fabric_id, tuple(body.l2), tuple(body.spines))
+        return Answer(200, schemas.SharedPlane.of(*found))
+    service.set_shared_plane(fabric_id, tuple(body.l2), tuple(body.spines))
+    return show_plane(call, fabric_id)
+
+
+def set_host(call: Call, fabric_id: str, name: str, body: schemas.HostChange) -> Answer:
+    """Drain, fail or repair a host, or say what it is like; its owner, if any, keeps it."""
+    if body.state is None and body.traits is None and body.cost is None:
+        raise InvalidInput("state", None, "say what to change: state, traits or cost")
+    if body.traits is not None or body.cost is not None:
+        traits = None if body.traits is None else frozenset(body.traits)
+        entry = call.service.describe_host(fabric_id, name, HostChange(traits, body.cost))
+    if body.state is not None:
+        entry = call.service.set_host_state(call.caller, fabric_id, name, body.state)
+    return Answer(200, schemas.Host.of(entry))
+
+
+def set_link(call: Call, fabric_id: str, link_id: str, body: schemas.LinkChange) -> Answer:
+    """Fail or repair a link; its owner, if any, keeps it."""
+    link = parse_link(link_id)
+    if link_name(link) != link_id:
+        raise NotFound("link", link_id)
+    return Answer(
+        200, schemas.Link.of(call.service.set_link_state(call.caller, fabric_id, link, body.state))
+    )

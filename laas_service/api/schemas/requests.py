@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""What is asked: queries, headers and bodies."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, field_validator
+
+from laas_service.api.schemas.base import (
+    AT_ONCE,
+    Body,
+    HostName,
+    Hosts,
+    Name,
+    Project,
+    Reference,
+    Schema,
+)
+from laas_service.app.allocations import LONGEST
+from laas_service.app.records import FabricRecord, HostState, LinkState, State
+from laas_service.domain.constraints import Constraints as Wanted
+from laas_service.domain.constraints import Within
+from laas_service.domain.features import DEAREST, TRAIT
+
+
+class NoQuery(Schema):
+    """No query parameters."""
+
+
+class Paging(Schema):
+    limit: Annotated[
+        int, Field(ge=1, description=f"At most this many items; {AT_ONCE} is the most given.")
+    ] = AT_ONCE
+    marker: Annotated[
+        str | None, Field(description="The last item of the page before; see `next`.")
+    ] = None
+
+
+class QuotaQuery(Schema):
+    project_id: Annotated[
+        Project | None,
+        Field(description="Another project than the own one: administrators may name any."),
+    ] = None
+
+
+class HostQuery(Paging):
+    state: HostState | None = None
+    owner: Annotated[str | None, Field(description="An allocation's id.")] = None
+    free: Annotated[bool | None, Field(description="Up and without an owner, or the opposite.")] = (
+        None
+    )
+    trait: Annotated[str | None, Field(description="A trait that the host has.")] = None
+
+
+class LinkQuery(Paging):
+    state: LinkState | None = None
+    owner: Annotated[str | None, Field(description="An allocation's id.")] = None
+    free: Annotated[bool | None, Field(description="Up and without an owner, or the opposite.")] = (
+        None
+    )
+    kind: Literal["leaf", "spine"] | None = None
+    pod: Annotated[int | None, Field(ge=0)] = None
+
+
+class SwitchQuery(Paging):
+    level: Annotated[int | None, Field(ge=1, le=3, description="1 leaf, 2 L2 switch, 3 spine.")] = (
+        None
+    )
+
+
+class AllocationQuery(Paging):
+    state: Annotated[State | None, Field(description="Without it, all that are not released.")] = (
+        None
+    )
+    fabric: str | None = None
+    project_id: str | None = None
+
+
+Trait = Annotated[str, Field(pattern=TRAIT, examples=["HW_GPU"])]
+Cost = Annotated[int, Field(ge=0, le=DEAREST, description="What a host costs, in any unit.")]
+MANY = 4096
+"""The most hosts, pods or traits a constraint names."""
+
+
+class Wishes(Schema):
+    """What hosts must be like and where they may be; all of them are met, or it is refused."""
+
+    traits: Annotated[
+        list[Trait] | None, Field(max_length=MANY, description="Every host has all of these.")
+    ] = None
+    avoid_hosts: Annotated[
+        list[HostName] | None,
+        Field(max_length=MANY, description="No host of these names (administrators)."),
+    ] = None
+    avoid_pods: Annotated[
+        list[Annotated[int, Field(ge=0)]] | None,
+        Field(max_length=MANY, description="No host in these pods (administrators)."),
+    ] = None
+    within: Annotated[
+        Within | None, Field(strict=False, description="All hosts in one leaf, or in one pod.")
+    ] = None
+    spread: Annotated[int | None, Field(ge=1, description="Hosts in at least so many pods.")] = None
+    max_host_cost: Annotated[Cost | None, Field(description="No host is dearer.")] = None
+    cheapest: Annotated[
+        bool | None, Field(description="Hosts that cost least together, of all legal placements.")
+    ] = None
+
+    def domain(self) -> Wanted:
+        """The same without hosts to avoid, whose numbers only the service knows.
+
+        Raises:
+            InvalidInput: two of them contradict each other.
+        """
+        return Wanted(
+            traits=frozenset(self.traits or ()),
+            avoid_pods=frozenset(self.avoid_pods or ()),
+            within=self.within,
+            spread=self.spread or 1,
+            max_host_cost=self.max_host_cost,
+            cheapest=bool(self.cheapest),
+        )
+
+
+class Constraints(Wishes):
+    """What hosts must be like and where they may be; all of them are met, or it is refused."""
+
+    model_config = Body.model_config
+
+    @classmethod
+    def of(cls, wanted: Wanted | None, fabric: FabricRecord, admin: bool) -> Self | None:
+        """As recorded; only administrators see which hosts and pods are avoided."""
+        if wanted is None:
+            return None
+        names = fabric.inventory.host_names
+        avoided = admin and sorted(wanted.avoid_hosts)
+        return cls(
+            traits=sorted(wanted.traits) or None,
+            avoid_hosts=[names[host] for host in avoided] if avoided else None,
+            avoid_pods=(admin and sorted(wanted.avoid_pods)) or None,
+            within=wanted.within,
+            spread=wanted.spread if wanted.spread > 1 else None,
+            max_host_cost=wanted.max_host_cost,
+            cheapest=wanted.cheapest or None,
+        )
+
+
+class FitQuery(Wishes):
+    hosts: Hosts
+    policy: str | None = None
+    parent: Annotated[str | None, Field(description="Inside this container.")] = None
+
+    @field_validator("traits", "avoid_hosts", "avoid_pods", mode="before")
+    @classmethod
+    def _listed(cls, value: object) -> object:
+        return value.split(",") if isinstance(value, str) else value
+
+
+class WaitQuery(Schema):
+    wait: Annotated[
+        float,
+        Field(
+            ge=0,
+            allow_inf_nan=False,
+            description="Seconds to wait for the outcome; the service has a limit of its own.",
+        ),
+    ] = 0
+
+
+class ReleaseQuery(WaitQuery):
+    force: Annotated[
+        bool, Field(description="Release although servers still run there (administrators).")
+    ] = False
+
+
+class NoHeaders(Schema):
+    """No request headers that mean anything here."""
+
+
+class Idempotency(Schema):
+    idempotency_key: Annotated[
+        str | None,
+        Field(
+            alias="Idempotency-Key",
+            pattern=r"^[\x21-\x7e]{1,255}$",
+            description="Repeating a request with its key gives the first answer again.",
+        ),
+    ] = None
+
+
+class Precondition(Schema):
+    if_match: Annotated[
+        str | None,
+        Field(alias="If-Match", description="The ETag the allocation must still have."),
+    ] = None
+
+
+class NewAllocation(Body):
+    name: Name
+    hosts: Hosts
+    policy: Annotated[Reference | None, Field(description="Default: the service's.")] = None
+    fabric: Annotated[Reference | None, Field(description="Needed where there are several.")] = None
+    project_id: Annotated[
+        Project | None, Field(description="Whose it will be; administrators may name any.")
+    ] = None
+    constraints: Constraints | None = None
+    wait: Annotated[bool, Field(description="Queue until there is room, instead of refusing.")] = (
+        False
+    )
+    duration: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            le=LONGEST,
+            allow_inf_nan=False,
+            description="Seconds it is expected to last; nothing is taken away when they are over.",
+        ),
+    ] = None
+    container: Annotated[
+        bool, Field(description="Hold hosts and links for further allocations inside.")
+    ] = False
+    parent: Annotated[
+        Reference | None, Field(description="The container to be inside: the id of an allocation.")
+    ] = None
+    dry_run: Annotated[
+        bool, Field(description="Answer what would be given, and reserve nothing.")
+    ] = False
+
+
+class AllocationChange(Body):
+    name: Annotated[Name | None, Field(description="The new name.")] = None
+    hosts: Annotated[Hosts | None, Field(description="Resizing; not supported yet.")] = None
+
+
+class HostChange(Body):
+    """At least one of them; what is left out stays as it is."""
+
+    state: Annotated[
+        HostState | None, Field(strict=False, description="`up` repairs and undrains.")
+    ] = None
+    traits: Annotated[
+        list[Trait] | None, Field(max_length=MANY, description="All traits it has from now on.")
+    ] = None
+    cost: Cost | None = None
+
+
+class LinkChange(Body):
+    state: Annotated[LinkState, Field(strict=False, description="`up` repairs.")]
+
+
+class NewPlane(Body):
+    l2: Annotated[list[int], Field(description="L2 indices; none gives them back.")] = []
+    spines: Annotated[
+        list[int], Field(description="Spines of each group; none: all above `l2`.")
+    ] = []
+    dry_run: Annotated[bool, Field(description="Answer what it would cost, change nothing.")] = (
+        False
+    )

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The agent's round: report, take the wanted set, tell OpenSM if that is ours to do, look."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from laas_service.app.worker.loop import Loop
+from laas_service.domain.errors import LaasError
+from laas_service.messages import AgentReport, Condition
+
+LOG = logging.getLogger(__name__)
+
+MAX_DETAIL = 4000
+LONGEST_PAUSE = 60.0
+"""Seconds between two tries to take a set that was refused."""
+
+UNSETTLED = (Condition.SWEEPING, Condition.RESTARTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What the service answers to a report."""
+
+    active: bool
+    wanted: int
+    lease_seconds: float
+
+
+class Service(Protocol):
+    """The service, over REST, for one agent of one fabric.
+
+    Errors of all methods: ``Unavailable``, ``Forbidden``, ``NotFound``; ``Conflict`` if the
+    wanted set cannot be made.
+    """
+
+    def report(self, seen: AgentReport) -> Orders:
+        """Say what is seen, and that this agent is alive."""
+
+    def described(self) -> Mapping[str, Any]:
+        """See ``opensm_writer.fetch.Source``."""
+
+    def contents(self, generation: int, name: str, start: int, size: int) -> Iterable[bytes]:
+        """See ``opensm_writer.fetch.Source``."""
+
+
+class Managed(Protocol):
+    """The sets on this machine and its OpenSM; see ``opensm_writer.supervisor``."""
+
+    @property
+    def published(self) -> int | None: ...
+
+    @property
+    def refused(self) -> bool: ...
+
+    def receive(self, source: Service) -> None: ...
+
+    def to_be_told(self) -> bool: ...
+
+    def tell(self) -> None: ...
+
+    def look(self, active: bool) -> AgentReport: ...
+
+
+class OpenSmAgent(Loop):
+    """Looks after one OpenSM, every ``interval`` seconds or when woken.
+
+    Of several agents of a fabric the service makes one the active one. It alone tells its
+    OpenSM, and only while its lease runs: counted by its own clock from before the report
+    was sent, and from reports only that said it is able, as another agent may follow one
+    that is not. While the service is away all stays as it is.
+    """
+
+    name = "laas-opensm-agent"
+
+    def __init__(
+        self,
+        service: Service,
+        managed: Managed,
+        *,
+        interval: float = 2.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(interval)
+        self._service, self._managed, self._clock = service, managed, clock
+        self._seen = AgentReport(Condition.STARTING)
+        self._reported: AgentReport | None = None
+        self._lease_until = -math.inf
+        self._leads = False
+        self._compared = False
+        self._refused: int | None = None
+        self._pause, self._try_at = interval, -math.inf
+
+    def round(self) -> None:
+        """One round; errors of the service are logged, and OpenSM is looked at all the same."""
+        reported = self._try_report()
+        if not self.stopping:
+            self._tell()
+        self._look()
+        if reported and _news(self._seen) != _news(self._reported):
+            self.wake()
+
+    def _try_report(self) -> bool:
+        """Report, and take what is wanted; whether the service was there."""
+        try:
+            wanted = self._report()
+            if not self.stopping:
+                self._take(wanted)
+        except LaasError as error:
+            LOG.warning("the service is not at hand, all stays as it is: %s", error)
+            return False
+        return True
+
+    def once(self) -> AgentReport:
+        """One round, and a report of what came of it. Raises: LaasError."""
+        self.round()
+        self._report()
+        return self._seen
+
+    @property
+    def leading(self) -> bool:
+        """Whether OpenSM may be told now, by this agent."""
+        return self._clock() < self._lease_until
+
+    def _report(self) -> int:
+        """Report; the generation that is wanted."""
+        seen, asked = self._seen, self._clock()
+        detail = seen.detail and seen.detail.replace("\0", " ")[:MAX_DETAIL]
+        orders = self._service.report(replace(seen, detail=detail))
+        self._reported = seen
+        able = orders.active and seen.condition.able
+        self._lease_until = asked + orders.lease_seconds if able else -math.inf
+        return orders.wanted
+
+    def _take(self, wanted: int) -> None:
+        """Publish what is wanted, unless that is; once also compare what is with what should be.
+
+        What was refused is tried again ever more seldom, until something else is wanted.
+        """
+        if self._compared and self._managed.published == wanted and not self._managed.refused:
+            return
+        if self._managed.refused and self._refused == wanted and self._clock() < self._try_at:
+            return
+        self._managed.receive(self._service)
+        self._compared = True
+        if self._managed.refused:
+            again = self._refused == wanted
+            self._pause = min(2 * self._pause, LONGEST_PAUSE) if again else self._interval
+            self._refused, self._try_at = wanted, self._clock() + self._pause
+
+    def _tell(self) -> None:
+        """Tell OpenSM if that is needed, or this agent has just become the one to do it."""
+        led, self._leads = self._leads, self.leading
+        if self._leads and not led:
+            self._saw(self._managed.look(active=True))  # before it is changed
+        if self._leads and (not led or self._managed.to_be_told()) and self.leading:
+            self._managed.tell()
+
+    def _look(self) -> None:
+        """Look; while OpenSM is at work look again soon, but no longer than an interval."""
+        until, pause = self._clock() + self._interval, 0.05
+        while True:
+            self._saw(self._managed.look(self._leads))
+            if self._seen.condition not in UNSETTLED or self._managed.to_be_told():
+                return
+            if self._clock() + pause > until or self._stopping.wait(pause):
+                return
+            pause *= 2
+
+    def _saw(self, seen: AgentReport) -> None:
+        if _news(seen) != _news(self._seen):
+            LOG.info(
+                "%s, generation %s, published %s (%s)",
+                *(seen.condition, seen.generation, seen.published, seen.detail or "all is well"),
+            )
+        self._seen = seen
+
+
+def _news(seen: AgentReport | None) -> AgentReport | None:
+    """What is told at once when it changes."""
+    return seen and replace(seen, detail=None)

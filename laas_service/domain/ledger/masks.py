@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Part of a fabric: which hosts and links something may look at."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from operator import and_, or_
+
+from laas_service.domain.allocation import Allocation
+from laas_service.domain.shared_plane import SharedPlane
+from laas_service.domain.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Masks:
+    """Hosts and links as masks in the form of ``Fabric``'s: what is outside is not there.
+
+    ``hosts[g]`` and ``uplinks[g]`` for leaf group g, ``spines[pod * columns_per_pod + c]``
+    for the L2 switch at column c. Parts of one topology intersect with ``&`` and unite
+    with ``|``.
+    """
+
+    hosts: tuple[int, ...]
+    uplinks: tuple[int, ...]
+    spines: tuple[int, ...]
+
+    @classmethod
+    def whole(cls, topology: Topology) -> Masks:
+        """Everything there is."""
+        columns = topology.pods * topology.columns_per_pod
+        return cls(
+            ((1 << topology.slots) - 1,) * topology.groups,
+            (sum(topology.plane_fields),) * topology.groups,
+            ((1 << topology.tree.w[2]) - 1,) * columns,
+        )
+
+    @classmethod
+    def of(cls, topology: Topology, allocation: Allocation) -> Masks:
+        """What an allocation holds."""
+        hosts, uplinks = [0] * topology.groups, [0] * topology.groups
+        spines = [0] * (topology.pods * topology.columns_per_pod)
+        for share in allocation.groups:
+            hosts[share.group], uplinks[share.group] = share.hosts, share.uplinks
+        for pod, column, mask in allocation.columns:
+            spines[pod * topology.columns_per_pod + column] = mask
+        return cls(tuple(hosts), tuple(uplinks), tuple(spines))
+
+    @classmethod
+    def of_hosts(cls, topology: Topology, hosts: Iterable[int]) -> Masks:
+        """Some hosts, and every link."""
+        masks = [0] * topology.groups
+        for host in hosts:
+            group, slot = topology.place_of(host)
+            masks[group] |= 1 << slot
+        whole = cls.whole(topology)
+        return cls(tuple(masks), whole.uplinks, whole.spines)
+
+    @classmethod
+    def of_pods(cls, topology: Topology, pods: Collection[int]) -> Masks:
+        """Some pods (numbers of grouped pods): their hosts and the links that go up in them."""
+        whole, width = cls.whole(topology), topology.groups_per_pod
+        columns = topology.columns_per_pod
+        return cls(
+            tuple(m if g // width in pods else 0 for g, m in enumerate(whole.hosts)),
+            tuple(m if g // width in pods else 0 for g, m in enumerate(whole.uplinks)),
+            tuple(m if c // columns in pods else 0 for c, m in enumerate(whole.spines)),
+        )
+
+    @classmethod
+    def of_plane(cls, topology: Topology, plane: SharedPlane) -> Masks:
+        """The links that a shared plane withholds."""
+        tree, columns = topology.tree, topology.columns_per_pod
+        bundle = sum(((1 << tree.cables[0]) - 1) << l2 * tree.cables[0] for l2 in plane.l2)
+        uplinks = sum(bundle << index * tree.w[1] for index in range(topology.planes))
+        everything = (1 << tree.w[2]) - 1
+        to_spines = sum(
+            ((1 << tree.cables[1]) - 1) << spine * tree.cables[1] for spine in plane.spines
+        )
+        spines = tuple(
+            to_spines or (everything if column % columns % tree.l2_per_pod in plane.l2 else 0)
+            for column in range(topology.pods * columns)
+        )
+        return cls((0,) * topology.groups, (uplinks,) * topology.groups, spines)
+
+    def __and__(self, other: Masks) -> Masks:
+        return Masks(
+            tuple(map(and_, self.hosts, other.hosts)),
+            tuple(map(and_, self.uplinks, other.uplinks)),
+            tuple(map(and_, self.spines, other.spines)),
+        )
+
+    def __or__(self, other: Masks) -> Masks:
+        return Masks(
+            tuple(map(or_, self.hosts, other.hosts)),
+            tuple(map(or_, self.uplinks, other.uplinks)),
+            tuple(map(or_, self.spines, other.spines)),
+        )

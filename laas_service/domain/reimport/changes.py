@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""What differs between a fabric and the same fabric imported again, for people to review."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from laas_service.domain.inventory import Cable, Endpoint, Inventory, PortRef, Switch
+from laas_service.domain.reimport.layout import Layout
+from laas_service.domain.reimport.slots import matched_hosts
+from laas_service.domain.topology import link_name
+
+
+class Change(NamedTuple):
+    """One difference: what kind, and what it is about."""
+
+    kind: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.detail}"
+
+
+def changes(before: Layout, after: Layout) -> list[Change]:
+    """Every difference; ``after`` is in the places of ``before``. Empty: nothing changed."""
+    return [
+        *_tree(before, after),
+        *_switches(before, after),
+        *_cables(before, after),
+        *_hosts(before, after),
+        *_services(before.inventory, after.inventory),
+    ]
+
+
+def _tree(before: Layout, after: Layout) -> Iterator[Change]:
+    old, new = before.topology.tree, after.topology.tree
+    for name, a, b in (("m", old.m, new.m), ("w", old.w, new.w), ("taper", old.taper, new.taper)):
+        if a != b:
+            yield Change("tree", f"{name} was {list(a)}, is {list(b)}")
+
+
+def _switches(before: Layout, after: Layout) -> Iterator[Change]:
+    old, new = before.inventory.switch_of_guid, after.inventory.switch_of_guid
+    places = [dict(_places(layout)) for layout in (before, after)]
+    here = {place: guid for guid, place in places[1].items()}
+    replaced = set()
+    for guid in sorted(old.keys() - new.keys()):
+        follower = here.get(places[0].get(guid, ""))
+        if follower is not None and follower not in old:
+            replaced.add(follower)
+            yield Change("switch replaced", f"{_switch(old[guid])} by {_switch(new[follower])}")
+        else:
+            yield Change("switch gone", _switch(old[guid]))
+    for guid in sorted(new.keys() - old.keys() - replaced):
+        yield Change("switch added", f"{_switch(new[guid])} {places[1].get(guid, '')}".strip())
+    for guid in sorted(old.keys() & new.keys()):
+        was, now = (found.get(guid, "no place in the tree") for found in places)
+        if was != now:
+            yield Change("switch moved", f"{_switch(new[guid])} was {was}, is {now}")
+        if old[guid].name != new[guid].name:
+            yield Change("switch renamed", f"{_switch(old[guid])} is now {new[guid].name}")
+
+
+def _places(layout: Layout) -> Iterator[tuple[int, str]]:
+    """What each switch is; one that stands for several spines by all of them."""
+    found: dict[int, list[str]] = {}
+    for kind, rows in (("leaf", layout.leaves), ("l2", layout.l2s), ("spine", layout.spines)):
+        for number, row in enumerate(rows):
+            for index, guid in enumerate(row):
+                if guid:
+                    found.setdefault(guid, []).append(f"{kind}-{number}-{index}")
+    return ((guid, " ".join(names)) for guid, names in found.items())
+
+
+def _cables(before: Layout, after: Layout) -> Iterator[Change]:
+    """A cable that came shares its switches with one that went: it was plugged elsewhere."""
+    old = {(cable.lower, cable.upper): cable for cable in before.inventory.cables}
+    new = {(cable.lower, cable.upper): cable for cable in after.inventory.cables}
+    names = {**_switch_names(before.inventory), **_switch_names(after.inventory)}
+    came = {new[ends].link: new[ends] for ends in new.keys() - old.keys() if new[ends].link}
+    moved = set()
+    for ends in sorted(old.keys() - new.keys()):
+        cable = old[ends]
+        follower = came.get(cable.link) if cable.link else None
+        if follower is None:
+            yield Change("cable gone", _cable(cable, names))
+        else:
+            moved.add((follower.lower, follower.upper))
+            yield Change("cable moved", f"{_cable(cable, names)}, now {_ends(follower, names)}")
+    for ends in sorted(new.keys() - old.keys() - moved):
+        yield Change("cable added", _cable(new[ends], names))
+    for ends in sorted(old.keys() & new.keys()):
+        if old[ends].link != new[ends].link:
+            was, now = _link(old[ends]), _link(new[ends])
+            yield Change("cable's link", f"{_ends(new[ends], names)} was {was}, is {now}")
+
+
+def _hosts(before: Layout, after: Layout) -> Iterator[Change]:
+    stays = matched_hosts(before, after)
+    old, new = before.inventory.host_names, after.inventory.host_names
+    switches = [_switch_names(layout.inventory) for layout in (before, after)]
+    for host in before.hosts():
+        if host not in stays:
+            yield Change("host gone", f"{old[host]}{_at(before, host, switches[0])}")
+    came = set(after.hosts()) - set(stays.values())
+    for host in sorted(came):
+        yield Change("host added", f"{new[host]}{_at(after, host, switches[1])}")
+    for host, now in stays.items():
+        if old[host] != new[now]:
+            yield Change("host renamed", f"{old[host]} is now {new[now]}")
+        if host != now:
+            yield Change("host's index", f"{new[now]} was {host}, is {now}")
+        ports = zip(
+            before.host_endpoints.get(host, ()), after.host_endpoints.get(now, ()), strict=False
+        )
+        for a, b in ports:
+            yield from _port(new[now], a, b, switches)
+
+
+def _port(
+    name: str, old: Endpoint, new: Endpoint, switches: list[dict[int, str]]
+) -> Iterator[Change]:
+    where = f"{name} rail {old.rail}"
+    if old.guid != new.guid:
+        yield Change("adapter replaced", f"{where}: {old.guid:#018x} by {new.guid:#018x}")
+    if old.at != new.at:
+        was, now = _port_name(old.at, switches[0]), _port_name(new.at, switches[1])
+        kind = "host's port" if old.at.guid == new.at.guid else "host moved"
+        yield Change(kind, f"{where}: was on {was}, is on {now}")
+    if old.name != new.name and old.guid == new.guid:
+        yield Change("adapter renamed", f"{where}: {old.name} is now {new.name}")
+
+
+def _services(before: Inventory, after: Inventory) -> Iterator[Change]:
+    """Adapters that are no tenant's: storage, subnet managers, hosts that were kept out."""
+    old = {e.guid: e for e in before.endpoints if e.host is None}
+    new = {e.guid: e for e in after.endpoints if e.host is None}
+    names = {**_switch_names(before), **_switch_names(after)}
+    for guid in sorted(old.keys() - new.keys()):
+        yield Change("adapter not for tenants gone", _adapter(old[guid], names))
+    for guid in sorted(new.keys() - old.keys()):
+        yield Change("adapter not for tenants added", _adapter(new[guid], names))
+    for guid in sorted(old.keys() & new.keys()):
+        if old[guid] != new[guid]:
+            was, now = _adapter(old[guid], names), _adapter(new[guid], names)
+            yield Change("adapter not for tenants moved", f"{was}, now {now}")
+
+
+def _switch_names(inventory: Inventory) -> dict[int, str]:
+    return {switch.guid: switch.name for switch in inventory.switches}
+
+
+def _switch(switch: Switch) -> str:
+    return f"{switch.name} ({switch.guid:#018x})"
+
+
+def _port_name(at: PortRef, names: Mapping[int, str]) -> str:
+    return f"{names.get(at.guid, '')}[{at.guid:#018x}] port {at.port}"
+
+
+def _ends(cable: Cable, names: Mapping[int, str]) -> str:
+    return f"{_port_name(cable.lower, names)} - {_port_name(cable.upper, names)}"
+
+
+def _link(cable: Cable) -> str:
+    return link_name(cable.link) if cable.link else "not allocated"
+
+
+def _cable(cable: Cable, names: Mapping[int, str]) -> str:
+    return f"{_link(cable)} ({_ends(cable, names)})"
+
+
+def _adapter(endpoint: Endpoint, names: Mapping[int, str]) -> str:
+    return f"{endpoint.name} ({endpoint.guid:#018x}) on {_port_name(endpoint.at, names)}"
+
+
+def _at(layout: Layout, host: int, names: Mapping[int, str]) -> str:
+    ports = layout.host_endpoints.get(host, ())
+    where = ", ".join(_port_name(endpoint.at, names) for endpoint in ports)
+    return f" on {where}" if where else ""

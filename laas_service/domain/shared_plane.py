@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The shared plane: links that no tenant gets, for the traffic that is nobody's own.
+
+LaaS (ANCS'16) gives every tenant links of its own; storage, gateways, the subnet
+manager and idle hosts still have to talk, over links that then are somebody's. An
+operator who withholds L2 indices from allocation has them talk over those alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from laas_service.domain.errors import InvalidInput
+from laas_service.domain.topology import LeafLink, Link, Xgft
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPlane:
+    """L2 indices and spines, ascending, the same in every pod and spine group.
+
+    Withheld are the leaf links to ``l2``, and the spine links of every L2 switch to
+    ``spines``; without ``spines``, all spine links above ``l2``. Shared traffic goes over the
+    leaf links to ``l2`` and the spine links from there to ``spines``. So ``l2`` is enough where
+    every spine stands above one L2 index; where one switch stands above several (a director),
+    tenants have to be kept off it by naming it in ``spines`` too. Without ``l2`` shared traffic
+    takes any leaf link, and only spine links are clear of it, but for what goes to their own
+    owner. Without either there is no plane.
+
+    Where a tree has p parallel cables, an index stands for all p of them.
+    """
+
+    l2: tuple[int, ...] = ()
+    spines: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.l2 or self.spines)
+
+    def __str__(self) -> str:
+        named = (("L2 index", self.l2), ("spine", self.spines))
+        parts = [f"{what} {', '.join(map(str, some))}" for what, some in named if some]
+        return " and ".join(parts) or "nothing"
+
+    @classmethod
+    def of(cls, tree: Xgft, l2: tuple[int, ...] = (), spines: tuple[int, ...] = ()) -> SharedPlane:
+        """The plane of these indices, checked against the tree.
+
+        Raises:
+            InvalidInput: an index is not there or named twice, or tenants would get no
+                L2 switch at all.
+        """
+        for name, given, width in (
+            ("l2", l2, tree.l2_per_pod),
+            ("spines", spines, tree.spines_per_group),
+        ):
+            if len(set(given)) != len(given) or not all(0 <= index < width for index in given):
+                fix = f"name each once, within 0..{width - 1}" if width else "the tree has none"
+                raise InvalidInput(name, list(given), fix)
+        if l2 and len(l2) == tree.l2_per_pod:
+            raise InvalidInput("l2", list(l2), "leave tenants at least one L2 index")
+        if not l2 and spines and len(spines) == tree.spines_per_group:
+            raise InvalidInput("spines", list(spines), "leave tenants at least one spine")
+        return cls(tuple(sorted(l2)), tuple(sorted(spines)))
+
+    def carries(self, tree: Xgft, link: Link) -> bool:
+        """Whether shared traffic may use a link: of the plane, or below one without ``l2``."""
+        if isinstance(link, LeafLink):
+            return not self.l2 or link.up // tree.cables[0] in self.l2
+        return (not self.l2 or link.l2 in self.l2) and (
+            not self.spines or link.up // tree.cables[1] in self.spines
+        )
+
+    def holds(self, tree: Xgft, link: Link) -> bool:
+        """Whether a link is withheld from allocation."""
+        if isinstance(link, LeafLink):
+            return link.up // tree.cables[0] in self.l2
+        return link.up // tree.cables[1] in self.spines if self.spines else link.l2 in self.l2
+
+    def clears(self, link: Link) -> bool:
+        """Whether only its owner's packets are promised on a link that has one."""
+        return bool(self.l2) if isinstance(link, LeafLink) else bool(self)
+
+    def links(self, tree: Xgft) -> Iterator[Link]:
+        """Every link withheld, in order of numbers, absent ones too."""
+        numbers = range(tree.leaf_links + tree.spine_links) if self else ()
+        return (link for link in map(tree.link_at, numbers) if self.holds(tree, link))
+
+
+NO_PLANE = SharedPlane()
+"""Nothing is withheld: shared traffic follows D-mod-k over all links, owned or not."""

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Whether a set of files that came from elsewhere is fit to become current here.
+
+Nothing of it is believed that can be seen in the files themselves: every one is read
+strictly, they must agree with each other, and what the manifest says of a tenant's
+entries must be what the tables hold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from laas_service.domain.errors import InvalidFile
+from laas_service.domain.routing.default_tables import NO_ROUTE
+from opensm_writer import fileset, parse, render
+from opensm_writer.desired import MAX_LID, SAFE_NAME, group_name, picker
+from opensm_writer.fileset import MANIFEST, Manifest
+
+ALWAYS = frozenset({"lfts", "guid2lid", "partitions.conf", "opensm.conf", "guid_index.json"})
+CHAINS = frozenset({"port_groups.conf", "topologies.conf", "chains.conf"})
+INCLUDED = "included"
+OMITTED = "omitted: "
+
+_ENGINE = re.compile(rf"(?:base|plane|engines/{SAFE_NAME.pattern})\.(?:conf|roots|cn)")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_KEYS = ("fabric", "generation", "files", "chains", "tenants")
+_PRINTS = {"depends", "entries"}
+
+
+def manifest(document: Any, fabric: str) -> Manifest:
+    """The manifest in a document that came from elsewhere, for this fabric.
+
+    Raises:
+        InvalidFile: it is none, is another fabric's, or names a file that no set has, or
+            lacks one that every set has.
+    """
+    if not isinstance(document, dict) or set(document) != set(_KEYS):
+        raise _wrong(f"it has {', '.join(_KEYS)} and nothing else")
+    of, generation, digests, chains, tenants = (document[key] for key in _KEYS)
+    if of != fabric:
+        raise _wrong(f"it is of fabric {of!r}, not of {fabric!r}")
+    if type(generation) is not int or generation < 1:
+        raise _wrong(f"{generation!r} is no generation")
+    if not isinstance(chains, str) or not (chains == INCLUDED or chains.startswith(OMITTED)):
+        raise _wrong("chains are 'included' or 'omitted: ' and why")
+    if not isinstance(digests, dict):
+        raise _wrong("files is a map from names to sha256")
+    _check_names(digests, chains)
+    if not isinstance(tenants, dict) or not all(
+        SAFE_NAME.fullmatch(name) and isinstance(prints, dict) and prints.keys() == _PRINTS
+        for name, prints in tenants.items()
+    ):
+        raise _wrong("tenants is a map from ids to depends and entries")
+    for value in (*digests.values(), *(v for prints in tenants.values() for v in prints.values())):
+        if not isinstance(value, str) or not _SHA256.fullmatch(value):
+            raise _wrong(f"{value!r} is no sha256")
+    return Manifest(fabric, generation, digests, chains, tenants)
+
+
+def _check_names(names: Collection[str], chains: str) -> None:
+    wanted = ALWAYS | CHAINS if chains == INCLUDED else ALWAYS
+    for name in names:
+        engine = chains == INCLUDED and _ENGINE.fullmatch(name)
+        if name not in wanted and not engine:
+            raise _wrong(f"{name!r} is no file of a set")
+    if missing := sorted(wanted - set(names)):
+        raise _wrong(f"{', '.join(missing)} missing")
+
+
+def check(
+    directory: Path,
+    manifest: Manifest,
+    home: Path,
+    known: Mapping[bytes, parse.SwitchTable] | None = None,
+    shown: Collection[int] = (),
+) -> tuple[parse.SwitchTable, ...]:
+    """Read a set strictly; the tables in order of the file.
+
+    ``home`` is where OpenSM finds it once it is current. ``known`` is described at
+    ``reader.switch_tables``. ``shown`` are GUIDs of switches that are there, if anybody
+    could tell: a set for none of them is another fabric's.
+
+    Raises:
+        InvalidFile: names the file, and the line where one is to blame.
+    """
+    _check_files(directory, manifest)
+    try:
+        return _check(_Texts(directory), manifest, home, known or {}, shown)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise InvalidFile(directory.name, 1, f"a file makes no sense: {error!r}") from error
+
+
+def _check_files(directory: Path, manifest: Manifest) -> None:
+    """Exactly the files of the manifest are there, as they should be, and no link is."""
+    found = {path.relative_to(directory).as_posix(): path for path in directory.rglob("*")}
+    for name, path in found.items():
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise InvalidFile(name, 1, "this is no regular file")
+    there = {name for name, path in found.items() if path.is_file()} - {MANIFEST}
+    for name in sorted(there ^ manifest.files.keys()):
+        raise InvalidFile(name, 1, "the file is missing" if name not in there else "no such file")
+    for name in fileset.damaged(directory, manifest):
+        raise InvalidFile(name, 1, "its sha256 is not the one in the manifest")
+
+
+class _Texts:
+    """The files by name, as text and without any translation."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def __getitem__(self, name: str) -> str:
+        return (self.directory / name).read_bytes().decode()
+
+
+def _check(
+    texts: _Texts,
+    manifest: Manifest,
+    home: Path,
+    known: Mapping[bytes, parse.SwitchTable],
+    shown: Collection[int],
+) -> tuple[parse.SwitchTable, ...]:
+    lids = parse.guid2lid(texts["guid2lid"], "guid2lid")
+    if not all(1 <= lid <= MAX_LID for lid in lids.values()):
+        raise InvalidFile("guid2lid", 1, f"LIDs lie in 1..{MAX_LID:#x}")
+    tables = _tables(texts.directory / "lfts", lids, known)
+    if shown and not {table.guid for table in tables} & set(shown):
+        raise InvalidFile("lfts", 1, "not one of its switches is in the fabric at hand")
+    _check_index(texts["guid_index.json"], lids)
+    _check_fragment(texts["opensm.conf"], manifest, home)
+    if manifest.chains == INCLUDED:
+        _check_chains(texts, manifest, home)
+    _check_tenants(texts["partitions.conf"], manifest, lids, tables)
+    return tables
+
+
+def _tables(
+    path: Path, lids: Mapping[int, int], known: Mapping[bytes, parse.SwitchTable]
+) -> tuple[parse.SwitchTable, ...]:
+    """The tables, one a switch, for the pinned LIDs only; at least one."""
+    names = {lid: guid for guid, lid in lids.items()}
+    found: dict[int, parse.SwitchTable] = {}
+    checked: Mapping[int, int] = {}
+    for table in parse.switch_tables(parse.file_pieces(path), path.name, known):
+        if table.guids is not checked and table.guids.items() <= names.items():
+            checked = table.guids
+        if table.guids is not checked or table.guid in found or lids.get(table.guid) != table.lid:
+            raise InvalidFile(path.name, 1, f"switch {table.guid:#018x} does not go with guid2lid")
+        found[table.guid] = table
+    if not found:
+        raise InvalidFile(path.name, 1, "there is no switch in it")
+    return tuple(found.values())
+
+
+def _check_index(text: str, lids: Mapping[int, int]) -> None:
+    index = json.loads(text)
+    if json.dumps(index, indent=1) + "\n" != text:
+        raise InvalidFile("guid_index.json", 1, "it is not written as we do")
+    entries = [entry for key, entry in index.items() if key != "hosts"]
+    for entry in (*entries, *index["hosts"].values()):
+        if lids.get(int(entry["guid"], 16)) != entry["lid"]:
+            raise InvalidFile("guid_index.json", 1, f"{entry} does not go with guid2lid")
+
+
+def _check_fragment(text: str, manifest: Manifest, home: Path) -> None:
+    """The fragment is, byte for byte, one that we write for this place."""
+    omitted = None if manifest.chains == INCLUDED else manifest.chains.removeprefix(OMITTED)
+    meant = [
+        "".join(render.fragment(render.Settings(str(home), "file", multicast), omitted))
+        for multicast in (False, True)
+    ]
+    if text in meant:
+        return
+    pairs = enumerate(zip(text.splitlines(), meant[0].splitlines(), strict=False), 1)
+    line, (found, ours) = next(
+        ((number, pair) for number, pair in pairs if pair[0] != pair[1]), (1, ("", ""))
+    )
+    raise InvalidFile(
+        "opensm.conf",
+        line,
+        f"{found!r} is not {ours!r}; [opensm] directory has to be the same here and there, and "
+        "enforcement file",
+    )
+
+
+def _check_chains(texts: _Texts, manifest: Manifest, home: Path) -> None:
+    groups = {g.name for g in parse.port_groups(texts["port_groups.conf"], "port_groups.conf")}
+    parts = parse.topologies(texts["topologies.conf"], "topologies.conf")
+    if not {name for part in parts for name in (part.switches, part.adapters)} <= groups:
+        raise InvalidFile("topologies.conf", 1, "a group is not in port_groups.conf")
+    steps = parse.chain(texts["chains.conf"], "chains.conf", str(home))
+    if not {step.topology for step in steps} <= {0, *(part.id for part in parts)}:
+        raise InvalidFile("chains.conf", 1, "a topology is not in topologies.conf")
+    stems = {step.config.removesuffix(".conf") for step in steps}
+    lists = {name for name in manifest.files.keys() - ALWAYS - CHAINS if name[-5:] != ".conf"}
+    extra = manifest.files.keys() - ALWAYS - CHAINS - lists - {f"{stem}.conf" for stem in stems}
+    for name in sorted(extra):
+        raise InvalidFile(name, 1, "no step of chains.conf has it")
+    for name in sorted(lists):
+        parse.guid_list(texts[name], name)
+        if name.rpartition(".")[0] not in stems:
+            raise InvalidFile(name, 1, "no step of chains.conf has it")
+    for step in steps:
+        if texts[step.config] != render.engine_file(step, lists, str(home)):
+            raise InvalidFile(step.config, 1, "it is not what such a step needs")
+
+
+def _check_tenants(
+    text: str,
+    manifest: Manifest,
+    lids: Mapping[int, int],
+    tables: tuple[parse.SwitchTable, ...],
+) -> None:
+    """Every tenant of the manifest has its partition, and the entries it says."""
+    name = "partitions.conf"
+    partitions = {p.name: p for p in parse.partitions(text, name).partitions}
+    if partitions.keys() != {group_name(tenant) for tenant in manifest.tenants}:
+        raise InvalidFile(name, 1, "the tenants are not those of the manifest")
+    if len({p.pkey for p in partitions.values()}) != text.count("defmember=full"):
+        raise InvalidFile(name, 1, "a name or key comes twice")
+    none, top = bytes([NO_ROUTE]), max(lids.values()) + 1
+    rows = [t.row.ljust(top, none) for t in sorted(tables, key=lambda table: table.guid)]
+    for tenant, prints in manifest.tenants.items():
+        members = partitions[group_name(tenant)].members
+        if unknown := set(members) - lids.keys():
+            raise InvalidFile(name, 1, f"{min(unknown):#018x} has no LID")
+        pick = picker([lids[guid] for guid in members])
+        digest = hashlib.sha256()
+        for row in rows:
+            digest.update(pick(row))
+        if digest.hexdigest() != prints["entries"]:
+            raise InvalidFile("lfts", 1, f"entries of tenant {tenant} are not the manifest's")
+
+
+def _wrong(why: str) -> InvalidFile:
+    return InvalidFile(MANIFEST, 1, why)

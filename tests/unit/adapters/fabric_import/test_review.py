@@ -1,0 +1,752 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""A fabric imported again: what stays keeps its place, and nobody loses anything.
+
+Judged by what the technicians left behind (``tests.recabling``), GUID by GUID and port by
+port, not by what the import made of it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import permutations
+from pathlib import Path
+from random import Random
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from laas_service.adapters.db import models, schema
+from laas_service.adapters.db.engine import connect
+from laas_service.adapters.db.store import SqlStore
+from laas_service.adapters.fabric_import import generator, lids
+from laas_service.adapters.fabric_import.fabric_file import read_fabric
+from laas_service.adapters.fabric_import.recovery import Selection
+from laas_service.adapters.fabric_import.review import Review, review
+from laas_service.app.records import (
+    AllocationRecord,
+    FabricRecord,
+    HostState,
+    LinkState,
+    Move,
+    NewAllocation,
+    State,
+)
+from laas_service.domain import verification
+from laas_service.domain.admission.admit import admit
+from laas_service.domain.allocation import Allocation, NoFit, Request
+from laas_service.domain.constraints import Constraints
+from laas_service.domain.errors import (
+    ConcurrentUpdate,
+    InvalidFile,
+    InvalidInput,
+    LimitExceeded,
+)
+from laas_service.domain.features import HostChange
+from laas_service.domain.inventory import Inventory, PortRef
+from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger.masks import Masks
+from laas_service.domain.policies import POLICIES
+from laas_service.domain.reimport import Layout, changes, laid_over
+from laas_service.domain.routing.tenant_tables import as_routed, forwarding_tables
+from laas_service.domain.shared_plane import SharedPlane
+from laas_service.domain.topology import LeafLink, Link, Topology, link_name
+from opensm_writer.desired import plan
+from tests import recabling
+from tests.recabling import WORKS, Site, dumped
+from tests.shared import SHARED, needs_shared
+from tests.walks import Hop, Walks
+
+SITES = (
+    generator.Description(xgft="3;3,3,3;1,3,3"),
+    generator.Description(xgft="3;4,4,1;1,4,0"),
+    generator.Description(
+        xgft="3;3,4,2;1,4,3",
+        rails=2,
+        missing_hosts=3,
+        missing_cables=3,
+        subnet_managers=1,
+        shuffled=True,
+    ),
+    generator.Description(
+        xgft="3;2,3,4;1,4,4",
+        cables=(2, 2),
+        rails=2,
+        wiring="plane",
+        missing_cables=6,
+        storage_hosts=2,
+        shuffled=True,
+    ),
+)
+MANAGERS = Selection(managers=("sm*",), exclude=("storage*",))
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def generated(description: generator.Description) -> Layout:
+    return dumped(generator.generate(description).inventory, MANAGERS)
+
+
+def record(layout: Layout) -> FabricRecord:
+    return FabricRecord("f", layout.topology, layout.inventory, 1, EPOCH)
+
+
+def reviewed(before: Layout, inventory: Inventory, ledger: Ledger | None = None) -> Review:
+    ledger = Ledger(before.topology) if ledger is None else ledger
+    return review(record(before), ledger, 1, dumped(inventory, MANAGERS))
+
+
+# -- judged from outside ---------------------------------------------------------
+
+
+Ends = tuple[PortRef, PortRef]
+
+
+def cables_of(layout: Layout, held: Allocation, ledger: Ledger) -> set[Ends]:
+    return cables(layout, held.links(layout.topology), ledger)
+
+
+def cables(layout: Layout, links: Iterable[Link], ledger: Ledger) -> set[Ends]:
+    """Those that work: what has failed may come back on other ports."""
+    known = layout.inventory.cable_of_link
+    up = [known[x] for x in links if x in known and x not in ledger.failed_links]
+    return {(cable.lower, cable.upper) for cable in up}
+
+
+def hosts_of(layout: Layout, held: Allocation, ledger: Ledger) -> dict[str, list[int]]:
+    """Name -> the GUIDs of its leaves, by rail; none for who has failed."""
+    names, ends = layout.inventory.host_names, layout.host_endpoints
+    return {
+        names[h]: [e.at.guid for e in ends[h] if h not in ledger.failed_hosts]
+        for h in held.hosts(layout.topology)
+    }
+
+
+def physical(inventory: Inventory) -> tuple[set[Ends], dict[str, set[int]]]:
+    """The cables there are, and the switches that each host hangs on."""
+    hangs: dict[str, set[int]] = {}
+    for endpoint in inventory.endpoints:
+        hangs.setdefault(endpoint.name.split()[0], set()).add(endpoint.at.guid)
+    return {(cable.lower, cable.upper) for cable in inventory.cables}, hangs
+
+
+def assert_kept(found: Review, site: Inventory, before: Ledger, after: Ledger) -> None:
+    """Everybody holds the same hosts and cables, and technicians left all of them there."""
+    there, hangs = physical(site)
+    then = {one.id: one for one in after.everybody()}
+    assert then.keys() == {one.id for one in before.everybody()}
+    for one in before.everybody():
+        hosts = hosts_of(found.before, one, before)
+        assert hosts_of(found.after, then[one.id], after) == hosts
+        assert all(set(leaves) <= hangs.get(name, set()) for name, leaves in hosts.items())
+        held = cables_of(found.before, one, before)
+        assert cables_of(found.after, then[one.id], after) == held
+        assert held <= there
+        assert set(one.links(found.before.topology)) == set(
+            then[one.id].links(found.after.topology)
+        )
+
+
+def assert_routed_alike(found: Review, before: Ledger, after: Ledger) -> None:
+    """From a tenant's leaves to its ports that stay, rail by rail, packets take the cables
+    that they took: their own, that have not failed."""
+    walks = [
+        Walks.over(
+            layout.inventory,
+            forwarding_tables(layout.topology, layout.inventory, as_routed(ledger.everybody())),
+        )
+        for layout, ledger in ((found.before, before), (found.after, after))
+    ]
+    stays = found.after.inventory.lids.keys() & found.before.inventory.lids.keys()
+    ends = found.before.host_endpoints
+    for one in as_routed(before.everybody()):
+        own = set(one.links(found.before.topology))
+        for source, target in permutations(one.hosts(found.before.topology), 2):
+            for a, b in zip(ends[source], ends[target], strict=True):
+                if not {a.at.guid, b.guid} <= stays:
+                    continue
+                was = walks[0].path(a.at.guid, b.guid)
+                if all(cable.link in own - before.failed_links for cable, _ in was):
+                    assert _ends(was) == _ends(walks[1].path(a.at.guid, b.guid))
+
+
+def _ends(path: list[Hop]) -> list[tuple[PortRef, PortRef, bool]]:
+    return [(cable.lower, cable.upper, down) for cable, down in path]
+
+
+def assert_pinned(found: Review) -> None:
+    """Who stays keeps its LID, and OpenSM takes what is new."""
+    was, now = found.before.inventory.lids, found.after.inventory.lids
+    assert {guid: now[guid] for guid in now.keys() & was.keys()} == {
+        guid: was[guid] for guid in now.keys() & was.keys()
+    }
+
+
+# -- random work under live tenants ------------------------------------------------
+
+
+def allocate(
+    store: SqlStore,
+    id: str,
+    hosts: int,
+    policy: str,
+    parent: str | None = None,
+    container: bool = False,
+) -> AllocationRecord | NoFit:
+    new = NewAllocation(id, "f", id, "blue", policy, hosts, parent=parent, container=container)
+
+    def propose(fabric: Ledger) -> Allocation | NoFit:
+        request = Request(id, hosts, parent=parent, container=new.container)
+        return admit(POLICIES[policy](), fabric.ledger(parent), request)
+
+    return store.admit(new, propose)
+
+
+class Deployment:
+    """Three processes' stores on one database."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.directory = Path(tempfile.mkdtemp())
+        self.engine = connect(f"sqlite:///{self.directory}/laas.sqlite")
+        schema.upgrade(self.engine)
+        self.stores = [SqlStore(self.engine) for _ in range(3)]
+        self.stores[0].add_fabric("f", layout.topology, layout.inventory)
+
+    def close(self) -> None:
+        self.engine.dispose()
+        shutil.rmtree(self.directory)
+
+    def claims(self) -> dict[str, set[tuple[str, int]]]:
+        with self.engine.connect() as connection:
+            return {
+                what: {
+                    tuple(row)
+                    for row in connection.execute(
+                        sa.text(f"select allocation, {what} from {what}_claim")
+                    )
+                }
+                for what in ("host", "link")
+            }
+
+    def everything(self) -> dict[str, list[str]]:
+        with self.engine.connect() as connection:
+            tables = ("fabric", "allocation", "host_claim", "link_claim", "host_state", "delta")
+            return {
+                table: sorted(
+                    str(row) for row in connection.execute(sa.text(f"select * from {table}"))
+                )
+                for table in tables
+            }
+
+
+def settled(deployment: Deployment, chance: Random, layout: Layout) -> None:
+    """Tenants, a container with somebody inside, and states of all kinds."""
+    for number in range(chance.randrange(5)):
+        policy = chance.choice(["jigsaw", "lc", "baseline"])
+        allocate(deployment.stores[0], f"t{number}", chance.randrange(1, 9), policy)
+    if chance.random() < 0.4:
+        outer = allocate(deployment.stores[0], "box", 4, "lc", container=True)
+        if not isinstance(outer, NoFit):
+            allocate(deployment.stores[0], "inside", 2, "lc", parent="box")
+    store = deployment.stores[1]
+    hosts = list(layout.hosts())
+    for state in (HostState.DRAINED, HostState.FAILED):
+        store.set_host_state("f", chance.choice(hosts), state)
+    store.describe_hosts("f", {chance.choice(hosts): HostChange(frozenset({"gpu"}), 3)})
+    links = [cable.link for cable in layout.inventory.cables if cable.link is not None]
+    store.set_link_state("f", chance.choice(links), LinkState.FAILED)
+
+
+def states(layout: Layout, ledger: Ledger) -> dict[str, dict[object, object]]:
+    """What is said of hosts and links that are there, by name."""
+    names = layout.inventory.host_names
+    return {
+        "failed": {names[h]: True for h in ledger.failed_hosts},
+        "drained": {names[h]: True for h in ledger.drained_hosts},
+        "like": {names[h]: ledger.features.of(h) for h in ledger.features.hosts},
+        "links": dict.fromkeys(ledger.failed_links, True),
+    }
+
+
+def assert_states_kept(found: Review, before: Ledger, after: Ledger) -> None:
+    was, now = states(found.before, before), states(found.after, after)
+    here = set(found.after.inventory.host_names)
+    renamed = {h for h in found.before.inventory.host_names if h not in here}
+    for kind in ("failed", "drained", "like"):
+        assert {h: x for h, x in was[kind].items() if h not in renamed} == {
+            h: x for h, x in now[kind].items() if h in was[kind]
+        }
+    gone = found.after.topology.absent_links
+    assert now["links"].keys() == {link for link in was["links"] if link not in gone}
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    description=st.sampled_from(SITES),
+    works=st.lists(st.sampled_from(WORKS), min_size=1, max_size=4),
+    seed=st.integers(0, 1 << 32),
+)
+def test_whatever_is_recabled_nobody_loses_anything(description, works, seed):
+    chance = Random(seed)
+    layout = generated(description)
+    deployment = Deployment(layout)
+    try:
+        settled(deployment, chance, layout)
+        site = Site(layout.inventory, chance)
+        for work in works:
+            work(site)
+        one, two, three = deployment.stores
+        three.ledger("f")
+        ledger, generation = two.ledger("f")
+        kept = deployment.everything()
+        try:
+            read = dumped(site.inventory, MANAGERS)
+            found = review(two.fabric("f"), ledger, generation, read)
+        except (InvalidFile, InvalidInput, LimitExceeded):
+            return
+        if found.refused:
+            assert deployment.everything() == kept
+            return
+        two.reimport("f", generation, found.before, found.after)
+        after, advanced = one.ledger("f")
+        assert advanced == generation + 1 == one.fabric("f").routes_generation
+        assert three.ledger("f")[0].state() == after.state() == two.ledger("f")[0].state()
+        assert SqlStore(deployment.engine).ledger("f")[0].state() == after.state()
+        assert_kept(found, site.inventory, ledger, after)
+        assert_states_kept(found, ledger, after)
+        assert_routed_alike(found, ledger, after)
+        assert_pinned(found)
+        plan(three.routed("f"))  # raises where OpenSM would not take it
+        held = list(after.everybody())
+        known = verification.violations(layout.topology, list(ledger.everybody()), Random(0))
+        broken = verification.violations(found.after.topology, held, Random(0))
+        assert set(broken) <= set(known)
+        tree = found.after.topology.tree
+        claims = deployment.claims()
+        assert claims["host"] == {(a.id, h) for a in held for h in a.hosts(found.after.topology)}
+        assert claims["link"] == {
+            (a.id, tree.link_id(x)) for a in held for x in a.links(found.after.topology)
+        }
+        again = review(one.fabric("f"), after, advanced, read)
+        assert not again.changes
+    finally:
+        deployment.close()
+
+
+# -- one work at a time --------------------------------------------------------------
+
+
+SMALL = generator.Description(xgft="3;4,4,2;1,4,2")
+
+
+def tenants(layout: Layout, *sizes: int) -> Ledger:
+    ledger = Ledger(layout.topology)
+    for number, hosts in enumerate(sizes):
+        assert isinstance(
+            admit(POLICIES["jigsaw"](), ledger, Request(f"t{number}", hosts)), Allocation
+        )
+    return ledger
+
+
+def on(layout: Layout, name: str) -> int:
+    return next(s.guid for s in layout.inventory.switches if s.name == name)
+
+
+def without_host(layout: Layout, name: str) -> Inventory:
+    ends = tuple(e for e in layout.inventory.endpoints if e.name.split()[0] != name)
+    return replace(layout.inventory, endpoints=ends)
+
+
+@pytest.mark.parametrize("description", SITES)
+def test_the_same_fabric_again_changes_nothing(description):
+    layout = generated(description)
+    found = reviewed(layout, layout.inventory)
+    assert (found.after.topology, found.after.inventory) == (layout.topology, layout.inventory)
+    assert found.changes == ()
+
+
+def test_a_shuffled_dump_finds_the_old_places():
+    """The import numbers by names; the record has its own order."""
+    made = generator.generate(replace_seed(SITES[2], 3))
+    recorded = Layout(made.topology, made.inventory)
+    read = dumped(made.inventory, MANAGERS)
+    assert read.inventory.leaf_guids != recorded.inventory.leaf_guids
+    assert laid_over(recorded, read).inventory.leaf_guids == recorded.inventory.leaf_guids
+
+
+def replace_seed(description: generator.Description, seed: int) -> generator.Description:
+    return description.model_copy(update={"seed": seed})
+
+
+def test_what_is_gone_is_told_and_nobody_moves_up():
+    layout = generated(SMALL)
+    found = reviewed(layout, without_host(layout, "node05"))
+    assert [change.kind for change in found.changes] == ["host gone"]
+    assert found.after.topology.absent_hosts == {5}
+    names = list(layout.inventory.host_names)
+    assert found.after.inventory.host_names == tuple("" if n == "node05" else n for n in names)
+
+
+def test_a_host_of_a_tenant_is_not_taken():
+    layout = generated(SMALL)
+    found = reviewed(layout, without_host(layout, "node01"), tenants(layout, 3))
+    assert found.refused
+    assert found.effects[0].refused == ("takes host node01: it is gone",)
+    assert not reviewed(layout, without_host(layout, "node05"), tenants(layout, 3)).refused
+
+
+def pulled(layout: Layout, link: Link) -> Inventory:
+    gone = layout.inventory.cable_of_link[link]
+    cables = tuple(cable for cable in layout.inventory.cables if cable != gone)
+    return replace(layout.inventory, cables=cables)
+
+
+def test_a_link_of_a_tenant_is_not_taken():
+    layout = generated(SMALL)
+    ledger = tenants(layout, 6)
+    (used, *_), owned = (
+        ledger.allocations["t0"].leaf_links(layout.topology),
+        ledger.owners_of_links(),
+    )
+    spare = next(x for x in layout.inventory.cable_of_link if x not in owned)
+    found = reviewed(layout, pulled(layout, used), ledger)
+    assert [effect.allocation for effect in found.effects if effect.refused] == ["t0"]
+    assert "takes link leaf-0-0-0: its cable is gone" in found.effects[0].refused
+    assert not reviewed(layout, pulled(layout, spare), ledger).refused
+
+
+def test_a_cable_on_other_ports_is_refused_under_a_tenant_unless_it_has_failed():
+    layout = generated(SMALL)
+    ledger = tenants(layout, 6)
+    link = next(ledger.allocations["t0"].leaf_links(layout.topology))
+    site = Site(layout.inventory, Random(0))
+    old = layout.inventory.cable_of_link[link]
+    new = replace(old, upper=site.spare(old.upper.guid))
+    site.change(tuple(new if cable == old else cable for cable in site.inventory.cables))
+    found = reviewed(layout, site.inventory, ledger)
+    assert [change.kind for change in found.changes] == ["cable moved"]
+    assert "on other ports" in found.effects[0].refused[0]
+    ledger.fail_link(link)
+    assert not reviewed(layout, site.inventory, ledger).refused
+
+
+def test_a_dead_host_and_a_dead_cable_of_a_tenant_stay_recorded_though_nobody_sees_them():
+    layout = generated(SMALL)
+    ledger = tenants(layout, 6)
+    link = next(ledger.allocations["t0"].leaf_links(layout.topology))
+    ledger.fail_host(1)
+    ledger.fail_link(link)
+    gone = layout.inventory.cable_of_link[link]
+    off = without_host(layout, "node01")
+    off = replace(off, cables=tuple(cable for cable in off.cables if cable != gone))
+    found = reviewed(layout, off, ledger)
+    assert (found.refused, found.changes) == (False, ())
+    assert found.kept == ("host node01", f"link {link_name(link)}")
+    assert (found.after.topology, found.after.inventory) == (layout.topology, layout.inventory)
+    site = Site(off, Random(0))
+    site.change(  # somebody else is in its place
+        endpoints=(
+            *off.endpoints,
+            replace(layout.inventory.endpoint_of_port[1, 0], guid=0xAA01, name="other mlx5_0"),
+        )
+    )
+    taken = reviewed(layout, site.inventory, ledger)
+    assert "takes host node01: it is gone" in taken.effects[0].refused
+
+
+def test_a_new_adapter_is_told_to_its_tenant_and_gets_a_lid_of_its_own():
+    layout = generated(SMALL)
+    old = layout.inventory.endpoint_of_port[1, 0]
+    new = replace(old, guid=0xAA01)
+    ends = tuple(new if e == old else e for e in layout.inventory.endpoints)
+    found = reviewed(layout, replace(layout.inventory, endpoints=ends), tenants(layout, 3))
+    assert not found.refused
+    assert [change.kind for change in found.changes] == ["adapter replaced"]
+    assert found.effects[0].news == ("host node01 rail 0 has another adapter, 0x000000000000aa01",)
+    lids_of = found.after.inventory.lids
+    assert {g: x for g, x in lids_of.items() if g != new.guid} == {
+        g: x for g, x in layout.inventory.lids.items() if g != old.guid
+    }
+
+
+def test_a_replaced_leaf_keeps_the_place_but_not_under_a_working_tenant():
+    layout = generated(SMALL)
+    ledger = tenants(layout, 3)
+    site = Site(layout.inventory, Random(0))
+    recabling.replace_the_switch(site, site.inventory.switch_of_guid[on(layout, "leaf-0-0")])
+    found = reviewed(layout, site.inventory, ledger)
+    assert next(change.kind for change in found.changes) == "switch replaced"
+    assert found.after.leaves[0][1:] == layout.leaves[0][1:]
+    assert "a leaf of it was replaced" in found.effects[0].refused[0]
+    for host in range(3):
+        ledger.fail_host(host)
+    assert not reviewed(layout, site.inventory, ledger).refused
+    assert not reviewed(layout, site.inventory).refused
+
+
+def test_a_pod_more_leaves_every_number_as_it_was():
+    layout = generated(SMALL)
+    grown = generated(generator.Description(xgft="3;4,4,3;1,4,2"))
+    ledger = tenants(layout, 6, 20)
+    found = reviewed(layout, grown.inventory, ledger)
+    assert not found.refused
+    assert found.after.topology.tree.m == (4, 4, 3)
+    assert found.after.inventory.host_names[:32] == layout.inventory.host_names
+    kinds = {change.kind for change in found.changes}
+    assert kinds == {"tree", "switch added", "cable added", "host added"}
+    roomy = Ledger(found.after.topology)
+    assert isinstance(admit(POLICIES["jigsaw"](), roomy, Request("all", 48)), Allocation)
+
+
+def test_a_leaf_more_moves_numbers_but_nobody(tmp_path):
+    """On one rail a host's number is its place, so that those behind move up; names stay."""
+    layout = generated(SMALL)
+    deployment = Deployment(layout)
+    try:
+        for number, hosts in enumerate((6, 20)):
+            allocate(deployment.stores[0], f"t{number}", hosts, "jigsaw")
+        store = deployment.stores[0]
+        deployment.stores[1].ledger("f")  # it has to notice
+        store.set_host_state("f", 31, HostState.DRAINED)
+        store.set_link_state("f", LeafLink(1, 3, 3), LinkState.FAILED)
+        ledger, generation = store.ledger("f")
+        grown = generated(generator.Description(xgft="3;4,5,2;1,4,2"))
+        # the generator's GUIDs follow its numbers; the technicians' do not
+        site = Site(layout.inventory, Random(1))
+        recabling.add_leaves(site)
+        found = review(store.fabric("f"), ledger, generation, dumped(site.inventory))
+        assert not found.refused
+        assert found.after.topology.tree.m == grown.topology.tree.m
+        store.reimport("f", generation, found.before, found.after)
+        after = deployment.stores[1].ledger("f")[0]
+        assert_kept(found, site.inventory, ledger, after)
+        names = found.after.inventory.host_names
+        assert [names[host] for host in after.drained_hosts] == ["node31"]
+        assert after.failed_links == {LeafLink(1, 3, 3)}
+        record = store.transition(store.allocation("t1"), State.RELEASING, "asked")
+        store.free(store.hand_back(record), "gone")
+        assert set(deployment.stores[2].ledger("f")[0].allocations) == {"t0"}
+        assert {id for id, _ in deployment.claims()["host"]} == {"t0"}
+    finally:
+        deployment.close()
+
+
+def test_all_that_is_recorded_by_number_moves_along(store):
+    """A container with somebody inside, a change of placement under way, a drained leaf."""
+    layout = generated(SMALL)
+    store.add_fabric("f", layout.topology, layout.inventory)
+    allocate(store, "box", 8, "lc", container=True)
+    allocate(store, "inside", 5, "lc", parent="box")
+    moving = allocate(store, "moving", 6, "lc")
+    assert isinstance(moving, AllocationRecord)
+    moving = store.transition(moving, State.ACTIVE, "handed over")
+
+    def elsewhere(ledger: Ledger) -> Move:
+        ledger.release("moving")
+        (held,) = [a for a in ledger.allocations.values() if a.id == "box"]
+        taken = ledger.within(Masks.of_pods(ledger.topology, [1]))
+        assert held.size == 8
+        found = POLICIES["lc"]().propose(taken, Request("moving", 6))
+        assert isinstance(found, Allocation)
+        return Move(found, "elsewhere")
+
+    moving = store.move(moving, elsewhere)
+    store.set_leaf_state("f", on(layout, "leaf-1-3"), HostState.DRAINED)
+    ledger, generation = store.ledger("f")
+    site = Site(layout.inventory, Random(1))
+    recabling.add_leaves(site)
+    found = review(store.fabric("f"), ledger, generation, dumped(site.inventory))
+    assert not found.refused
+    assert "host's index" in {change.kind for change in found.changes}
+    store.reimport("f", generation, found.before, found.after)
+    after = store.ledger("f")[0]
+    assert SqlStore(store._engine).ledger("f")[0].state() == after.state()
+    assert_kept(found, site.inventory, ledger, after)
+    assert {found.after.inventory.host_names[h] for h in after.drained_hosts} == {
+        layout.inventory.host_names[h] for h in ledger.drained_hosts
+    }
+    with pytest.raises(ConcurrentUpdate):  # whoever read it before must read it again
+        store.proceed(moving, "on")
+    moving = store.allocation("moving")
+    while moving.phase is not None:
+        moving = store.proceed(moving, "on")
+    store.set_leaf_state("f", on(layout, "leaf-1-3"), HostState.UP)
+    for id in ("inside", "box", "moving"):
+        one = store.transition(store.allocation(id), State.RELEASING, "asked")
+        store.free(store.hand_back(one), "gone")
+    assert store.ledger("f")[0].state() == Ledger(found.after.topology).state()
+    with store._engine.connect() as connection:
+        for table in ("host_claim", "link_claim", "host_state"):
+            assert not connection.execute(sa.text(f"select * from {table}")).all()
+
+
+def test_others_are_told_once_it_is_recorded():
+    layout = generated(SMALL)
+    deployment = Deployment(layout)
+    try:
+        store = SqlStore(deployment.engine, announce=True)
+        site = Site(layout.inventory, Random(1))
+        recabling.add_leaves(site)
+        ledger, generation = store.ledger("f")
+        found = review(store.fabric("f"), ledger, generation, dumped(site.inventory))
+        with pytest.raises(ConcurrentUpdate):
+            store.reimport("f", generation + 1, found.before, found.after)
+        store.reimport("f", generation, found.before, found.after)
+        with deployment.engine.connect() as connection:
+            (told,) = connection.scalars(sa.select(models.Notification.document)).all()
+    finally:
+        deployment.close()
+    assert told["event_type"] == "isolated_network.fabric.reimported"
+    assert f"now {found.after.topology.hosts} hosts" in told["reason"]
+
+
+def test_wishes_of_who_waits_follow_the_numbers():
+    layout = generated(SMALL)
+    deployment = Deployment(layout)
+    try:
+        store = deployment.stores[0]
+        wish = Constraints(avoid_hosts=frozenset({5, 31}))
+        store.admit(
+            NewAllocation("q", "f", "q", "blue", "jigsaw", 2, constraints=wish),
+            lambda fabric: admit(POLICIES["jigsaw"](), fabric, Request("q", 2)),
+        )
+        ledger, generation = store.ledger("f")
+        site = Site(layout.inventory, Random(1))
+        recabling.add_leaves(site)
+        found = review(store.fabric("f"), ledger, generation, dumped(site.inventory))
+        store.reimport("f", generation, found.before, found.after)
+        avoided = (store.allocation("q").constraints or Constraints()).avoid_hosts
+        assert sorted(found.after.inventory.host_names[h] for h in avoided) == ["node05", "node31"]
+    finally:
+        deployment.close()
+
+
+def test_a_fabric_that_moved_on_is_not_recorded():
+    layout = generated(SMALL)
+    deployment = Deployment(layout)
+    try:
+        store = deployment.stores[0]
+        ledger, generation = store.ledger("f")
+        read = dumped(without_host(layout, "node00"))
+        found = review(store.fabric("f"), ledger, generation, read)
+        allocate(deployment.stores[0], "t", 2, "jigsaw")
+        kept = deployment.everything()
+        with pytest.raises(ConcurrentUpdate, match="generation"):
+            store.reimport("f", generation, found.before, found.after)
+        assert deployment.everything() == kept
+        assert store.fabric("f").topology == layout.topology
+        now, advanced = store.ledger("f")
+        assert review(store.fabric("f"), now, advanced, read).token != found.token
+    finally:
+        deployment.close()
+
+
+def test_a_plane_stays_withheld():
+    layout = generated(SMALL)
+    deployment = Deployment(layout)
+    try:
+        store = deployment.stores[0]
+        store.set_shared_plane("f", SharedPlane((1,)))
+        ledger, generation = store.ledger("f")
+        found = review(
+            store.fabric("f"),
+            ledger,
+            generation,
+            generated(generator.Description(xgft="3;4,4,3;1,4,2")),
+        )
+        store.reimport("f", generation, found.before, found.after)
+        assert store.ledger("f")[0].shared_plane == SharedPlane((1,))
+        assert deployment.stores[1].routed("f").shared_plane == SharedPlane((1,))
+    finally:
+        deployment.close()
+
+
+def test_another_number_of_rails_is_another_fabric():
+    layout = generated(SMALL)
+    other = generated(generator.Description(xgft="3;4,4,2;1,4,2", rails=2))
+    with pytest.raises(InvalidInput, match="rails"):
+        reviewed(layout, other.inventory)
+
+
+# -- LIDs ------------------------------------------------------------------------------
+
+
+def test_lids_of_new_hosts_fill_gaps_and_then_lie_below_new_switches():
+    before = {guid: guid for guid in range(1, 61)} | {1000: 64, 1001: 65}
+    after = {guid: guid for guid in range(1, 101)} | {1000: 128, 1001: 129, 1002: 130}
+    found = lids.repinned(before, after, range(1, 101), {1000, 1001, 1002})
+    assert {guid: found[guid] for guid in before} == before
+    assert [found[guid] for guid in (61, 62, 63)] == [61, 62, 63]
+    assert found[64] == 128
+    top = max(found.values())
+    assert found[1002] == top
+    assert top % 64
+    assert all(found[guid] // 64 < top // 64 for guid in range(1, 101))
+
+
+def test_without_a_new_switch_the_lids_of_hosts_may_run_out():
+    before = {guid: guid for guid in range(1, 61)} | {1000: 64, 1001: 65}
+    after = {guid: guid for guid in range(1, 101)} | {1000: 128, 1001: 129}
+    with pytest.raises(LimitExceeded, match="40 new ports"):
+        lids.repinned(before, after, range(1, 101), {1000, 1001})
+
+
+# -- real fabrics ------------------------------------------------------------------------
+
+
+@needs_shared
+@pytest.mark.parametrize(
+    "file", ["lab4sw-2023", "dgx-ndr-2025", "lassen-edr-2019"], ids=lambda name: name.split("-")[0]
+)
+def test_real_fabrics_are_imported_again_after_work(file):
+    read = read_fabric(SHARED / "fabrics" / f"{file}.ibnetdiscover.txt")
+    layout = Layout(read.topology, read.inventory)
+    assert laid_over(layout, layout).inventory == layout.inventory
+    chance = Random(7)
+    ledger = Ledger(layout.topology)
+    for number, hosts in enumerate((2, 5, 40, 100)):
+        admit(POLICIES["lc"](), ledger, Request(f"t{number}", hosts))
+    owned = ledger.owners_of_links()
+    site = Site(layout.inventory, chance)
+    free = [c for c in layout.inventory.cables if c.link is not None and c.link not in owned]
+    if free:
+        site.change(tuple(c for c in site.inventory.cables if c != free[-1]))
+    held = {layout.inventory.host_names[h] for h in ledger.owners_of_hosts()}
+    idle = next(
+        (
+            layout.inventory.host_names[h]
+            for h in layout.hosts()
+            if layout.inventory.host_names[h] not in held
+        ),
+        None,
+    )
+    if idle:
+        ends = site.inventory.endpoints
+        site.change(endpoints=tuple(e for e in ends if e.name.split()[0] != idle))
+    again = dumped(site.inventory)
+    found = review(record(layout), ledger, 1, again)
+    assert not found.refused, found.effects
+    kinds = {change.kind for change in found.changes}
+    assert kinds <= {"cable gone", "host gone", "cable's link", "adapter not for tenants gone"}
+    assert [c for c in found.changes if c.kind == "host gone"] or not idle
+    tenant = next(iter(ledger.allocations.values()))
+    name = layout.inventory.host_names[tenant.hosts(layout.topology)[0]]
+    ends = tuple(e for e in site.inventory.endpoints if e.name.split()[0] != name)
+    taken = review(record(layout), ledger, 1, dumped(replace(site.inventory, endpoints=ends)))
+    assert taken.refused
+    assert any(name in line for effect in taken.effects for line in effect.refused)
+
+
+def test_the_topology_of_a_changed_fabric_is_sound():
+    """Ghosts: numbers of hosts with several ports that are gone stay free, not taken."""
+    layout = generated(generator.Description(xgft="3;3,4,2;1,4,3", rails=2))
+    found = reviewed(layout, without_host(layout, "node01"))
+    topology: Topology = found.after.topology
+    assert topology.absent_hosts == {1}
+    assert found.after.inventory.host_names[2] == layout.inventory.host_names[2]
+    assert changes(layout, found.after)[0].kind == "host gone"

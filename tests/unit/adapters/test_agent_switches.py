@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Of a fabric's agents one is active, whatever they report, and whoever reports at once."""
+
+import threading
+from random import Random
+
+import pytest
+from oslo_db.exception import DBDuplicateEntry
+
+from laas_service.adapters.db import models
+from laas_service.adapters.db.agents import FORGOTTEN, SqlAgents
+from laas_service.adapters.db.engine import writing
+from laas_service.app.agent_registry import applied
+from laas_service.messages import AgentReport, Condition
+from tests.unit.adapters.test_leases import clock as clock
+from tests.unit.adapters.test_store import EPOCH, HOSTS, SMALL
+from tests.unit.adapters.test_store import managed as managed
+
+LEASE = 15.0
+STARTING = AgentReport(Condition.STARTING)
+DEAD = AgentReport(Condition.DEAD, "no process")
+
+
+@pytest.fixture
+def agents(managed, clock):
+    return SqlAgents(managed._engine, clock=clock)
+
+
+def runs(generation: int, published: int | None = None) -> AgentReport:
+    return AgentReport(Condition.APPLIED, None, generation, published)
+
+
+def active(agents: SqlAgents, fabric: str = "f") -> list[str]:
+    return [agent.name for agent in agents.all(fabric) if agent.active]
+
+
+def test_what_was_reported_last_is_kept(agents, clock):
+    assert agents.all("f") == []
+    agents.report("f", "b", runs(7, 8), LEASE)
+    clock.pass_by(2)
+    odd = AgentReport(Condition.DIFFERS, "switch 0x1, LID 2: \U0001f4a3", None, 8)
+    agents.report("f", "a", odd, LEASE)
+    clock.pass_by(3)
+    first, second = agents.all("f")
+    assert (first.name, first.active, first.age) == ("a", False, 3)
+    assert first.seen == odd
+    assert (second.name, second.active, second.age) == ("b", True, 5)
+    assert (second.seen, second.seen_at) == (runs(7, 8), EPOCH)
+    assert agents.report("f", "B", STARTING, LEASE).active == "b", "case tells them apart"
+    assert len(agents.all("f")) == 3
+
+
+def test_each_fabric_has_an_active_one_of_its_own(managed, agents):
+    managed.add_fabric("g", SMALL, HOSTS)
+    agents.report("f", "a", STARTING, LEASE)
+    assert agents.report("g", "a", STARTING, LEASE).active == "a"
+    assert agents.report("g", "b", STARTING, LEASE).active == "a"
+    assert (active(agents, "f"), active(agents, "g")) == (["a"], ["a"])
+
+
+def test_news_are_those_of_the_active_one(agents, clock):
+    assert agents.report("f", "a", STARTING, LEASE).news
+    assert not agents.report("f", "a", STARTING, LEASE).news
+    assert not agents.report("f", "b", runs(3), LEASE).news
+    assert agents.report("f", "a", runs(3), LEASE).news
+    assert not agents.report("f", "a", runs(3, 4), LEASE).news
+    assert agents.report("f", "a", runs(4), LEASE).news
+    clock.pass_by(LEASE)
+    assert agents.report("f", "b", runs(4), LEASE).news
+
+
+def test_standbys_that_are_gone_for_long_are_forgotten(agents, clock):
+    for name in ("a", "b", "c"):
+        agents.report("f", name, STARTING, LEASE)
+    clock.pass_by(FORGOTTEN.total_seconds() - 1)
+    agents.report("f", "b", DEAD, LEASE)
+    assert [agent.name for agent in agents.all("f")] == ["a", "b", "c"]
+    clock.pass_by(1)
+    agents.report("f", "b", DEAD, LEASE)
+    assert [agent.name for agent in agents.all("f")] == ["a", "b"], "the active one stays"
+
+
+def test_the_database_itself_refuses_a_second_active_one(managed):
+    """Two standbys are two rows like any others."""
+    row = {"fabric": "f", "condition": "starting", "seen_at": EPOCH}
+    with writing(managed._engine) as session:
+        session.add_all([models.Agent(name=name, active=None, **row) for name in "abc"])
+        session.add(models.Agent(name="d", active=True, **row))
+    with pytest.raises(DBDuplicateEntry), writing(managed._engine) as session:
+        session.add(models.Agent(name="e", active=True, **row))
+
+
+def test_a_clock_that_goes_back_makes_nobody_younger(agents, clock):
+    agents.report("f", "a", runs(1), LEASE)
+    clock.pass_by(-3600)
+    (agent,) = agents.all("f")
+    assert agent.age == 0
+
+
+def test_of_many_that_report_first_at_once_one_is_active(managed):
+    agents, start, turns = SqlAgents(managed._engine), threading.Barrier(4), []
+
+    def report(name: str) -> None:
+        start.wait()
+        turns.append(agents.report("f", name, STARTING, 3600).active)
+
+    threads = [threading.Thread(target=report, args=(f"sm{n}",)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(turns) == 4
+    assert len(set(turns)) == 1
+    assert active(agents) == [turns[0]]
+
+
+def test_of_many_that_take_over_at_once_one_does(managed, clock):
+    agents, start = SqlAgents(managed._engine, clock=clock), threading.Barrier(3)
+    agents.report("f", "old", STARTING, LEASE)
+    clock.pass_by(LEASE)
+    turns = []
+
+    def report(name: str) -> None:
+        start.wait()
+        turns.append(agents.report("f", name, STARTING, LEASE).active)
+
+    threads = [threading.Thread(target=report, args=(f"sm{n}",)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(turns)) == 1
+    assert active(agents) == [turns[0]]
+
+
+def drawn(chance: Random, generation: int) -> AgentReport:
+    condition = chance.choice(list(Condition))
+    confirms = condition in (Condition.APPLIED, Condition.OTHER_GENERATION)
+    return AgentReport(condition, None, generation if confirms else None)
+
+
+def test_random_histories(managed, agents, clock):
+    """Of two and of three agents, held against what is promised, step by step."""
+    managed.add_fabric("g", SMALL, HOSTS)
+    lived(agents, clock, Random(2), "f", ["sm0", "sm1"])
+    lived(agents, clock, Random(3), "g", ["sm0", "sm1", "sm2"])
+
+
+def lived(agents, clock, chance, fabric, names):
+    said: dict[str, tuple[float, AgentReport]] = {}
+    was, now = None, 0.0
+    for step in range(50):
+        passing = chance.choice([0.0, 1.0, LEASE - 1, LEASE, 3 * LEASE])
+        clock.pass_by(passing)
+        now += passing
+        name, seen = chance.choice(names), drawn(chance, step + 1)
+        turn = agents.report(fabric, name, seen, LEASE)
+        gone = was is not None and now - said[was][0] >= LEASE
+        unable = was is not None and not said[was][1].condition.able
+        said[name] = (now, seen)
+        if was in (None, name):
+            assert turn.active == name
+        elif (gone or unable) and seen.condition.able:
+            assert turn.active == name, "an able one takes over"
+        else:
+            assert turn.active == was, "it serves, or the other one could do no better"
+        was = turn.active
+        passing = chance.choice([0.0, LEASE - 1, LEASE])
+        clock.pass_by(passing)
+        now += passing
+        assert active(agents, fabric) == [was]
+        found = applied(agents.all(fabric), LEASE)
+        fresh = now - said[was][0] < LEASE
+        assert found.generation == (said[was][1].generation if fresh else None)

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Which agent tells its OpenSM, when, and when not."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from laas_service.app.opensm_agent import OpenSmAgent, Orders
+from laas_service.domain.errors import LaasError, Unavailable
+from laas_service.messages import AgentReport, Condition
+
+LEASE = 15.0
+
+
+class Desk:
+    """The service as scripted, for any number of agents: the first able one is active."""
+
+    def __init__(self):
+        self.wanted, self.now = 1, 0.0
+        self.away = False
+        self.active = None
+        self.reports: list[tuple[str, AgentReport]] = []
+        self.took = 0.0  # seconds that a report is under way
+
+    def of(self, name):
+        desk = self
+
+        class Service:
+            def report(self, seen):
+                if desk.away:
+                    raise Unavailable("no answer")
+                desk.reports.append((name, seen))
+                desk.now += desk.took
+                if desk.active is None:
+                    desk.active = name
+                return Orders(desk.active == name, desk.wanted, LEASE)
+
+        return Service()
+
+
+class Machine:
+    """Sets and an OpenSM that does as it is told, at once."""
+
+    def __init__(self, desk):
+        self.desk = desk
+        self.published = self.running = None
+        self.condition = None
+        self.refuses = set()
+        self.refused = False
+        self.told, self.received = [], []
+        self.confirms = True
+
+    def receive(self, source):
+        self.received.append(self.desk.wanted)
+        self.refused = self.desk.wanted in self.refuses
+        if not self.refused:
+            self.published = self.desk.wanted
+
+    def to_be_told(self):
+        return self.published is not None and self.running != self.published
+
+    def tell(self):
+        self.told.append(self.published)
+        if self.confirms:
+            self.running = self.published
+
+    def look(self, active):
+        if self.condition is not None:
+            return AgentReport(self.condition, published=self.published)
+        if self.refused:
+            return AgentReport(Condition.REFUSED, "torn\0" + "x" * 5000, published=self.published)
+        if self.running is None:
+            return AgentReport(Condition.STARTING, published=self.published)
+        if self.running != self.published:
+            return AgentReport(Condition.OTHER_GENERATION, "", self.running, self.published)
+        return AgentReport(Condition.APPLIED, None, self.running, self.published)
+
+
+@pytest.fixture
+def desk():
+    return Desk()
+
+
+def agent(desk, name="a"):
+    machine = Machine(desk)
+    made = OpenSmAgent(desk.of(name), machine, interval=2.0, clock=lambda: desk.now)
+    setattr(made, "machine", machine)  # noqa: B010
+    return made
+
+
+def test_a_round_takes_the_set_tells_opensm_and_reports_what_came_of_it(desk):
+    one = agent(desk)
+    assert one.once() == AgentReport(Condition.APPLIED, None, 1, 1)
+    assert desk.reports == [
+        ("a", AgentReport(Condition.STARTING)),
+        ("a", AgentReport(Condition.APPLIED, None, 1, 1)),
+    ]
+    assert one.machine.told == [1]
+    one.round()
+    assert one.machine.received == [1]  # it is known to be the right one
+    desk.wanted = 2
+    one.round()
+    assert one.machine.told == [1, 2]
+
+
+def test_a_standby_takes_sets_and_looks_and_tells_nobody(desk):
+    desk.active = "a"
+    other = agent(desk, "b")
+    for desk.wanted in (1, 2, 3):
+        other.round()
+    assert other.machine.published == 3
+    assert other.machine.told == []
+    assert [name for name, _ in desk.reports] == ["b"] * 3
+
+
+def test_taking_over_tells_opensm_even_if_nothing_changed(desk):
+    desk.active = "a"
+    other = agent(desk, "b")
+    other.round()
+    other.machine.running = 1  # the switches are as they should be
+    other.round()
+    assert other.machine.told == []
+    desk.active = "b"
+    other.round()
+    other.round()
+    assert other.machine.told == [1]
+
+
+def test_nothing_is_told_once_the_lease_has_run_out(desk):
+    one = agent(desk)
+    one.round()
+    desk.away = True
+    one.machine.running = 0  # somebody meddles
+    desk.now += LEASE - 0.1
+    one.round()
+    assert one.machine.told == [1, 1]
+    one.machine.running = 0
+    desk.now += 0.1
+    one.round()
+    one.round()
+    assert one.machine.told == [1, 1]
+    assert one.machine.published == 1
+    desk.away = False
+    one.round()
+    assert one.machine.told == [1, 1, 1]
+
+
+def test_the_lease_counts_from_before_the_report_was_sent(desk):
+    one = agent(desk)
+    desk.took = LEASE
+    one.round()
+    assert one.machine.published == 1
+    assert one.machine.told == []
+
+
+def test_the_lease_may_run_out_while_the_set_is_fetched(desk):
+    one = agent(desk)
+    receive = one.machine.receive
+
+    def slowly(source):
+        desk.now += LEASE
+        receive(source)
+
+    one.machine.receive = slowly
+    one.round()
+    assert one.machine.told == []
+
+
+@pytest.mark.parametrize("condition", [one for one in Condition if not one.able])
+def test_who_said_it_is_not_able_tells_nothing(desk, condition):
+    """Another agent may have been made the active one a moment later."""
+    one = agent(desk)
+    one.machine.condition = condition
+    one.round()
+    assert one.machine.told == [1]  # it had said that it starts
+    one.machine.running = 0
+    one.round()
+    one.round()
+    assert one.machine.told == [1]
+    one.machine.condition = None
+    one.round()
+    one.round()
+    assert one.machine.told == [1, 1]
+
+
+def test_what_was_refused_is_tried_ever_more_seldom_until_something_else_is_wanted(desk):
+    one = agent(desk)
+    one.machine.refuses = {1}
+    tried = []
+    for _ in range(300):
+        before = len(one.machine.received)
+        one.round()
+        if len(one.machine.received) > before:
+            tried.append(desk.now)
+        desk.now += 1
+    pauses = [later - earlier for earlier, later in itertools.pairwise(tried)]
+    assert pauses[0] <= 4
+    assert pauses == sorted(pauses)
+    assert pauses[-1] <= 61
+    desk.wanted = 2
+    one.round()
+    one.round()
+    assert (one.machine.published, one.machine.refused) == (2, False)
+    assert one.machine.told[-1] == 2
+    refusals = [seen for _, seen in desk.reports if seen.condition is Condition.REFUSED]
+    assert all(len(seen.detail) == 4000 and "\0" not in seen.detail for seen in refusals)
+
+
+def test_a_service_that_is_away_is_not_asked_over_and_over(desk):
+    one = agent(desk)
+    desk.away = True
+    one._wakened.clear()
+    one.round()
+    assert not one._wakened.is_set()
+    desk.away = False
+    one.round()
+    assert one._wakened.is_set()  # there is news
+
+
+def test_once_says_that_the_service_is_away(desk):
+    desk.away = True
+    with pytest.raises(LaasError):
+        agent(desk).once()
+
+
+def test_while_opensm_sweeps_it_is_looked_at_soon_again_but_not_for_ever(desk):
+    one = agent(desk)
+    one.machine.condition = Condition.SWEEPING
+    looks = []
+    look = one.machine.look
+
+    def counted(active):
+        looks.append(active)
+        desk.now += 0.5
+        if len(looks) == 3:
+            one.machine.condition = None
+        return look(active)
+
+    one.machine.look = counted
+    one.round()
+    assert len(looks) == 3
+    assert one.once().condition is Condition.APPLIED
+    one.machine.condition = Condition.SWEEPING
+    one.round()
+    assert len(looks) < 15

@@ -1,0 +1,862 @@
+# SPDX-License-Identifier: Apache-2.0
+
+
+"""The order of steps, what failures leave behind, and that every step can be repeated."""
+
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+import pytest
+
+from laas_service.adapters.db.leases import SqlLeases
+from laas_service.adapters.db.store import SqlStore
+from laas_service.app.ports import Handover
+from laas_service.app.records import (
+    AllocationRecord,
+    Drift,
+    Faults,
+    HostState,
+    LinkState,
+    NewAllocation,
+    Phase,
+    State,
+)
+from laas_service.app.repairs import mend
+from laas_service.app.worker.converger import Action, Converger, Pace, next_action
+from laas_service.app.worker.drift import difference
+from laas_service.domain.allocation import Allocation, GroupShare, Shape
+from laas_service.domain.errors import (
+    ConcurrentUpdate,
+    HostsBusy,
+    LimitExceeded,
+    NotFound,
+    Unavailable,
+)
+from laas_service.domain.inventory import Inventory
+from laas_service.domain.topology import LeafLink, Topology, Xgft
+from laas_service.messages import Initiator
+from tests.fakes import FakeCompute, FakeSubnetManager
+
+SMALL = Topology(Xgft((4, 2, 1), (1, 4, 0)), absent_hosts=frozenset({7}))
+HOSTS = Inventory(tuple(f"node-{h}" for h in range(8)), (), (), (), (), (), ())
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class World:
+    """A store with one fabric, the outside, a clock, and a converger between them."""
+
+    def __init__(self, store: SqlStore, *, switches=None, fabric=(SMALL, HOSTS), **options):
+        self.store = store
+        self.compute = FakeCompute()
+        self.switches = switches or FakeSubnetManager()
+        self.time = EPOCH
+        self.steps: list[str] = []
+        self.converger = self.restarted(**options)
+        store.add_fabric("f", *fabric)
+
+    def restarted(self, **options) -> Converger:
+        """A converger that remembers nothing."""
+        return Converger(
+            self.store,
+            self.compute,
+            self.switches,
+            now=lambda: self.time,
+            chance=Random(1),
+            at=self.steps.append,
+            **options,
+        )
+
+    def allocate(
+        self, id: str, *slots: int, project: str = "blue", by: Initiator | None = None
+    ) -> None:
+        mask = sum(1 << slot for slot in slots)
+        answer = Allocation(id, len(slots), "test", (GroupShare(0, mask, 0),))
+        new = NewAllocation(id, "f", id, project, "test", len(slots), by=by)
+        self.store.admit(new, lambda fabric: answer)
+
+    def active(self, id: str, *slots: int, project: str = "blue") -> None:
+        self.allocate(id, *slots, project=project)
+        self.converger.run_once()
+        assert self.state(id) is State.ACTIVE
+
+    def release(self, id: str, *, force: bool = False) -> None:
+        record = self.store.allocation(id)
+        self.store.transition(record, State.RELEASING, "asked", force=force)
+
+    def state(self, id: str) -> State:
+        return self.store.allocation(id).state
+
+    def error(self, id: str) -> str:
+        return self.store.allocation(id).error or ""
+
+    def later(self, seconds: float = 120.0) -> None:
+        self.time += timedelta(seconds=seconds)
+
+    def owned(self) -> set[str]:
+        return set(self.store.ledger("f")[0].allocations)
+
+    def outside(self) -> tuple[object, ...]:
+        """What tenants could notice."""
+        accepted = {host: self.compute.accepts(host) for host in HOSTS.host_names}
+        return accepted, self.switches.tenants("f")
+
+
+@pytest.fixture
+def world(store):
+    return World(store)
+
+
+def test_a_commit_whose_answer_was_lost_leaves_no_error_behind(store):
+    """The connection goes right after the database has committed: the step is done."""
+    world, lose = World(store), ["after commit: active", "after commit: hand back"]
+
+    def at(step: str) -> None:
+        if step in lose:
+            lose.remove(step)
+            raise Unavailable("the database failed: server closed the connection")
+
+    store._at = at
+    world.allocate("a", 0)
+    world.converger.run_once()
+    record = store.allocation("a")
+    assert (record.state, record.error, record.failures) == (State.ACTIVE, None, 0)
+    assert record.next_try is None
+    world.release("a")
+    while world.converger.run_once():
+        pass
+    assert lose == []
+    assert world.state("a") is State.RELEASED
+    assert not [event for event in store.allocation("a").history if "failed" in event.reason]
+
+
+# -- the decision ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "handed_back", "force", "confirmed", "action"),
+    [
+        (State.ALLOCATING, False, False, False, Action.PUBLISH),
+        (State.ALLOCATING, False, False, True, Action.HAND_OVER),
+        (State.ACTIVE, False, False, True, Action.NOTHING),
+        (State.RELEASING, False, False, True, Action.TAKE_BACK),
+        (State.RELEASING, False, True, True, Action.CUT_OFF),
+        (State.RELEASING, True, False, False, Action.PUBLISH),
+        (State.RELEASING, True, True, False, Action.PUBLISH),
+        (State.RELEASING, True, False, True, Action.FREE),
+        (State.RELEASED, True, False, True, Action.NOTHING),
+        (State.ERROR, False, False, True, Action.NOTHING),
+        (State.QUEUED, False, False, True, Action.NOTHING),
+    ],
+)
+def test_next_action(world, state, handed_back, force, confirmed, action):
+    world.allocate("a", 0)
+    record = world.store.allocation("a")
+    record = replace(record, state=state, handed_back=handed_back, force=force)
+    assert next_action(record, confirmed) is action
+
+
+# -- order ------------------------------------------------------------------------
+
+
+def test_hosts_are_handed_over_only_after_routes_are_confirmed(world):
+    world.switches.at_once = False
+    world.allocate("a", 0, 1)
+    world.converger.run_once()
+    assert world.state("a") is State.ALLOCATING
+    assert "waiting for the subnet manager" in world.error("a")
+    assert world.compute.aggregates == {}
+    world.switches.apply()
+    world.later()
+    world.converger.run_once()
+    assert world.state("a") is State.ACTIVE
+    assert world.compute.accepts("node-0") == world.compute.accepts("node-1") == {"blue"}
+    assert world.error("a") == ""
+
+
+def test_nothing_is_freed_before_both_sides_confirm(world):
+    world.active("a", 0, 1)
+    world.compute.servers["node-1"] = "blue"
+    world.release("a")
+    world.converger.run_once()
+    assert "servers still run on node-1" in world.error("a")
+    assert world.compute.accepts("node-0") == set()  # fenced while it waits
+    assert world.switches.tenants("f") == {"a"}  # its servers keep their network
+    assert world.owned() == {"a"}
+
+    del world.compute.servers["node-1"]
+    world.switches.at_once = False
+    world.later()
+    world.converger.run_once()
+    assert world.compute.aggregates == {}
+    assert world.owned() == {"a"}  # the switches still route it
+
+    world.switches.apply()
+    world.later()
+    world.converger.run_once()
+    assert (world.state("a"), world.owned()) == (State.RELEASED, set())
+    assert world.switches.tenants("f") == set()
+
+
+def test_forced_release_cuts_the_network_first_and_frees_when_empty(world):
+    world.active("a", 0, 1)
+    world.compute.servers["node-1"] = "blue"
+    world.release("a", force=True)
+    world.converger.run_once()
+    assert world.switches.tenants("f") == set()
+    assert world.compute.accepts("node-0") == set()
+    assert world.owned() == {"a"}
+    assert "servers still run on node-1" in world.error("a")
+    del world.compute.servers["node-1"]
+    world.later()
+    world.converger.run_once()
+    assert (world.state("a"), world.owned()) == (State.RELEASED, set())
+    assert world.compute.aggregates == {}
+
+
+def test_release_that_waits_can_be_forced(world):
+    world.active("a", 0)
+    world.compute.servers["node-0"] = "blue"
+    world.release("a")
+    world.converger.run_once()
+    world.release("a", force=True)
+    world.converger.run_once()  # at once: the pause is over
+    assert world.switches.tenants("f") == set()
+    assert world.owned() == {"a"}
+
+
+def test_release_of_what_was_never_handed_over(world):
+    world.switches.faults.before["publish"] = LimitExceeded("too many tenants")
+    world.allocate("a", 0)
+    world.converger.run_once()
+    assert "too many tenants" in world.error("a")
+    world.release("a")
+    del world.switches.faults.before["publish"]
+    world.converger.run_once()
+    assert (world.state("a"), world.owned()) == (State.RELEASED, set())
+
+
+def test_one_publication_serves_all(world):
+    world.active("a", 0)
+    world.active("b", 1, project="red")
+    world.release("a")
+    world.release("b")
+    world.allocate("c", 2, project="green")
+    before = len(world.switches.faults.calls)
+    world.converger.run_once()
+    published = [c for c in world.switches.faults.calls[before:] if c[0] == "publish"]
+    assert len(published) == 1
+    assert world.owned() == {"c"}
+    assert world.state("c") is State.ACTIVE
+
+
+# -- failures -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(
+    ("side", "verb"),
+    [
+        ("compute", "hand_over"),
+        ("compute", "fence"),
+        ("compute", "take_back"),
+        ("switches", "publish"),
+        ("switches", "applied"),
+    ],
+)
+@pytest.mark.parametrize("force", [False, True])
+def test_failed_step_is_recorded_and_repeated(world, side, verb, when, force):
+    """The effect may have happened or not; the end is the same, others are not held up."""
+    faults = getattr(world, side).faults
+    world.converger.run_once()
+    getattr(faults, when)[verb] = Unavailable("no answer")
+    world.allocate("a", 0)
+    world.converger.run_once()
+    if verb in ("hand_over", "publish", "applied") and (verb, when) != ("applied", "after"):
+        assert world.state("a") is State.ALLOCATING
+        assert "no answer" in world.error("a")
+    getattr(faults, when).clear()
+    world.later()
+    world.converger.run_once()
+    assert world.state("a") is State.ACTIVE
+
+    getattr(faults, when)[verb] = Unavailable("no answer")
+    world.release("a", force=force)
+    world.converger.run_once()
+    if verb in ("fence", "take_back", "publish"):
+        assert (world.state("a"), world.owned()) == (State.RELEASING, {"a"})
+        assert "no answer" in world.error("a")
+    getattr(faults, when).clear()
+    world.later()
+    world.converger.run_once()
+    assert (world.state("a"), world.owned()) == (State.RELEASED, set())
+    assert world.outside() == ({host: set() for host in HOSTS.host_names}, set())
+
+
+def test_others_go_on(world):
+    world.compute.servers["node-0"] = "stranger"
+    world.allocate("a", 0)
+    world.allocate("b", 1, project="red")
+    world.converger.run_once()
+    assert "stranger has a server on node-0" in world.error("a")
+    assert world.state("b") is State.ACTIVE
+
+
+def test_bug_in_an_adapter_is_recorded_too(world):
+    world.compute.faults.before["hand_over"] = ZeroDivisionError("bug")
+    world.allocate("a", 0)
+    world.converger.run_once()
+    assert "unexpected ZeroDivisionError" in world.error("a")
+
+
+def test_pauses_double_up_to_the_last(world):
+    world.compute.faults.before["hand_over"] = Unavailable("no answer")
+    world.allocate("a", 0)
+    pauses: list[float] = []
+    while len(pauses) < 9:
+        if world.converger.run_once():
+            pauses.append(0.0)
+        world.later(0.25)
+        pauses[-1] += 0.25
+    for failures, pause in enumerate(pauses[:-1]):
+        full = min(60.0, 2.0**failures)
+        assert full / 2 <= pause <= full + 0.25
+    assert world.store.allocation("a").failures == 9
+
+
+def test_pause_has_bounds():
+    pace = Pace(first=1, last=10)
+    pauses = [pace.pause(n, Random(n)).total_seconds() for n in (0, 1, 2, 5, 10_000)]
+    for pause, full in zip(pauses, (1, 2, 4, 10, 10), strict=True):
+        assert full / 2 <= pause <= full
+
+
+def test_same_routes_are_not_published_while_they_are_being_applied(world):
+    world.switches.at_once = False
+    world.allocate("a", 0)
+    for _ in range(5):
+        world.converger.run_once()
+        world.later(20)
+    assert [c[0] for c in world.switches.faults.calls].count("publish") == 1
+    world.later(120)
+    world.converger.run_once()
+    assert [c[0] for c in world.switches.faults.calls].count("publish") == 2
+
+
+def test_generation_of_another_database_confirms_nothing(world):
+    """A database from a backup: the switches run a later generation than the recorded one."""
+    world.converger.run_once()
+    state = world.switches.running["f"]
+    world.switches.running["f"] = replace(state, generation=99)
+    world.allocate("a", 0)
+    world.switches.at_once = False
+    world.converger.run_once()
+    assert world.compute.aggregates == {}
+    assert "generation 99 is applied, 2 is recorded" in world.error("a")
+
+
+# -- repeatability -------------------------------------------------------------------
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_dying_at_any_step_and_starting_again(world, force):
+    """Die at each step in turn, each time with a converger that remembers nothing."""
+    world.allocate("a", 0, 1)
+    asked = False
+    for dies_at in range(200):
+        left = dies_at % 23
+
+        def die(step: str) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Crash(step)
+
+        world.converger = world.restarted()
+        world.converger._at = world.store._at = die
+        try:
+            world.later()
+            world.converger.run_once()
+        except Crash:
+            pass
+        world.store._at = lambda step: None
+        for host in HOSTS.host_names:  # handed over means owned, and routed unless cut off
+            if world.compute.accepts(host):
+                assert "a" in world.owned()
+                assert world.switches.tenants("f") == {"a"}
+        if world.state("a") is State.ACTIVE and not asked:
+            world.release("a", force=force)
+            asked = True
+        if world.state("a") is State.RELEASED:
+            break
+    assert asked
+    assert world.state("a") is State.RELEASED
+    assert world.outside() == ({host: set() for host in HOSTS.host_names}, set())
+
+
+def test_step_drives_one_allocation(world):
+    world.allocate("a", 0)
+    world.allocate("b", 1, project="red")
+    world.converger.step("b")
+    assert (world.state("a"), world.state("b")) == (State.ALLOCATING, State.ACTIVE)
+    with pytest.raises(NotFound):
+        world.converger.step("x")
+
+
+# -- comparing everything ---------------------------------------------------------------
+
+
+def test_new_fabric_is_pooled_and_routed_before_anybody_asks(world):
+    world.converger.run_once()
+    assert world.compute.pooled == {f"node-{h}" for h in range(7)}  # host 7 is absent
+    assert world.switches.running["f"].generation == 1
+
+
+def test_busy_host_is_reported_and_the_others_pooled(world):
+    world.compute.servers["node-3"] = "stranger"
+    assert any("node-3" in finding for finding in world.converger.reconcile())
+    assert len(world.compute.pooled) == 6
+    del world.compute.servers["node-3"]
+    assert world.converger.reconcile() == []
+    assert len(world.compute.pooled) == 7
+
+
+@pytest.mark.parametrize(
+    ("observed", "drift"),
+    [
+        (None, "nothing is handed over"),
+        (Handover("a", "red", ("node-0", "node-1")), "project 'red'"),
+        (Handover("a", "blue", ("node-0",)), "hosts not handed over: node-1"),
+        (Handover("a", "blue", ("node-0", "node-1", "node-5")), "hosts too many: node-5"),
+    ],
+)
+def test_drift_is_found_repaired_and_told(world, observed, drift):
+    world.active("a", 0, 1)
+    right = world.compute.aggregates["a"]
+    if observed is None:
+        del world.compute.aggregates["a"]
+    else:
+        world.compute.aggregates["a"] = observed
+    assert any(drift in finding for finding in world.converger.reconcile())
+    assert world.compute.aggregates == {"a": right}
+    assert drift in world.store.allocation("a").history[-1].reason
+    assert world.converger.reconcile() == []
+
+
+def test_drift_is_only_reported_when_so_configured(store):
+    world = World(store, repair=False)
+    world.active("a", 0)
+    del world.compute.aggregates["a"]
+    assert world.converger.reconcile() == ["allocation a: nothing is handed over"]
+    assert world.compute.aggregates == {}
+    assert world.error("a") == "nothing is handed over"
+
+
+def test_active_allocation_recovers_from_its_error(world):
+    world.active("a", 0)
+    world.compute.faults.before["hand_over"] = HostsBusy("a stranger on node-0")
+    assert world.converger.reconcile()
+    assert (world.state("a"), world.error("a")) == (State.ACTIVE, "a stranger on node-0")
+    world.compute.faults.before.clear()
+    assert world.converger.reconcile() == []
+    assert world.error("a") == ""
+
+
+def test_every_aggregate_is_touched_in_every_round(world):
+    world.active("a", 0)
+    calls = len(world.compute.faults.calls)
+    world.converger.reconcile()
+    assert ("hand_over", "a") in world.compute.faults.calls[calls:]
+
+
+def test_leftover_of_a_released_allocation_goes(world):
+    world.active("a", 0)
+    leftover = world.compute.aggregates["a"]
+    world.release("a")
+    world.converger.run_once()
+    world.compute.aggregates["a"] = leftover
+    assert any("is released" in finding for finding in world.converger.reconcile())
+    assert world.compute.aggregates == {}
+
+
+def test_aggregate_we_never_recorded_is_left_alone(world):
+    world.compute.aggregates["x"] = Handover("x", "blue", ("elsewhere",))
+    assert any("not recorded" in finding for finding in world.converger.reconcile())
+    assert "x" in world.compute.aggregates
+
+
+def test_lost_routes_are_published_again(world):
+    world.active("a", 0)
+    world.switches.running.clear()
+    world.later()
+    world.converger.reconcile()
+    assert world.switches.tenants("f") == {"a"}
+
+
+def test_routes_that_the_switches_no_longer_run_are_reported_counted_and_published_again(world):
+    """Another engine, another subnet manager, an older set of files, an entry by hand."""
+    SqlLeases(world.store._engine).take("f", "one", 3600)
+    world.active("a", 0)
+    world.converger.run_once()
+    assert world.store.holding("f").applied == world.store.fabric("f").routes_generation
+    older = replace(world.switches.running["f"], generation=1, tenants=())
+    world.switches.running["f"] = world.switches.published["f"] = older
+    world.later()
+    assert world.converger.reconcile() == [
+        "fabric f: the switches no longer run generation 2: generation 1 is applied"
+    ]
+    assert world.switches.tenants("f") == {"a"}
+    assert world.converger.reconcile() == []
+    assert world.store.drift("f") == {Drift.ROUTES: 1}
+
+
+def test_drift_is_counted_by_kind(world):
+    world.active("a", 0)
+    assert world.store.drift("f") == {}
+    for _ in range(2):
+        del world.compute.aggregates["a"]
+        world.converger.reconcile()
+    world.compute.aggregates["x"] = Handover("x", "blue", ("node-5",))
+    world.compute.servers["node-3"] = "stranger"
+    world.compute.pooled.discard("node-3")
+    world.converger.reconcile()
+    assert world.store.drift("f") == {Drift.HOSTS: 2, Drift.LEFTOVER: 1, Drift.POOL: 1}
+    world.compute.faults.before["pool"] = Unavailable("Nova is away")  # nobody's doing
+    world.converger.reconcile()
+    assert world.store.drift("f")[Drift.POOL] == 1
+
+
+def test_link_that_fails_is_routed_around_at_once(world):
+    world.active("a", 0)
+    world.store.set_link_state("f", LeafLink(0, 0, 3), LinkState.FAILED)
+    world.converger.run_once()
+    assert world.switches.running["f"].failed_links == (LeafLink(0, 0, 3),)
+
+
+def test_routes_that_cannot_be_published_do_not_keep_the_worker_busy(world):
+    world.converger.run_once()
+    world.store.set_link_state("f", LeafLink(0, 0, 3), LinkState.FAILED)
+    world.switches.faults.before["publish"] = LimitExceeded("too many")
+    for _ in range(5):
+        world.converger.run_once()
+    assert [c[0] for c in world.switches.faults.calls].count("publish") == 2
+    world.switches.faults.before.clear()
+    world.converger.reconcile()
+    assert world.switches.running["f"].failed_links
+
+
+# -- steps that nobody foresaw to fail ----------------------------------------------
+
+
+def poisoned(world: World, id: str) -> None:
+    """Handing over this one fails as nobody foresaw; the others' does not."""
+    hand_over = world.compute.hand_over
+
+    def poison(handover: Handover) -> None:
+        if handover.allocation_id == id:
+            raise ZeroDivisionError("a bug")
+        hand_over(handover)
+
+    world.compute.hand_over = poison  # type: ignore[method-assign]
+
+
+def test_a_poisoned_allocation_is_parked_and_the_others_go_on(store):
+    world = World(store, park_after=3)
+    poisoned(world, "a")
+    world.allocate("a", 0)
+    for number in range(3):
+        assert world.state("a") is State.ALLOCATING
+        world.allocate(f"b{number}", number + 1)
+        world.converger.run_once()
+        assert world.state(f"b{number}") is State.ACTIVE
+        world.later()
+    record = store.allocation("a")
+    assert (record.state, record.parked) == (State.ERROR, State.ALLOCATING)
+    assert record.error == "unexpected ZeroDivisionError: a bug"
+    assert record.history[-1].reason.startswith("parked after 3 tries")
+    assert "a" in world.owned()
+    assert world.converger.run_once() == 0
+
+
+def test_what_is_foreseen_is_tried_for_ever(store):
+    world = World(store, park_after=3)
+    world.allocate("a", 0)
+    world.compute.faults.before["hand_over"] = Unavailable("Nova is away")
+    for _ in range(10):
+        world.converger.run_once()
+        world.later()
+    assert (world.state("a"), store.allocation("a").failures) == (State.ALLOCATING, 10)
+
+
+def test_from_error_it_goes_on_where_it_was(store):
+    world = World(store, park_after=1)
+    honest = world.compute.take_back
+    world.active("a", 0)
+    world.release("a")
+
+    def poison(handover):
+        raise ZeroDivisionError("a bug")
+
+    world.compute.take_back = poison  # type: ignore[method-assign]
+    world.converger.run_once()
+    record = store.allocation("a")
+    assert (record.state, record.parked) == (State.ERROR, State.RELEASING)
+    again = store.transition(record, State.ERROR, "still")
+    assert again.parked is State.RELEASING
+    world.compute.take_back = honest  # type: ignore[method-assign]
+    back = store.transition(again, again.parked, "retry")
+    assert (back.state, back.parked, back.error) == (State.RELEASING, None, None)
+    world.converger.run_once()
+    assert world.state("a") is State.RELEASED
+
+
+def test_what_the_switches_run_is_noted_when_it_changes(world):
+    SqlLeases(world.store._engine).take("f", "one", 3600)
+    world.converger.run_once()
+    first = world.store.holding("f")
+    assert (first.worker, first.applied, first.problem) == ("one", 1, None)
+    world.later()
+    world.active("a", 0)
+    assert world.store.holding("f").applied == 2
+    world.switches.at_once = False
+    world.allocate("b", 1)
+    world.converger.run_once()
+    noted = world.store.holding("f")
+    assert (noted.applied, world.store.fabric("f").routes_generation) == (2, 3)
+    with pytest.raises(NotFound):
+        world.store.holding("x")
+
+
+# -- links that fail under a live allocation ----------------------------------------
+
+
+FAILED = LeafLink(0, 1, 1)
+
+
+def linked(world: World, **options) -> Converger:
+    """Two hosts on each leaf and two uplinks; one of these has failed."""
+    shares = (GroupShare(0, 0b11, 0b0011), GroupShare(1, 0b11, 0b0011))
+    answer = Allocation("a", 4, "jigsaw", shares, (), Shape(1, 2, 2))
+    new = NewAllocation("a", "f", "a", "blue", "jigsaw", 4)
+    world.store.admit(new, lambda fabric: answer)
+    world.converger = world.restarted(**options)
+    world.converger.run_once()
+    assert world.state("a") is State.ACTIVE
+    world.store.set_link_state("f", FAILED, LinkState.FAILED)
+    return world.converger
+
+
+def uplinks(allocation: Allocation | None) -> int | None:
+    return None if allocation is None else allocation.groups[0].uplinks
+
+
+def routed(world: World) -> tuple[int | None, int | None]:
+    """The uplinks that the switches use, and those laid beside them."""
+    (tenant,) = world.switches.running["f"].tenants
+    return uplinks(tenant.allocation), uplinks(tenant.beside)
+
+
+def story(world: World) -> list[str]:
+    return [event.reason for event in world.store.allocation("a").history]
+
+
+def owned_uplinks(world: World) -> int:
+    return world.store.ledger("f")[0].allocations["a"].groups[0].uplinks
+
+
+def test_failed_link_is_replaced_and_told(world):
+    before = world.outside()
+    linked(world)
+    assert world.converger.run_once() == 1
+    record = world.store.allocation("a")
+    assert (record.state, record.error, record.faults, record.phase) == (State.ACTIVE, *[None] * 3)
+    assert owned_uplinks(world) == uplinks(record.placed) == 0b0101
+    assert routed(world) == (0b0101, None)
+    assert world.outside() != before
+    assert world.compute.accepts("node-0") == {"blue"}
+    assert story(world)[-5:] == [
+        "failed: link leaf-0-1-1",
+        "repair: links leaf-0-0-1, leaf-0-1-1 replaced by links leaf-0-0-2, leaf-0-1-2",
+        "routes over the new links confirmed; traffic goes over to them",
+        "traffic confirmed on the new links; the old routes have to go",
+        "old routes gone; freed links leaf-0-0-1, leaf-0-1-1",
+    ]
+    assert world.converger.run_once() == 0
+
+
+def test_nothing_old_is_freed_before_each_phase_is_confirmed(world):
+    linked(world)
+    world.switches.at_once = False
+    seen: list[tuple[int | None, int | None]] = []
+    for _ in range(4):
+        for _ in range(2):  # looking again changes nothing
+            world.later()
+            world.converger.run_once()
+        assert owned_uplinks(world) == (0b0111 if len(seen) < 3 else 0b0101)
+        seen.append(routed(world))
+        assert ("waiting for the subnet manager" in world.error("a")) == (len(seen) < 4)
+        world.switches.apply()
+    assert seen == [(0b0011, None), (0b0011, 0b0101), (0b0101, 0b0011), (0b0101, None)]
+
+
+def test_dying_at_any_step_of_a_repair_and_starting_again(world):
+    linked(world)
+    allowed = {(0b0011, None), (0b0011, 0b0101), (0b0101, 0b0011), (0b0101, None)}
+    for dies_at in range(200):
+        left = dies_at % 17
+
+        def die(step: str) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Crash(step)
+
+        world.converger = world.restarted()
+        world.converger._at = world.store._at = die
+        with suppress(Crash):
+            world.later()
+            world.converger.run_once()
+        world.store._at = lambda step: None
+        assert routed(world) in allowed
+        way = routed(world)[0]
+        assert way is not None
+        assert owned_uplinks(world) & way == way
+        if world.store.allocation("a").faults is None:
+            break
+    assert routed(world) == (0b0101, None)
+    assert owned_uplinks(world) == 0b0101
+    assert sum("replaced by" in line for line in story(world)) == 1
+
+
+def test_failed_links_are_only_reported_when_so_configured(world):
+    linked(world, repair_links=False)
+    assert world.converger.run_once() == 0
+    record = world.store.allocation("a")
+    assert record.faults == Faults((FAILED,))
+    assert owned_uplinks(world) == 0b0011
+    assert world.switches.running["f"].failed_links == (FAILED,)
+    begun = mend(world.store, record)
+    assert isinstance(begun, AllocationRecord)
+    assert begun.phase is Phase.PREPARE
+    assert world.converger.run_once() == 1  # what was asked for is carried out
+    assert owned_uplinks(world) == 0b0101
+
+
+def test_what_cannot_be_repaired_is_told_once_and_tried_again(world):
+    linked(world)
+    for up in (2, 3):
+        world.store.set_link_state("f", LeafLink(0, 0, up), LinkState.FAILED)
+    for _ in range(3):
+        world.converger.run_once()
+        world.later()
+    assert world.error("a").startswith("degraded: link leaf-0-1-1 has failed; leaf 0/1 has 1 of 2")
+    assert len([line for line in story(world) if line.startswith("degraded")]) == 1
+    assert world.converger.reconcile() == []
+    assert not any("repaired" in line for line in story(world))
+    world.store.set_link_state("f", LeafLink(0, 0, 3), LinkState.UP)
+    world.later()
+    world.converger.run_once()
+    assert owned_uplinks(world) == 0b1001
+    assert world.error("a") == ""
+
+
+def test_degraded_ends_by_itself_when_the_link_comes_back(world):
+    linked(world)
+    for up in (2, 3):
+        world.store.set_link_state("f", LeafLink(0, 0, up), LinkState.FAILED)
+    world.converger.run_once()
+    world.store.set_link_state("f", FAILED, LinkState.UP)
+    record = world.store.allocation("a")
+    assert (record.faults, record.error) == (None, None)
+    assert world.converger.run_once() == 0
+    assert owned_uplinks(world) == 0b0011
+    assert mend(world.store, record) is record
+
+
+def test_what_is_due_and_needs_nothing_does_not_keep_the_worker_busy(world, monkeypatch):
+    linked(world)
+    monkeypatch.setattr(
+        "laas_service.app.worker.converger.next_action", lambda *given: Action.NOTHING
+    )
+    assert world.store.due(world.time, faulty=True) == ["a"]
+    assert world.converger.run_once() == 0
+
+
+def test_two_workers_repair_once(world):
+    linked(world)
+    seen = world.store.allocation("a")
+    assert world.restarted().run_once() == 1
+    with pytest.raises(ConcurrentUpdate):
+        mend(world.store, seen)
+    assert sum("replaced by" in line for line in story(world)) == 1
+
+
+def test_a_failed_host_is_reported_and_nothing_moves(world):
+    linked(world)
+    world.converger.run_once()
+    world.store.set_host_state("f", 1, HostState.FAILED)
+    assert world.converger.run_once() == 0
+    record = world.store.allocation("a")
+    assert record.faults == Faults((), (1,))
+    assert record.state is State.ACTIVE
+    assert story(world)[-1] == "failed: host 1"
+
+
+def test_nova_away_is_a_finding(world):
+    world.compute.faults.before["handed_over"] = Unavailable("no answer")
+    assert world.converger.reconcile() == ["no answer"]
+
+
+def test_difference_of_equals_is_none():
+    handover = Handover("a", "blue", ("x", "y"))
+    assert difference(handover, replace(handover, hosts=("y", "x"))) is None
+
+
+# -- containers -----------------------------------------------------------------------
+
+
+def test_a_containers_hosts_accept_nobody_and_its_childrens_accept_their_project(world):
+    held = Allocation("c", 3, "test", (GroupShare(0, 0b111, 0),), container=True)
+    world.store.admit(
+        NewAllocation("c", "f", "c", "blue", "test", 3, container=True), lambda f: held
+    )
+    world.converger.run_once()
+    assert world.state("c") is State.ACTIVE
+    assert world.switches.tenants("f") == set()
+    assert not any(world.compute.accepts(host) for host in HOSTS.host_names)
+    child = Allocation("x", 2, "test", (GroupShare(0, 0b110, 0),), parent="c")
+    world.store.admit(NewAllocation("x", "f", "x", "red", "test", 2, parent="c"), lambda f: child)
+    world.converger.run_once()
+    assert world.state("x") is State.ACTIVE
+    assert world.switches.tenants("f") == {"x"}
+    accepted = {host: world.compute.accepts(host) for host in HOSTS.host_names}
+    assert {host for host, projects in accepted.items() if projects} == {"node-1", "node-2"}
+    assert accepted["node-1"] == {"red"}
+    assert world.restarted().reconcile() == []
+    assert set(world.compute.aggregates) == {"x"}
+    world.release("x")
+    world.converger.run_once()
+    assert world.state("x") is State.RELEASED
+    world.release("c", force=True)
+    world.converger.run_once()
+    assert world.state("c") is State.RELEASED
+    assert world.owned() == set()
+    assert "fence" not in [step for step in world.steps if "c" in step.split()]
+
+
+def test_failed_links_of_a_container_are_not_replaced():
+    faults = Faults(links=(LeafLink(0, 0, 0),))
+    placed = Allocation("c", 1, "test", (GroupShare(0, 1, 1),), container=True)
+    record = AllocationRecord(
+        *("c", "f", "c", "blue", "test", 1, State.ACTIVE, 1, 0, placed, False, False, None),
+        *(EPOCH, EPOCH),
+        faults=faults,
+        container=True,
+    )
+    assert next_action(record, True) is Action.NOTHING
+    assert next_action(replace(record, container=False), True) is Action.REPAIR

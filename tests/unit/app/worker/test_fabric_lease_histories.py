@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Histories of several workers that pause, are killed, and wake up anywhere.
+
+A worker that pauses at a step stays there while the others, and time, go on, and then
+takes the rest of its step as if nothing had been.
+"""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from laas_service.adapters.db import schema
+from laas_service.adapters.db.engine import connect
+from laas_service.adapters.db.store import SqlStore
+from laas_service.app.records import State
+from laas_service.app.worker.fabric_leases import FabricLeases
+from laas_service.domain.errors import Unavailable
+from tests.unit.app.worker.test_fabric_leases import LEASE, Site
+
+WORKERS = 3
+HOSTS = 4  # of each fabric that are handed out
+
+workers = st.integers(0, WORKERS - 1)
+fabrics = st.sampled_from("fg")
+far = st.integers(1, 12)
+"""At which of its steps something happens to a worker."""
+
+PAUSES = ("pauses", "pauses, then Nova is away")
+
+
+class Killed(BaseException):
+    """The worker's process is gone."""
+
+
+class Histories(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = Path(tempfile.mkdtemp())
+        self.engine = connect(f"sqlite:///{self.directory}/laas.sqlite")
+        schema.upgrade(self.engine)
+        self.site = Site(SqlStore(self.engine), "fg")
+        self.count = 0
+        self.born = 0
+        self.committed: list[tuple[str, int]] = []
+        self.overtaken: list[str] = []
+        self.fate: dict[int, tuple[int, str, int]] = {}  # worker: steps left, what, who goes on
+        self.living = {number: self.hired(number) for number in range(WORKERS)}
+        self.held: dict[int, str] = {}
+
+    def teardown(self) -> None:
+        try:
+            self.all_is_well_in_the_end()
+        finally:
+            self.engine.dispose()
+            shutil.rmtree(self.directory)
+
+    # -- what happens at a step ---------------------------------------------------
+
+    def hired(self, number: int) -> FabricLeases:
+        self.born += 1
+        return self.site.worker(f"w{number}-{self.born}", at=lambda step: self.at(number, step))
+
+    def at(self, number: int, step: str) -> None:
+        if step.startswith("after commit"):
+            self.note(number)
+        elif step.startswith("before ") and not step.startswith("before commit"):
+            self.begins(number, step)
+        left, what, other = self.fate.get(number, (0, "", 0))
+        if not what:
+            return
+        if left > 1 or (what.startswith("pauses") and step.startswith("before commit")):
+            self.fate[number] = (left - 1, what, other)  # the database holds up everybody else
+            return
+        del self.fate[number]
+        if what == "is killed":
+            raise Killed
+        self.site.later(LEASE)
+        self.work(other)
+        if what == "pauses, then Nova is away":
+            for verb in ("hand_over", "fence", "take_back"):
+                self.site.compute.faults.before[verb] = Unavailable("Nova is away")
+
+    def note(self, number: int) -> None:
+        """One of the posts committed; all transactions of a round are under its lease."""
+        post = self.living[number]._posts.get(self.held.get(number, ""))
+        if post is not None:
+            self.committed.append((post.lease.fabric, post.lease.token))
+
+    def begins(self, number: int, step: str) -> None:
+        """An effect outside begins; nobody may have taken over by then."""
+        post = self.living[number]._posts.get(self.held.get(number, ""))
+        if post is not None:
+            newest = self.site.store.holding(post.lease.fabric).taken
+            if newest != post.lease.token:
+                self.overtaken.append(f"{step} under token {post.lease.token} of {newest}")
+
+    def work(self, number: int) -> None:
+        if number in self.held:
+            return  # it is this one that pauses
+        tenure = self.living[number]
+        each = tenure._one
+
+        def one(fabric, post, act):
+            self.held[number] = fabric
+            return each(fabric, post, act)
+
+        tenure._one = one  # type: ignore[method-assign]
+        try:
+            tenure.run_once()
+            tenure.reconcile()
+        except Killed:
+            self.living[number] = self.hired(number)
+        finally:
+            self.held.pop(number, None)
+            del tenure._one
+
+    # -- rules --------------------------------------------------------------------
+
+    @rule(number=workers)
+    def round(self, number):
+        self.work(number)
+
+    @rule(number=workers, steps=far, other=workers, what=st.sampled_from(PAUSES))
+    def pause(self, number, steps, other, what):
+        """It stops for longer than its lease, another one works, and then it goes on."""
+        self.fate[number] = (steps, what, other)
+        self.work(number)
+        self.site.compute.faults.before.clear()
+
+    @rule(number=workers, steps=far)
+    def kill(self, number, steps):
+        self.fate[number] = (steps, "is killed", 0)
+        self.work(number)
+
+    @rule(number=workers)
+    def renew(self, number):
+        self.living[number].renew()
+
+    @rule(number=workers)
+    def end(self, number):
+        """It is stopped, and started anew."""
+        self.living[number].leave()
+        self.living[number] = self.hired(number)
+
+    @rule(seconds=st.sampled_from([1, LEASE / 2, LEASE, 400]))
+    def later(self, seconds):
+        self.site.later(seconds)
+
+    @rule(fabric=fabrics, slot=st.integers(0, HOSTS - 1))
+    def allocate(self, fabric, slot):
+        taken = self.site.store.ledger(fabric)[0].owners_of_hosts()
+        if slot not in taken:
+            self.count += 1
+            self.site.allocate(f"{fabric}{self.count}", slot, fabric=fabric)
+
+    @rule(choice=st.integers(0, 10), force=st.booleans())
+    def release(self, choice, force):
+        states = (State.ALLOCATING, State.ACTIVE)
+        records = self.site.store.allocations(states=states)
+        if records:
+            record = records[choice % len(records)]
+            self.site.store.transition(record, State.RELEASING, "asked", force=force)
+
+    # -- promises -----------------------------------------------------------------
+
+    @invariant()
+    def nobody_writes_after_its_successor(self):
+        for fabric in "fg":
+            tokens = [token for id, token in self.committed if id == fabric]
+            assert tokens == sorted(tokens)
+
+    @invariant()
+    def nobody_acts_outside_after_its_successor(self):
+        assert self.overtaken == []
+
+    def all_is_well_in_the_end(self) -> None:
+        """One worker that nothing happens to brings everything in order, and all agree."""
+        self.fate.clear()
+        site, last = self.site, self.hired(0)
+        for _ in range(4):
+            site.later(400)
+            while last.run_once():
+                pass
+            last.reconcile()
+        assert last.fabrics == ["f", "g"]
+        records = site.store.allocations()
+        assert len(records) == self.count
+        assert {r.state for r in records} <= {State.ACTIVE, State.RELEASED}
+        active = {r.id: r for r in records if r.state is State.ACTIVE}
+        assert set(site.compute.aggregates) == set(active)
+        assert not site.compute.fenced
+        for id, handover in site.compute.aggregates.items():
+            placed = active[id].placed
+            assert placed is not None
+            numbers = placed.hosts(site.store.fabric(active[id].fabric).topology)
+            assert handover.hosts == tuple(f"{active[id].fabric}-{n}" for n in numbers)
+        for fabric in "fg":
+            mine = {id for id, record in active.items() if record.fabric == fabric}
+            assert site.switches.tenants(fabric) == mine
+            assert set(site.store.ledger(fabric)[0].allocations) == mine
+        for host in {host for one in site.compute.aggregates.values() for host in one.hosts}:
+            assert len(site.compute.accepts(host)) == 1
+
+
+TestHistories = Histories.TestCase
+TestHistories.settings = settings(
+    deadline=None,
+    max_examples=10,
+    stateful_step_count=16,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)

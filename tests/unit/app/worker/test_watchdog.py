@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""A worker that hangs in an adapter gives its fabrics up, and does nothing when it wakes up."""
+
+import threading
+import time
+from random import Random
+
+import pytest
+
+from laas_service.adapters.db.leases import SqlLeases
+from laas_service.adapters.db.store import SqlStore
+from laas_service.app.records import State
+from laas_service.app.worker.converger import Converger
+from laas_service.app.worker.fabric_leases import FabricLeases, Renewal
+from laas_service.app.worker.watchdog import Watchdog
+from laas_service.app.worker.worker import Worker
+from laas_service.domain.errors import LeaseLost
+from tests.fakes import FakeCompute
+from tests.unit.app.worker.test_fabric_leases import EPOCH, LEASE, Site
+
+PATIENCE = 60.0
+LONG = 120.0
+"""Seconds that a test waits for what other threads do."""
+
+
+@pytest.fixture
+def site(store):
+    return Site(store)
+
+
+def hung(site: Site, step: str, seconds: float) -> tuple[FabricLeases, FabricLeases]:
+    """One whose ``step`` takes so long, while its renewal goes on, and another one."""
+    two = site.worker("two")
+
+    def at(name: str) -> None:
+        if name == step:
+            for _ in range(int(seconds / 5)):
+                site.later(5)
+                one.renew()
+            two.run_once()
+            two.reconcile()
+
+    one = site.worker("one", at=at, patience=PATIENCE)
+    return one, two
+
+
+def test_who_hangs_is_followed_although_it_renews(site):
+    one, two = hung(site, "before hand over", PATIENCE + 10)
+    site.allocate("a", 0)
+    assert one.run_once() == 0
+    assert two.fabrics == ["f"]
+    assert site.state("a") is State.ACTIVE
+    assert [event.state for event in site.store.allocation("a").history] == [
+        State.ALLOCATING,
+        State.ACTIVE,
+    ]
+    assert (site.store.holding("f").taken, site.store.holding("f").stuck) == (2, 1)
+    assert one.run_once() == 0
+    assert one.fabrics == []
+
+
+def test_who_is_only_slow_is_left_alone(site):
+    one, two = hung(site, "before hand over", PATIENCE - 10)
+    site.allocate("a", 0)
+    assert one.run_once() == 1
+    assert (one.fabrics, two.fabrics) == (["f"], [])
+    assert site.store.holding("f").stuck == 0
+
+
+def test_who_was_given_up_does_nothing_more_and_begins_anew(site):
+    """Nobody took over: it is the one that takes it again."""
+    compute = FakeCompute()
+    one = site.worker("one", patience=PATIENCE)
+    hand_over = site.compute.hand_over
+
+    def hang(handover) -> None:
+        site.later(PATIENCE + 1)
+        one.renew()
+        one.pulse.beat()  # as before each call to Nova
+        compute.hand_over(handover)
+
+    site.compute.hand_over = hang
+    site.allocate("a", 0)
+    assert one.run_once() == 0
+    assert compute.aggregates == {}
+    site.compute.hand_over = hand_over
+    site.later(LEASE)
+    one.run_once()
+    assert (one.fabrics, site.state("a")) == (["f"], State.ACTIVE)
+
+
+def test_idle_workers_are_not_stuck_and_other_threads_do_not_beat():
+    time = [0.0]
+    pulse = Watchdog(lambda: time[0], 10)
+    time[0] = 100
+    assert not pulse.stuck()
+    with pulse.working():
+        time[0] += 9
+        pulse.beat()
+        time[0] += 9
+        assert not pulse.stuck()
+        other = threading.Thread(target=pulse.beat)
+        other.start()
+        other.join()
+        time[0] += 9
+        assert pulse.stuck()
+        with pytest.raises(LeaseLost):
+            pulse.beat()
+        pulse.recover()
+        pulse.beat()
+    time[0] += 100
+    assert not pulse.stuck()
+
+
+class Real:
+    """A worker in threads, with its renewal, on the clocks of this machine."""
+
+    def __init__(
+        self, store: SqlStore, compute: FakeCompute, site: Site, name: str, patience: float
+    ) -> None:
+        def hire(held, fabric, hold):
+            return Converger(
+                held,
+                compute,
+                site.switches,
+                now=lambda: EPOCH,
+                chance=Random(1),
+                fabric=fabric,
+                hold=hold,
+            )
+
+        tenure = FabricLeases(
+            SqlStore(store._engine),
+            SqlLeases(store._engine),
+            hire,
+            owner=name,
+            seconds=LONG,
+            reconcile_interval=LONG,
+            drift_interval=LONG,
+            clock=lambda: 0.0,
+            pulse=Watchdog(time.monotonic, patience),
+        )
+        self.worker = Worker(tenure, lambda: 0, interval=0.05)
+        self.renewal = Renewal(tenure, 0.3, self.worker.wake)
+        for loop in (self.worker, self.renewal):
+            loop.start()
+
+    def stop(self) -> None:
+        self.renewal.stop(LONG)
+        self.worker.stop(LONG)
+
+
+def test_a_worker_that_waits_for_nova_for_ever_is_followed_by_another_one(site):
+    """Real threads; its lease would last for longer than the test."""
+    hanging, hangs, released = FakeCompute(), threading.Event(), threading.Event()
+
+    def hang(handover) -> None:
+        hangs.set()
+        assert released.wait(LONG)
+
+    hanging.hand_over = hang  # type: ignore[method-assign]
+    site.allocate("a", 0)
+    first = Real(site.store, hanging, site, "first", patience=2)
+    assert hangs.wait(LONG)
+    second = Real(site.store, site.compute, site, "second", patience=LONG)
+    try:
+        for _ in range(int(LONG / 0.1)):
+            if site.state("a") is State.ACTIVE:
+                break
+            threading.Event().wait(0.1)
+        assert site.state("a") is State.ACTIVE
+        assert site.store.holding("f").worker == "second"
+    finally:
+        released.set()
+        first.stop()
+        second.stop()
+    assert site.store.holding("f").stuck >= 1
+    assert site.state("a") is State.ACTIVE

@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Who starts when: hand-made queues, and promises that hold for every queue."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laas_service.domain.admission.admit import admit
+from laas_service.domain.admission.queue import (
+    Discipline,
+    EasyQueue,
+    Order,
+    QueueSettings,
+    Reservation,
+    Shadow,
+    make_queue,
+)
+from laas_service.domain.allocation import Allocation, GroupShare, NoFit, Refusal, Request
+from laas_service.domain.errors import InvalidInput, NotFound
+from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.policies import POLICIES
+from laas_service.domain.topology import Topology, Xgft
+
+SMALL = Xgft((4, 2, 2), (1, 4, 2))  # 16 hosts, 4 leaves in 2 pods
+FIFO = QueueSettings(Discipline.FIFO)
+STRICT = QueueSettings(shadow=Shadow.END_BEFORE_SHADOW)
+WHAT_IF = QueueSettings(shadow=Shadow.WHAT_IF)
+
+
+def queue_of(rules, jobs, policy="baseline", tree=SMALL, ends=None, fabric=None):
+    """A queue with jobs (hosts, duration) named a, b, c..."""
+    queue = make_queue(fabric or Ledger(Topology(tree)), POLICIES[policy](), rules, ends)
+    for name, (hosts, duration) in zip("abcdefghij", jobs, strict=False):
+        queue.submit(Request(name, hosts), duration)
+    return queue
+
+
+def started(queue, now):
+    return "".join(allocation.id for allocation in queue.step(now))
+
+
+def waiting(queue):
+    return "".join(waiting.request.id for waiting in queue)
+
+
+def test_fifo_stops_at_the_first_that_does_not_fit():
+    queue = queue_of(FIFO, [(10, 5), (8, 5), (1, 1)])
+    assert started(queue, 0) == "a"
+    assert waiting(queue) == "bc"
+    queue.finish("a", 5)
+    assert started(queue, 5) == "bc"
+    assert len(queue) == 0
+
+
+def test_easy_lets_a_short_one_overtake_and_keeps_the_reservation():
+    queue = queue_of(STRICT, [(10, 10), (16, 5), (6, 10), (6, 11)])
+    assert started(queue, 0) == "ac"  # c ends with a, d would not
+    assert queue.reservation.time == 10
+    queue.finish("a", 10)
+    queue.finish("c", 10)
+    assert started(queue, 10) == "b"
+
+
+@pytest.mark.parametrize(("rules", "expected"), [(STRICT, "a"), (WHAT_IF, "ac")])
+def test_only_what_if_lets_a_long_one_take_what_the_head_will_not_need(rules, expected):
+    queue = queue_of(rules, [(10, 10), (12, 5), (4, 100)])
+    assert started(queue, 0) == expected  # at 10 the head needs 12 of 16
+
+
+def test_what_if_counts_everybody_who_passed_the_shadow_time():
+    queue = queue_of(WHAT_IF, [(10, 10), (12, 5), (3, 100), (2, 100), (1, 100)])
+    assert started(queue, 0) == "ace"  # 3 + 1 spare hosts at 10; d would make it 5
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("baseline", "long"), ("jigsaw", "short")])
+def test_what_if_asks_for_a_legal_placement_not_for_a_number_of_hosts(policy, expected):
+    """At 10 pod 0 is free but for its last host, where "long" would still be, and pod 1
+    has one host free: nine hosts are enough for eight and one, but not as one pod."""
+    fabric = Ledger(Topology(Xgft((2, 4, 2), (1, 2, 4))))
+    pod_0 = [GroupShare(0, 3, 0), GroupShare(1, 3, 0), GroupShare(2, 3, 0), GroupShare(3, 1, 0)]
+    pod_1 = [GroupShare(4, 3, 0), GroupShare(5, 3, 0), GroupShare(6, 3, 0), GroupShare(7, 1, 0)]
+    for id, shares in (("a", pod_0), ("b", pod_1), ("c", [GroupShare(7, 2, 0)])):
+        fabric.claim(Allocation(id, 1, "by hand", tuple(shares)))
+    queue = queue_of(WHAT_IF, [(8, 5)], policy, fabric=fabric, ends={"a": 10, "b": 100, "c": 10})
+    queue.submit(Request("long", 1), 50)
+    queue.submit(Request("short", 1), 10)
+    assert started(queue, 0) == expected
+    assert queue.reservation.time == 10
+
+
+def test_the_window_is_how_many_behind_the_head_are_tried():
+    jobs = [(15, 10), (16, 1), (2, 1), (1, 1)]
+    assert started(queue_of(QueueSettings(window=1), jobs), 0) == "a"
+    assert started(queue_of(QueueSettings(window=2), jobs), 0) == "ad"
+    assert started(queue_of(QueueSettings(window=0), jobs), 0) == "a"
+
+
+def test_big_first_tries_the_large_before_the_early():
+    jobs = [(10, 10), (16, 1), (2, 5), (6, 5)]
+    assert started(queue_of(WHAT_IF, jobs), 0) == "ac"
+    assert started(queue_of(QueueSettings(order=Order.BIG_FIRST), jobs), 0) == "ad"
+
+
+@pytest.mark.parametrize(("packing", "neighbour"), [(False, "early"), (True, "late")])
+def test_packing_puts_those_together_that_end_together(packing, neighbour):
+    queue = queue_of(QueueSettings(packing=packing), [], "jigsaw")
+    for id, hosts, duration in (("early", 3, 5), ("late", 2, 90), ("x", 1, 100)):
+        queue.submit(Request(id, hosts), duration)
+        queue.step(0)
+    groups = {id: a.groups[0].group for id, a in queue.fabric.allocations.items()}
+    assert groups["early"] != groups["late"]
+    assert groups["x"] == groups[neighbour]
+
+
+def test_nobody_overtakes_while_the_end_of_what_runs_is_unknown():
+    queue = queue_of(WHAT_IF, [(10, math.inf), (16, 5), (1, 1)])
+    assert started(queue, 0) == "a"
+    assert queue.reservation == Reservation(math.inf, None)
+    queue.finish("a", 3)
+    assert started(queue, 3) == "b"
+
+
+def test_an_early_end_brings_the_head_forward():
+    queue = queue_of(WHAT_IF, [(10, 10), (6, 20), (16, 5), (1, 1)])
+    assert started(queue, 0) == "ab"
+    queue.finish("b", 2)
+    assert started(queue, 2) == "d"
+    assert queue.reservation.time == 10
+    queue.finish("a", 3)
+    queue.finish("d", 3)
+    assert started(queue, 3) == "c"
+
+
+def test_who_outlives_its_expected_end_is_not_counted_on_any_more():
+    queue = queue_of(WHAT_IF, [(10, 10), (16, 5), (1, 1)])
+    assert started(queue, 0) == "ac"
+    queue.finish("c", 1)
+    queue.submit(Request("late", 1), 1)
+    assert started(queue, 11) == ""
+    assert queue.reservation.time == math.inf
+    queue.finish("a", 12)
+    assert started(queue, 12) == "b"
+
+
+def test_a_queue_takes_over_what_runs():
+    fabric = Ledger(Topology(SMALL))
+    admit(POLICIES["baseline"](), fabric, Request("old", 10))
+    queue = queue_of(STRICT, [(16, 5), (6, 7), (6, 8)], fabric=fabric, ends={"old": 7})
+    assert started(queue, 0) == "b"
+    assert queue.reservation.time == 7
+
+
+def test_cancelling_the_head_gives_the_next_one_its_own_reservation():
+    queue = queue_of(WHAT_IF, [(10, 10), (4, 20), (16, 5), (12, 1), (1, 1)])
+    assert started(queue, 0) == "abe"
+    assert queue.reservation.time == 20
+    queue.finish("e", 1)
+    queue.cancel("c")
+    queue.submit(Request("x", 1), 1)
+    assert waiting(queue) == "dx"
+    assert started(queue, 1) == "x"
+    assert queue.reservation.time == 10
+    with pytest.raises(NotFound):
+        queue.cancel("c")
+
+
+def test_a_negative_window_is_refused():
+    with pytest.raises(InvalidInput, match="window"):
+        QueueSettings(window=-1)
+
+
+class Exhausted:
+    """Runs out of its search budget for one size, finds the others."""
+
+    name: ClassVar[str] = "exhausted"
+    isolating: ClassVar[bool] = False
+    monotone: ClassVar[bool] = True
+
+    def propose(self, fabric, request):
+        if request.hosts == 3:
+            return NoFit(Refusal.BUDGET, "searched long enough")
+        return POLICIES["baseline"]().propose(fabric, request)
+
+
+def test_a_search_that_gave_up_says_nothing_about_larger_sizes():
+    fabric = Ledger(Topology(SMALL))
+    queue = EasyQueue(fabric, Exhausted(), QueueSettings())
+    for name, hosts in (("a", 10), ("b", 12), ("c", 3), ("d", 4)):
+        queue.submit(Request(name, hosts), 10)
+    assert started(queue, 0) == "ad"
+
+
+# -- for every queue ----------------------------------------------------------
+
+JOBS = st.lists(
+    st.tuples(st.integers(1, 16), st.integers(1, 20), st.integers(0, 30)), min_size=1, max_size=30
+)
+RULES = st.builds(
+    QueueSettings,
+    window=st.integers(0, 8),
+    shadow=st.sampled_from(Shadow),
+    order=st.sampled_from(Order),
+    packing=st.booleans(),
+)
+
+
+def replay(queue, jobs, look):
+    """Run jobs (hosts, run, arrival) to their end; ``look`` sees every settled moment."""
+    arrivals = sorted((arrival, number) for number, (_, _, arrival) in enumerate(jobs))
+    ends: dict[str, int] = {}
+    starts: dict[str, int] = {}
+    now = 0
+    while arrivals or ends or len(queue):
+        for id in [id for id, end in ends.items() if end == now]:
+            queue.finish(id, now)
+            del ends[id]
+        while arrivals and arrivals[0][0] <= now:
+            number = arrivals.pop(0)[1]
+            queue.submit(Request(str(number), jobs[number][0]), jobs[number][1])
+        for allocation in queue.step(now):
+            assert allocation.size >= jobs[int(allocation.id)][0]
+            starts[allocation.id] = now
+            ends[allocation.id] = now + jobs[int(allocation.id)][1]
+        look(now, queue, ends, starts)
+        now += 1
+        assert now < 2000, "the queue never drains"
+    return starts
+
+
+@pytest.mark.parametrize("policy", ["baseline", "laas", "jigsaw"])
+@settings(max_examples=60, deadline=None)
+@given(jobs=JOBS, rules=RULES)
+def test_the_head_never_starts_after_its_first_reservation(policy, jobs, rules):
+    promised: dict[str, float] = {}
+
+    def look(now, queue, ends, starts):
+        if queue.reservation is not None:
+            head = next(iter(queue)).request.id
+            promised.setdefault(head, queue.reservation.time)
+            assert queue.reservation.time <= promised[head]
+
+    starts = replay(queue_of(rules, [], policy), jobs, look)
+    assert all(starts[id] <= time for id, time in promised.items())
+
+
+@settings(max_examples=40, deadline=None)
+@given(jobs=JOBS, rules=RULES)
+def test_a_reservation_is_the_earliest_end_at_which_the_head_fits(jobs, rules):
+    """Against the plain way: copy the fabric, let one after the other end, and try."""
+
+    def look(now, queue, ends, starts):
+        if queue.reservation is None:
+            return
+        fabric, head = queue.fabric.copy(), next(iter(queue)).request
+        for id, end in sorted(ends.items(), key=lambda item: item[1]):
+            assert end <= queue.reservation.time or isinstance(
+                queue.policy.propose(fabric, head), Allocation
+            )
+            fabric.release(id)
+            if end < queue.reservation.time:
+                assert isinstance(queue.policy.propose(fabric, head), NoFit)
+
+    replay(queue_of(rules, [], "jigsaw"), jobs, look)
+
+
+def plain_easy(jobs, hosts, rules):
+    """EASY by counting, written as in the textbook; starts by job number."""
+    waiting: list[int] = []
+    running: list[tuple[int, int]] = []
+    starts: dict[str, int] = {}
+    arrivals = sorted((arrival, number) for number, (_, _, arrival) in enumerate(jobs))
+    free, now = hosts, 0
+
+    def start(number):
+        nonlocal free
+        free -= jobs[number][0]
+        running.append((now + jobs[number][1], number))
+        starts[str(number)] = now
+
+    while arrivals or waiting or running:
+        for end, number in [x for x in running if x[0] == now]:
+            running.remove((end, number))
+            free += jobs[number][0]
+        while arrivals and arrivals[0][0] <= now:
+            waiting.append(arrivals.pop(0)[1])
+        while waiting and jobs[waiting[0]][0] <= free:
+            start(waiting.pop(0))
+        if waiting:
+            at_shadow, shadow = free, now
+            for end, number in sorted(running):
+                if at_shadow >= jobs[waiting[0]][0] and end > shadow:
+                    break
+                at_shadow, shadow = at_shadow + jobs[number][0], end
+            extra = at_shadow - jobs[waiting[0]][0]
+            window = waiting[1 : 1 + rules.window]
+            if rules.order is Order.BIG_FIRST:
+                window.sort(key=lambda number: -jobs[number][0])
+            for number in window:
+                size, run, _ = jobs[number]
+                passes = now + run > shadow
+                spare = rules.shadow is Shadow.WHAT_IF and size <= extra
+                if size <= free and (not passes or spare):
+                    extra -= size if passes else 0
+                    waiting.remove(number)
+                    start(number)
+        now += 1
+    return starts
+
+
+@settings(max_examples=100, deadline=None)
+@given(jobs=JOBS, rules=RULES)
+def test_without_placement_rules_it_is_the_textbooks_easy(jobs, rules):
+    ours = replay(queue_of(rules, []), jobs, lambda *seen: None)
+    assert ours == plain_easy(jobs, 16, rules)

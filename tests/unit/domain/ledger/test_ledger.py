@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The ledger's verb for an owner that changes its place."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from laas_service.domain.allocation import Allocation
+from laas_service.domain.errors import DoubleClaim, NotFound
+from laas_service.domain.ledger.ledger import Ledger
+from tests.unit.domain.policies.states import noisy_fabric, some_holding
+from tests.unit.domain.policies.test_brute_force import TREES
+
+every_tree = pytest.mark.parametrize("tree", TREES)
+
+
+@every_tree
+@given(seed=st.integers(0, 10**6))
+def test_changing_is_releasing_and_claiming_what_is_new(tree, seed):
+    """Whatever failed meanwhile; and the free counts are those of a ledger built anew."""
+    rng = Random(seed)
+    fabric = noisy_fabric(TREES[tree], rng)
+    old = some_holding(fabric, rng, "t")
+    fabric.claim(old)
+    for link in list(old.links(fabric.topology))[: rng.randrange(3)]:
+        fabric.fail_link(link)
+    for host in old.hosts(fabric.topology)[: rng.randrange(2)]:
+        fabric.fail_host(host)
+    new = some_holding(fabric, rng, "t").joined(old.beyond(some_holding(fabric, rng, "t")))
+    both = fabric.copy()
+    assert both.change(new.joined(old)) == old
+    assert both.change(new) == new.joined(old)
+    assert fabric.change(new) == old
+    anew = Ledger(fabric.topology)
+    for allocation in fabric.allocations.values():
+        anew.claim(allocation)
+    for host in sorted(fabric.failed_hosts):
+        anew.fail_host(host)
+    for link in fabric.failed_links:
+        anew.fail_link(link)
+    for name in ("free_host_count", "pod_free_hosts", "groups_by_free", "lost_host_count"):
+        assert getattr(fabric, name) == getattr(both, name) == getattr(anew, name)
+    assert fabric.state() == both.state() == anew.state()
+    fabric.change(old.beyond(new).beyond(old).joined(new))
+    assert fabric.state() == both.state()
+
+
+def test_a_change_happens_entirely_or_not_at_all():
+    fabric = noisy_fabric(TREES["three levels"], Random(1))
+    rng = Random(2)
+    mine = some_holding(fabric, rng, "t")
+    fabric.claim(mine)
+    before = fabric.state()
+    theirs = fabric.allocations["noise"]
+    stolen = Allocation("t", 1, "test", theirs.groups, theirs.columns)
+    with pytest.raises(DoubleClaim):
+        fabric.change(stolen)
+    with pytest.raises(NotFound):
+        fabric.change(some_holding(fabric, rng, "nobody"))
+    assert fabric.state() == before
+
+
+def test_what_is_both_old_and_new_is_counted_once():
+    fabric = noisy_fabric(TREES["three levels"], Random(1))
+    one, other = (some_holding(fabric, Random(seed), "t") for seed in (3, 4))
+    links = [set(a.links(fabric.topology)) for a in (one, other, one.joined(other))]
+    assert links[2] == links[0] | links[1]
+    assert set(one.beyond(other).links(fabric.topology)) == links[0] - links[1]
+    hosts = [set(a.hosts(fabric.topology)) for a in (one, other, one.joined(other))]
+    assert hosts[2] == hosts[0] | hosts[1]
+    assert set(one.beyond(other).hosts(fabric.topology)) == hosts[0] - hosts[1]
+    assert one.joined(other) == other.joined(one)

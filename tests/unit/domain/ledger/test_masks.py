@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Looking at part of a fabric is looking at a fabric in which the rest is down."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, Request
+from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger.masks import Masks
+from laas_service.domain.policies import POLICIES
+from laas_service.domain.topology import Topology, bits
+from tests.unit.domain.policies.states import noisy_fabric, some_bits
+from tests.unit.domain.policies.test_brute_force import TREES
+
+every_tree = pytest.mark.parametrize("tree", TREES)
+
+
+def some_part(topology: Topology, rng: Random) -> Masks:
+    whole, share = Masks.whole(topology), rng.choice((0.5, 0.8, 1))
+    return Masks(
+        *(tuple(some_bits(rng, m, share) for m in getattr(whole, f.name)) for f in fields(Masks))
+    )
+
+
+def without(fabric: Ledger, part: Masks) -> Ledger:
+    """The same ledger after everything outside ``part`` failed."""
+    twin, topology = fabric.copy(), fabric.topology
+    whole = Masks.whole(topology)
+    outside = Masks(
+        *(
+            tuple(
+                a & ~b for a, b in zip(getattr(whole, f.name), getattr(part, f.name), strict=True)
+            )
+            for f in fields(Masks)
+        )
+    )
+    groups = [GroupShare(g, 0, mask) for g, mask in enumerate(outside.uplinks)]
+    width = topology.columns_per_pod
+    columns = [ColumnShare(*divmod(c, width), mask) for c, mask in enumerate(outside.spines)]
+    for link in Allocation("", 0, "", tuple(groups), tuple(columns)).links(topology):
+        if link not in topology.absent_links:
+            twin.fail_link(link)
+    for group, mask in enumerate(outside.hosts):
+        for slot in bits(mask & topology.present_slots(group)):
+            host = topology.host_at(group, slot)
+            assert host is not None
+            twin.fail_host(host)
+    return twin
+
+
+@every_tree
+@given(seed=st.integers(0, 10**6))
+def test_what_is_outside_is_not_there(tree, seed):
+    rng = Random(seed)
+    fabric = noisy_fabric(TREES[tree], rng)
+    before, part = fabric.state(), some_part(fabric.topology, rng)
+    view, down = fabric.within(part), without(fabric, part)
+    for name in ("free_hosts", "free_uplinks", "free_spines", "free_host_count"):
+        assert getattr(view, name) == getattr(down, name)
+    assert view.groups_by_free == down.groups_by_free
+    assert view.pod_groups_by_free == down.pod_groups_by_free
+    for policy in POLICIES.values():
+        for hosts in range(1, view.free_host_count + 1):
+            asked = Request("t", hosts)
+            found, expected = policy().propose(view, asked), policy().propose(down, asked)
+            assert found == expected or type(found) is type(expected) is not Allocation
+    assert fabric.state() == before
+
+
+@every_tree
+def test_the_whole_is_the_fabric_itself(tree):
+    fabric = noisy_fabric(TREES[tree], Random(7))
+    view = fabric.within(Masks.whole(fabric.topology))
+    assert view.state() == fabric.state()
+    assert view.lost_host_count == fabric.lost_host_count
+
+
+@every_tree
+def test_an_owner_released_in_a_view_of_its_own_part_can_have_it_all_again(tree):
+    fabric = Ledger(TREES[tree])
+    for policy in POLICIES.values():
+        given_ = policy().propose(fabric, Request("t", fabric.topology.hosts // 2))
+        assert isinstance(given_, Allocation)
+        fabric.claim(given_)
+        view = fabric.within(Masks.of(fabric.topology, given_))
+        assert view.free_host_count == 0
+        view.release("t")
+        assert view.free_host_count == given_.size
+        again = policy().propose(view, Request("t", given_.size))
+        assert isinstance(again, Allocation)
+        assert again.hosts(fabric.topology) == given_.hosts(fabric.topology)
+        fabric.release("t")
+
+
+@every_tree
+def test_parts_of_pods_and_hosts(tree):
+    topology = TREES[tree]
+    pods = [Masks.of_pods(topology, [pod]) for pod in range(topology.pods)]
+    whole = Masks.whole(topology)
+    together = pods[0]
+    for pod in pods[1:]:
+        assert not any((together & pod).hosts)
+        together |= pod
+    assert together == whole
+    some = Masks.of_hosts(topology, [0, topology.hosts - 1])
+    assert sum(mask.bit_count() for mask in some.hosts) == 2
+    assert (some & whole).uplinks == whole.uplinks

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""What-ifs on the ledger itself: whatever is tried is undone, to the last index and misfit."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laas_service.domain.admission.admit import admit, largest_fit
+from laas_service.domain.allocation import Allocation, Request
+from laas_service.domain.errors import DoubleClaim
+from laas_service.domain.features import HostFeatures
+from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.policies import POLICIES
+from tests.unit.domain.policies.test_brute_force import TREES
+
+VERBS = ("allocate", "release", "fail", "drain", "repair", "cut", "mend", "learn", "say")
+STEPS = st.lists(
+    st.tuples(st.sampled_from(VERBS), st.integers(0, 999), st.sampled_from(sorted(POLICIES))),
+    max_size=25,
+)
+
+
+def everything(fabric: Ledger) -> dict[str, object]:
+    """Every attribute, orders included; the topology does not change."""
+    kept = {name: value for name, value in vars(fabric).items() if name != "topology"}
+    return deepcopy({**kept, "allocations": list(fabric.allocations.items())})
+
+
+def play(fabric: Ledger, steps, prefix: str) -> None:
+    topology = fabric.topology
+    links = topology.tree.leaf_links + topology.tree.spine_links
+    for number, (verb, choice, policy) in enumerate(steps):
+        host, link = choice % topology.hosts, topology.tree.link_at(choice % links)
+        if verb == "allocate":
+            admit(POLICIES[policy](), fabric, Request(f"{prefix}{number}", 1 + choice % 11))
+        elif verb == "release" and fabric.allocations:
+            fabric.release(sorted(fabric.allocations)[choice % len(fabric.allocations)])
+        elif verb == "learn":
+            largest_fit(POLICIES[policy](), fabric, topology.hosts)
+        elif verb == "say":
+            fabric.describe_hosts({host: HostFeatures(cost=choice)})
+        elif verb in ("fail", "drain", "repair"):
+            getattr(fabric, f"{verb}_host")(host)
+        elif verb in ("cut", "mend"):
+            {"cut": fabric.fail_link, "mend": fabric.repair_link}[verb](link)
+
+
+@settings(max_examples=200, deadline=None)
+@given(tree=st.sampled_from(sorted(TREES)), before=STEPS, outer=STEPS, inner=STEPS, after=STEPS)
+def test_any_trial_leaves_everything_as_it_was(tree, before, outer, inner, after):
+    fabric = Ledger(TREES[tree])
+    play(fabric, before, "a")
+    known = everything(fabric)
+    with fabric.trial():
+        play(fabric, outer, "b")
+        halfway = everything(fabric)
+        with fabric.trial():
+            play(fabric, inner, "c")
+        assert everything(fabric) | {"_undo": None} == halfway | {"_undo": None}
+        twin = fabric.copy()
+    assert everything(fabric) == known
+    straight = Ledger(TREES[tree])
+    play(straight, before, "a")
+    play(straight, outer, "b")
+    assert twin.state() == straight.state()  # inside, the ledger is like any other
+    play(fabric, after, "d")
+    again = Ledger(TREES[tree])
+    play(again, before, "a")
+    play(again, after, "d")
+    assert everything(fabric) == everything(again)  # and afterwards nothing is left of it
+
+
+def test_a_trial_that_fails_is_undone_too():
+    fabric = Ledger(TREES["three levels"])
+    first = admit(POLICIES["jigsaw"](), fabric, Request("first", 5))
+    assert isinstance(first, Allocation)
+    known = everything(fabric)
+
+    def twice() -> None:
+        with fabric.trial():
+            fabric.release("first")
+            fabric.claim(first)
+            fabric.claim(first)
+
+    with pytest.raises(DoubleClaim):
+        twice()
+    assert everything(fabric) == known
+    fabric.release("first")
+    assert fabric.state() == Ledger(TREES["three levels"]).state()

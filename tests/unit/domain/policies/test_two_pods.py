@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Jigsaw's extension to two pods whose remainder pod is no smaller, against all combinations."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from laas_service.domain.allocation import Allocation, GroupShare, NoFit, Request
+from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.policies.jigsaw import Jigsaw
+from laas_service.domain.routing.tenant_tables import forwarding_tables
+from laas_service.domain.topology import Topology, Xgft
+from laas_service.domain.verification import (
+    adversarial_permutations,
+    isolation_violations,
+    permutation_violations,
+    random_permutation,
+    shape_violations,
+)
+from tests.unit.domain.policies.states import break_things, some_bits
+from tests.unit.domain.policies.test_brute_force import TREES, Naive, divided_up, subsets
+from tests.unit.domain.routing.test_tenant_tables import inventory_of
+from tests.walks import Walks
+
+TWO_PODS = Jigsaw(two_pods=True)
+STATES = 500
+
+
+class NaiveTwo(Naive):
+    """Whether a size fits in two pods, the remainder leaf in the larger or equal one."""
+
+    def fits(self, policy, n):
+        if super().fits(policy, n):
+            return True
+        leaves, rest = divmod(n, self.m1)
+        width = divided_up(self.m1, self.leaf_taper)
+        choices = [list(subsets(range(self.l2 * self.cables), width)) for _ in self.planes]
+        return rest > 0 and any(
+            self._two_fit(few, leaves - few, rest, [set(c) for c in choice])
+            for few in range(1, leaves // 2 + 1)
+            for choice in itertools.product(*choices)
+        )
+
+    def _two_fit(self, few, many, rest, uplinks):
+        full = [self._full(pod, uplinks, self.m1) for pod in range(self.m3)]
+        width = divided_up(rest, self.leaf_taper)
+        for small, large in itertools.permutations(range(self.m3), 2):
+            for leaf in range(self.m2):
+                if len(full[small]) < few or len(set(full[large]) - {leaf}) < many:
+                    continue
+                if self.hosts[large][leaf] < rest:
+                    continue
+                own = [uplinks[p] & self.up[large][leaf][p] for p in self.planes]
+                for part in itertools.product(*(subsets(up, width) for up in own)):
+                    if self._two_spines_fit(small, large, few, many, uplinks, part):
+                        return True
+        return False
+
+    def _two_spines_fit(self, small, large, few, many, uplinks, part):
+        for p, i in itertools.product(self.planes, range(self.l2)):
+            bundle = set(range(i * self.cables, (i + 1) * self.cables))
+            flows = len(bundle & uplinks[p]) * self.rails[p]
+            extra = len(bundle & set(part[p])) * self.rails[p]
+            own = self.spines[large][p][i]
+            if len(own & self.spines[small][p][i]) < divided_up(flows * few, self.spine_taper):
+                return False
+            if len(own) < divided_up(flows * many + extra, self.spine_taper):
+                return False
+        return True
+
+
+def lopsided_fabric(topology: Topology, rng: Random) -> Ledger:
+    """Leaves all free, all taken or in between, more of the one in some pods than in others."""
+    fabric = Ledger(topology)
+    shares = []
+    for pod in range(topology.pods):
+        whole = rng.random()
+        for group in range(pod * topology.groups_per_pod, (pod + 1) * topology.groups_per_pod):
+            taken = some_bits(rng, fabric.free_hosts[group], rng.choice((0.3, 0.6, 1)))
+            if taken and rng.random() > whole:
+                shares.append(GroupShare(group, taken, 0))
+    fabric.claim(Allocation("noise", 1, "baseline", tuple(shares)))
+    break_things(fabric, rng, rng.choice((0, 0, 1)))
+    return fabric
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "three levels",
+        "wide leaves",
+        "more uplinks than hosts",
+        "tapered leaves",
+        "tapered spines",
+        "parallel cables",
+        "rails in one pod",
+        "rails in planes",
+    ],
+)
+def test_every_size_against_all_combinations(name):
+    topology = TREES[name]
+    rng = Random(name)
+    gained = 0
+    for number in range(STATES):
+        fabric = lopsided_fabric(topology, rng)
+        naive = NaiveTwo(fabric)
+        fits = []
+        for size in range(1, topology.hosts + 1):
+            where = f"state {number}, {size} hosts"
+            answer = TWO_PODS.propose(fabric, Request("t", size))
+            found = isinstance(answer, Allocation)
+            fits.append(found)
+            assert found == naive.fits("jigsaw", size), where
+            if not isinstance(answer, Allocation) or answer.shape is None:
+                continue
+            if answer.shape.pods > 1 or answer.shape.remainder_leaves < answer.shape.leaves:
+                continue
+            gained += 1
+            assert answer.size == answer.shape.size == size
+            assert not shape_violations(topology, answer), where
+            assert not isolation_violations(topology, [answer, *fabric.allocations.values()])
+            tried = adversarial_permutations(topology, answer)
+            hosts = answer.hosts(topology)
+            tried |= {f"random {n}": random_permutation(hosts, rng) for n in range(5)}
+            assert not permutation_violations(topology, answer, tried), where
+            fabric.claim(answer)
+            fabric.release("t")
+        assert fits == sorted(fits, reverse=True)
+    assert gained > 5, gained
+
+
+def uneven_fabric() -> Ledger:
+    """Pod 0 has one leaf of three hosts; pod 1 two such leaves and one of two hosts."""
+    fabric = Ledger(Topology(Xgft((3, 3, 2), (1, 3, 3))))
+    for host in (*range(6), 17):
+        fabric.fail_host(host)
+    return fabric
+
+
+def uneven_tenant() -> tuple[Topology, Allocation]:
+    fabric = uneven_fabric()
+    answer = TWO_PODS.propose(fabric, Request("t", 11))
+    assert isinstance(answer, Allocation)
+    return fabric.topology, answer
+
+
+def test_it_is_off_unless_asked_for_and_remembers_for_itself():
+    _, answer = uneven_tenant()
+    assert str(answer.shape) == "1x(1x3)+(2x3+2)"
+    fabric = uneven_fabric()
+    assert isinstance(Jigsaw().propose(fabric, Request("t", 11)), NoFit)
+    assert TWO_PODS.propose(fabric, Request("t", 11)) == answer
+
+
+def test_the_tables_keep_it_on_its_own_links():
+    topology, answer = uneven_tenant()
+    inventory = inventory_of(topology)
+    walks = Walks.over(inventory, forwarding_tables(topology, inventory, [answer]))
+    walks.assert_isolated(topology, answer)
+    walks.assert_reaches(switch.guid for switch in inventory.switches)
+
+
+def test_the_judge_accepts_it_only_with_the_links_that_it_needs():
+    topology, answer = uneven_tenant()
+    assert not shape_violations(topology, answer)
+    assert any("(3)" in text for text in shape_violations(topology, replace(answer, policy="lc")))
+    without = [
+        replace(answer, columns=tuple(c for c in answer.columns if c.column or c.pod != pod))
+        for pod in (0, 1)
+    ]
+    last = answer.groups[-1]
+    without.append(replace(answer, groups=(*answer.groups[:-1], last._replace(uplinks=0))))
+    for broken in without:
+        assert any("(1, 3)" in text for text in shape_violations(topology, broken))

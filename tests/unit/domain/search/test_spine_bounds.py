@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The bounds on pods that share spines against all sets of pods."""
+
+from __future__ import annotations
+
+import itertools
+from functools import reduce
+from operator import and_, or_
+from random import Random
+
+import pytest
+
+from laas_service.domain.allocation import Allocation, ColumnShare
+from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.search.bicliques import Budget
+from laas_service.domain.search.spine_bounds import Spines
+from laas_service.domain.topology import Topology, Xgft
+
+PODS, COLUMNS, WIDTH = 6, 4, 5
+TREE = Topology(Xgft((4, 5, PODS), (1, COLUMNS, WIDTH)))
+
+
+def random_spines(rng: Random) -> Ledger:
+    """Masks of two kinds, disturbed: some columns equal, some pods that go together."""
+    fabric = Ledger(TREE)
+    kinds = [rng.getrandbits(WIDTH) | rng.getrandbits(WIDTH) for _ in range(2)]
+    noise = rng.choice((0, 0.1, 0.3))
+    shares = []
+    for pod in range(PODS):
+        for column in range(COLUMNS):
+            mask = kinds[(pod + (column == pod)) % 2]
+            mask ^= sum(1 << j for j in range(WIDTH) if rng.random() < noise)
+            if taken := (1 << WIDTH) - 1 & ~mask:
+                shares.append(ColumnShare(pod, column, taken))
+    fabric.claim(Allocation("noise", 1, "baseline", (), tuple(shares)))
+    return fabric
+
+
+def sharing(fabric: Ledger, chosen: tuple[int, ...], need: int) -> int:
+    """In how many columns these pods have so many spine uplinks in common."""
+    masks = [fabric.free_spines[pod * COLUMNS : (pod + 1) * COLUMNS] for pod in chosen]
+    return sum(reduce(and_, column).bit_count() >= need for column in zip(*masks, strict=True))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_pod_that_may_take_part_is_left_out(seed):
+    rng = Random(seed)
+    sharp = loose = 0
+    for _ in range(25):
+        fabric = random_spines(rng)
+        spines = Spines(fabric, Budget(10**6))
+        for pods, need, columns in itertools.product(
+            range(1, PODS + 1), range(1, WIDTH + 1), range(1, COLUMNS + 1)
+        ):
+            among = rng.getrandbits(PODS) | rng.getrandbits(PODS)
+            members = [pod for pod in range(PODS) if among >> pod & 1]
+            taking_part = reduce(
+                or_,
+                (
+                    sum(1 << pod for pod in chosen)
+                    for chosen in itertools.combinations(members, pods)
+                    if pods == 1 or sharing(fabric, chosen, need) >= columns
+                ),
+                0,
+            )
+            found = spines.candidates(among, pods, need, columns)
+            assert taking_part & ~found == 0
+            assert found & ~among == 0
+            sharp += found == taking_part
+            loose += found != taking_part
+    assert sharp > 4 * loose  # the bounds say something
+
+
+def test_without_budget_nothing_is_ruled_out():
+    fabric = random_spines(Random(3))
+    among = (1 << PODS) - 1
+    assert Spines(fabric, Budget(0)).candidates(among, 3, 4, COLUMNS) == among

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Whatever is asked on behalf of one request, its searches do no more than its budget."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laas_service.domain.admission.admit import admit, explain, largest_fit, offer
+from laas_service.domain.admission.make_room import make_room
+from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
+from laas_service.domain.budget import UNBOUNDED, RequestBudget
+from laas_service.domain.constraints import Constraints
+from laas_service.domain.ledger.ledger import Ledger, LedgerView
+from laas_service.domain.policies import POLICIES
+from laas_service.domain.policies.base import CUT_OFF, SEARCH, Policy, budgeted
+from laas_service.domain.search import one_pod
+from laas_service.domain.search.bicliques import Budget
+from laas_service.domain.shared_plane import SharedPlane
+from laas_service.domain.shared_plane_cost import costs
+from laas_service.domain.topology import Topology, Xgft
+
+TREE = Topology(Xgft((4, 4, 3), (1, 4, 4)))
+
+
+class Tally:
+    """What searches are made and paid for, counted beside the meter."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.work = self.searches = 0
+        tally = self
+
+        class Tallied(Budget):
+            def spend(self, cost: int) -> bool:
+                done = super().spend(cost)
+                tally.work += cost if done else 0
+                return done
+
+        patch.setattr(one_pod, "Budget", Tallied)
+
+    def of(self, name: str) -> Policy:
+        """A policy that is counted."""
+        tally, kind = self, POLICIES[name]
+
+        class Counted(kind):  # type: ignore[misc, valid-type]
+            def propose(self, fabric: LedgerView, request: Request) -> Allocation | NoFit:
+                tally.searches += 1
+                answer: Allocation | NoFit = super().propose(fabric, request)
+                return answer
+
+        return Counted()
+
+    @property
+    def steps(self) -> int:
+        return self.work + SEARCH * self.searches
+
+
+def filled(sizes, drained=()):
+    fabric = Ledger(TREE)
+    for number, size in enumerate(sizes):
+        admit(POLICIES["jigsaw"](), fabric, Request(f"t{number}", size))
+    for host in drained:
+        fabric.drain_host(host)
+    return fabric
+
+
+def ask_everything(policy: Policy, fabric: Ledger, request: Request) -> None:
+    """All that a request for hosts may set off."""
+    answer = offer(policy, fabric, request)
+    if isinstance(answer, NoFit):
+        explain(policy, fabric, request, answer)
+        make_room(policy, fabric, request)
+    largest_fit(policy, fabric, fabric.free_host_count + 1, request.constraints)
+
+
+wishes = st.sampled_from([None, Constraints(spread=2), Constraints(cheapest=True)])
+policies = st.sampled_from(sorted(POLICIES))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    policies,
+    st.integers(1, 48),
+    st.lists(st.integers(1, 12), max_size=12),
+    st.sets(st.integers(0, 47), max_size=4),
+    wishes,
+    st.integers(0, 60_000),
+)
+def test_no_request_makes_more_steps_than_its_budget(name, hosts, sizes, drained, wish, work):
+    fabric, request = filled(sizes, drained), Request("x", hosts, constraints=wish)
+    with pytest.MonkeyPatch.context() as patch:
+        tally, meter = Tally(patch), RequestBudget(work)
+        ask_everything(budgeted(tally.of(name), meter), fabric, request)
+        assert tally.steps <= work
+        assert meter.cut or meter.left == work - tally.steps
+
+
+@settings(deadline=None, max_examples=60)
+@given(policies, st.integers(1, 48), st.lists(st.integers(1, 12), max_size=12), wishes)
+def test_a_budget_that_lasts_changes_no_answer(name, hosts, sizes, wish):
+    policy, meter = POLICIES[name](), RequestBudget(UNBOUNDED)
+    request = Request("x", hosts, constraints=wish)
+    assert offer(budgeted(policy, meter), filled(sizes), request) == offer(
+        policy, filled(sizes), request
+    )
+    assert not meter.cut
+
+
+@pytest.mark.parametrize("work", [0, 10_000, 100_000])
+def test_what_a_plane_costs_takes_no_more_than_its_budget(monkeypatch, work):
+    fabric, tally = filled([5]), Tally(monkeypatch)
+    names = ["jigsaw", "laas", "lc"]
+    found = costs(fabric, SharedPlane(l2=(0,)), [tally.of(name) for name in names], work)
+    assert tally.steps <= work
+    assert [after.policy for _, after in found] == names
+    assert any(before.cut_off or after.cut_off for before, after in found) is (work < 100_000)
+
+
+def test_at_the_end_it_refuses_and_says_so_and_learns_nothing():
+    fabric, meter = filled([]), RequestBudget(SEARCH)
+    policy = budgeted(POLICIES["jigsaw"](), meter)
+    answer = offer(policy, fabric, Request("x", 40))
+    assert isinstance(answer, NoFit)
+    assert answer.reason is Refusal.BUDGET
+    assert meter.cut
+    assert offer(policy, fabric, Request("x", 1)) == CUT_OFF
+    assert isinstance(offer(POLICIES["jigsaw"](), fabric, Request("x", 40)), Allocation)
+
+
+def test_the_same_budget_gives_the_same_answer():
+    """Steps are counted, and not seconds."""
+    answers = set()
+    for _ in range(3):
+        policy = budgeted(POLICIES["lc"](), RequestBudget(3_000))
+        answers.add(largest_fit(policy, filled([3, 5, 7, 2]), 48))
+    assert len(answers) == 1

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""A shared plane is never handed out, can be given back, and carries what is nobody's own."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laas_service.domain import shared_plane_cost
+from laas_service.domain.admission.admit import admit
+from laas_service.domain.allocation import Allocation, NoFit, Request, Shape
+from laas_service.domain.errors import Conflict, DoubleClaim, InvalidInput
+from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger.masks import Masks
+from laas_service.domain.policies import POLICIES
+from laas_service.domain.routing.tenant_tables import forwarding_tables
+from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
+from laas_service.domain.topology import LeafLink, SpineLink, Topology, Xgft
+from laas_service.domain.verification import (
+    credit_loop,
+    physical_tables,
+    violations,
+    walk_violations,
+)
+from tests.unit.domain.policies.states import break_things
+from tests.unit.domain.verification.sound import FULL, TOPOLOGIES, build, inventory_of
+
+SM = 0xFF0000
+PLANES = [
+    (name, l2, spines)
+    for name, topology in TOPOLOGIES.items()
+    for l2, spines in (((0,), ()), ((), (1,)), ((1,), (0,)))
+    if (len(l2) < topology.tree.l2_per_pod and len(spines) < topology.tree.spines_per_group)
+    or (not spines and len(l2) < topology.tree.l2_per_pod)
+]
+every_plane = pytest.mark.parametrize(("name", "l2", "spines"), PLANES)
+joined = pytest.mark.parametrize(
+    ("name", "l2", "spines"), [each for each in PLANES if each[0] != "planes"]
+)
+"""Without rails that meet at spines, where a tenant of one leaf group owns no way between them."""
+
+
+def filled(fabric: Ledger, rng: Random) -> Ledger:
+    """Tenants of all policies until a few were refused."""
+    refused = number = 0
+    while refused < 4 and number < 40:
+        policy = POLICIES[rng.choice(["jigsaw", "laas", "lc", "baseline"])]()
+        size = rng.randint(1, max(1, fabric.topology.hosts // 3))
+        refused += isinstance(admit(policy, fabric, Request(f"t{number}", size)), NoFit)
+        number += 1
+    return fabric
+
+
+@every_plane
+@settings(max_examples=10)
+@given(seed=st.integers(0, 10**6))
+def test_withholding_is_as_if_the_links_had_failed(name, l2, spines, seed):
+    topology = TOPOLOGIES[name]
+    plane = SharedPlane.of(topology.tree, l2, spines)
+    fabric, rng = Ledger(topology), Random(seed)
+    break_things(fabric, rng, 2)
+    down = fabric.copy()
+    for link in plane.links(topology.tree):
+        down.fail_link(link)
+    fabric.withhold(plane)
+    for kind in ("free_hosts", "free_uplinks", "free_spines", "odd_groups", "lost_host_count"):
+        assert getattr(fabric, kind) == getattr(down, kind)
+    for policy in POLICIES.values():
+        for hosts in range(1, topology.hosts + 1, 5):
+            asked = Request("t", hosts)
+            found, expected = policy().propose(fabric, asked), policy().propose(down, asked)
+            assert found == expected or type(found) is type(expected) is not Allocation
+
+
+@every_plane
+@settings(max_examples=10)
+@given(seed=st.integers(0, 10**6))
+def test_no_history_hands_out_a_withheld_link_and_all_comes_back(name, l2, spines, seed):
+    topology, rng = TOPOLOGIES[name], Random(seed)
+    plane, fabric = SharedPlane.of(topology.tree, l2, spines), Ledger(topology)
+    empty = fabric.state()
+    fabric.withhold(plane)
+    filled(fabric, rng)
+    break_things(fabric, rng, 3)
+    allocations = list(fabric.allocations.values())
+    assert violations(topology, allocations, rng, permutations=1, plane=plane) == []
+    withheld = set(plane.links(topology.tree))
+    for view in (fabric, fabric.copy(), fabric.within(Masks.whole(topology))):
+        assert view.shared_plane == plane
+        assert withheld.isdisjoint(view.owners_of_links())
+    for host in tuple(fabric.failed_hosts):
+        fabric.repair_host(host)
+    for link in tuple(fabric.failed_links):
+        fabric.repair_link(link)
+    taken = fabric.copy()
+    fabric.withhold(NO_PLANE)
+    fabric.withhold(plane)
+    assert fabric.state() == taken.state()
+    fabric.withhold(NO_PLANE)
+    for id in tuple(fabric.allocations):
+        fabric.release(id)
+    assert fabric.state() == empty
+
+
+def test_what_a_tenant_has_is_not_withheld():
+    fabric = Ledger(FULL)
+    fabric.claim(build(FULL, Shape(1, 2, 2), "red"))
+    before = fabric.state()
+    with pytest.raises(Conflict, match=r"L2 index 0 cannot be withheld.*release them first: red"):
+        fabric.withhold(SharedPlane.of(FULL.tree, (0,)))
+    assert fabric.state() == before
+    fabric.withhold(SharedPlane.of(FULL.tree, (2,)))
+    with pytest.raises(DoubleClaim):
+        fabric.claim(build(FULL, Shape(1, 2, 3), "blue", pod=1))
+
+
+def test_a_plane_that_changes_frees_what_it_leaves():
+    fabric = Ledger(FULL)
+    fabric.withhold(SharedPlane.of(FULL.tree, (0,)))
+    fabric.fail_link(LeafLink(0, 0, 0))
+    fabric.withhold(SharedPlane.of(FULL.tree, (1,)))
+    other = Ledger(FULL)
+    other.withhold(SharedPlane.of(FULL.tree, (1,)))
+    other.fail_link(LeafLink(0, 0, 0))
+    assert fabric.state() == other.state()
+
+
+@pytest.mark.parametrize("name", TOPOLOGIES)
+def test_masks_and_links_say_the_same(name):
+    topology = TOPOLOGIES[name]
+    tree = topology.tree
+    for l2, spines in (((0,), ()), ((0,), (0,)), ((), (0,))):
+        if (not tree.w[2] and spines) or len(l2) == tree.l2_per_pod:
+            continue
+        plane = SharedPlane.of(tree, l2, spines)
+        fabric = Ledger(topology)
+        fabric.withhold(plane)
+        part, whole = Masks.of_plane(topology, plane), Masks.whole(topology)
+        assert [a & ~b for a, b in zip(whole.spines, part.spines, strict=True)] == list(
+            fabric.free_spines
+        )
+        found = {LeafLink, SpineLink} & {type(link) for link in plane.links(tree)}
+        assert found == ({LeafLink} if l2 else set()) | ({SpineLink} if tree.w[2] else set())
+        assert all(
+            plane.carries(tree, x) or x.l2 not in l2
+            for x in plane.links(tree)
+            if isinstance(x, SpineLink)
+        )
+
+
+@pytest.mark.parametrize(
+    ("l2", "spines", "field"),
+    [
+        ((3,), (), "l2"),
+        ((-1,), (), "l2"),
+        ((0, 0), (), "l2"),
+        ((0, 1, 2), (), "l2"),
+        ((), (3,), "spines"),
+        ((), (0, 1, 2), "spines"),
+    ],
+)
+def test_a_wrong_plane_names_the_field(l2, spines, field):
+    with pytest.raises(InvalidInput) as refused:
+        SharedPlane.of(FULL.tree, l2, spines)
+    assert refused.value.field == field
+
+
+def test_two_levels_have_no_spines():
+    with pytest.raises(InvalidInput, match="the tree has none"):
+        SharedPlane.of(TOPOLOGIES["two-level"].tree, (), (0,))
+
+
+# -- routing, judged by the judge ---------------------------------------------------
+
+
+@pytest.mark.parametrize("directors", [False, True], ids=["spines", "directors"])
+@every_plane
+@settings(max_examples=10)
+@given(seed=st.integers(0, 10**6))
+def test_nothing_but_the_owners_packets_is_on_an_owned_link(name, l2, spines, directors, seed):
+    topology, rng = TOPOLOGIES[name], Random(seed)
+    inventory = inventory_of(topology, directors)
+    if directors and topology.tree.spines_per_group > 1 and not spines:
+        spines = (0,)  # a director is kept clear of tenants by name
+    plane, fabric = SharedPlane.of(topology.tree, l2, spines), Ledger(topology)
+    fabric.withhold(plane)
+    allocations = list(filled(fabric, rng).allocations.values())
+    routed = forwarding_tables(topology, inventory, allocations, plane=plane)
+    tables = physical_tables(routed.rows, routed.index)
+    walks = walk_violations(topology, inventory, tables, allocations, [SM], plane)
+    if l2 or not (directors or name == "planes"):
+        assert walks.violations == []
+    assert credit_loop(inventory, tables) == []
+    assert walks.shared_pairs > 0
+
+
+@joined
+@settings(max_examples=10)
+@given(seed=st.integers(0, 10**6))
+def test_everything_is_reached_where_cables_of_the_plane_have_failed(name, l2, spines, seed):
+    topology, rng = TOPOLOGIES[name], Random(seed)
+    inventory = inventory_of(topology)
+    plane, fabric = SharedPlane.of(topology.tree, l2, spines), Ledger(topology)
+    fabric.withhold(plane)
+    for link in rng.sample(sorted(plane.links(topology.tree), key=topology.tree.link_id), 2):
+        fabric.fail_link(link)
+    allocations = list(filled(fabric, rng).allocations.values())
+    routed = forwarding_tables(
+        topology, inventory, allocations, fabric.failed_links, plane=fabric.shared_plane
+    )
+    tables = physical_tables(routed.rows, routed.index)
+    assert walk_violations(topology, inventory, tables, allocations, [SM]).violations == []
+    assert credit_loop(inventory, tables) == []
+
+
+def test_a_leaf_that_the_plane_does_not_reach_uses_other_links_and_is_named():
+    inventory = inventory_of(FULL)
+    plane, fabric = SharedPlane.of(FULL.tree, (0,)), Ledger(FULL)
+    fabric.withhold(plane)
+    fabric.fail_link(LeafLink(1, 0, 0))
+    allocations = list(filled(fabric, Random(3)).allocations.values())
+    routed = forwarding_tables(FULL, inventory, allocations, fabric.failed_links, plane=plane)
+    tables = physical_tables(routed.rows, routed.index)
+    found = walk_violations(FULL, inventory, tables, allocations, [SM], plane).violations
+    leaf = FULL.tree.leaf_id(1, 0)
+    assert found
+    hosts = {f"h{host}" for host in range(leaf * 3, leaf * 3 + 3)}
+    assert all(any(host in line for host in hosts) for line in found)
+    (unreached,) = shared_plane_cost.reach(fabric, inventory, plane).unreached
+    assert unreached.guid == inventory.leaf_guids[leaf]
+
+
+def test_directors_that_tenants_use_too_are_named():
+    fabric, inventory = Ledger(FULL), inventory_of(FULL, directors=True)
+    mixed = shared_plane_cost.reach(fabric, inventory, SharedPlane.of(FULL.tree, (0,))).mixed
+    assert [switch.guid for switch in mixed] == [0x300000, 0x300001, 0x300002]
+    named = SharedPlane.of(FULL.tree, (0,), (1,))
+    assert shared_plane_cost.reach(fabric, inventory, named).mixed == ()
+
+
+# -- what it costs -----------------------------------------------------------------
+
+
+def test_full_leaf_policies_lose_everything_beyond_a_pod_on_a_full_tree():
+    fabric = Ledger(Topology(Xgft((4, 4, 4), (1, 4, 4))))
+    fabric.claim(build(fabric.topology, Shape(1, 2, 2), "red"))
+    before = fabric.state()
+    plane = SharedPlane.of(fabric.topology.tree, (3,))
+    offered = [POLICIES[name]() for name in ("jigsaw", "laas", "lc", "simple")]
+    found = {
+        now.policy: (now, then) for now, then in shared_plane_cost.costs(fabric, plane, offered)
+    }
+    assert {name: now.largest for name, (now, _) in found.items()} == dict.fromkeys(found, 64)
+    assert {name: then.largest for name, (_, then) in found.items()} == {
+        "jigsaw": 12,
+        "laas": 12,
+        "lc": 48,
+        "simple": 4,
+    }
+    assert {name: then.beyond_leaf for name, (_, then) in found.items()} == {
+        "jigsaw": 48,
+        "laas": 48,
+        "lc": 48,
+        "simple": 0,
+    }
+    assert fabric.state() == before
+
+
+def test_a_tree_with_an_uplink_to_spare_loses_nothing():
+    fabric = Ledger(Topology(Xgft((3, 4, 4), (1, 4, 4))))
+    plane = SharedPlane.of(fabric.topology.tree, (3,))
+    for now, then in shared_plane_cost.costs(fabric, plane, [p() for p in POLICIES.values()]):
+        assert then == now

@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Sets that come from elsewhere: what is fit becomes current, all else leaves all as it was."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laas_service.domain.errors import Conflict, InvalidFile, LaasError
+from opensm_writer import fetch, fileset, parse, validate
+from tests.offers import Offer, everything
+from tests.unit.opensm_writer.states import GOLDEN, ONE, POD, WIDE, state
+
+NEVER = "0" * 64
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_power_cut():
+    """Nothing here depends on what is on the disk already, and many files are written."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
+@pytest.fixture
+def home(tmp_path):
+    return tmp_path / "here" / "tiny"
+
+
+@pytest.fixture
+def offer(tmp_path, home):
+    """The set of generation 8, while generation 7 of two of its tenants is current."""
+    receive(Offer(state([POD, ONE]), tmp_path / "there", home), home)
+    return Offer(state(generation=8), tmp_path / "there", home)
+
+
+def receive(offer, home, **options):
+    return fetch.receive(offer, home.parent, "tiny", keep=3, **options)
+
+
+def test_a_received_set_is_the_very_one_that_was_made(offer, home, tmp_path):
+    directory = receive(offer, home)
+    assert directory == (home / "current").resolve()
+    made = (tmp_path / "there" / "tiny" / "current").resolve()
+    assert [path.relative_to(directory) for path in sorted(directory.rglob("*"))] == [
+        path.relative_to(made) for path in sorted(made.rglob("*"))
+    ]
+    for path in directory.rglob("*"):
+        assert (
+            path.is_dir() or path.read_bytes() == (made / path.relative_to(directory)).read_bytes()
+        )
+    assert not (home / ".draft").exists()
+    before = everything(home)
+    offer.asked.clear()
+    receive(offer, home)
+    assert offer.asked == []
+    assert everything(home) == before
+
+
+def test_only_tables_that_are_lacking_are_fetched(offer, home):
+    ours = {
+        (table.size, table.digest.hex())
+        for table in parse.switch_tables(parse.file_pieces(home / "current" / "lfts"), "lfts")
+    }
+    lacking = [(size, digest) for size, digest in offer.parts() if (size, digest) not in ours]
+    receive(offer, home)
+    asked = [(start, size) for name, start, size in offer.asked if name == "lfts"]
+    assert 0 < len(lacking) < len(offer.parts())
+    assert sum(size for _, size in asked) == sum(size for size, _ in lacking)
+    assert len(asked) < len(lacking)  # neighbours come together
+
+
+def test_a_damaged_set_is_replaced(offer, home):
+    receive(offer, home)
+    whole = everything((home / "current").resolve()).values()
+    with (home / "current" / "lfts").open("r+b") as file:
+        file.seek(5000)
+        file.write(b"#")
+    assert (home / "current").readlink().name == "gen-8"
+    receive(offer, home)
+    assert (home / "current").readlink().name == "gen-8.1"
+    assert list(everything((home / "current").resolve()).values()) == list(whole)
+
+
+def lies_about_entries(offer):
+    """Another port towards a tenant's host, with checksums that fit."""
+    lid = parse.guid2lid(offer.files["guid2lid"].decode(), "")[0x2C90300000001]
+    entry, other = b"%#06x 001" % lid, b"%#06x 002" % lid
+    assert entry in offer.files["lfts"]
+    offer.rewrite("lfts", offer.files["lfts"].replace(entry, other, 1))
+
+
+def one_switch_less(offer):
+    """The last table is cut off, with checksums that fit."""
+    lfts = offer.files["lfts"]
+    offer.rewrite("lfts", lfts[: lfts.rindex(b"Unicast")])
+
+
+def rename(old, new):
+    def spoil(offer):
+        offer.files[new] = offer.files.pop(old)
+        offer.manifest["files"][new] = offer.manifest["files"].pop(old)
+
+    return spoil
+
+
+def add(name):
+    def spoil(offer):
+        offer.rewrite(name, b"log_file /etc/passwd\n")
+
+    return spoil
+
+
+UNFIT = {
+    "nothing in it": (lambda o: o.describe(files={}), "missing"),
+    "no manifest": (lambda o: o.manifest.clear(), "it has fabric, generation"),
+    "more in the manifest": (lambda o: o.describe(more=1), "and nothing else"),
+    "empty tables": (lambda o: o.rewrite("lfts", b""), "not the head of a switch's table"),
+    "torn tables": (lambda o: o.rewrite("lfts", o.files["lfts"][:-100]), "ends without the count"),
+    "one switch less": (one_switch_less, "entries of tenant"),
+    "torn without a word": (
+        lambda o: o.files.update(lfts=o.files["lfts"][:-100]),
+        "sha256 is not the one",
+    ),
+    "another byte": (
+        lambda o: o.files.update(guid2lid=o.files["guid2lid"].replace(b"1", b"2", 1)),
+        "guid2lid, line 1: its sha256 is not the one",
+    ),
+    "no partitions": (lambda o: o.drop("partitions.conf"), "partitions.conf missing"),
+    "no tables": (lambda o: o.manifest["files"].pop("lfts"), "lfts missing"),
+    "an extra file": (add("scripts.conf"), "'scripts.conf' is no file of a set"),
+    "an engine nobody has": (add("engines/x.conf"), "no step of chains.conf has it"),
+    "out of the directory": (add("../evil.conf"), "'../evil.conf' is no file of a set"),
+    "an engine out of it": (add("engines/../../evil.conf"), "is no file of a set"),
+    "an absolute name": (add("/etc/opensm/opensm.conf"), "is no file of a set"),
+    "a hidden name": (add(".told"), "'.told' is no file of a set"),
+    "the manifest itself": (add("manifest.json"), "'manifest.json' is no file of a set"),
+    "a renamed file": (rename("chains.conf", "chains.conf "), "'chains.conf ' is no file"),
+    "another fabric": (lambda o: o.describe(fabric="other"), "of fabric 'other', not of 'tiny'"),
+    "a hostile fabric": (lambda o: o.describe(fabric="../tiny"), "of fabric '../tiny'"),
+    "an older generation": (lambda o: o.describe(generation=6), "6 is older"),
+    "no generation": (lambda o: o.describe(generation=True), "True is no generation"),
+    "a checksum that is none": (
+        lambda o: o.manifest["files"].update(lfts="x"),
+        "'x' is no sha256",
+    ),
+    "entries that are not the manifest's": (lies_about_entries, "entries of tenant a.pod"),
+    "a tenant without a partition": (
+        lambda o: o.manifest["tenants"].update(x={"depends": NEVER, "entries": NEVER}),
+        "the tenants are not those of the manifest",
+    ),
+    "a partition that no tenant has": (
+        lambda o: o.manifest["tenants"].pop(WIDE.id),
+        "the tenants are not those of the manifest",
+    ),
+    "everybody a full member": (
+        lambda o: o.rewrite(
+            "partitions.conf", o.files["partitions.conf"].replace(b"ALL=limited", b"ALL=full")
+        ),
+        "the first rule is not the default",
+    ),
+    "a fallback": (
+        lambda o: o.rewrite(
+            "opensm.conf", o.files["opensm.conf"].replace(b"file,no_fallback", b"file")
+        ),
+        "opensm.conf, line 2: 'routing_engine file' is not 'routing_engine file,no_fallback'",
+    ),
+    "files elsewhere": (
+        lambda o: o.rewrite(
+            "opensm.conf", o.files["opensm.conf"].replace(b"/lfts", b"/../other/lfts")
+        ),
+        r"\[opensm\] directory has to be the same",
+    ),
+    "one more option": (
+        lambda o: o.rewrite("opensm.conf", o.files["opensm.conf"] + b"event_plugin_name x\n"),
+        "opensm.conf",
+    ),
+    "an index of other LIDs": (
+        lambda o: o.rewrite(
+            "guid_index.json", o.files["guid_index.json"].replace(b'"lid": 1\n', b'"lid": 2\n')
+        ),
+        "does not go with guid2lid",
+    ),
+    "nested too deeply": (lambda o: o.rewrite("guid_index.json", b"[" * 100_000), "no sense"),
+    "no text": (lambda o: o.rewrite("partitions.conf", b"\xff\xfe"), "no sense"),
+    "an engine file elsewhere": (
+        lambda o: o.rewrite("base.conf", b"root_guid_file /etc/passwd\n"),
+        "not what such a step needs",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", UNFIT)
+def test_what_is_not_fit_leaves_everything_as_it_was(offer, home, what):
+    spoil, why = UNFIT[what]
+    before = everything(home)
+    spoil(offer)
+    with pytest.raises((InvalidFile, Conflict), match=why):
+        receive(offer, home)
+    assert everything(home) == before
+    assert not (home.parent.parent / "evil.conf").exists()
+
+
+def test_the_first_set_is_refused_just_as_well(tmp_path, home):
+    offer = Offer(state(), tmp_path / "there", home)
+    one_switch_less(offer)
+    with pytest.raises(InvalidFile):
+        receive(offer, home)
+    assert everything(home) == {}
+
+
+def test_a_set_for_switches_that_are_not_there_is_refused(offer, home):
+    before = everything(home)
+    with pytest.raises(InvalidFile, match="not one of its switches is in the fabric"):
+        receive(offer, home, shown={1, 2})
+    assert everything(home) == before
+    receive(offer, home, shown={1, *offer.rows()})
+
+
+def test_a_set_that_disturbs_a_tenant_that_did_not_change_is_refused(offer, home):
+    """Other ways for a tenant's traffic, all told by the manifest as they are."""
+    before = everything(home)
+    lies_about_entries(offer)
+    tables = [*parse.switch_tables([offer.files["lfts"]], "lfts")]
+    lids = parse.guid2lid(offer.files["guid2lid"].decode(), "")
+    members = [lids[guid] for guid in (0x2C90300000001, 0x2C90300000007)]
+    prints = offer.manifest["tenants"][POD.id]
+    prints["entries"] = entries(tables, members)
+    with pytest.raises(Conflict, match=r"the entries of tenant a\.pod would change"):
+        receive(offer, home)
+    assert everything(home) == before
+
+
+def entries(tables, lids):
+    digest = hashlib.sha256()
+    for table in sorted(tables, key=lambda each: each.guid):
+        digest.update(bytes(table.row.ljust(max(lids) + 1, b"\xff")[lid] for lid in lids))
+    return digest.hexdigest()
+
+
+def test_a_link_among_the_files_is_refused(offer, home, monkeypatch):
+    before = everything(home)
+    write = fileset.write
+
+    def linked(path, pieces):
+        digest = write(path, pieces)
+        if path.name == "guid2lid" and path.parent.name == ".draft":
+            path.rename(home.parent / "elsewhere")
+            path.symlink_to(home.parent / "elsewhere")
+        return digest
+
+    monkeypatch.setattr(fileset, "write", linked)
+    with pytest.raises(InvalidFile, match="guid2lid, line 1: this is no regular file"):
+        receive(offer, home)
+    assert everything(home) == before
+
+
+def test_a_full_disk_leaves_everything_as_it_was(offer, home, monkeypatch):
+    before = everything(home)
+
+    def full(path, pieces):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(fileset, "write", full)
+    with pytest.raises(OSError, match="No space"):
+        receive(offer, home)
+    assert everything(home) == before
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"manifest": None, "sizes": {}, "parts": {}},
+        {"manifest": [], "sizes": [], "parts": []},
+    ],
+)
+def test_an_answer_that_is_no_set_is_refused(home, document):
+    offer = type("Nonsense", (), {"described": lambda self: document})()
+    with pytest.raises(InvalidFile, match=r"manifest\.json"):
+        receive(offer, home)
+
+
+@pytest.mark.parametrize(
+    "sizes", [lambda s: s | {"lfts": 3}, lambda s: s | {"x": 1}, lambda s: s | {"guid2lid": "1"}]
+)
+def test_sizes_have_to_fit(offer, home, sizes):
+    document = dict(offer.described())
+    document["sizes"] = sizes(document["sizes"])
+    offer.described = lambda: document
+    with pytest.raises(InvalidFile):
+        receive(offer, home)
+
+
+def test_a_file_that_is_longer_than_it_should_be_is_not_read_to_its_end(offer, home):
+    def endless(generation, name, start, size):
+        while True:
+            yield b"x" * 1000
+
+    before = everything(home)
+    offer.contents = endless
+    with pytest.raises(InvalidFile, match="it is longer than"):
+        receive(offer, home)
+    assert everything(home) == before
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The files of a good set, and an empty place that wants them."""
+    directory = tmp_path_factory.mktemp("whole")
+    home = directory / "here" / "tiny"
+    return Offer(state(), directory / "there", home), home
+
+
+@settings(deadline=None, max_examples=80)
+@given(data=st.data())
+def test_no_byte_of_a_set_can_be_other_than_it_was_made(whole, data):
+    """Flipped, cut, repeated or moved: nothing of it ever becomes current."""
+    good, home = whole
+    name = data.draw(st.sampled_from(sorted(good.files)))
+    text = good.files[name]
+    at = data.draw(st.integers(0, len(text) - 1))
+    to = data.draw(st.integers(at + 1, len(text)))
+    spoilt = data.draw(
+        st.sampled_from(
+            [
+                text[:at] + bytes([text[at] ^ data.draw(st.integers(1, 255))]) + text[at + 1 :],
+                text[:at],
+                text[:at] + text[to:],
+                text[:to] + text[at:],
+                text[to:] + text[at:to] + text[:at],
+                text[:at] + text[at:to][::-1] + text[to:],
+            ]
+        )
+    )
+    if spoilt == text:
+        return
+    offer = Offer.__new__(Offer)
+    offer.__dict__.update(
+        manifest=json.loads(json.dumps(good.manifest)), files=good.files | {name: spoilt}, asked=[]
+    )
+    with pytest.raises(LaasError):
+        receive(offer, home)
+    assert everything(home) == {}
+
+
+@settings(deadline=None, max_examples=50)
+@given(data=st.data())
+def test_whatever_the_checksums_say_tenants_get_the_entries_of_their_partition(whole, data):
+    """A byte of the tables is another one, and its checksum fits: no tenant's entry changes."""
+    good, home = whole
+    text = bytearray(good.files["lfts"])
+    text[data.draw(st.integers(0, len(text) - 1))] ^= data.draw(st.integers(1, 255))
+    offer = Offer.__new__(Offer)
+    offer.__dict__.update(
+        manifest=json.loads(json.dumps(good.manifest)), files=dict(good.files), asked=[]
+    )
+    offer.rewrite("lfts", bytes(text))
+    try:
+        fetch.receive(offer, home.parent, "tiny", keep=0)
+    except InvalidFile:
+        return
+    lids = parse.guid2lid(good.files["guid2lid"].decode(), "")
+    partitions = parse.partitions(good.files["partitions.conf"].decode(), "").partitions
+    members = [lids[guid] for partition in partitions for guid in partition.members]
+    current = parse.switch_tables(parse.file_pieces(home / "current" / "lfts"), "lfts")
+    meant = {t.guid: t.row for t in parse.switch_tables([good.files["lfts"]], "lfts")}
+    for table in current:
+        assert [table.row[lid : lid + 1] for lid in members] == [
+            meant[table.guid][lid : lid + 1] for lid in members
+        ]
+    (home / "current").unlink()
+
+
+def test_the_set_of_a_release_is_received(tmp_path):
+    """The files in ``tests/golden`` as they are, for the place that they were made for."""
+    manifest = fileset.read_manifest(GOLDEN)
+    tables = validate.check(GOLDEN, manifest, Path("/var/lib/laas/opensm/tiny/current"))
+    assert len(tables) == len({table.guid for table in tables}) > 0
+    other = replace(manifest, files=dict(manifest.files) | {"lfts": NEVER})
+    with pytest.raises(InvalidFile, match="lfts, line 1: its sha256"):
+        validate.check(GOLDEN, other, Path("/"))

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""What is the matter with an OpenSM: each case told apart from the ones beside it."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from laas_service.messages import AgentReport, Condition
+from opensm_writer.health import Look, seen
+from opensm_writer.opensm import UNFINISHED, Sweep
+
+FINE = Look(published=7, matches=7, current=True)
+OTHERS = replace(FINE, current=False, matches=None, difference="1 of 9 switches differ")
+EARLIER = replace(OTHERS, matches=5)
+JUST_TOLD: dict[str, Any] = {"unconfirmed": True, "waited": 1.0}
+LATE: dict[str, Any] = {"unconfirmed": True, "waited": 61.0}
+NOT_SWEPT = Sweep(False, "OpenSM has not swept since the files changed")
+MINHOP = Sweep(True, "OpenSM routed with minhop, not file")
+
+
+@pytest.mark.parametrize(
+    ("look", "condition", "detail"),
+    [
+        (FINE, Condition.APPLIED, None),
+        (replace(FINE, **JUST_TOLD), Condition.APPLIED, None),
+        (replace(FINE, dead="no such process"), Condition.DEAD, "no such process"),
+        (replace(FINE, stopped=True), Condition.WEDGED, "stopped"),
+        (replace(FINE, stopped=True, refused="torn"), Condition.WEDGED, "stopped"),
+        (replace(FINE, refused="torn"), Condition.REFUSED, "torn"),
+        (replace(FINE, stands_by=True), Condition.NOT_MASTER, "another subnet manager"),
+        (replace(FINE, stands_by=True, sweep=NOT_SWEPT, **LATE), Condition.NOT_MASTER, "another"),
+        (replace(FINE, stands_by=True, refused="torn"), Condition.REFUSED, "torn"),
+        (replace(FINE, stands_by=True, dead="gone"), Condition.DEAD, "gone"),
+        (replace(FINE, refused="torn", dead="gone"), Condition.DEAD, "gone"),
+        (Look(), Condition.STARTING, "no set has been published"),
+        (Look(refused="torn"), Condition.REFUSED, "torn"),
+        (replace(FINE, restarted=True, untold=True), Condition.RESTARTED, "another process"),
+        (replace(FINE, restarted=True), Condition.APPLIED, None),
+        (replace(FINE, sweep=NOT_SWEPT, **JUST_TOLD), Condition.SWEEPING, "not swept"),
+        (replace(FINE, sweep=NOT_SWEPT, restarted=True, **JUST_TOLD), Condition.RESTARTED, "not"),
+        (replace(FINE, sweep=NOT_SWEPT, **LATE), Condition.WEDGED, "not swept"),
+        (replace(FINE, sweep=Sweep(False, UNFINISHED), **LATE), Condition.WEDGED, "not finished"),
+        (replace(FINE, sweep=NOT_SWEPT, waited=math.inf), Condition.WEDGED, "not swept"),
+        (replace(FINE, blind="no device"), Condition.BLIND, "no device"),
+        (replace(FINE, blind="no device", **JUST_TOLD), Condition.SWEEPING, "no device"),
+        (replace(FINE, blind="no device", **LATE), Condition.BLIND, "no device"),
+        (replace(FINE, sweep=MINHOP), Condition.DIFFERS, "minhop"),
+        (OTHERS, Condition.DIFFERS, "1 of 9 switches differ"),
+        (replace(OTHERS, sweep=MINHOP, **JUST_TOLD), Condition.DIFFERS, "minhop"),
+        (replace(OTHERS, **JUST_TOLD), Condition.SWEEPING, "1 of 9 switches differ"),
+        (replace(OTHERS, restarted=True, **JUST_TOLD), Condition.RESTARTED, "1 of 9 switches"),
+        (replace(OTHERS, **LATE), Condition.DIFFERS, "1 of 9 switches differ"),
+        (EARLIER, Condition.OTHER_GENERATION, "the switches have generation 5, not 7"),
+        (replace(EARLIER, **JUST_TOLD), Condition.SWEEPING, "1 of 9 switches differ"),
+        (replace(EARLIER, **LATE), Condition.OTHER_GENERATION, "generation 5, not 7"),
+    ],
+)
+def test_conditions(look, condition, detail):
+    found = seen(look, timeout=60)
+    assert found.condition is condition
+    assert detail in (found.detail or "") if detail else found.detail is None
+    assert found.published == look.published
+    confirmed = condition in (Condition.APPLIED, Condition.OTHER_GENERATION)
+    assert found.generation == (look.matches if confirmed else None)
+
+
+def test_who_is_able():
+    unable = {
+        *(Condition.DEAD, Condition.WEDGED, Condition.REFUSED, Condition.BLIND),
+        Condition.NOT_MASTER,
+    }
+    assert {condition for condition in Condition if not condition.able} == unable
+    assert AgentReport(Condition.STARTING).condition.able

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Sets of files: whole or not at all, one current, tenants that did not change undisturbed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from laas_service.domain.errors import Conflict, InvalidFile
+from laas_service.domain.routing.tenant_tables import ForwardingTables
+from opensm_writer import fileset, publish, render
+from opensm_writer.desired import Plan, plan
+from tests.unit.opensm_writer.states import ONE, POD, SETTINGS, WIDE, state
+
+
+def published(root, planned, **settings):
+    return publish.publish(planned, replace(SETTINGS, **settings), root)
+
+
+def test_current_is_the_newest_and_old_sets_are_pruned(tmp_path):
+    for generation in range(1, 8):
+        published(tmp_path, plan(state(generation=generation)))
+    current = fileset.current(tmp_path, "tiny")
+    assert current is not None
+    assert current.generation == 7
+    home = tmp_path / "tiny"
+    assert (home / "current").readlink().name == "gen-7"
+    assert {p.name for p in home.glob("gen-*")} == {"gen-4", "gen-5", "gen-6", "gen-7"}
+    assert fileset.damaged(home / "current", current) == []
+
+
+def test_publishing_the_same_again_changes_nothing(tmp_path):
+    published(tmp_path, plan(state()))
+    before = (tmp_path / "tiny" / "current").resolve()
+    published(tmp_path, plan(state()))
+    assert (tmp_path / "tiny" / "current").resolve() == before
+    assert [p.name for p in (tmp_path / "tiny").glob("gen-*")] == ["gen-7"]
+
+
+def test_other_settings_or_damage_make_a_new_set_of_the_same_generation(tmp_path):
+    published(tmp_path, plan(state()))
+    published(tmp_path, plan(state()), multicast=True)
+    current = tmp_path / "tiny" / "current"
+    assert "disable_multicast FALSE" in (current / "opensm.conf").read_text()
+    (current / "partitions.conf").unlink()
+    manifest = fileset.read_manifest(current)
+    assert fileset.damaged(current, manifest) == ["partitions.conf"]
+    published(tmp_path, plan(state()), multicast=True)
+    assert fileset.damaged(current, manifest) == []
+    (current / "manifest.json").write_text("{")
+    published(tmp_path, plan(state()), multicast=True)
+    assert fileset.read_manifest(current) == manifest
+
+
+def test_an_older_generation_does_not_replace_a_newer_one(tmp_path):
+    published(tmp_path, plan(state(generation=8)))
+    with pytest.raises(Conflict, match="generation 8 of tiny is published, 7 is older"):
+        published(tmp_path, plan(state(generation=7)))
+
+
+def test_what_does_not_read_back_is_not_published(tmp_path, monkeypatch):
+    published(tmp_path, plan(state(generation=1)))
+
+    def torn(planned: Plan, kept):
+        pieces = list(good(planned, kept))
+        yield from [*pieces[:-1], pieces[-1].rsplit("\n", 2)[0] + "\n"]
+
+    good = render.lfts
+    monkeypatch.setattr(render, "lfts", torn)
+    with pytest.raises(InvalidFile, match="ends without the count"):
+        published(tmp_path, plan(state(generation=2)))
+    current = fileset.current(tmp_path, "tiny")
+    assert current is not None
+    assert current.generation == 1
+
+
+def tampered(planned: Plan, guid: int) -> Plan:
+    """The plan with one entry towards a GUID changed on one switch."""
+    switch = max(planned.tables.rows)
+    row = bytearray(planned.tables.rows[switch])
+    row[planned.tables.index[guid]] ^= 1
+    rows = planned.tables.rows | {switch: bytes(row)}
+    return replace(planned, tables=ForwardingTables(planned.tables.destinations, rows))
+
+
+def test_entries_of_tenants_that_did_not_change_stay(tmp_path):
+    published(tmp_path, plan(state([POD, WIDE], 1)))
+    planned = plan(state([POD, ONE, WIDE], 2))
+    inventory = planned.state.inventory
+    for tenant in (POD, WIDE):
+        victim = inventory.endpoint_of_port[tenant.hosts(planned.state.topology)[0], 0].guid
+        with pytest.raises(Conflict, match=f"tenant {tenant.id} would change"):
+            published(tmp_path, tampered(planned, victim))
+    newcomer = inventory.endpoint_of_port[ONE.hosts(planned.state.topology)[0], 0].guid
+    published(tmp_path, tampered(planned, newcomer))
+
+
+def test_a_fault_or_a_new_placement_may_change_entries(tmp_path):
+    published(tmp_path, plan(state([WIDE], 1)))
+    fault = next(WIDE.leaf_links(state().topology))
+    published(tmp_path, plan(replace(state([WIDE], 2), failed_links=(fault,))))
+    smaller = replace(POD, id=WIDE.id)
+    published(tmp_path, plan(state([smaller], 3)))
+    manifest = json.loads((tmp_path / "tiny" / "current" / "manifest.json").read_text())
+    assert list(manifest["tenants"]) == [WIDE.id]
+
+
+def test_a_fabric_name_cannot_lead_out_of_the_directory(tmp_path):
+    with pytest.raises(Exception, match="use letters, digits"):
+        plan(replace(state(), fabric="../elsewhere"))

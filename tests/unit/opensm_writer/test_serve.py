@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Sets for agents elsewhere: rendered once, whole, and again when anything is not as it was."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from dataclasses import replace
+
+import pytest
+
+from laas_service.domain.errors import Conflict, LimitExceeded, NotFound, Unavailable
+from opensm_writer import desired, fileset, publish, render
+from opensm_writer.serve import INDEX, ServedSets
+from tests.unit.opensm_writer.states import ONE, POD, SETTINGS, WIDE, state
+
+
+class Site:
+    """A fabric's state, as the database has it, and machines that serve sets."""
+
+    def __init__(self, directory, monkeypatch):
+        self.directory = directory
+        self.state = state()
+        self.settings = SETTINGS
+        self.rendered = 0
+        good = render.lfts
+
+        def counted(*arguments):
+            self.rendered += 1
+            return good(*arguments)
+
+        monkeypatch.setattr(render, "lfts", counted)
+
+    def process(self, machine="api1", **more):
+        return ServedSets(
+            self.directory / machine,
+            lambda fabric: self.state,
+            lambda fabric: self.settings,
+            **more,
+        )
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    return Site(tmp_path, monkeypatch)
+
+
+def whole(served, found):
+    """Whether every file of a set is there, as manifest, sizes and parts say."""
+    generation = str(found.manifest["generation"])
+    assert found.sizes.keys() == found.manifest["files"].keys()
+    for name, digest in found.manifest["files"].items():
+        data = served.file("tiny", generation, name).read_bytes()
+        assert hashlib.sha256(data).hexdigest() == digest, name
+        assert len(data) == found.sizes[name]
+        if name in found.parts:
+            for size, part in found.parts[name]:
+                assert hashlib.sha256(data[:size]).hexdigest() == part
+                data = data[size:]
+            assert data == b""
+    return True
+
+
+def test_what_is_there_is_not_rendered_again(site):
+    first = site.process()
+    found = first.wanted("tiny")
+    assert whole(first, found)
+    assert site.rendered == 1
+    assert first.wanted("tiny") == found
+    second = site.process()
+    assert second.wanted("tiny") == found
+    assert whole(second, found)
+    assert site.rendered == 1
+
+
+def test_any_machine_serves_the_same_bytes(site):
+    found = site.process("api1").wanted("tiny")
+    other = site.process("api2")
+    assert other.file("tiny", "7", "lfts").read_bytes()
+    assert other.wanted("tiny") == found
+    assert site.rendered == 2
+
+
+def test_each_state_has_a_set_and_few_are_kept(site):
+    served = site.process(keep=2)
+    for generation in range(7, 12):
+        site.state = state([POD, ONE, WIDE][: generation % 3 + 1], generation)
+        assert whole(served, served.wanted("tiny"))
+    for generation in (9, 10, 11):
+        assert served.file("tiny", str(generation), "lfts").is_file()
+    for generation in (7, 8, 12):
+        with pytest.raises(NotFound, match="generation 11 is wanted now"):
+            served.file("tiny", str(generation), "lfts")
+
+
+def test_another_state_of_the_same_generation_is_another_set(site):
+    """A database from a backup counts its generations anew."""
+    served = site.process()
+    before = served.wanted("tiny")
+    site.state = state([POD, ONE])
+    after = served.wanted("tiny")
+    assert after.manifest["generation"] == before.manifest["generation"]
+    assert after.manifest["files"]["partitions.conf"] != before.manifest["files"]["partitions.conf"]
+    assert whole(served, after)
+
+
+def test_a_database_that_went_back_is_followed(site):
+    served = site.process()
+    served.wanted("tiny")
+    site.state = state([POD], 5)
+    for process in (served, site.process()):
+        assert process.wanted("tiny").manifest["generation"] == 5
+        assert whole(process, process.wanted("tiny"))
+        with pytest.raises(NotFound):
+            process.file("tiny", "7", "lfts")
+
+
+def test_other_settings_make_another_set(site):
+    before = site.process().wanted("tiny")
+    site.settings = replace(SETTINGS, directory="/elsewhere/tiny/current")
+    served = site.process()
+    after = served.wanted("tiny")
+    assert after.manifest["files"] != before.manifest["files"]
+    assert b"/elsewhere" in served.file("tiny", "7", "opensm.conf").read_bytes()
+    assert whole(served, after)
+
+
+def test_a_release_that_routes_otherwise_starts_anew(site, monkeypatch):
+    """What agents have already is theirs to compare with: they refuse what would disturb."""
+    site.process().wanted("tiny")
+    good = fileset.check_follows
+
+    def disturbed(before, *more):
+        if before is not None:
+            raise Conflict("the entries of tenant one-leaf would change")
+        good(before, *more)
+
+    monkeypatch.setattr(fileset, "check_follows", disturbed)
+    site.state = state(generation=8)
+    served = site.process()
+    assert whole(served, served.wanted("tiny"))
+
+
+@pytest.mark.parametrize("name", ["lfts", "partitions.conf", "manifest.json", INDEX])
+def test_what_is_damaged_or_gone_is_rendered_again(site, name):
+    found = site.process().wanted("tiny")
+    file = site.directory / "api1" / "tiny" / "current" / name
+    for damage in (file.unlink, lambda: file.write_text("{}")):
+        damage()
+        served = site.process()
+        assert served.wanted("tiny") == found
+        assert whole(served, found)
+
+
+def test_a_process_that_was_killed_leaves_nothing_half_done(site, monkeypatch):
+    """At any step: before the set is current, and before what is served of it is written."""
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*arguments):
+        raise Killed
+
+    for step in (("replace_file",), ("make_current",)):
+        site.state = replace(site.state, generation=site.state.generation + 1)
+        with monkeypatch.context() as patched:
+            patched.setattr(fileset, *step, killed)
+            with pytest.raises(Killed):
+                site.process().wanted("tiny")
+        served = site.process()
+        assert whole(served, served.wanted("tiny"))
+
+
+def test_many_that_ask_at_once_wait_for_one_rendering(site):
+    """Threads of two processes; each finds what the first one made."""
+    served, start, found = [site.process(), site.process()], threading.Barrier(6), []
+
+    def ask(number):
+        start.wait()
+        found.append(served[number % 2].wanted("tiny"))
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 6
+    assert all(one == found[0] for one in found)
+    assert site.rendered == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["manifest.json", INDEX, "../gen-7/lfts", "/etc/passwd", "", ".", "engines", "LFTS"]
+)
+def test_only_what_the_manifest_names_is_a_file(site, name):
+    served = site.process()
+    assert served.file("tiny", "7", "lfts").is_file()
+    with pytest.raises(NotFound, match="file of this set"):
+        served.file("tiny", "7", name)
+
+
+def test_generations_are_named_as_they_are(site):
+    served = site.process()
+    for generation in ("07", "7.0", " 7", "-7", "", "current", "9" * 9999, "\u0667"):
+        with pytest.raises(NotFound, match="generation 7 is wanted now"):
+            served.file("tiny", generation, "lfts")
+
+
+def test_what_cannot_be_rendered_says_why_and_the_rest_stays(site, monkeypatch):
+    served = site.process()
+    found = served.wanted("tiny")
+    site.state = state(generation=8)
+
+    def render(*arguments):
+        raise LimitExceeded("chains hold 49 tenants, there are 50")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(render, "render", render)
+        with pytest.raises(LimitExceeded, match="there are 50"):
+            served.wanted("tiny")
+    assert served.file("tiny", "7", "lfts").is_file()
+    site.state = state()
+    assert served.wanted("tiny") == found
+    assert site.rendered == 1
+
+
+def test_a_directory_that_cannot_be_written_is_unavailable(site):
+    (site.directory / "api1").write_text("a file")
+    with pytest.raises(Unavailable, match="api1"):
+        site.process().wanted("tiny")
+
+
+def test_a_set_is_the_one_that_a_worker_would_write(site, tmp_path):
+    served = site.process()
+    found = served.wanted("tiny")
+    published = publish.publish(desired.plan(site.state), SETTINGS, tmp_path / "worker")
+    text = (published.directory / "manifest.json").read_text()
+    assert json.loads(text) == found.manifest
+    assert list(json.loads(text)) == list(found.manifest)

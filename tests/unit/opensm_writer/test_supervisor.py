@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Sets, an OpenSM that is a file and a process beside it, and what is made of what they do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from laas_service.domain.errors import Unavailable
+from laas_service.messages import Condition
+from opensm_writer import reload
+from opensm_writer.opensm import OpenSm
+from opensm_writer.supervisor import Supervisor
+from tests.offers import Offer
+from tests.servers.leash import spawn
+from tests.unit.opensm_writer.states import ONE, POD, WIDE, state
+
+SWEPT = "file tables configured on all switches\nSUBNET UP\n"
+
+
+class Site:
+    """A process that is called opensm and does nothing; the test does what it should do."""
+
+    def __init__(self, directory):
+        self.directory, self.time = directory, 0.0
+        self.log, self.dump = directory / "osm.log", directory / "dump"
+        self.pid_file, self.told = directory / "pid", directory / "told"
+        self.log.write_text("")
+        self.home = directory / "here" / "tiny"
+        self.opensm = OpenSm(
+            pid_file=self.pid_file,
+            reload_command=("touch", str(self.told)),
+            dump_file=self.dump,
+            log_file=self.log,
+            cache_directory=directory,
+        )
+        self.generation = 0
+        self.managed = self.come_back()
+
+    def come_back(self):
+        """The agent was started anew."""
+        self.managed = Supervisor(
+            self.home.parent, "tiny", self.opensm, timeout=60, clock=lambda: self.time
+        )
+        return self.managed
+
+    def start(self):
+        program = self.directory / "opensm"
+        if not program.exists():
+            shutil.copy(shutil.which("sleep") or "/bin/sleep", program)
+        self.process = spawn([str(program), "3000"])
+        end = time.monotonic() + 60
+        while f"{program.name}\n" not in self.status():
+            assert time.monotonic() < end
+        self.pid_file.write_text(str(self.process.pid))
+
+    def status(self):
+        with open(f"/proc/{self.process.pid}/status") as file:
+            return file.read()
+
+    def stop(self):
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def offer(self, tenants=(POD, ONE, WIDE)):
+        self.generation += 1
+        return Offer(state(tenants, self.generation), self.directory / "there", self.home)
+
+    def publish(self, tenants=(POD, ONE, WIDE)):
+        self.managed.receive(self.offer(tenants))
+        assert not self.managed.refused
+
+    def sweep(self):
+        """What a sweep does: the tables are those of the current set, and the log says so."""
+        self.dump.write_text((self.home / "current" / "lfts").read_text())
+        with self.log.open("a") as log:
+            log.write(SWEPT)
+
+    def look(self, active=True):
+        return self.managed.look(active)
+
+    def confirmed(self):
+        """Told, swept, seen."""
+        self.managed.tell()
+        self.sweep()
+        self.time += 1
+        seen = self.look()
+        assert (seen.condition, seen.generation) == (Condition.APPLIED, self.generation)
+
+
+@pytest.fixture
+def site(tmp_path):
+    here = Site(tmp_path)
+    here.start()
+    yield here
+    if here.process.poll() is None:
+        here.stop()
+
+
+def test_from_nothing_to_applied(site):
+    assert site.look().condition is Condition.STARTING
+    assert site.managed.published is None
+    assert not site.managed.to_be_told()
+    site.publish()
+    assert site.managed.published == 1
+    assert site.managed.to_be_told()
+    site.managed.tell()
+    assert site.told.exists()
+    assert not site.managed.to_be_told()
+    assert (site.directory / "guid2lid").read_text()
+    assert site.look().condition is Condition.SWEEPING
+    site.sweep()
+    seen = site.look()
+    assert (seen.condition, seen.generation, seen.published) == (Condition.APPLIED, 1, 1)
+
+
+def test_dead_then_restarted(site):
+    site.publish()
+    site.confirmed()
+    site.stop()
+    seen = site.look()
+    assert seen.condition is Condition.DEAD
+    assert "does not run" in seen.detail
+    assert not site.managed.to_be_told()
+    site.start()
+    seen = site.look()
+    assert (seen.condition, seen.generation) == (Condition.RESTARTED, None)
+    assert site.look(active=False).condition is Condition.APPLIED  # of no interest there
+    assert site.look().condition is Condition.RESTARTED
+    assert site.managed.to_be_told()
+    site.managed.tell()
+    assert site.look().condition is Condition.RESTARTED  # until that is confirmed
+    site.sweep()
+    assert site.look().condition is Condition.APPLIED
+    assert not site.managed.to_be_told()
+
+
+def test_a_restart_that_is_noticed_when_telling_is_a_restart_as_well(site):
+    site.publish([POD])
+    site.confirmed()
+    site.stop()
+    site.start()
+    site.publish([POD, WIDE])
+    site.managed.tell()
+    site.sweep()
+    assert site.look().condition is Condition.RESTARTED, "however quick it was"
+    assert site.look().condition is Condition.APPLIED
+
+
+def test_who_is_told_again_what_it_runs_already_goes_on_running_it(site):
+    """For who takes over, or has lost sight of the service for a while."""
+    site.publish()
+    site.confirmed()
+    site.managed.tell()
+    assert site.look().condition is Condition.APPLIED
+    site.time += 61
+    assert site.look().condition is Condition.WEDGED
+    site.sweep()
+    assert site.look().condition is Condition.APPLIED
+
+
+def test_what_comes_while_opensm_is_away_lies_ready_and_is_told_when_it_is_back(site):
+    site.publish([POD])
+    site.confirmed()
+    site.stop()
+    (site.directory / "guid2lid").unlink()
+    site.publish([POD, WIDE])
+    assert site.managed.to_be_told()
+    site.managed.tell()
+    assert (site.directory / "guid2lid").exists()
+    assert not site.managed.to_be_told()
+    site.start()
+    assert site.managed.to_be_told()
+    site.confirmed()
+
+
+def test_wedged_is_not_dead(site):
+    site.publish()
+    site.confirmed()
+    os.kill(site.process.pid, signal.SIGSTOP)
+    end = time.monotonic() + 60
+    while "T (stopped)" not in site.status():
+        assert time.monotonic() < end
+    assert site.look().condition is Condition.WEDGED
+    os.kill(site.process.pid, signal.SIGCONT)
+    while "T (stopped)" in site.status():
+        assert time.monotonic() < end
+    assert site.look().condition is Condition.APPLIED
+
+
+def test_wedged_when_it_does_not_sweep_in_time_and_until_it_does(site):
+    site.publish()
+    site.managed.tell()
+    site.time += 59
+    assert site.look().condition is Condition.SWEEPING
+    site.time += 2
+    assert site.look().condition is Condition.WEDGED
+    site.managed.tell()  # asking again makes nothing better
+    assert site.look().condition is Condition.WEDGED
+    site.sweep()
+    assert site.look().condition is Condition.APPLIED
+
+
+def test_an_earlier_set_told_by_hand_is_named(site):
+    site.publish([POD])
+    site.confirmed()
+    first = site.dump.read_text()
+    site.publish([POD, WIDE])
+    site.confirmed()
+    site.dump.write_text(first)
+    seen = site.look()
+    assert (seen.condition, seen.generation, seen.published) == (Condition.OTHER_GENERATION, 1, 2)
+    assert site.managed.to_be_told()
+    site.confirmed()
+
+
+def test_another_engine_differs_and_nothing_is_told_over_and_over(site):
+    site.publish()
+    site.confirmed()
+    site.dump.write_text(site.dump.read_text().replace(" 001 #", " 002 #", 1))
+    seen = site.look()
+    assert seen.condition is Condition.DIFFERS
+    assert "to port 2, not to port 1" in seen.detail
+    assert site.managed.to_be_told()
+    site.managed.tell()
+    with site.log.open("a") as log:
+        log.write("minhop tables configured on all switches\nSUBNET UP\n")
+    seen = site.look()
+    assert (seen.condition, seen.detail) == (
+        Condition.DIFFERS,
+        "OpenSM routed with minhop, not file",
+    )
+    assert not site.managed.to_be_told()
+    site.time += 61
+    assert site.managed.to_be_told()
+
+
+def test_blind(site):
+    site.publish()
+    site.confirmed()
+    site.dump.unlink()
+    seen = site.look()
+    assert seen.condition is Condition.BLIND
+    assert "No such file" in seen.detail
+
+
+def test_a_refused_set_is_told_and_the_one_before_stays(site):
+    site.publish([POD])
+    site.confirmed()
+    offer = site.offer([POD, WIDE])
+    offer.drop("lfts")
+    offer.files["lfts"] = b""
+    site.managed.receive(offer)
+    assert site.managed.refused
+    assert not site.managed.to_be_told()
+    seen = site.look()
+    assert (seen.condition, seen.published) == (Condition.REFUSED, 1)
+    assert "manifest.json, line 1" in seen.detail
+    site.publish([POD, WIDE])
+    site.confirmed()
+
+
+def test_a_source_that_is_away_is_no_reason_to_refuse(site):
+    class Away:
+        def described(self):
+            raise Unavailable("no answer")
+
+    with pytest.raises(Unavailable):
+        site.managed.receive(Away())
+    assert not site.managed.refused
+
+
+def test_another_fabrics_set_is_refused_as_soon_as_switches_can_be_seen(site):
+    site.dump.write_text("Unicast lids [0-2] of switch Lid 2 guid 0x0000000000000001 ('x'):\n")
+    site.managed.receive(site.offer())
+    assert site.look().condition is Condition.REFUSED
+    assert site.managed.published is None
+
+
+def test_a_damaged_set_counts_as_none(site):
+    site.publish()
+    site.confirmed()
+    with (site.home / "current" / "partitions.conf").open("a") as file:
+        file.write("#")
+    assert site.managed.published is None
+    assert site.look().condition is Condition.STARTING
+    assert not site.managed.to_be_told()
+    site.managed.receive(Offer(state(generation=1), site.directory / "there", site.home))
+    assert site.managed.published == 1
+    site.confirmed()
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_an_agent_that_died_while_telling_tells_again(site, monkeypatch, done):
+    site.publish()
+    if done:
+        site.managed.tell()
+    else:
+        reload.prepare(site.home, site.opensm)
+    site.come_back()
+    assert site.managed.to_be_told() is not done
+    assert site.look().condition is (Condition.SWEEPING if done else Condition.BLIND)
+
+
+def test_what_was_confirmed_is_not_read_back_all_the_time(site):
+    """A look that took long is followed by a rest ten times as long; a change ends it."""
+    asked = []
+
+    class Slow(OpenSm):
+        def tables(self):
+            asked.append(site.time)
+            site.time += 2
+            return OpenSm.tables(self)
+
+    site.opensm = Slow(dump_file=site.dump, reload_command=("true",), log_file=site.log)
+    site.come_back()
+    site.publish()
+    site.confirmed()
+    begin = len(asked)
+    for _ in range(19):
+        site.time += 1
+        assert site.look().condition is Condition.APPLIED
+    assert len(asked) == begin
+    site.time += 2
+    site.look()
+    assert len(asked) == begin + 1
+    site.publish([POD])
+    site.confirmed()
+    assert len(asked) == begin + 2
+
+
+def test_the_process_of_another_program_is_no_opensm(site):
+    site.publish()
+    site.confirmed()
+    other = subprocess.Popen(["sleep", "3000"])
+    try:
+        site.pid_file.write_text(str(other.pid))
+        assert site.look().condition is Condition.DEAD
+    finally:
+        other.kill()
+        other.wait()
