@@ -44,16 +44,18 @@ class LaasTenantFilter(filters.BaseHostFilter):
     A project that has hosts of either kind gets no others; with the hint
     ``laas:allocation`` only those of that allocation. Hosts that are drained, or in
     the aggregates of two allocations, accept nobody. Where the aggregates cannot be
-    read or understood, no host passes.
+    read or understood, no host passes. A rebuild passes, as its server is on the host
+    already.
     """
 
     run_filter_once_per_request = True
-    RUN_ON_REBUILD = False
+    RUN_ON_REBUILD = True
+    """The filter itself decides what is a rebuild; the hint alone does not."""
 
     def filter_all(self, filter_obj_list: Iterable[Any], spec_obj: Any) -> Iterator[Any]:
         """Yields the hosts that pass."""
-        if utils.request_is_rebuild(spec_obj):
-            yield from filter_obj_list  # the server is there already
+        if _is_rebuild(spec_obj):
+            yield from filter_obj_list
             return
         try:
             aggregates = objects.AggregateList.get_all(spec_obj._context)
@@ -67,6 +69,17 @@ class LaasTenantFilter(filters.BaseHostFilter):
                 yield host_state
             else:
                 LOG.debug("%s is not for project %s", host_state, spec_obj.project_id)
+
+
+def _is_rebuild(spec_obj: Any) -> bool:
+    """Whether Nova rebuilds a server on its present host.
+
+    The hint alone proves nothing: before the fix of CVE-2026-46448 any user could give it
+    when creating a server. Nova's rebuild also forces the present host, and only an
+    administrator can force a host when creating a server.
+    """
+    forced = "force_hosts" in spec_obj and spec_obj.force_hosts
+    return bool(forced) and bool(utils.request_is_rebuild(spec_obj))
 
 
 class _Judge:

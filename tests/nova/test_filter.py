@@ -31,6 +31,9 @@ def allocation(id, project, *hosts):
     return (f"laas-{id}", list(hosts), {"filter_tenant_id": project, "laas:allocation": id})
 
 
+REBUILD = {"_nova_check_type": ["rebuild"]}
+
+
 def passing(aggregates, project, hint=None, **spec):
     """Hosts that pass, through the code that nova-scheduler uses for all its filters."""
     found = objects.AggregateList(
@@ -41,11 +44,13 @@ def passing(aggregates, project, hint=None, **spec):
     )
     with mock.patch.object(objects.AggregateList, "get_all", return_value=found) as get_all:
         passed = run(project, hint, **spec)
-    assert get_all.call_count == (0 if "rebuild" in spec.get("hints", {}) else 1)
+    rebuild = spec.get("hints") == REBUILD and spec.get("forced")
+    assert get_all.call_count == (0 if rebuild else 1)
     return passed
 
 
-def run(project, hint=None, hints=None):
+def run(project, hint=None, hints=None, forced=None):
+    """``forced``: ``force_hosts`` of the request, which is not set if this is None."""
     hints = dict(hints or {})
     if hint is not None:
         hints["laas:allocation"] = [hint]
@@ -53,10 +58,10 @@ def run(project, hint=None, hints=None):
         context.get_admin_context(),
         project_id=project,
         instance_uuid="83d5f5a4-7c5e-4a7e-a3c5-6d3f9c5bb5a1",
-        scheduler_hints={key: value for key, value in hints.items() if key != "rebuild"},
+        scheduler_hints=hints,
     )
-    if "rebuild" in hints:
-        spec.scheduler_hints = {"_nova_check_type": ["rebuild"]}
+    if forced is not None:
+        spec.force_hosts = forced
     states = [SimpleNamespace(host=host, nodename=host, aggregates=[]) for host in HOSTS]
     handler = filters.HostFilterHandler()
     return [s.host for s in handler.get_filtered_objects([LaasTenantFilter()], states, spec)]
@@ -193,4 +198,19 @@ def test_nobody_passes_when_the_aggregates_make_no_sense():
 
 
 def test_a_rebuild_stays_where_it_is():
-    assert passing([POOL], RED, hints={"rebuild": True}) == HOSTS
+    assert passing([POOL], RED, hints=REBUILD, forced=["n1"]) == HOSTS
+
+
+@pytest.mark.parametrize("forced", [None, []])
+def test_a_forged_rebuild_is_judged_as_the_create_that_it_is(forced):
+    """On a Nova without the fix of CVE-2026-46448 any user can give the hint."""
+    aggregates = [POOL, allocation("a", RED, "n1", "n2")]
+    assert passing(aggregates, BLUE, hints=REBUILD, forced=forced) == ["n5"]
+    assert passing(aggregates, RED, hints=REBUILD, forced=forced) == ["n1", "n2"]
+    assert passing(aggregates, RED, hints=REBUILD | {"laas:allocation": ["b"]}) == []
+
+
+def test_a_forged_rebuild_does_not_pass_when_the_database_does_not_answer():
+    error = RuntimeError("database is gone")
+    with mock.patch.object(objects.AggregateList, "get_all", side_effect=error):
+        assert run(RED, hints=REBUILD) == []

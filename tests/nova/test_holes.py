@@ -40,6 +40,7 @@ RED, BLUE, GREEN = "1" * 32, "2" * 32, "3" * 32
 HOSTS = [f"n{number}" for number in range(1, 7)]
 KEY = "filter_tenant_id"
 A1 = Handover("a1", RED, ("n1", "n2"))
+OTHER_IMAGE = "a2459075-d96c-40d5-893e-577ff92e721c"
 FULL = "full"
 """A flavor that fills a host."""
 
@@ -130,11 +131,14 @@ class Lab:
     def host_of(self, project):
         return getattr(self.server_of(project), "OS-EXT-SRV-ATTR:host")
 
-    def rebuild(self, project):
-        """A new disk for a project's one server, wherever that is."""
+    def rebuild(self, project, image=cloud.IMAGE):
+        """A new disk for a project's one server, wherever that is; where it is afterwards.
+
+        Nova asks the scheduler if the image is another than the present one.
+        """
         server = self.server_of(project)
-        self.nova.client(project).servers.rebuild(server, cloud.IMAGE)
-        site.landed(self.admin, server.id)
+        self.nova.client(project).servers.rebuild(server, image)
+        return site.landed(self.admin, server.id)
 
 
 class TestOwnerSpills:
@@ -569,6 +573,46 @@ class TestForcedHost:
         assert ours.boot(BLUE, admin=True, availability_zone="nova:n1") == ["n1"]
         with pytest.raises(HostsBusy, match=f"n1 runs .* of project {BLUE}"):
             ours.compute.hand_over(A1)
+
+
+class TestForgedRebuild:
+    """Nova before the fix of CVE-2026-46448 takes a create for a rebuild if its user says so.
+
+    The scheduler then asks neither the pre-filter nor placement, and skips filters.
+    """
+
+    @staticmethod
+    def forged():
+        """Creates with the hint, past the API that takes it out since the fix."""
+        build = utils.build_filter_properties
+        hint = {"_nova_check_type": ["rebuild"]}
+        return mock.patch.object(
+            utils,
+            "build_filter_properties",
+            lambda hints, *args: build({**(hints or {}), **hint}, *args),
+        )
+
+    def test_naive(self, naive):
+        naive.isolate(RED, *HOSTS)
+        assert naive.boot(BLUE) == []
+        with self.forged():
+            assert naive.boot(BLUE)
+
+    def test_ours(self, ours):
+        ours.hand_over(A1)
+        with self.forged():
+            assert ours.boot(BLUE) == []
+            (host,) = ours.boot(RED)
+        assert host in A1.hosts
+
+    def test_a_true_rebuild_passes(self, ours):
+        """Also on a host that accepts nobody new."""
+        ours.hand_over(A1)
+        (host,) = ours.boot(RED)
+        ours.compute.fence("a1")
+        ours.nova.scheduler_knows()
+        assert ours.rebuild(RED, image=OTHER_IMAGE) == host
+        assert ours.server_of(RED).image["id"] == OTHER_IMAGE
 
 
 class TestTraitHidesThePool:
