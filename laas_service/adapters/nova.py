@@ -241,13 +241,17 @@ class NovaCompute:
         """See ``Compute.pool``. Hosts of the pool that nobody holds have to stay empty, too.
 
         All that can join have joined when an error names those that could not. Servers
-        are looked for before joining, and after it for those that were on their way.
+        are looked for before joining, and after it for those that were on their way. If
+        somebody edited the pool's metadata, they are corrected before any other call.
         """
         with self._writing:
+            present = self._cloud.aggregates()
+            pool = present.get(self._pool_name)
+            if pool and not pool.isolates_as(self._pooled):
+                self._set(pool, self._pooled)
+            pooled = pool.hosts if pool else frozenset()
             providers = self._cloud.providers()
             known = set(hosts) & providers.keys()
-            present = self._cloud.aggregates()
-            pooled = present[self._pool_name].hosts if self._pool_name in present else frozenset()
             owned = {h for aggregate in filter(_is_ours, present.values()) for h in aggregate.hosts}
             hindering = self._occupants(known - pooled - owned, providers)
             self._join_pool(known - {o.host for o in hindering}, touch=True)
@@ -267,24 +271,23 @@ class NovaCompute:
     def hand_over(self, handover: Handover) -> None:
         """See ``Compute.hand_over``. A second one changes nothing, but heals schedulers.
 
-        The hosts join the pool first, so that they never accept strangers. If a
-        stranger came in between the check before and the check after, the aggregate
-        is closed again.
+        An aggregate that is there is corrected before anything is checked, so that an
+        error leaves nobody let in who should not be. The hosts join the pool before the
+        aggregate, so that they never accept strangers. If a stranger came in between the
+        check before and the check after, the aggregate is closed again.
         """
         wanted = self._wanted(handover)
         hosts = set(handover.hosts)
         with self._writing:
+            present = self._cloud.aggregates().get(_name(handover.allocation_id))
+            in_place = present and present.hosts == hosts and present.isolates_as(wanted)
+            if present:
+                self._correct(present, hosts, wanted)
             providers = self._cloud.providers()
             if unknown := hosts - providers.keys():
                 raise NotFound("compute host", _some(unknown))
-            present = self._cloud.aggregates().get(_name(handover.allocation_id))
-            in_place = present and present.hosts == hosts and present.isolates_as(wanted)
-            if present and in_place:
-                self._set(present, wanted)
             self._check_alone(handover, providers)
-            self._join_pool(hosts | (present.hosts & providers.keys() if present else set()))
-            if present:
-                self._leave(present, present.hosts - hosts)
+            self._join_pool(hosts)
             aggregate = self._ensured(_name(handover.allocation_id), wanted)
             for host in sorted(hosts - aggregate.hosts):
                 self._add(aggregate, host)
@@ -312,11 +315,11 @@ class NovaCompute:
         hosts that are in it no more, or not yet.
         """
         with self._writing:
-            providers = self._cloud.providers()
             present = self._cloud.aggregates().get(_name(handover.allocation_id))
             members = present.hosts if present else frozenset()
             if present:
                 self._close(present)
+            providers = self._cloud.providers()
             self._check_left(handover, members, providers)
             if present:
                 self._join_pool(members & providers.keys())
@@ -440,6 +443,26 @@ class NovaCompute:
         if not present.isolates_as(wanted):
             self._set(present, wanted)
         return present
+
+    def _correct(
+        self, aggregate: _Aggregate, hosts: Collection[str], wanted: Mapping[str, str]
+    ) -> None:
+        """Let in nobody but the wanted project, and on no other hosts than these.
+
+        A closed aggregate stays closed: a stranger may be there. Other hosts leave before
+        the metadata let the wanted project in.
+        """
+        stray = aggregate.hosts - set(hosts)
+        closed = aggregate.isolates_as(self._closed)
+        if stray and not aggregate.isolates_as(wanted):
+            self._close(aggregate)
+        elif not closed:
+            self._set(aggregate, wanted)
+        if stray:
+            self._join_pool(stray & self._cloud.providers().keys())
+            self._leave(aggregate, stray)
+            if not closed:
+                self._ensured(aggregate.name, wanted)
 
     def _set(self, aggregate: _Aggregate, wanted: Mapping[str, str]) -> None:
         """Also where nothing changes: it makes every scheduler take the aggregate anew."""

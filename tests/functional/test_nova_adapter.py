@@ -195,6 +195,90 @@ def test_keys_that_others_added_are_removed(cloud, compute):
     assert metadata == {"filter_tenant_id": RED, "laas:allocation": "a1", "note": "keep me"}
 
 
+@pytest.mark.parametrize("key", ["filter_tenant_id", "filter_tenant_id_2"])
+def test_an_edited_aggregate_is_corrected_although_a_stranger_is_there(cloud, compute, key):
+    compute.pool(ALL)
+    compute.hand_over(A1)
+    cloud.set_metadata(cloud.named("laas-a1").id, {key: BLUE, "laas:allocation": "a9"})
+    consumer = cloud.boot("n1", BLUE)
+    for _ in range(2):
+        with pytest.raises(HostsBusy, match=f"n1 runs {consumer} of project {BLUE}"):
+            compute.hand_over(A1)
+        assert cloud.snapshot()[0]["laas-a1"] == owned(RED, "n1", "n2")
+        assert cloud.accepts("n1") == cloud.accepts("n2") == {"laas-nobody", RED}
+
+
+@pytest.mark.parametrize("edited", [True, False])
+def test_hosts_that_others_added_leave_although_a_stranger_is_there(cloud, compute, edited):
+    """They never let in the allocation's project if it was not let in before."""
+    compute.pool(ALL)
+    compute.hand_over(A1)
+    number = cloud.named("laas-a1").id
+    if edited:
+        cloud.set_metadata(number, {"filter_tenant_id": BLUE})
+    cloud.add_host(number, "n3")
+    cloud.boot("n1", BLUE)
+    cloud.watch(["n3"])
+    with pytest.raises(HostsBusy, match="n1 runs"):
+        compute.hand_over(A1)
+    assert cloud.snapshot()[0]["laas-a1"] == owned(RED, "n1", "n2")
+    assert cloud.let_in["n3"] == {"laas-nobody", BLUE if edited else RED}
+
+
+def test_a_closed_aggregate_stays_closed_while_a_stranger_is_there(cloud, compute):
+    compute.pool(ALL)
+    compute.hand_over(A1)
+    compute.fence("a1")
+    cloud.add_host(cloud.named("laas-a1").id, "n3")
+    cloud.boot("n1", BLUE)
+    with pytest.raises(HostsBusy, match="n1 runs"):
+        compute.hand_over(A1)
+    assert cloud.snapshot()[0]["laas-a1"] == owned("laas-nobody", "n1", "n2")
+
+
+def test_an_edited_aggregate_is_corrected_although_a_host_is_gone_from_nova(cloud, compute):
+    compute.pool(ALL)
+    compute.hand_over(A1)
+    cloud.set_metadata(cloud.named("laas-a1").id, {"filter_tenant_id": BLUE})
+    for aggregate in cloud.aggregates.values():
+        aggregate.hosts.remove("n1")  # as Nova does
+    del cloud.providers["n1"]
+    with pytest.raises(NotFound, match="n1"):
+        compute.hand_over(A1)
+    assert cloud.accepts("n2") == {"laas-nobody", RED}
+
+
+@pytest.mark.parametrize("verb", ["hand_over", "take_back", "pool"])
+def test_edited_aggregates_are_corrected_although_hypervisors_are_not_listed(cloud, compute, verb):
+    compute.pool(ALL)
+    compute.hand_over(A1)
+    for aggregate in cloud.aggregates.values():
+        cloud.set_metadata(aggregate.id, {"filter_tenant_id": BLUE})
+    cloud.faults = [Fault(500, "hypervisors", times=9)]
+    with pytest.raises(Unavailable, match="hypervisors"):
+        compute.pool(ALL) if verb == "pool" else getattr(compute, verb)(A1)
+    name = "laas-pool" if verb == "pool" else "laas-a1"
+    allowed = RED if verb == "hand_over" else "laas-nobody"
+    assert cloud.named(name).metadata["filter_tenant_id"] == allowed
+
+
+def test_an_edited_pool_is_corrected_although_a_host_has_several_nodes(cloud, compute):
+    compute.pool(ALL[:3])
+    cloud.set_metadata(cloud.named("laas-pool").id, {"filter_tenant_id": BLUE})
+    shown = cloud.hypervisors
+
+    def ironic(marker):
+        found = shown(marker)
+        for item in found["hypervisors"][2:]:
+            item["service"]["host"] = "n4"
+        return found
+
+    cloud.hypervisors = ironic
+    with pytest.raises(Conflict, match="n4 has 2 nodes"):
+        compute.pool(ALL)
+    assert cloud.accepts("n1") == {"laas-nobody"}
+
+
 def test_fencing_and_taking_back_what_was_never_handed_over(cloud, compute):
     compute.pool(ALL)
     before = cloud.snapshot()

@@ -254,6 +254,32 @@ class TestForeignAggregateWithOurKey:
         assert f"{KEY}_extra" not in ours.admin.aggregates.get(aggregate.id).metadata
 
 
+class TestEditedAggregate:
+    """Somebody edits an owner's aggregate to name another project, which starts a server there."""
+
+    def test_naive(self, naive):
+        aggregate = naive.isolate(RED, *HOSTS)
+        naive.admin.aggregates.set_metadata(aggregate, {KEY: BLUE})
+        naive.nova.scheduler_knows()
+        assert naive.boot(BLUE)
+        assert naive.boot(RED) == []
+
+    def test_ours(self, ours):
+        """The next round closes the hosts to the stranger at once, and tells of its server."""
+        ours.hand_over(A1)
+        (aggregate,) = [a for a in ours.admin.aggregates.list() if a.name == "laas-a1"]
+        ours.admin.aggregates.set_metadata(aggregate, {KEY: BLUE})
+        ours.nova.scheduler_knows()
+        (host,) = ours.boot(BLUE)
+        with pytest.raises(HostsBusy, match=f"{host} runs .* of project {BLUE}"):
+            ours.compute.hand_over(A1)
+        assert ours.compute.handed_over() == {"a1": A1}
+        ours.nova.scheduler_knows()
+        assert ours.boot(BLUE) == []
+        (own,) = ours.boot(RED)
+        assert own in A1.hosts
+
+
 class TestLostCast:
     """Schedulers learn of aggregates by messages; one that is lost leaves a host open."""
 
