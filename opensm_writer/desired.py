@@ -25,6 +25,9 @@ from laas_service.domain.topology import Link
 from laas_service.messages import FabricState
 
 MAX_LID = 0xBFFF
+MAX_PKEY = 0x7FFE
+"""The highest partition key of a tenant; 0x7fff is the default partition."""
+
 BLOCK = 64
 """LIDs in one block of a forwarding table."""
 
@@ -166,7 +169,7 @@ def partitions(state: FabricState) -> tuple[Partition, ...]:
     found = []
     for tenant in state.tenants:
         name = tenant.allocation.id
-        if not 1 <= tenant.pkey <= 0x7FFE:
+        if not 1 <= tenant.pkey <= MAX_PKEY:
             raise InvalidInput(f"pkey of {name}", tenant.pkey, "keys are 0x0001..0x7ffe")
         if seen.setdefault(tenant.pkey, name) != name:
             raise InvalidInput(f"pkey of {name}", tenant.pkey, f"{seen[tenant.pkey]} has it")

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from laas_service.domain.errors import InvalidFile
 from opensm_writer import fileset, parse, validate
+from opensm_writer.desired import SAFE_NAME
 from opensm_writer.fileset import MANIFEST, Manifest
 
 CHUNK = 1 << 20
@@ -57,13 +58,15 @@ def receive(
 
     Does nothing if it is current already, and undamaged. Of ``lfts`` only the tables are
     fetched that the current set lacks. ``keep``, ``known`` and ``shown`` are described at
-    ``sets.make_current`` and ``received.check``.
+    ``fileset.make_current`` and ``validate.check``.
 
     Raises:
-        InvalidFile, Conflict: it is not fit: see ``received``, ``sets.check_follows``.
+        InvalidFile, Conflict: it is not fit: see ``validate``, ``fileset.check_follows``.
         OSError: the directory cannot be written.
         LaasError: whatever the source raises.
     """
+    if not SAFE_NAME.fullmatch(fabric):
+        raise InvalidFile(MANIFEST, 1, f"{fabric!r} cannot be the name of a directory")
     home = root / fabric
     with fileset.changing(home):
         wanted = _wanted(source.described(), fabric)

@@ -18,6 +18,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -31,10 +32,26 @@ LOG = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 
+INCLUDED = "included"
+OMITTED = "omitted: "
+"""The values of a manifest's ``chains``; a reason follows the second."""
+
+_CHAINS = re.compile(rf"{INCLUDED}|{OMITTED}[A-Za-z0-9 .,;()-]{{1,200}}")
+
+
+def are_chains(text: object) -> bool:
+    """Whether a manifest's ``chains`` may have this value: one short, printable line."""
+    return isinstance(text, str) and bool(_CHAINS.fullmatch(text))
+
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What ``manifest.json`` says: a set of files and its generation."""
+    """What ``manifest.json`` says: a set of files and its generation.
+
+    ``files`` are the sha256 of the set's files by name. ``chains`` is ``INCLUDED``, or
+    ``OMITTED`` and a reason for people, which no file repeats. ``tenants`` are the sha256
+    of ``depends`` and ``entries`` by allocation id.
+    """
 
     fabric: str
     generation: int

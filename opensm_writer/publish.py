@@ -81,7 +81,9 @@ def publish(
 
 
 def _chains(plan: Plan) -> str:
-    return "included" if plan.chains is not None else f"omitted: {plan.chains_omitted}"
+    return (
+        fileset.INCLUDED if plan.chains is not None else f"{fileset.OMITTED}{plan.chains_omitted}"
+    )
 
 
 def _write_checked(

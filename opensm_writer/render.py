@@ -29,6 +29,9 @@ from opensm_writer.desired import MAX_RULE, Chains, Partition, Plan, PortGroup, 
 
 MAX_NAME = 64
 
+FORM = 2
+"""Raised when equal values give other bytes than in the release before."""
+
 ENTRY_SIZE = len("0x0001 001 # portguid 0x0002c90300000001:\n")
 PORT_COLUMNS = range(7, 10)
 """Where the three digits of the port stand in an entry of a table."""
@@ -53,9 +56,12 @@ class Settings:
     one_rule_per_group: bool = False
 
     def __post_init__(self) -> None:
-        if not self.directory.startswith("/") or set(self.directory) & set(": \t\n#"):
+        printable = self.directory.isprintable()
+        if not printable or not self.directory.startswith("/") or set(self.directory) & set(": #"):
             raise InvalidInput(
-                "directory", self.directory, "give an absolute path without blanks, ':' and '#'"
+                "directory",
+                self.directory,
+                "give an absolute path without blanks, control characters, ':' and '#'",
             )
         if self.enforcement not in ("file", "chains"):
             raise InvalidInput("enforcement", self.enforcement, "use 'file' or 'chains'")
@@ -77,7 +83,7 @@ def render(
         "lfts": lfts(plan, kept),
         "guid2lid": guid2lid(plan.lids),
         "partitions.conf": partitions(plan.partitions, settings),
-        "opensm.conf": fragment(settings, plan.chains_omitted if plan.chains is None else None),
+        "opensm.conf": fragment(settings, chains=plan.chains is not None),
         "guid_index.json": [guid_index(plan)],
     }
     if plan.chains is not None:
@@ -154,15 +160,19 @@ def partitions(partitions: Iterable[Partition], settings: Settings) -> Iterator[
         yield ",\n".join(f"  {guid_text(guid)}" for guid in partition.members) + " ;\n"
 
 
-def fragment(settings: Settings, chains_omitted: str | None) -> Iterator[str]:
+def fragment(settings: Settings, *, chains: bool) -> Iterator[str]:
     """The fragment for OpenSM's configuration; the enforcement not in use is commented out.
+
+    ``chains`` says whether the set has routing chains. The reason why it has none is in the
+    manifest alone: an agent renders the fragment it expects, and text that came from
+    elsewhere must not decide what OpenSM is configured with.
 
     ``no_fallback`` is not a matter of taste: without it a bad file makes OpenSM route
     the whole fabric with minhop and report success.
     """
     here = settings.directory
     tables = {"routing_engine": "file,no_fallback", "lfts_file": f"{here}/lfts"}
-    chains = {
+    chain_keys = {
         "pgrp_policy_file": f"{here}/port_groups.conf",
         "topo_policy_file": f"{here}/topologies.conf",
         "rch_policy_file": f"{here}/chains.conf",
@@ -178,11 +188,11 @@ def fragment(settings: Settings, chains_omitted: str | None) -> Iterator[str]:
     }
     yield "# Any OpenSM: forwarding tables from a file\n"
     yield from _keys(tables, used=settings.enforcement == "file")
-    if chains_omitted is not None:
-        yield f"# No routing chains: {chains_omitted}\n"
-    else:
+    if chains:
         yield "# The vendor's OpenSM: routing chains\n"
-        yield from _keys(chains, used=settings.enforcement == "chains")
+        yield from _keys(chain_keys, used=settings.enforcement == "chains")
+    else:
+        yield "# No routing chains: manifest.json says why\n"
     yield "# Both\n"
     yield from _keys(common, used=True)
     yield f"# Pinned LIDs: copy {here}/guid2lid to OpenSM's cache directory before it starts\n"

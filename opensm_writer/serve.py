@@ -146,8 +146,8 @@ class ServedSets:
 
     def _origin(self, state: FabricState) -> str:
         """What a set is made from: a state, as databases restored from a backup give numbers
-        of generations twice, and the configuration."""
-        made_from = (state, self._settings(state.fabric))
+        of generations twice, the configuration, and the form that this release gives files."""
+        made_from = (render.FORM, state, self._settings(state.fabric))
         return hashlib.sha256(repr(made_from).encode()).hexdigest()
 
     def _all(self, fabric: str) -> Iterator[_Kept]:

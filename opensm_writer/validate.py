@@ -19,16 +19,21 @@ from typing import Any
 from laas_service.domain.errors import InvalidFile
 from laas_service.domain.routing.default_tables import NO_ROUTE
 from opensm_writer import fileset, parse, render
-from opensm_writer.desired import MAX_LID, SAFE_NAME, group_name, picker
-from opensm_writer.fileset import MANIFEST, Manifest
+from opensm_writer.desired import MAX_LID, MAX_PKEY, MAX_STEPS, SAFE_NAME, group_name, picker
+from opensm_writer.fileset import INCLUDED, MANIFEST, Manifest
 
 ALWAYS = frozenset({"lfts", "guid2lid", "partitions.conf", "opensm.conf", "guid_index.json"})
 CHAINS = frozenset({"port_groups.conf", "topologies.conf", "chains.conf"})
-INCLUDED = "included"
-OMITTED = "omitted: "
+
+MAX_GENERATION = 2**63 - 1
+MAX_SHOWN = 100
+"""Characters of a wrong value that a refusal repeats."""
 
 _ENGINE = re.compile(rf"(?:base|plane|engines/{SAFE_NAME.pattern})\.(?:conf|roots|cn)")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+MAX_FILES = len(ALWAYS | CHAINS) + 3 * MAX_STEPS
+"""A step has an engine file, and up to two lists of GUIDs."""
+
 _KEYS = ("fabric", "generation", "files", "chains", "tenants")
 _PRINTS = {"depends", "entries"}
 
@@ -36,30 +41,36 @@ _PRINTS = {"depends", "entries"}
 def manifest(document: Any, fabric: str) -> Manifest:
     """The manifest in a document that came from elsewhere, for this fabric.
 
+    Every text in it has a known form, is one line of printable ASCII, and is short.
+
     Raises:
-        InvalidFile: it is none, is another fabric's, or names a file that no set has, or
-            lacks one that every set has.
+        InvalidFile: it is none, is another fabric's, names a file that no set has, or
+            lacks one that every set has; or a field has another form.
     """
     if not isinstance(document, dict) or set(document) != set(_KEYS):
         raise _wrong(f"it has {', '.join(_KEYS)} and nothing else")
     of, generation, digests, chains, tenants = (document[key] for key in _KEYS)
-    if of != fabric:
-        raise _wrong(f"it is of fabric {of!r}, not of {fabric!r}")
-    if type(generation) is not int or generation < 1:
-        raise _wrong(f"{generation!r} is no generation")
-    if not isinstance(chains, str) or not (chains == INCLUDED or chains.startswith(OMITTED)):
-        raise _wrong("chains are 'included' or 'omitted: ' and why")
-    if not isinstance(digests, dict):
-        raise _wrong("files is a map from names to sha256")
+    if of != fabric or not SAFE_NAME.fullmatch(fabric):
+        raise _wrong(f"it is of fabric {_shown(of)}, not of {fabric!r}")
+    if type(generation) is not int or not 1 <= generation <= MAX_GENERATION:
+        raise _wrong(f"{_shown(generation)} is no generation")
+    if not fileset.are_chains(chains):
+        raise _wrong("chains are 'included', or 'omitted: ' and a short line that says why")
+    if not isinstance(digests, dict) or len(digests) > MAX_FILES:
+        raise _wrong(f"files is a map from names to sha256, of {MAX_FILES} names at most")
     _check_names(digests, chains)
-    if not isinstance(tenants, dict) or not all(
-        SAFE_NAME.fullmatch(name) and isinstance(prints, dict) and prints.keys() == _PRINTS
-        for name, prints in tenants.items()
+    if (
+        not isinstance(tenants, dict)
+        or len(tenants) > MAX_PKEY
+        or not all(
+            SAFE_NAME.fullmatch(name) and isinstance(prints, dict) and prints.keys() == _PRINTS
+            for name, prints in tenants.items()
+        )
     ):
-        raise _wrong("tenants is a map from ids to depends and entries")
+        raise _wrong("tenants is a map from ids to depends and entries, one a partition key")
     for value in (*digests.values(), *(v for prints in tenants.values() for v in prints.values())):
         if not isinstance(value, str) or not _SHA256.fullmatch(value):
-            raise _wrong(f"{value!r} is no sha256")
+            raise _wrong(f"{_shown(value)} is no sha256")
     return Manifest(fabric, generation, digests, chains, tenants)
 
 
@@ -68,7 +79,7 @@ def _check_names(names: Collection[str], chains: str) -> None:
     for name in names:
         engine = chains == INCLUDED and _ENGINE.fullmatch(name)
         if name not in wanted and not engine:
-            raise _wrong(f"{name!r} is no file of a set")
+            raise _wrong(f"{_shown(name)} is no file of a set")
     if missing := sorted(wanted - set(names)):
         raise _wrong(f"{', '.join(missing)} missing")
 
@@ -170,9 +181,9 @@ def _check_index(text: str, lids: Mapping[int, int]) -> None:
 
 def _check_fragment(text: str, manifest: Manifest, home: Path) -> None:
     """The fragment is, byte for byte, one that we write for this place."""
-    omitted = None if manifest.chains == INCLUDED else manifest.chains.removeprefix(OMITTED)
+    chains = manifest.chains == INCLUDED
     meant = [
-        "".join(render.fragment(render.Settings(str(home), "file", multicast), omitted))
+        "".join(render.fragment(render.Settings(str(home), "file", multicast), chains=chains))
         for multicast in (False, True)
     ]
     if text in meant:
@@ -184,8 +195,8 @@ def _check_fragment(text: str, manifest: Manifest, home: Path) -> None:
     raise InvalidFile(
         "opensm.conf",
         line,
-        f"{found!r} is not {ours!r}; [opensm] directory has to be the same here and there, and "
-        "enforcement file",
+        f"{_shown(found)} is not {ours!r}; [opensm] directory has to be the same here and there, "
+        "and enforcement file",
     )
 
 
@@ -236,6 +247,12 @@ def _check_tenants(
             digest.update(pick(row))
         if digest.hexdigest() != prints["entries"]:
             raise InvalidFile("lfts", 1, f"entries of tenant {tenant} are not the manifest's")
+
+
+def _shown(value: object) -> str:
+    """A wrong value for an error's text: one line, and short."""
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
 def _wrong(why: str) -> InvalidFile:

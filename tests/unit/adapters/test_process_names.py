@@ -14,7 +14,8 @@ import pytest
 from laas_service.adapters import process_names
 
 SAY = (
-    "from laas_service.adapters import process_names; print(process_names.new_name(), flush=True); input()"
+    "from laas_service.adapters import process_names\n"
+    "print(process_names.new_name(), flush=True); input()"
 )
 
 

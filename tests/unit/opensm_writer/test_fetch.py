@@ -7,11 +7,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from laas_service.domain.errors import Conflict, InvalidFile, LaasError
@@ -119,6 +120,17 @@ def add(name):
     return spoil
 
 
+def omit_chains(offer, reason):
+    """No routing chains; their place in the fragment has the reason."""
+    for name in [name for name in offer.files if name not in validate.ALWAYS]:
+        offer.drop(name)
+    lines = offer.files["opensm.conf"].decode().splitlines(keepends=True)
+    at = next(number for number, line in enumerate(lines) if "routing chains" in line)
+    lines[at : at + 4] = [f"# No routing chains: {reason}\n"]
+    offer.rewrite("opensm.conf", "".join(lines).encode())
+    offer.describe(chains=f"{fileset.OMITTED}{reason}")
+
+
 UNFIT = {
     "nothing in it": (lambda o: o.describe(files={}), "missing"),
     "no manifest": (lambda o: o.manifest.clear(), "it has fabric, generation"),
@@ -148,6 +160,34 @@ UNFIT = {
     "a hostile fabric": (lambda o: o.describe(fabric="../tiny"), "of fabric '../tiny'"),
     "an older generation": (lambda o: o.describe(generation=6), "6 is older"),
     "no generation": (lambda o: o.describe(generation=True), "True is no generation"),
+    "a generation beyond the database's numbers": (
+        lambda o: o.describe(generation=2**63),
+        "9223372036854775808 is no generation",
+    ),
+    "another form of chains": (lambda o: o.describe(chains="left out"), "a short line"),
+    "lines of OpenSM's configuration in the manifest": (
+        lambda o: omit_chains(o, "x\nevent_plugin_name evil\nlog_file /etc/cron.d/owned"),
+        "a short line",
+    ),
+    "a reason of many words": (lambda o: omit_chains(o, "x" * 201), "a short line"),
+    "the reason in OpenSM's configuration": (
+        lambda o: omit_chains(o, "there are 50"),
+        "opensm.conf, line 4: '# No routing chains: there are 50' is not",
+    ),
+    "a tenant's name that is none": (
+        lambda o: o.manifest["tenants"].update({"x\n": {"depends": NEVER, "entries": NEVER}}),
+        "tenants is a map",
+    ),
+    "more tenants than partition keys": (
+        lambda o: o.manifest["tenants"].update(
+            {f"t{n}": {"depends": NEVER, "entries": NEVER} for n in range(0x7FFF)}
+        ),
+        "tenants is a map",
+    ),
+    "more files than steps can have": (
+        lambda o: o.manifest["files"].update({f"engines/{n}.conf": NEVER for n in range(200)}),
+        "files is a map from names to sha256, of 158 names at most",
+    ),
     "a checksum that is none": (
         lambda o: o.manifest["files"].update(lfts="x"),
         "'x' is no sha256",
@@ -312,12 +352,105 @@ def test_a_file_that_is_longer_than_it_should_be_is_not_read_to_its_end(offer, h
     assert everything(home) == before
 
 
+def test_a_set_without_chains_is_received(offer, home):
+    omit_chains(offer, "manifest.json says why")
+    offer.describe(chains=f"{fileset.OMITTED}routing chains hold 49 tenants with links (50; 51)")
+    directory = receive(offer, home)
+    assert (
+        "# No routing chains: manifest.json says why\n" in (directory / "opensm.conf").read_text()
+    )
+
+
+def test_a_fabric_that_is_no_name_is_refused(offer, home):
+    before = everything(home.parent.parent)
+    offer.describe(fabric="../tiny")
+    with pytest.raises(InvalidFile, match="cannot be the name of a directory"):
+        fetch.receive(offer, home.parent, "../tiny", keep=3)
+    assert everything(home.parent.parent) == before
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """The files of a good set, and an empty place that wants them."""
     directory = tmp_path_factory.mktemp("whole")
     home = directory / "here" / "tiny"
     return Offer(state(), directory / "there", home), home
+
+
+HOSTILE = st.one_of(
+    st.text(),
+    st.text("abc ,;()\n\r\x85\u2028\u2066", max_size=300),
+    st.sampled_from(
+        [
+            "x\nevent_plugin_name evil\nlog_file /etc/cron.d/owned\nrouting_engine minhop",
+            *"\r\x00\x1b\x85\u2028\u2029\u202e",
+        ]
+    ),
+)
+
+
+def set_field(offer, field, text):
+    if field == "omitted":
+        omit_chains(offer, "manifest.json says why")
+        offer.describe(chains=fileset.OMITTED + text)
+    elif field == "omitted, and in the fragment":
+        omit_chains(offer, text)
+    elif field == "file":
+        offer.rewrite(text, b"")
+    elif field == "engine":
+        offer.rewrite(f"engines/{text}.conf", b"")
+    elif field == "sha256":
+        offer.manifest["files"]["lfts"] = text
+    elif field == "tenant":
+        offer.manifest["tenants"][text] = {"depends": NEVER, "entries": NEVER}
+    elif field in ("depends", "entries"):
+        offer.manifest["tenants"][POD.id][field] = text
+    else:
+        offer.manifest[field] = text
+
+
+def directives(fragment):
+    """What may be taken from a fragment, whatever counts as the end of a line."""
+    return {line for line in fragment.splitlines() if line and not line.startswith("#")}
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    field=st.sampled_from(
+        [
+            *("fabric", "generation", "chains", "omitted", "omitted, and in the fragment"),
+            *("file", "engine", "sha256", "tenant", "depends", "entries"),
+        ]
+    ),
+    text=HOSTILE,
+)
+@example(field="omitted, and in the fragment", text="x\nlog_file /etc/cron.d/owned")
+@example(field="omitted", text="x\u2028y")
+def test_no_text_of_a_manifest_reaches_the_configuration(whole, field, text):
+    """It is refused, or the fragment has the same directives as for any other text."""
+    good, home = whole
+    offer = Offer.__new__(Offer)
+    offer.__dict__.update(
+        manifest=json.loads(json.dumps(good.manifest)), files=dict(good.files), asked=[]
+    )
+    set_field(offer, field, text)
+    try:
+        fetch.receive(offer, home.parent, "tiny", keep=0)
+    except InvalidFile:
+        return
+    fragment = (home / "current" / "opensm.conf").read_text()
+    shutil.rmtree(home)
+    assert directives(fragment) == directives(good.files["opensm.conf"].decode())
+    assert all(line.isascii() and line.isprintable() for line in offer.manifest["chains"])
+
+
+@pytest.mark.parametrize("field", ["fabric", "generation", "chains", "file", "sha256"])
+def test_a_refusal_is_one_short_line(offer, home, field):
+    set_field(offer, field, "x\n\u2028\u202e" * 5000)
+    with pytest.raises(InvalidFile) as refused:
+        receive(offer, home)
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 500
 
 
 @settings(deadline=None, max_examples=80)

@@ -155,7 +155,8 @@ def test_more_tenants_than_chains_hold(tmp_path):
     assert "omitted: routing chains hold 49 tenants with links, there are 50" in manifest.chains
     assert "lfts" in manifest.files
     assert "chains.conf" not in manifest.files
-    assert "# No routing chains: " in (tmp_path / "f/current/opensm.conf").read_text()
+    comment = "# No routing chains: manifest.json says why\n"
+    assert comment in (tmp_path / "f/current/opensm.conf").read_text()
     chains_only = replace(SETTINGS, enforcement="chains")
     with pytest.raises(LimitExceeded, match="49 tenants"):
         publish.publish(planned, chains_only, tmp_path)

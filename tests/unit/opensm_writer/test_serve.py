@@ -127,6 +127,22 @@ def test_other_settings_make_another_set(site):
     assert whole(served, after)
 
 
+def test_a_release_that_gives_files_another_form_renders_them_again(site, monkeypatch):
+    site.process().wanted("tiny")
+    before = site.process().file("tiny", "7", "opensm.conf").read_text()
+    fragment = render.fragment
+
+    def other(settings, *, chains):
+        yield "# Another form\n"
+        yield from fragment(settings, chains=chains)
+
+    monkeypatch.setattr(render, "fragment", other)
+    monkeypatch.setattr(render, "FORM", render.FORM + 1)
+    served = site.process()
+    assert whole(served, served.wanted("tiny"))
+    assert served.file("tiny", "7", "opensm.conf").read_text() == "# Another form\n" + before
+
+
 def test_a_release_that_routes_otherwise_starts_anew(site, monkeypatch):
     """What agents have already is theirs to compare with: they refuse what would disturb."""
     site.process().wanted("tiny")
