@@ -1,34 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The service over REST, as an agent on another machine asks it, by a keystoneauth session."""
+"""The service over REST, as an agent on another machine asks it, by a keystoneauth session.
+
+Nothing is sent by plain http to another machine: whoever is in between would read the
+agent's token, and answer in the service's place.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from keystoneauth1 import exceptions as keystone_errors
 from keystoneauth1 import loading
 from keystoneauth1.adapter import Adapter
 from keystoneauth1.noauth import NoAuth
+from keystoneauth1.session import TCPKeepAliveAdapter
 from oslo_config import cfg
-from requests import RequestException
+from oslo_log import log as logging
+from requests import PreparedRequest, RequestException, Response
 
+from laas_service.app.loopback import is_loopback
 from laas_service.app.opensm_agent import Orders
 from laas_service.domain.errors import Conflict, Forbidden, InvalidInput, NotFound, Unavailable
 from laas_service.messages import AgentReport
+
+LOG = logging.getLogger(__name__)
 
 GROUP = "laas"
 CHUNK = 1 << 20
 
 
 def connect(conf: cfg.ConfigOpts) -> Adapter:
-    """A session as [laas] says; nothing is asked yet.
+    """A session as [laas] says. Keystone is asked where the service is, if no option says it.
 
     Raises:
-        InvalidInput: the options do not say how to log in, or where the service is.
+        InvalidInput: the options do not say how to log in, or where the service is; or
+            Keystone or the service would be reached by http on another machine.
     """
     try:
         auth = loading.load_auth_from_conf_options(conf, GROUP)
@@ -42,11 +52,61 @@ def connect(conf: cfg.ConfigOpts) -> Adapter:
                 )
             auth = NoAuth(conf.laas.endpoint_override)
         session = loading.load_session_from_conf_options(conf, GROUP)
-        return loading.load_adapter_from_conf_options(
+        session.mount("http://", _WithinTheMachine())
+        adapter = loading.load_adapter_from_conf_options(
             conf, GROUP, session=session, auth=auth, user_agent="laas-opensm-agent"
         )
     except keystone_errors.ClientException as error:
         raise InvalidInput("[laas]", "login", str(error)) from error
+    if auth_url := getattr(auth, "auth_url", None):
+        _check_address(f"[{conf.laas.auth_section or GROUP}] auth_url", auth_url)
+    if conf.laas.endpoint_override:
+        _check_address("[laas] endpoint_override", conf.laas.endpoint_override)
+    else:
+        _check_catalogue(adapter)
+    return adapter
+
+
+class _WithinTheMachine(TCPKeepAliveAdapter):
+    """Sends plain http to loopback only, also where a redirection or a new catalogue points."""
+
+    def send(self, request: PreparedRequest, *args: Any, **options: Any) -> Response:
+        _check_address("[laas] address of a request", request.url or "")
+        return super().send(request, *args, **options)
+
+
+def _check_catalogue(adapter: Adapter) -> None:
+    """Check the endpoint in Keystone's catalogue; while Keystone is away each request is."""
+    try:
+        endpoint = adapter.get_endpoint()
+    except (keystone_errors.ClientException, RequestException) as error:
+        LOG.warning("Keystone does not say yet where the service is: %s", error)
+        return
+    if endpoint:
+        _check_address(
+            "[laas] valid_interfaces (the endpoint in Keystone's catalogue)",
+            endpoint,
+            "; correct the catalogue, or set [laas] endpoint_override to an address with https",
+        )
+
+
+def _check_address(option: str, url: str, more: str = "") -> None:
+    """Return if nobody but its owner can read and answer what is sent to an address.
+
+    Raises:
+        InvalidInput: names the option, the address and what to do.
+    """
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError as error:
+        raise InvalidInput(option, url, str(error)) from error
+    if parts.scheme == "https" and host:
+        return
+    if parts.scheme != "http" or not is_loopback(host):
+        raise InvalidInput(
+            option, url, f"use https; http is for this machine's loopback only{more}"
+        )
 
 
 class ServiceRest:

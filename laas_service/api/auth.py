@@ -9,7 +9,6 @@ does, and everything behind reads it from there.
 from __future__ import annotations
 
 import functools
-import ipaddress
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -34,6 +33,7 @@ from laas_service.api import policies
 from laas_service.api.errors import problem
 from laas_service.api.resource import Route
 from laas_service.api.schemas import Problem
+from laas_service.app.loopback import is_loopback
 from laas_service.app.records import Caller
 from laas_service.domain.errors import Forbidden, InvalidInput, Unauthenticated
 
@@ -175,14 +175,6 @@ _IDENTITY = (
     "HTTP_OPENSTACK_SYSTEM_SCOPE",
 )
 """What a client could forge when no token is checked."""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a name or address means this machine alone."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def check_loopback(host: str) -> None:

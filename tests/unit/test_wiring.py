@@ -53,6 +53,10 @@ def test_defaults_make_a_service_that_needs_nothing_else(conf, tmp_path):
         ({}, r"\[opensm\] dump_command"),
         ({"opensm.dump_file": "/dump"}, r"\[laas\] auth_type"),
         ({"opensm.dump_file": "/dump", "laas.auth_type": "pass"}, r"\[laas\]: 'login'"),
+        (
+            {"opensm.dump_file": "/dump", "laas.endpoint_override": "http://laas.internal:8780"},
+            r"\[laas\] endpoint_override: 'http://laas\.internal:8780' is not valid; use https",
+        ),
     ],
 )
 def test_an_agent_says_what_it_lacks(conf, set_up, said):

@@ -229,11 +229,11 @@ def test_what_cannot_be_rendered_says_why_and_the_rest_stays(site, monkeypatch):
     found = served.wanted("tiny")
     site.state = state(generation=8)
 
-    def render(*arguments):
+    def refuse(*arguments):
         raise LimitExceeded("chains hold 49 tenants, there are 50")
 
     with monkeypatch.context() as patched:
-        patched.setattr(render, "render", render)
+        patched.setattr(render, "render", refuse)
         with pytest.raises(LimitExceeded, match="there are 50"):
             served.wanted("tiny")
     assert served.file("tiny", "7", "lfts").is_file()

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Where an agent sends its token: by https, or within the machine."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from keystoneauth1 import loading
+from oslo_config import cfg
+
+from laas_service import conf as options
+from laas_service.adapters import service_rest
+from laas_service.domain.errors import InvalidInput, Unavailable
+
+ELSEWHERE = ["http://192.0.2.1:8780", "HTTP://laas.internal:8780", "http://127.0.0.1@laas.internal"]
+HERE = ["http://127.0.0.1:8780", "http://localhost:8780/laas", "http://[::1]:8780"]
+
+SUBJECT = {"X-Subject-Token": "token"}
+TOKEN = {
+    "token": {
+        "methods": ["password"],
+        "issued_at": "2026-01-01T00:00:00.000000Z",
+        "expires_at": "2999-01-01T00:00:00.000000Z",
+        "user": {"id": "u", "name": "agent", "domain": {"id": "d", "name": "D"}},
+        "project": {"id": "service", "name": "service", "domain": {"id": "d", "name": "D"}},
+        "roles": [{"id": "r", "name": "service"}],
+    }
+}
+
+
+def configured(**values):
+    conf = cfg.ConfigOpts()
+    options.register_opts(conf)
+    conf([], project="laas", default_config_files=[], default_config_dirs=[])
+    for name, value in values.items():
+        conf.set_override(name, value, group="laas")
+    return conf
+
+
+@contextmanager
+def serving(answer):
+    """A server on this machine; ``answer(method, path, url)`` is status, document, headers."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def _answer(self):
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            status, document, headers = answer(self.command, self.path, url)
+            body = json.dumps(document).encode()
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                self.send_header(name, value)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST = do_PUT = _answer
+
+        def log_message(self, format, *args):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    url = f"http://127.0.0.1:{server.server_address[1]}"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield url
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@contextmanager
+def keystone(endpoint):
+    """A Keystone whose catalogue has the service at ``endpoint``."""
+
+    def answer(method, path, url):
+        if method == "POST":
+            return 201, TOKEN | {"token": TOKEN["token"] | {"catalog": catalogue}}, SUBJECT
+        version = {
+            "id": "v3.14",
+            "status": "stable",
+            "links": [{"rel": "self", "href": f"{url}/v3"}],
+        }
+        return 200, {"version": version}, {}
+
+    place = {"interface": "internal", "region": "RegionOne", "url": endpoint, "id": "e"}
+    catalogue = [{"type": "isolated-network", "id": "s", "name": "laas", "endpoints": [place]}]
+    with serving(answer) as url:
+        yield f"{url}/v3"
+
+
+def login(auth_url):
+    conf = configured(auth_type="v3password")
+    conf.register_opts(loading.get_auth_plugin_conf_options("v3password"), "laas")
+    values = {"auth_url": auth_url, "username": "agent", "password": "secret"}
+    for name, value in {**values, "user_domain_id": "d", "project_id": "service"}.items():
+        conf.set_override(name, value, group="laas")
+    return conf
+
+
+@pytest.mark.parametrize("url", ELSEWHERE)
+def test_http_to_another_machine_is_refused_at_start(url):
+    with pytest.raises(InvalidInput) as refused:
+        service_rest.connect(configured(endpoint_override=url))
+    assert str(refused.value).startswith(
+        f"[laas] endpoint_override: {url!r} is not valid; use https"
+    )
+
+
+@pytest.mark.parametrize("url", [*HERE, "https://laas.internal:8780", "HTTPS://192.0.2.1/laas"])
+def test_https_and_loopback_are_taken(url):
+    assert service_rest.connect(configured(endpoint_override=url)).get_endpoint() == url
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://laas.internal", "laas.internal:8780", "http://[::1", "http:"]
+)
+def test_an_address_of_another_kind_is_refused(url):
+    with pytest.raises(InvalidInput, match=r"\[laas\] endpoint_override"):
+        service_rest.connect(configured(endpoint_override=url))
+
+
+@pytest.mark.parametrize("url", ELSEWHERE)
+def test_keystone_by_http_on_another_machine_is_refused_at_start(url):
+    with pytest.raises(InvalidInput, match=r"^\[laas\] auth_url: .* use https"):
+        service_rest.connect(login(url))
+
+
+@pytest.mark.parametrize("url", ELSEWHERE)
+def test_http_in_the_catalogue_is_refused_at_start(url):
+    with keystone(url) as auth_url, pytest.raises(InvalidInput) as refused:
+        service_rest.connect(login(auth_url))
+    said = str(refused.value)
+    assert said.startswith("[laas] valid_interfaces (the endpoint in Keystone's catalogue)")
+    assert repr(url) in said
+    assert "set [laas] endpoint_override" in said
+
+
+def test_https_in_the_catalogue_is_taken():
+    with keystone("https://laas.internal:8780") as auth_url:
+        adapter = service_rest.connect(login(auth_url))
+        assert adapter.get_endpoint() == "https://laas.internal:8780"
+
+
+def test_while_keystone_is_away_the_agent_starts_and_the_catalogue_is_checked_later():
+    with keystone("https://laas.internal:8780") as auth_url:
+        pass
+    service = service_rest.ServiceRest(service_rest.connect(login(auth_url)), "agent", "main")
+    with pytest.raises(Unavailable):
+        service.described()
+
+
+def test_a_redirection_to_http_is_not_followed():
+    def answer(method, path, url):
+        return 307, {}, {"Location": "http://laas.internal:8780/v1/fabrics"}
+
+    with serving(answer) as url:
+        service = service_rest.ServiceRest(
+            service_rest.connect(configured(endpoint_override=url)), "agent"
+        )
+        with pytest.raises(InvalidInput, match=r"'http://laas\.internal:8780/v1/fabrics'"):
+            _ = service.fabric
