@@ -138,15 +138,24 @@ class Loopback:
 
     Only for a service that listens on loopback: see ``check_loopback``. A request for
     another host name is refused: a browser sends such when a page it shows has had its
-    own name resolve to this machine.
+    own name resolve to this machine. A request that a proxy passed on is refused on every
+    path: behind a proxy on this machine any stranger would be an administrator.
     """
 
     def __init__(self, app: WSGIApplication) -> None:
         self._app = app
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Any:
-        if not is_loopback(urlsplit(f"//{environ.get('HTTP_HOST', '')}").hostname or ""):
+        text = ""
+        if passed_on(environ):
+            text = (
+                "a proxy passed this request on, and without authentication this service answers "
+                "to its own machine only; set [api] auth_strategy = keystone, or put no proxy "
+                "in front"
+            )
+        elif not is_loopback(urlsplit(f"//{environ.get('HTTP_HOST', '')}").hostname or ""):
             text = "without authentication this service answers to localhost only"
+        if text:
             refusal = problem(403, "forbidden", text, request_id=environ.get(REQUEST_ID))
             return _response(refusal)(environ, start_response)
         project = environ.get("HTTP_X_PROJECT_ID") or LOCAL_PROJECT
@@ -175,6 +184,34 @@ _IDENTITY = (
     "HTTP_OPENSTACK_SYSTEM_SCOPE",
 )
 """What a client could forge when no token is checked."""
+
+
+_FORWARDED = ("HTTP_X_FORWARDED", "HTTP_X_ORIGINAL", "HTTP_X_ENVOY")
+"""What the names of several headers of proxies begin with."""
+
+_FORWARDING = frozenset(
+    {
+        "HTTP_FORWARDED",
+        "HTTP_VIA",
+        "HTTP_X_REAL_IP",
+        "HTTP_X_CLIENT_IP",
+        "HTTP_X_CLUSTER_CLIENT_IP",
+        "HTTP_X_PROXYUSER_IP",
+        "HTTP_X_SCRIPT_NAME",
+        "HTTP_CLIENT_IP",
+        "HTTP_TRUE_CLIENT_IP",
+        "HTTP_CF_CONNECTING_IP",
+        "HTTP_FASTLY_CLIENT_IP",
+        "HTTP_FRONT_END_HTTPS",
+        "HTTP_PROXY_CONNECTION",
+    }
+)
+"""Other headers that proxies add, by RFC 9110, RFC 7239 and habit."""
+
+
+def passed_on(environ: WSGIEnvironment) -> bool:
+    """Whether a header, even an empty one, says that a proxy passed the request on."""
+    return any(name in _FORWARDING or name.startswith(_FORWARDED) for name in environ)
 
 
 def check_loopback(host: str) -> None:

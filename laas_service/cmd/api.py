@@ -106,6 +106,7 @@ def serve(conf: cfg.ConfigOpts, parts: Parts, args: Sequence[str] = ()) -> None:
         threads=conf.api.threads,
         max_request_body_size=max(conf.api.max_body, REFUSED_UNREAD),
         ident="laas",
+        clear_untrusted_proxy_headers=False,  # oslo.middleware and auth.Loopback judge them
     )
     signal.signal(signal.SIGTERM, _stop)
 

@@ -17,7 +17,7 @@ OPTIONS: list[Any] = [
 Address laas-api listens on.
 
 With auth_strategy = none it has to be a loopback address, because every caller is
-then an administrator.
+then an administrator. Requests that a proxy passed on are refused then.
 """,
     ),
     cfg.PortOpt(

@@ -11,6 +11,8 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from contextlib import contextmanager
 
 import pytest
@@ -89,6 +91,22 @@ def test_the_whole_service_in_one_process(deployment, tmp_path, capsys, monkeypa
         gone = asked(capsys, url, "allocation", "delete", "blue", "--wait", "300")
         assert gone["state"] == "released"
         assert asked(capsys, url, "fabric", "show")["hosts"]["free"] == 32
+
+
+@pytest.mark.parametrize("name", ["Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "Via"])
+def test_the_server_leaves_a_proxys_headers_for_the_service_to_refuse(served, name):
+    request = urllib.request.Request(f"{served}/v1/fabrics", headers={name: "localhost"})
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=60)
+    assert refused.value.code == 403
+    assert "put no proxy in front" in json.load(refused.value)["detail"]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """The address of a whole service in one process."""
+    with running(write(tmp_path_factory.mktemp("served") / "laas.conf")) as url:
+        yield url
 
 
 @pytest.mark.parametrize(

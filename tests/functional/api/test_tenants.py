@@ -207,6 +207,42 @@ def test_a_page_that_pretends_to_be_local_gets_nothing(client, host):
     assert answer.json["code"] == "forbidden"
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("Forwarded", "for=192.0.2.7;host=localhost"),
+        ("X-Forwarded-For", "127.0.0.1"),
+        ("X-Forwarded-For", ""),
+        ("X-Forwarded-Host", "localhost"),
+        ("X-Forwarded-Proto", "https"),
+        ("X-Forwarded-Port", "443"),
+        ("X-Forwarded-Prefix", "/fabric"),
+        ("X-Forwarded-Server", "proxy"),
+        ("X-Real-IP", "127.0.0.1"),
+        ("Via", "1.1 proxy"),
+        ("x-client-ip", "192.0.2.7"),
+        ("True-Client-IP", "192.0.2.7"),
+    ],
+)
+@pytest.mark.parametrize("believed", [False, True])
+def test_behind_a_proxy_nobody_is_an_administrator(deployment, name, value, believed):
+    client = deployment.client()
+    deployment.conf.set_override("enable_proxy_headers_parsing", believed, group="oslo_middleware")
+    for path in ("/v1/fabrics", "/healthcheck", "/", "/metrics"):
+        answer = client.get(path, headers={name: value})
+        assert answer.status_code == 403
+        assert answer.content_type == "application/problem+json"
+        assert answer.json["code"] == "forbidden"
+        assert "[api] auth_strategy = keystone" in answer.json["detail"]
+        assert "no proxy" in answer.json["detail"]
+    assert client.get("/v1/fabrics").status_code == 200
+
+
+def test_with_tokens_a_proxy_is_welcome(guarded):
+    headers = {"X-Auth-Token": "root-token", "X-Forwarded-For": "192.0.2.7", "Via": "1.1 proxy"}
+    assert guarded.get("/v1/fabrics", headers=headers).status_code == 200
+
+
 @pytest.mark.parametrize("host", ["localhost:8780", "127.0.0.1", "127.0.0.1:8780", "[::1]:8780"])
 def test_this_machine_has_several_names(client, host):
     assert client.get("/v1/fabrics", headers={"Host": host}).status_code == 200
