@@ -33,11 +33,11 @@ from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.agent_registry import Agency
 from laas_service.app.allocations import Service
 from laas_service.app.opensm_agent import OpenSmAgent
-from laas_service.app.ports import Compute, Store, SubnetManager, Switches
+from laas_service.app.ports.compute import Compute
+from laas_service.app.ports.subnet_manager import RecordedSwitches, SubnetManager, Switches
 from laas_service.app.records import Limits
 from laas_service.app.requests import ServicePolicy
-from laas_service.app.seen import RecordedSwitches
-from laas_service.app.worker.converger import Converger, Pace
+from laas_service.app.worker.converger import Converger, ConvergerStore, Pace
 from laas_service.app.worker.fabric_leases import FabricLeases, Renewal
 from laas_service.app.worker.loop import Loop
 from laas_service.app.worker.notifier import Notifier
@@ -213,7 +213,7 @@ class Parts:
             clock=time.monotonic,
         )
 
-    def _converger(self, store: Store, fabric: str, hold: Callable[[], None]) -> Converger:
+    def _converger(self, store: ConvergerStore, fabric: str, hold: Callable[[], None]) -> Converger:
         options = self._conf.worker
         return Converger(
             store,

@@ -66,7 +66,7 @@ class LocalSubnetManager:
         self._settings("any")  # so that a wrong setting shows at the start
 
     def publish(self, state: FabricState) -> None:
-        """See ``laas_service.app.ports.SubnetManager``.
+        """See ``laas_service.app.ports.subnet_manager.SubnetManager``.
 
         Raises:
             Conflict, LimitExceeded: see ``writer.publish``.
@@ -98,7 +98,7 @@ class LocalSubnetManager:
         return publish.disturbed(planned, self._directory)
 
     def applied(self, fabric: str) -> Applied:
-        """See ``laas_service.app.ports.SubnetManager``."""
+        """See ``laas_service.app.ports.subnet_manager.SubnetManager``."""
         try:
             return self._applied(fabric)
         except InvalidFile as error:

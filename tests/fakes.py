@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from laas_service.app.ports import Applied, Handover, Observed, Occupant
+from laas_service.app.ports.compute import Handover, Observed, Occupant
 from laas_service.domain.errors import Conflict, HostsBusy, LaasError
-from laas_service.messages import FabricState
+from laas_service.messages import Applied, FabricState
 
 
 class Faults:

@@ -41,12 +41,12 @@ class AgentSubnetManager:
         self._told: dict[str, tuple[float, int]] = {}
 
     def publish(self, state: FabricState) -> None:
-        """See ``laas_service.app.ports.SubnetManager``; nothing can go wrong here."""
+        """See ``app.ports.subnet_manager.SubnetManager``; raises nothing."""
         self._told[state.fabric] = (self._clock(), state.generation)
         self._tell()
 
     def applied(self, fabric: str) -> Applied:
-        """See ``laas_service.app.ports.SubnetManager``."""
+        """See ``laas_service.app.ports.subnet_manager.SubnetManager``."""
         told_at, wanted = self._told.pop(fabric, (self._clock() - self._patience, 0))
         while True:
             agents = self._agents.all(fabric)

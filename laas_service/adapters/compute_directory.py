@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from laas_service.adapters import slurm
-from laas_service.app.ports import Handover, Observed, Occupant
+from laas_service.app.ports.compute import Handover, Observed, Occupant
 from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, Unavailable
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")

@@ -221,7 +221,7 @@ class _Endpoint:
 
 
 class Publisher:
-    """``app.ports.Publisher`` over oslo.messaging's notification drivers."""
+    """``app.ports.outbox.Publisher`` over oslo.messaging's notification drivers."""
 
     def __init__(self, transport: Any) -> None:
         self._transport = _Witness(transport)

@@ -25,7 +25,7 @@ from novaclient import exceptions as nova_errors
 from oslo_config import cfg
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
-from laas_service.app.ports import Handover, Observed, Occupant
+from laas_service.app.ports.compute import Handover, Observed, Occupant
 from laas_service.domain.errors import (
     Conflict,
     Forbidden,

@@ -17,9 +17,10 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Protocol
 
-from laas_service.app.ports import Store
+from laas_service.app.ports.allocations import Admissions, AllocationReader
+from laas_service.app.ports.fabrics import FabricReader
 from laas_service.app.records import AllocationRecord, NewAllocation, State
 from laas_service.domain.admission import queue
 from laas_service.domain.admission.admit import explain, largest_fit, offer
@@ -67,6 +68,10 @@ class _Looked(NamedTuple):
     until: float
 
 
+class QueueStore(AllocationReader, Admissions, FabricReader, Protocol):
+    """The recorded requests and fabrics, as the queue needs them."""
+
+
 class AdmissionQueue:
     """The queues, over the store; safe to share between threads.
 
@@ -75,7 +80,7 @@ class AdmissionQueue:
 
     def __init__(
         self,
-        store: Store,
+        store: QueueStore,
         policies: Mapping[str, Policy],
         rules: queue.QueueSettings,
         *,

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from laas_service.app.ports import Store
+from laas_service.app.ports.fabrics import FabricReader
 from laas_service.domain.errors import InvalidInput
 from laas_service.messages import AgentReport, Applied, Condition, FileSet
 
@@ -128,14 +128,14 @@ class Agency:
 
     def __init__(
         self,
-        store: Store,
+        fabrics: FabricReader,
         agents: Agents,
         files: FileSets,
         *,
         seconds: float,
         wake: Callable[[], None],
     ) -> None:
-        self._store = store
+        self._fabrics = fabrics
         self._agents = agents
         self._files = files
         self._seconds = seconds
@@ -154,7 +154,7 @@ class Agency:
         if (seen.generation is not None) != (seen.condition in CONFIRMING):
             which = " or ".join(condition.value for condition in CONFIRMING)
             raise InvalidInput("generation", seen.generation, f"give it with {which}, and only so")
-        wanted = self._store.fabric(fabric_id).routes_generation
+        wanted = self._fabrics.fabric(fabric_id).routes_generation
         turn = self._agents.report(fabric_id, name, seen, self._seconds)
         if turn.news:
             LOG.info(
@@ -166,13 +166,13 @@ class Agency:
 
     def agents(self, fabric_id: str) -> list[Agent]:
         """By name. Raises: NotFound."""
-        self._store.fabric(fabric_id)
+        self._fabrics.fabric(fabric_id)
         return self._agents.all(fabric_id)
 
     def file_set(self, fabric_id: str) -> FileSet:
         """Raises: NotFound; LimitExceeded, Conflict, Unavailable as ``FileSets.wanted``."""
-        return self._files.wanted(self._store.fabric(fabric_id).id)
+        return self._files.wanted(self._fabrics.fabric(fabric_id).id)
 
     def file(self, fabric_id: str, generation: str, name: str) -> Path:
         """Raises: as ``FileSets.file``."""
-        return self._files.file(self._store.fabric(fabric_id).id, generation, name)
+        return self._files.file(self._fabrics.fabric(fabric_id).id, generation, name)

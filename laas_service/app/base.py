@@ -8,11 +8,21 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import Protocol
 
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.agent_registry import Agency
 from laas_service.app.counted import Counted
-from laas_service.app.ports import Compute, Store, Switches
+from laas_service.app.ports.allocations import (
+    Admissions,
+    AllocationReader,
+    PlacementChanges,
+    Transitions,
+)
+from laas_service.app.ports.compute import Compute
+from laas_service.app.ports.fabrics import ComponentStates, FabricReader, FabricRegistry
+from laas_service.app.ports.observations import Observations
+from laas_service.app.ports.subnet_manager import Switches
 from laas_service.app.records import AllocationRecord, Caller, FabricRecord, Limits, State
 from laas_service.app.requests import LIVE, AllocationRequest, ServicePolicy
 from laas_service.domain.admission.constrained import check
@@ -30,6 +40,20 @@ PAGE = 1000
 """Records fetched at once where all are wanted."""
 
 
+class UseCaseStore(
+    AllocationReader,
+    Admissions,
+    Transitions,
+    PlacementChanges,
+    FabricReader,
+    FabricRegistry,
+    ComponentStates,
+    Observations,
+    Protocol,
+):
+    """The recorded decisions, as the use cases need them."""
+
+
 class Base:
     """The ports, the rules, and what the names in a request mean.
 
@@ -40,7 +64,7 @@ class Base:
 
     def __init__(
         self,
-        store: Store,
+        store: UseCaseStore,
         compute: Compute,
         subnet_managers: Mapping[str, Switches],
         rules: ServicePolicy,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from laas_service.app.base import Base, with_room
-from laas_service.app.ports import Applied, Switches
+from laas_service.app.ports.subnet_manager import Switches
 from laas_service.app.records import Caller, FabricRecord, HostState, LinkState
 from laas_service.app.requests import AllocationRequest, Fit, Routing, Watched
 from laas_service.app.views import inventory
@@ -25,6 +25,7 @@ from laas_service.domain.idle_links import Idle, idle
 from laas_service.domain.policies.base import budgeted
 from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import Link
+from laas_service.messages import Applied
 
 
 class Fabrics(Base):

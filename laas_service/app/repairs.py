@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from laas_service.app.changes import named
-from laas_service.app.ports import Store
+from laas_service.app.ports.allocations import PlacementChanges
 from laas_service.app.records import AllocationRecord, Move
 from laas_service.domain.errors import ConcurrentUpdate, Conflict
 from laas_service.domain.faults.degradation import Degraded
@@ -15,7 +15,7 @@ from laas_service.messages import Initiator
 
 
 def mend(
-    store: Store, record: AllocationRecord, by: Initiator | None = None
+    store: PlacementChanges, record: AllocationRecord, by: Initiator | None = None
 ) -> AllocationRecord | Degraded:
     """Begin to replace the failed links of an allocation; as it is if none of them has failed.
 

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from laas_service.app.ports import Applied
 from laas_service.app.records import NO_LIMITS, Drift, FabricRecord, Holding, Limits, State
 from laas_service.domain.admission.queue import QueueSettings as Discipline
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.policies.base import Policy
+from laas_service.messages import Applied
 
 LIVE = frozenset(State) - {State.RELEASED}
 """The states in which an allocation holds (or waits for) hosts."""

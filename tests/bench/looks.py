@@ -27,7 +27,7 @@ from laas_service.adapters.db.schema import upgrade
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.fabric_import import generator
 from laas_service.adapters.nova import NOVA_VERSION, Cloud, NovaCompute
-from laas_service.app.ports import Compute
+from laas_service.app.ports.compute import Compute
 from laas_service.app.records import AllocationRecord, NewAllocation, State
 from laas_service.app.worker.converger import Converger
 from laas_service.app.worker.drift import handover_of, managed

@@ -14,7 +14,7 @@ from keystoneauth1 import loading
 from oslo_config import cfg
 
 from laas_service.adapters import nova
-from laas_service.app.ports import Handover, Observed, Occupant
+from laas_service.app.ports.compute import Handover, Observed, Occupant
 from laas_service.conf import register_opts
 from laas_service.domain.errors import (
     Conflict,

@@ -12,7 +12,7 @@ import pytest
 from laas_service.adapters.compute_directory import DirectoryCompute
 from laas_service.adapters.fabric_import.fabric_file import read_fabric
 from laas_service.adapters.slurm import host_list, topology_conf
-from laas_service.app.ports import Handover
+from laas_service.app.ports.compute import Handover
 from tests.servers.daemon import Daemon
 from tests.servers.process import Port
 

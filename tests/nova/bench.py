@@ -34,7 +34,7 @@ from nova.scheduler.filters.aggregate_multitenancy_isolation import AggregateMul
 from nova.tests import fixtures as nova_fixtures
 from sqlalchemy.orm import Session
 
-from laas_service.app.ports import Handover
+from laas_service.app.ports.compute import Handover
 from nova_filters.laas import LaasTenantFilter
 from tests.nova import cloud
 from tests.story.network import network

@@ -11,7 +11,7 @@ from oslo_config import cfg
 
 from laas_service import conf as options
 from laas_service.adapters.nova import NOVA_VERSION, PLACEMENT_VERSION
-from laas_service.app.ports import Handover
+from laas_service.app.ports.compute import Handover
 from laas_service.domain.errors import HostsBusy
 from laas_service.wiring import Parts
 from tests import nova_standin

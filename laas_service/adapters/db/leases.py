@@ -40,7 +40,7 @@ def database_clock(session: Session) -> datetime:
 
 
 class SqlLeases:
-    """``app.ports.Leases``; ``clock`` is the database's, or that of a test.
+    """``app.ports.leases.Leases``; ``clock`` is the database's, or that of a test.
 
     What belongs to an owner of whom it is known that he is ``gone`` is taken at once.
     """

@@ -26,7 +26,7 @@ def put(session: Session, notification: Notification) -> None:
 
 
 class SqlOutbox:
-    """``app.ports.Outbox``; any number of processes share one."""
+    """``app.ports.outbox.Outbox``; any number of processes share one."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -32,7 +32,7 @@ FABRIC_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
 
 class SqlStore(PlacementChanges, Transitions, Leaves, Reimports, Observations, DesiredState):
-    """``app.ports.Store`` on SQLite, PostgreSQL or MariaDB; safe to share between threads."""
+    """The store of ``app.ports``, on SQLite, PostgreSQL or MariaDB; may be shared by threads."""
 
     def check(self) -> None:
         with self._reading() as session:

@@ -74,7 +74,7 @@ class Transactions:
         self._lease: Lease | None = None
 
     def under(self, lease: Lease) -> Self:
-        """See ``app.ports.Store.under``; what is known in memory is shared."""
+        """See ``app.worker.fabric_leases.LeasedStore.under``; what is known in memory is shared."""
         held = copy.copy(self)
         held._lease = lease
         return held

@@ -28,13 +28,17 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
+from typing import Protocol
 
 from laas_service.app.changes import next_phase
-from laas_service.app.ports import ActingFor, Compute, Store, SubnetManager
+from laas_service.app.ports.allocations import PlacementChanges
+from laas_service.app.ports.compute import Compute
+from laas_service.app.ports.log_context import ActingFor
+from laas_service.app.ports.subnet_manager import SubnetManager
 from laas_service.app.records import AllocationRecord, FabricRecord, State
 from laas_service.app.repairs import mend
-from laas_service.app.worker.drift import Comparison, handover_of, looked_after
-from laas_service.app.worker.route_publisher import RoutePublisher
+from laas_service.app.worker.drift import Comparison, DriftStore, handover_of, looked_after
+from laas_service.app.worker.route_publisher import RoutePublisher, RouteStore
 from laas_service.domain.errors import (
     ConcurrentUpdate,
     Conflict,
@@ -97,6 +101,10 @@ class Pace:
         return timedelta(seconds=full * chance.uniform(0.5, 1.0))
 
 
+class ConvergerStore(PlacementChanges, DriftStore, RouteStore, Protocol):
+    """The recorded decisions, as convergence needs them."""
+
+
 class Converger:
     """The steps, and the choice of the next one; one at a time, never two at once.
 
@@ -112,7 +120,7 @@ class Converger:
 
     def __init__(
         self,
-        store: Store,
+        store: ConvergerStore,
         compute: Compute,
         subnet_manager: SubnetManager,
         *,

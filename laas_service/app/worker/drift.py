@@ -13,8 +13,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
+from typing import Protocol
 
-from laas_service.app.ports import ActingFor, Compute, Handover, Observed, Store
+from laas_service.app.ports.allocations import AllocationReader, Transitions
+from laas_service.app.ports.compute import Compute, Handover, Observed
+from laas_service.app.ports.fabrics import ComponentStates, FabricReader
+from laas_service.app.ports.log_context import ActingFor
+from laas_service.app.ports.observations import Observations
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord, State
 from laas_service.app.worker.route_publisher import Effect, RoutePublisher
 from laas_service.domain.errors import (
@@ -31,6 +36,12 @@ SHOWN = 5
 """Hosts named in a finding before the rest is counted."""
 
 
+class DriftStore(
+    AllocationReader, Transitions, FabricReader, ComponentStates, Observations, Protocol
+):
+    """The recorded decisions and observations, as the comparison needs them."""
+
+
 class Comparison:
     """What others did to the fabrics of one worker.
 
@@ -41,7 +52,7 @@ class Comparison:
 
     def __init__(
         self,
-        store: Store,
+        store: DriftStore,
         compute: Compute,
         routes: RoutePublisher,
         *,
@@ -325,7 +336,7 @@ class Comparison:
             marker = page[-1].id
 
 
-def looked_after(store: Store, fabric: str | None) -> list[FabricRecord]:
+def looked_after(store: FabricReader, fabric: str | None) -> list[FabricRecord]:
     """That fabric, or all of them. ``NotFound``."""
     return store.fabrics() if fabric is None else [store.fabric(fabric)]
 

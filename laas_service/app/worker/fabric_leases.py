@@ -8,17 +8,31 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
-from laas_service.app.ports import Leases, Store
+from laas_service.app.ports.fabrics import FabricReader
+from laas_service.app.ports.leases import Leases
 from laas_service.app.records import Lease
-from laas_service.app.worker.converger import Converger
+from laas_service.app.worker.converger import Converger, ConvergerStore
 from laas_service.app.worker.loop import Loop
 from laas_service.app.worker.watchdog import Watchdog, untiring
 from laas_service.domain.errors import LaasError, LeaseLost
 
 LOG = logging.getLogger(__name__)
 
-ConvergerFactory = Callable[[Store, str, Callable[[], None]], Converger]
+
+class LeasedStore(FabricReader, Protocol):
+    """The store of which a leased fabric gets a view of its own."""
+
+    def under(self, lease: Lease) -> ConvergerStore:
+        """This store for the holder of a lease.
+
+        ``LeaseLost`` from every method of it that writes, in the same transaction, once another
+        worker has taken the lease.
+        """
+
+
+ConvergerFactory = Callable[[ConvergerStore, str, Callable[[], None]], Converger]
 """A converger of one fabric, over a store, that asks before each effect outside."""
 
 
@@ -49,7 +63,7 @@ class FabricLeases:
 
     def __init__(
         self,
-        store: Store,
+        store: LeasedStore,
         leases: Leases,
         hire: ConvergerFactory,
         *,

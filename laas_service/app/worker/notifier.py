@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from laas_service.app.ports import Outbox, Publisher
+from laas_service.app.ports.outbox import Outbox, Publisher
 from laas_service.app.worker.loop import Loop
 
 

@@ -9,10 +9,14 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Protocol
 
-from laas_service.app.ports import Applied, Store, SubnetManager
+from laas_service.app.ports.fabrics import FabricReader
+from laas_service.app.ports.observations import Observations
+from laas_service.app.ports.subnet_manager import DesiredState, SubnetManager
 from laas_service.app.records import Drift, FabricRecord
 from laas_service.domain.errors import LaasError, LeaseLost
+from laas_service.messages import Applied
 
 LOG = logging.getLogger(__name__)
 
@@ -26,6 +30,10 @@ class _Published:
     at: datetime
 
 
+class RouteStore(FabricReader, Observations, DesiredState, Protocol):
+    """The recorded routes and observations, as their publication needs them."""
+
+
 class RoutePublisher:
     """One worker's view of the subnet manager; remembers what it saw and what it published.
 
@@ -34,7 +42,7 @@ class RoutePublisher:
 
     def __init__(
         self,
-        store: Store,
+        store: RouteStore,
         subnet_manager: SubnetManager,
         *,
         now: Callable[[], datetime],

@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from laas_service.adapters.compute_directory import DirectoryCompute
-from laas_service.app.ports import Handover
+from laas_service.app.ports.compute import Handover
 from laas_service.domain.errors import InvalidFile, InvalidInput, Unavailable
 
 BLUE = Handover("blue-1", "p" * 32, ("n2", "n1"))

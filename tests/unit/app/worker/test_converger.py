@@ -12,7 +12,7 @@ import pytest
 
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
-from laas_service.app.ports import Handover
+from laas_service.app.ports.compute import Handover
 from laas_service.app.records import (
     AllocationRecord,
     Drift,

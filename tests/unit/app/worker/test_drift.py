@@ -15,7 +15,7 @@ from laas_service.adapters.db import models
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.log_context import acting_for
-from laas_service.app.ports import Handover
+from laas_service.app.ports.compute import Handover
 from laas_service.app.records import Drift, State
 from laas_service.domain.errors import NotFound, Unavailable
 from laas_service.messages import Applied, FabricState, Initiator

@@ -11,7 +11,7 @@ import pytest
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
-from laas_service.app.ports import Handover
+from laas_service.app.ports.compute import Handover
 from laas_service.app.records import NewAllocation, State
 from laas_service.app.worker.converger import Converger
 from laas_service.app.worker.fabric_leases import FabricLeases, Renewal

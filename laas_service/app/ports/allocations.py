@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Recorded allocations: reading, admission, transitions, changes of placement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
+from typing import Protocol, TypeVar
+
+from laas_service.app.records import (
+    AllocationRecord,
+    Limits,
+    Move,
+    NewAllocation,
+    State,
+    Usage,
+    Wait,
+)
+from laas_service.domain.allocation import Allocation, NoFit
+from laas_service.domain.ledger.ledger import Ledger
+from laas_service.messages import Initiator
+
+T = TypeVar("T")
+
+
+class AllocationReader(Protocol):
+    """Allocations as recorded."""
+
+    def allocation(self, id: str) -> AllocationRecord:
+        """One allocation with its history. ``NotFound``."""
+
+    def allocations(
+        self,
+        *,
+        fabric: str | None = None,
+        project_id: str | None = None,
+        states: Collection[State] = (),
+        limit: int = 1000,
+        marker: str | None = None,
+    ) -> list[AllocationRecord]:
+        """Up to ``limit`` allocations in order of creation after ``marker`` (an id), without
+        history."""
+
+    def due(
+        self,
+        now: datetime,
+        limit: int = 100,
+        *,
+        faulty: bool = False,
+        fabric: str | None = None,
+    ) -> list[str]:
+        """Ids of allocations that have a step to do and whose next try is not after ``now``.
+
+        With ``faulty`` also active ones that hold a failed link; with ``fabric`` only those of
+        that fabric.
+        """
+
+
+class Admissions(Protocol):
+    """Admission of new and queued requests, within quotas."""
+
+    def admit(
+        self, new: NewAllocation, propose: Callable[[Ledger], Allocation | NoFit | Wait]
+    ) -> AllocationRecord | NoFit:
+        """Propose on the present state, claim, and record as ``allocating``: one transaction.
+
+        ``propose`` gets a ledger of its own and may claim on it. What it reads from the store
+        must be as fresh as that ledger, or the race is lost. A lost race is retried inside, so
+        ``propose`` may be called several times. For ``Wait`` the request is recorded as
+        ``queued``, without claims (new generation).
+
+        If the project has used the idempotency key before, the record of the first answer comes
+        back and ``propose`` is not called.
+
+        Raises:
+            NotFound, Conflict: its parent is no container, or is being released.
+            IdempotencyMismatch: the key was used for another request.
+            QuotaExceeded: the project would have more than its own quota, or ``new.limits``.
+                Counted in the same transaction: of two concurrent requests, even for different
+                fabrics, only one gets what is left.
+        """
+
+    def admit_waiting(
+        self, fabric_id: str, choose: Callable[[Ledger], Sequence[Allocation]]
+    ) -> list[AllocationRecord]:
+        """Claim for queued requests the allocations that ``choose`` returns: one transaction.
+
+        The id of an allocation is that of its request; the records come back as ``allocating``.
+        ``choose`` is called as ``propose`` of ``admit`` is.
+        """
+
+    def usage(self, project_id: str, limits: Limits) -> Usage:
+        """What a project may have, by its own quota or else by ``limits``, and what it has."""
+
+    def within_limits(self, new: NewAllocation) -> None:
+        """Return if the project would stay within its quota now, else ``QuotaExceeded``."""
+
+
+class Transitions(Protocol):
+    """Changes of an allocation's state. ``by`` is the initiator; None for the service itself.
+
+    Every method raises ``ConcurrentUpdate`` if the record is not the newest version.
+    """
+
+    def transition(
+        self,
+        record: AllocationRecord,
+        to: State,
+        reason: str,
+        *,
+        force: bool = False,
+        error: str | None = None,
+        by: Initiator | None = None,
+    ) -> AllocationRecord:
+        """Record a new state (or the same again) and its reason; clears the next try.
+
+        For state ``error``, ``error`` is the problem, and the state before is kept as ``parked``.
+
+        ``Conflict`` if the state cannot follow (``records.SUCCESSORS``; ``released`` is reached
+        by ``free`` and ``cancel``), or if a container is to be released that allocations are
+        inside or wait for.
+        """
+
+    def cancel(
+        self, record: AllocationRecord, reason: str, *, by: Initiator | None = None
+    ) -> AllocationRecord:
+        """A queued request becomes ``released`` (new generation). ``Conflict`` unless queued."""
+
+    def rename(
+        self, record: AllocationRecord, name: str, *, by: Initiator | None = None
+    ) -> AllocationRecord:
+        """Give the allocation another name."""
+
+    def hand_back(self, record: AllocationRecord) -> AllocationRecord:
+        """Record that the tenant's routes must be withdrawn now (new generation).
+
+        Called once the hosts are taken back from Nova, or at once if the release is forced.
+        """
+
+    def free(self, record: AllocationRecord, reason: str) -> AllocationRecord:
+        """Free the claims and become ``released`` (new generation).
+
+        ``Conflict`` unless it is releasing and handed back.
+        """
+
+    def postpone(self, id: str, until: datetime, error: str, *, version: int | None = None) -> None:
+        """Record why the next step failed or waits and when to try again; the state stays.
+
+        An error that differs from the last one goes into the history. With ``version``, a record
+        past that version is left alone, because that step is over.
+        """
+
+
+class PlacementChanges(Protocol):
+    """Changes of an active allocation's placement."""
+
+    def move(
+        self,
+        record: AllocationRecord,
+        choose: Callable[[Ledger], Move | T],
+        *,
+        by: Initiator | None = None,
+    ) -> AllocationRecord | T:
+        """Begin the change of placement that ``choose`` decides on the present state.
+
+        One transaction: the new placement is claimed beside the old one, and becomes
+        ``placed`` in phase ``PREPARE`` (new generation). ``choose`` is called as ``propose`` of
+        ``Admissions.admit`` is; an answer that is no ``Move`` comes back and nothing is changed.
+
+        Raises:
+            ConcurrentUpdate: the record is not the newest version.
+            Conflict: it is not active, or a change is under way.
+            DoubleClaim: the new placement is not free.
+        """
+
+    def proceed(self, record: AllocationRecord, reason: str) -> AllocationRecord:
+        """The next phase of a change of placement (new generation).
+
+        After the last phase, what only the old placement held is freed and the change is over.
+        The phase before must be confirmed in the switches.
+
+        Raises:
+            ConcurrentUpdate: the record is not the newest version.
+            Conflict: it is not active, or no change is under way.
+        """

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Compute: hosts that accept the servers of one project only."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """One allocation as compute knows it: a project and the Nova names of its hosts."""
+
+    allocation_id: str
+    project_id: str
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The state of all aggregates at one moment."""
+
+    handed_over: Mapping[str, Handover]
+    """By allocation id."""
+    pooled: frozenset[str]
+    """Hosts in the pool; empty if the pool itself admits projects."""
+    opened: Mapping[str, str]
+    """By host, the foreign aggregate that admits projects to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Occupant:
+    """A server (or migration) that placement shows on a host."""
+
+    host: str
+    consumer: str
+    project_id: str
+
+
+class Compute(Protocol):
+    """Makes hosts accept one project's servers only. Every method is safe to repeat.
+
+    Errors of all methods: ``Unavailable`` when Nova or placement does not answer or its answer
+    makes no sense (the outcome is unknown); ``NotFound`` for a host it does not know;
+    ``LimitExceeded``; ``Forbidden`` if the service's own user lacks a right; ``Conflict`` if
+    others changed an aggregate of the service; ``HostsBusy`` where stated.
+    """
+
+    def pool(self, hosts: Collection[str]) -> None:
+        """Take hosts under management: a free host in the pool accepts nobody.
+
+        ``HostsBusy`` names the hosts that run servers; all other hosts are in the pool then.
+        """
+
+    def occupants(self, hosts: Collection[str]) -> Sequence[Occupant]:
+        """Everything that placement shows on these hosts."""
+
+    def hand_over(self, handover: Handover) -> None:
+        """Make the allocation's aggregate hold exactly these hosts for its project; verified.
+
+        ``HostsBusy`` if another project's servers are on one of them.
+        """
+
+    def fence(self, allocation_id: str) -> None:
+        """From now on the hosts of the allocation accept no new server.
+
+        Nothing happens if the allocation is not handed over.
+        """
+
+    def take_back(self, handover: Handover) -> None:
+        """Delete the aggregate; returns when nothing of the allocation is left.
+
+        The allocation may be handed over in part, or not at all. ``HostsBusy`` if servers
+        still run there.
+        """
+
+    def handed_over(self) -> Mapping[str, Handover]:
+        """Allocations handed over now, by allocation id, as observed."""
+
+    def observed(self) -> Observed:
+        """State from one list-aggregates call; servers are not checked."""
+
+    def server_limit(self, project_id: str) -> int | None:
+        """How many servers the project may run; None if unlimited or unknown."""

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Recorded observations: what the switches run, which drift was found and repaired."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from laas_service.app.records import Drift, Holding
+from laas_service.messages import Applied
+
+
+class Observations(Protocol):
+    """What workers saw of each fabric, for every process to read. ``NotFound``."""
+
+    def note_applied(self, fabric_id: str, applied: Applied) -> None:
+        """Record which generation the switches are seen to run.
+
+        A notification tells of a generation that the switches run for the first time. If they
+        run the wanted generation again, drift of routes counts as repaired.
+        """
+
+    def holding(self, fabric_id: str) -> Holding:
+        """The worker that converges a fabric, and what it saw in the switches."""
+
+    def note_drift(self, fabric_id: str, kind: Drift, detail: str) -> None:
+        """Count drift that was found, once each time, and notify."""
+
+    def note_repaired(self, fabric_id: str, kind: Drift, detail: str) -> None:
+        """Count drift that was repaired, and notify."""
+
+    def drift(self, fabric_id: str) -> Mapping[Drift, int]:
+        """How often drift was found, by kind."""
+
+    def repaired(self, fabric_id: str) -> Mapping[Drift, int]:
+        """How often drift was repaired, by kind."""

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The subnet manager: what it should route, and what the switches run."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from laas_service.app.ports.observations import Observations
+from laas_service.messages import Applied, FabricState
+
+
+class Switches(Protocol):
+    """Reads which generation the switches run."""
+
+    def applied(self, fabric: str) -> Applied:
+        """The generation in the switches, by reading their tables back and comparing."""
+
+
+class SubnetManager(Switches, Protocol):
+    """Makes switches route as recorded."""
+
+    def publish(self, state: FabricState) -> None:
+        """Make the files for this state current and have them read; safe to repeat.
+
+        ``LimitExceeded``, ``Unavailable``, or ``Conflict`` if it would disturb a tenant
+        that did not change; the files published before then stay.
+        """
+
+
+class DesiredState(Protocol):
+    """What the subnet manager should route, as recorded."""
+
+    def routed(self, fabric_id: str) -> FabricState:
+        """The state at the fabric's ``routes_generation``. ``NotFound``.
+
+        Tenants are the allocations with claims that are not handed back.
+        """
+
+
+class RecordedSwitches:
+    """``Switches`` for processes that cannot read the switches: the last recorded observation."""
+
+    def __init__(self, observations: Observations) -> None:
+        self._observations = observations
+
+    def applied(self, fabric: str) -> Applied:
+        """Raises: NotFound."""
+        holding = self._observations.holding(fabric)
+        if holding.seen_at is None:
+            return Applied(None, "no worker has looked yet")
+        return Applied(holding.applied, holding.problem)
