@@ -8,9 +8,7 @@ from collections.abc import Collection
 
 from laas_service.app.records import AllocationRecord, Phase
 from laas_service.domain.topology import Link, Topology, link_name
-
-SHOWN = 5
-"""Links that a line of the story names."""
+from laas_service.domain.wording import listed
 
 
 def next_phase(topology: Topology, record: AllocationRecord) -> str:
@@ -26,7 +24,4 @@ def next_phase(topology: Topology, record: AllocationRecord) -> str:
 
 def named(links: Collection[Link]) -> str:
     """Links by name, the first few of many."""
-    names = [link_name(link) for link in links]
-    more = len(names) - SHOWN
-    kind = "link" if len(names) == 1 else "links"
-    return f"{kind} {', '.join(names[:SHOWN])}" + (f" and {more} more" if more > 0 else "")
+    return f"{'link' if len(links) == 1 else 'links'} {listed(map(link_name, links))}"

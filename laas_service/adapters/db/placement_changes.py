@@ -15,7 +15,7 @@ from laas_service.adapters.db import faults, models
 from laas_service.adapters.db.admission import Admission
 from laas_service.adapters.db.engine import retrying
 from laas_service.adapters.db.ledger_cache import CachedLedger
-from laas_service.adapters.db.transactions import FEW, locked_generation
+from laas_service.adapters.db.transactions import FEW, STEP_DONE, locked_generation
 from laas_service.adapters.documents import allocation_document
 from laas_service.app.records import AllocationRecord, Move, Phase, State
 from laas_service.domain.allocation import Allocation
@@ -90,9 +90,7 @@ class PlacementChanges(Admission):
             leaving=allocation_document(before),
             phase=Phase.PREPARE.value,
             generation=self._advance(session, record.fabric, change, routes=True),
-            error=None,
-            failures=0,
-            due_at=None,
+            **STEP_DONE,
         )
         self._insert_claims(session, record.fabric, move.to.beyond(before), draft.topology)
         self._tell(session, record.id, record.state, move.reason, by)
@@ -112,9 +110,7 @@ class PlacementChanges(Admission):
                 record,
                 phase=following.value,
                 generation=generation,
-                error=None,
-                failures=0,
-                due_at=None,
+                **STEP_DONE,
             )
             self._tell(session, record.id, record.state, reason)
             return self._record(session, record.id)
@@ -141,9 +137,7 @@ class PlacementChanges(Admission):
                 leaving=None,
                 phase=None,
                 faults=found and faults.document(found),
-                error=None,
-                failures=0,
-                due_at=None,
+                **STEP_DONE,
             )
             self._tell(session, record.id, record.state, reason)
             return self._record(session, record.id)

@@ -39,6 +39,9 @@ KEEP_DELTAS = 10_000
 FEW = 500
 """Hosts or links that one statement names."""
 
+STEP_DONE = {"error": None, "failures": 0, "due_at": None}
+"""Columns of an allocation whose last step is done: nothing failed, the next is due now."""
+
 
 def utc_now() -> datetime:
     return datetime.now(UTC)

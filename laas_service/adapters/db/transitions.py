@@ -11,9 +11,15 @@ from sqlalchemy import and_, delete, or_, select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import faults, models
-from laas_service.adapters.db.transactions import Transactions, as_record, locked_generation
+from laas_service.adapters.db.transactions import (
+    STEP_DONE,
+    Transactions,
+    as_record,
+    locked_generation,
+)
 from laas_service.app.records import SUCCESSORS, AllocationRecord, State
 from laas_service.domain.errors import Conflict, NotFound
+from laas_service.domain.wording import listed
 from laas_service.messages import Initiator
 
 
@@ -113,10 +119,8 @@ class Transitions(Transactions):
                 record,
                 state=to.value,
                 force=record.force or force,
-                error=error,
-                failures=0,
-                due_at=None,
                 parked=_parked(record, to),
+                **STEP_DONE | {"error": error},
             )
             self._tell(session, record.id, to, reason, by)
             return self._record(session, record.id)
@@ -130,10 +134,9 @@ class Transitions(Transactions):
             .order_by(table.sequence)
         ).all()
         if inside:
-            shown = ", ".join(inside[:5]) + (f" and {len(inside) - 5} more" if inside[5:] else "")
             raise Conflict(
                 f"container {container.id!r} has {len(inside)} allocations inside; "
-                f"release them first: {shown}"
+                f"release them first: {listed(inside)}"
             )
 
     def rename(
@@ -164,9 +167,7 @@ class Transitions(Transactions):
                 record,
                 handed_back=True,
                 generation=generation,
-                error=None,
-                failures=0,
-                due_at=None,
+                **STEP_DONE,
             )
             self._tell(session, record.id, record.state, "the routes have to go")
             return self._record(session, record.id)
@@ -185,9 +186,7 @@ class Transitions(Transactions):
                 leaving=None,
                 phase=None,
                 faults=None,
-                error=None,
-                failures=0,
-                due_at=None,
+                **STEP_DONE,
             )
             for claim in (models.HostClaim, models.LinkClaim, models.PkeyClaim):
                 session.execute(delete(claim).where(claim.allocation == record.id))

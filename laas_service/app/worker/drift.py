@@ -11,7 +11,7 @@ also asks placement about every host, and touches every aggregate.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Protocol
 
@@ -29,11 +29,9 @@ from laas_service.domain.errors import (
     LeaseLost,
     NotFound,
 )
+from laas_service.domain.wording import listed
 
 LOG = logging.getLogger(__name__)
-
-SHOWN = 5
-"""Hosts named in a finding before the rest is counted."""
 
 
 class DriftStore(
@@ -158,7 +156,7 @@ class Comparison:
             findings += self._pool_again(fabric, lost, text) if self._repair else []
         opened = {host: name for host, name in observed.opened.items() if host in hosts}
         shown = [f"{host} by {name}" for host, name in opened.items()]
-        text = f"other aggregates open hosts: {_some(shown)}" if opened else None
+        text = f"other aggregates open hosts: {listed(sorted(shown))}" if opened else None
         if self._found(fabric.id, (Drift.POOL, f"opened {fabric.id}"), text):
             findings.append(f"fabric {fabric.id}: {text}")
         return self._reported(findings)
@@ -371,9 +369,4 @@ def difference(wanted: Handover, observed: Handover | None) -> str | None:
 
 
 def _left(hosts: frozenset[str]) -> str:
-    return f"hosts are in the pool no more, free ones accept anybody: {_some(hosts)}"
-
-
-def _some(parts: Collection[str]) -> str:
-    rest = len(parts) - SHOWN
-    return ", ".join(sorted(parts)[:SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+    return f"hosts are in the pool no more, free ones accept anybody: {listed(sorted(hosts))}"
