@@ -31,7 +31,7 @@ from laas_service.domain.constraints import Constraints, Within
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.features import DEAREST, PLAIN_HOSTS, TRAIT, Features, HostFeatures
 from laas_service.domain.inventory import Cable, Endpoint, Inventory, PortRef, Switch
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import LedgerView
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import (
     LeafLink,
@@ -514,7 +514,7 @@ def snapshot_topology(
     return document
 
 
-def snapshot(fabric: Ledger) -> dict[str, Any]:
+def snapshot(fabric: LedgerView) -> dict[str, Any]:
     """The public snapshot of a ledger; drained hosts count as failed for its readers."""
     down = fabric.failed_hosts | fabric.drained_hosts
     topology = snapshot_topology(fabric.topology, down, fabric.failed_links, fabric.features)
@@ -526,7 +526,7 @@ def snapshot(fabric: Ledger) -> dict[str, Any]:
     }
 
 
-def _snapshot_allocations(ledger: Ledger) -> list[dict[str, Any]]:
+def _snapshot_allocations(ledger: LedgerView) -> list[dict[str, Any]]:
     """Those of one ledger; what is inside a container stands in its entry."""
     found = []
     for id, allocation in sorted(ledger.allocations.items()):

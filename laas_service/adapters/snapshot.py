@@ -21,7 +21,7 @@ from laas_service.adapters import documents
 from laas_service.adapters.documents import Natural, Triple, validated
 from laas_service.domain.allocation import WHOLE, Allocation, ColumnShare, GroupShare, Shape
 from laas_service.domain.errors import DoubleClaim, InvalidInput
-from laas_service.domain.ledger.ledger import Ledger, LedgerView
+from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.ledger.shared_links import CAP, SharedLedger
 from laas_service.domain.routing.tenant_tables import as_routed, tenant_tables
 from laas_service.domain.topology import LeafLink, SpineLink, Topology

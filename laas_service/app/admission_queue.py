@@ -29,8 +29,7 @@ from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import LaasError
-from laas_service.domain.ledger.ledger import Ledger, LedgerView
-from laas_service.domain.ledger.masks import Masks
+from laas_service.domain.ledger import Ledger, LedgerView, Masks
 from laas_service.domain.policies.base import Policy, budgeted
 
 LOG = logging.getLogger(__name__)
@@ -153,7 +152,7 @@ class AdmissionQueue:
             if self._meter is None or not self._meter.cut:
                 self._looked[fabric_id] = _Looked(generation, until)
 
-    def _startable(self, fabric_id: str, fabric: Ledger) -> Sequence[Allocation]:
+    def _startable(self, fabric_id: str, fabric: LedgerView) -> Sequence[Allocation]:
         """From every queue: the fabric has one, and so has each container in it."""
         found: list[Allocation] = []
         scopes = dict.fromkeys(one.parent for one in self._all(fabric_id, {State.QUEUED}))
@@ -163,7 +162,7 @@ class AdmissionQueue:
             found += line.step(self._now())
         return found
 
-    def propose(self, new: NewAllocation, fabric: Ledger) -> Allocation | NoFit:
+    def propose(self, new: NewAllocation, fabric: LedgerView) -> Allocation | NoFit:
         """A place for a newcomer, unless somebody who waits would be overtaken.
 
         It stands behind all who wait; the discipline decides whether it may pass.
@@ -223,7 +222,7 @@ class AdmissionQueue:
     def _places(
         self,
         fabric_id: str,
-        fabric: Ledger,
+        fabric: LedgerView,
         waiting: Sequence[AllocationRecord],
         wanted: Collection[str] | None,
         searched: set[object],
@@ -267,7 +266,7 @@ class AdmissionQueue:
         return largest_fit(self._policies[policy], fabric, fabric.free_host_count + 1, wish)
 
     def _expected_start(
-        self, fabric_id: str, fabric: Ledger, waiting: Sequence[AllocationRecord]
+        self, fabric_id: str, fabric: LedgerView, waiting: Sequence[AllocationRecord]
     ) -> datetime | None:
         """When the head, which does not fit now, is expected to start."""
         line = self._queue(fabric_id, fabric.surface(), waiting)

@@ -34,7 +34,7 @@ from laas_service.domain.errors import (
     PreconditionFailed,
 )
 from laas_service.domain.faults.degradation import Degraded
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies.base import budgeted
 
 LOG = logging.getLogger(__name__)

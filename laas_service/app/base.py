@@ -32,7 +32,7 @@ from laas_service.domain.allocation import NoFit, Request
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import Conflict, InvalidInput, NotFound
-from laas_service.domain.ledger.ledger import Ledger, LedgerView
+from laas_service.domain.ledger import LedgerView
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.base import Policy
 
@@ -126,7 +126,7 @@ class Base:
             raise NotFound("allocation", id)
         return record
 
-    def _with_ledger(self, fabric_id: str) -> tuple[FabricRecord, Ledger]:
+    def _with_ledger(self, fabric_id: str) -> tuple[FabricRecord, LedgerView]:
         """The fabric and its ledger, of the same generation."""
         fabric = self._store.fabric(fabric_id)
         ledger, generation = self._store.ledger(fabric_id)

@@ -8,7 +8,7 @@ import threading
 from typing import ClassVar
 
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
-from laas_service.domain.ledger.ledger import LedgerView
+from laas_service.domain.ledger import LedgerView
 from laas_service.domain.policies.base import Policy
 
 

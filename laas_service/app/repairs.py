@@ -10,7 +10,7 @@ from laas_service.app.records import AllocationRecord, Move
 from laas_service.domain.errors import ConcurrentUpdate, Conflict
 from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.faults.repair import repair
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.messages import Initiator
 
 

@@ -51,7 +51,7 @@ from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, LaasError, NotFound
 from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.faults.repair import repair
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.ledger.shared_links import CAP, SharedLedger
 from laas_service.domain.policies import PLANNING
 from laas_service.domain.policies.base import Policy
@@ -178,14 +178,14 @@ def _state(name: str) -> object:
 # -- what is written --------------------------------------------------------------
 
 
-def _write_snapshot(fabric: Ledger, name: str, tables: bool) -> None:
+def _write_snapshot(fabric: LedgerView, name: str, tables: bool) -> None:
     try:
         Path(name).write_text(json.dumps(snapshot(fabric, tables)) + "\n")
     except OSError as error:
         _unusable("snapshot", name, error)
 
 
-def _write_opensm(source: FabricFile, fabric: Ledger, directory: Path) -> None:
+def _write_opensm(source: FabricFile, fabric: LedgerView, directory: Path) -> None:
     """Publish the final state as the next generation of the directory."""
     from laas_service.messages import FabricState, TenantRoute
     from opensm_writer import desired, fileset, publish, render

@@ -29,7 +29,7 @@ from laas_service.adapters.fabric_import.generator import parse_xgft
 from laas_service.adapters.snapshot import snapshot
 from laas_service.domain.admission.queue import Discipline, Order, QueueSettings, Shadow
 from laas_service.domain.errors import InvalidInput, LaasError, NotSupported
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import PLANNING
 from laas_service.domain.topology import Xgft
 from laas_service.simulator import papers, report

@@ -12,7 +12,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from laas_service.domain.inventory import Inventory, Switch
-from laas_service.domain.ledger.ledger import LedgerView
+from laas_service.domain.ledger import LedgerView
 from laas_service.domain.routing.tenant_tables import ForwardingTables, as_routed, forwarding_tables
 from laas_service.domain.topology import Link
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The shared plane: links that no tenant gets, for the traffic that is nobody's own.
+"""The shared plane: links that no tenant gets, for traffic that belongs to no tenant.
 
-LaaS (ANCS'16) gives every tenant links of its own; storage, gateways, the subnet
-manager and idle hosts still have to talk, over links that then are somebody's. An
-operator who withholds L2 indices from allocation has them talk over those alone.
+LaaS (ANCS'16) gives every tenant links of its own. Storage, gateways, the subnet manager
+and idle hosts also need links, and without a shared plane they use those of tenants. An
+operator who withholds L2 indices from allocation confines them to these.
 """
 
 from __future__ import annotations
@@ -18,28 +18,31 @@ from laas_service.domain.topology import LeafLink, Link, Xgft
 
 @dataclass(frozen=True, slots=True)
 class SharedPlane:
-    """L2 indices and spines, ascending, the same in every pod and spine group.
+    """L2 indices and spines that are the same in every pod and spine group.
 
-    Withheld are the leaf links to ``l2``, and the spine links of every L2 switch to
+    The plane withholds the leaf links to ``l2``, and the spine links of every L2 switch to
     ``spines``; without ``spines``, all spine links above ``l2``. Shared traffic goes over the
     leaf links to ``l2`` and the spine links from there to ``spines``. So ``l2`` is enough where
-    every spine stands above one L2 index; where one switch stands above several (a director),
-    tenants have to be kept off it by naming it in ``spines`` too. Without ``l2`` shared traffic
-    takes any leaf link, and only spine links are clear of it, but for what goes to their own
-    owner. Without either there is no plane.
+    every spine stands above one L2 index. Where one switch stands above several (a director),
+    name it in ``spines`` too, to keep tenants off it. Without ``l2`` shared traffic takes any
+    leaf link; spine links then carry only their owner's traffic and what goes to the owner.
+    Without either there is no plane.
 
     Where a tree has p parallel cables, an index stands for all p of them.
     """
 
     l2: tuple[int, ...] = ()
+    """L2 indices, ascending."""
+
     spines: tuple[int, ...] = ()
+    """Spines of a spine group, ascending."""
 
     def __bool__(self) -> bool:
         return bool(self.l2 or self.spines)
 
     def __str__(self) -> str:
         named = (("L2 index", self.l2), ("spine", self.spines))
-        parts = [f"{what} {', '.join(map(str, some))}" for what, some in named if some]
+        parts = [f"{kind} {', '.join(map(str, numbers))}" for kind, numbers in named if numbers]
         return " and ".join(parts) or "nothing"
 
     @classmethod
@@ -47,8 +50,8 @@ class SharedPlane:
         """The plane of these indices, checked against the tree.
 
         Raises:
-            InvalidInput: an index is not there or named twice, or tenants would get no
-                L2 switch at all.
+            InvalidInput: an index is out of range or named twice, or no L2 switch or no
+                spine would be left to tenants.
         """
         for name, given, width in (
             ("l2", l2, tree.l2_per_pod),
@@ -78,14 +81,14 @@ class SharedPlane:
         return link.up // tree.cables[1] in self.spines if self.spines else link.l2 in self.l2
 
     def clears(self, link: Link) -> bool:
-        """Whether only its owner's packets are promised on a link that has one."""
+        """Whether a link that has an owner carries no shared traffic but its owner's."""
         return bool(self.l2) if isinstance(link, LeafLink) else bool(self)
 
     def links(self, tree: Xgft) -> Iterator[Link]:
-        """Every link withheld, in order of numbers, absent ones too."""
+        """Every withheld link by number, absent ones included."""
         numbers = range(tree.leaf_links + tree.spine_links) if self else ()
         return (link for link in map(tree.link_at, numbers) if self.holds(tree, link))
 
 
 NO_PLANE = SharedPlane()
-"""Nothing is withheld: shared traffic follows D-mod-k over all links, owned or not."""
+"""No link is withheld: shared traffic follows D-mod-k over all links, owned or not."""

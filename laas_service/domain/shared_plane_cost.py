@@ -11,7 +11,7 @@ from laas_service.domain.admission.admit import largest_fit
 from laas_service.domain.allocation import Allocation, Request
 from laas_service.domain.budget import UNBOUNDED, RequestBudget
 from laas_service.domain.inventory import Inventory, Switch
-from laas_service.domain.ledger.ledger import Ledger, LedgerView
+from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.policies.base import Policy, budgeted
 from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import LeafLink

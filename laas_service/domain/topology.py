@@ -378,6 +378,24 @@ class Topology:
         """Hosts of the pod that has the most."""
         return max(map(sum, self._pod_sizes))
 
+    @cached_property
+    def group_of_leaf(self) -> dict[int, tuple[int, int]]:
+        """Leaf id -> its leaf group and its rail there; without leaves that have no hosts."""
+        return {
+            leaf: (group, rail)
+            for group in range(self.groups)
+            for rail, leaf in enumerate(self.leaves_of_group(group))
+        }
+
+    @cached_property
+    def column_of_l2(self) -> dict[tuple[int, int], int]:
+        """Physical (pod, l2) -> ``pod * columns_per_pod + column`` of the grouped pod."""
+        return {
+            self.l2_of_column(pod, column): pod * self.columns_per_pod + column
+            for pod in range(self.pods)
+            for column in range(self.columns_per_pod)
+        }
+
     def leaves_of_group(self, group: int) -> tuple[int, ...]:
         """Leaf ids of a group, one for each rail; empty for padding."""
         return self._group_leaves[group] if self._group_leaves else (group,)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
-from laas_service.domain.ledger.ledger import LedgerView
+from laas_service.domain.ledger import LedgerView
 from laas_service.domain.policies.base import Policy
 from laas_service.simulator.workload import Job
 

@@ -14,7 +14,7 @@ from laas_service.domain.admission.admit import largest_fit
 from laas_service.domain.admission.queue import QueueSettings, make_queue
 from laas_service.domain.allocation import Allocation, Request
 from laas_service.domain.errors import InvalidInput
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.ledger.shared_links import SharedLedger
 from laas_service.domain.policies import PLANNING
 from laas_service.domain.policies.base import Policy

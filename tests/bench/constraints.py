@@ -18,7 +18,7 @@ from laas_service.domain.admission.constrained import propose
 from laas_service.domain.allocation import Allocation, Request
 from laas_service.domain.constraints import Constraints, Within
 from laas_service.domain.features import HostFeatures
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
 from tests.bench.policies import RADIX, full_tree, line, timed
 

@@ -24,7 +24,7 @@ from laas_service.adapters.fabric_import import generator
 from laas_service.app.records import AllocationRecord, LinkState, NewAllocation
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, Request
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import LeafLink, Topology
 from laas_service.domain.verification import violations

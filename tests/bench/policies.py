@@ -26,7 +26,7 @@ from laas_service.domain.allocation import (
     Refusal,
     Request,
 )
-from laas_service.domain.ledger.ledger import NEVER, Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.topology import Topology, Xgft
@@ -126,8 +126,7 @@ def adversarial(policy_name: str, radix: int, state: str, sizes: int) -> list[tu
     fabric = HARD[state](radix)
     times = []
     for size in range(1, fabric.topology.hosts, max(1, fabric.topology.hosts // sizes)):
-        fabric.misfits.clear()
-        fabric.pod_misfits = [NEVER] * fabric.topology.pods
+        fabric.reader_caches.clear()
         answer, elapsed = timed(type(policy).propose, policy, fabric, Request("t", size))
         times.append((elapsed, isinstance(answer, NoFit) and answer.reason is Refusal.BUDGET))
     return times

@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 from laas_service.adapters.fabric_import import generator
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, Request
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import Topology
 from laas_service.messages import FabricState, TenantRoute

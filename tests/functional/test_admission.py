@@ -23,7 +23,7 @@ from laas_service.domain.admission.queue import Discipline, QueueSettings
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
 from laas_service.domain.errors import ConcurrentUpdate, Conflict, QuotaExceeded
 from laas_service.domain.inventory import Inventory
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies.baseline import Baseline
 from laas_service.domain.topology import Topology, Xgft
 

@@ -27,7 +27,7 @@ from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, Request
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.inventory import Inventory, PortRef
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.policies.baseline import Baseline
 from laas_service.domain.policies.jigsaw import Jigsaw

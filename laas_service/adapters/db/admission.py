@@ -30,7 +30,7 @@ from laas_service.domain.errors import (
     IdempotencyMismatch,
     LimitExceeded,
 )
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.topology import Topology
 from laas_service.messages import Initiator
 

@@ -26,14 +26,14 @@ from laas_service.adapters.documents import (
 from laas_service.app.records import FabricRecord, HostState, LinkState
 from laas_service.domain.errors import NotFound
 from laas_service.domain.features import HostFeatures
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.topology import Link, parse_link
 
 T = TypeVar("T")
 
 
 class CachedLedger(NamedTuple):
-    fabric: Ledger
+    fabric: LedgerView
     generation: int
 
 

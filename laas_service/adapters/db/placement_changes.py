@@ -20,7 +20,7 @@ from laas_service.adapters.documents import allocation_document
 from laas_service.app.records import AllocationRecord, Move, Phase, State
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import Conflict, DoubleClaim
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.messages import Initiator
 
 T = TypeVar("T")

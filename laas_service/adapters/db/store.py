@@ -24,7 +24,7 @@ from laas_service.adapters.documents import inventory_document, topology_documen
 from laas_service.app.records import FabricRecord
 from laas_service.domain.errors import Conflict, InvalidInput, Unavailable
 from laas_service.domain.inventory import Inventory
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import LedgerView
 from laas_service.domain.topology import Topology
 
 FABRIC_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
@@ -69,6 +69,6 @@ class SqlStore(PlacementChanges, Transitions, Leaves, Reimports, Observations, D
             ids = session.scalars(select(models.Fabric.id)).all()
             return [self._ledgers.record(session, id) for id in sorted(ids)]
 
-    def ledger(self, fabric_id: str) -> tuple[Ledger, int]:
+    def ledger(self, fabric_id: str) -> tuple[LedgerView, int]:
         with self._reading() as session:
             return self._ledgers.caught_up(session, fabric_id)

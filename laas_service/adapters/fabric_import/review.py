@@ -15,7 +15,7 @@ from laas_service.app.records import FabricRecord
 from laas_service.domain import verification
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import InvalidInput
-from laas_service.domain.ledger.ledger import LedgerView
+from laas_service.domain.ledger import LedgerView
 from laas_service.domain.reimport import (
     Change,
     Effect,

@@ -18,7 +18,7 @@ from laas_service.app.records import (
     Wait,
 )
 from laas_service.domain.allocation import Allocation, NoFit
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.messages import Initiator
 
 T = TypeVar("T")

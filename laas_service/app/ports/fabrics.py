@@ -10,7 +10,7 @@ from typing import Protocol
 from laas_service.app.records import FabricRecord, HostState, LinkState
 from laas_service.domain.features import HostChange
 from laas_service.domain.inventory import Inventory
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import LedgerView
 from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import Link, Topology
 from laas_service.messages import Initiator
@@ -25,7 +25,7 @@ class FabricReader(Protocol):
     def fabric(self, id: str) -> FabricRecord:
         """One fabric at its newest generation. ``NotFound``."""
 
-    def ledger(self, fabric_id: str) -> tuple[Ledger, int]:
+    def ledger(self, fabric_id: str) -> tuple[LedgerView, int]:
         """The fabric's ledger, brought up to date by the recorded deltas, and its generation.
 
         All threads of this process share the object: read it, do not write it. ``NotFound``.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from laas_service.app.records import FabricRecord, HostState, LinkState
 from laas_service.domain.features import PLAIN, HostFeatures
 from laas_service.domain.inventory import Endpoint, PortRef, Switch
-from laas_service.domain.ledger.ledger import LedgerView
+from laas_service.domain.ledger import LedgerView
 from laas_service.domain.topology import Link, Port
 
 

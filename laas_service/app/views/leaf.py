@@ -12,7 +12,7 @@ from laas_service.app.records import AllocationRecord, FabricRecord
 from laas_service.app.views.inventory import HostEntry
 from laas_service.domain.errors import InvalidInput, NotFound
 from laas_service.domain.inventory import Switch
-from laas_service.domain.ledger.ledger import LedgerView
+from laas_service.domain.ledger import LedgerView
 
 GUID = re.compile(r"0x[0-9a-fA-F]{1,16}")
 

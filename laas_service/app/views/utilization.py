@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from laas_service.app.records import FabricRecord, State
-from laas_service.domain.ledger.ledger import LedgerView
+from laas_service.domain.ledger import LedgerView
 from laas_service.domain.topology import LeafLink
 
 

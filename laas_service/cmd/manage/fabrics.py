@@ -23,7 +23,7 @@ from laas_service.adapters.fabric_import.recovery import Selection
 from laas_service.app.records import HostState, LinkState
 from laas_service.cmd.manage.shared import fabric_of, parts_of, write
 from laas_service.domain.features import HostChange
-from laas_service.domain.ledger.ledger import Ledger, LedgerView
+from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.topology import Topology
 from laas_service.wiring import Parts
 

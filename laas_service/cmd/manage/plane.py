@@ -15,7 +15,7 @@ from laas_service.app.records import FabricRecord
 from laas_service.cmd.manage.shared import fabric_of, parts_of
 from laas_service.domain import shared_plane_cost
 from laas_service.domain.errors import InvalidInput
-from laas_service.domain.ledger.ledger import Ledger, LedgerView
+from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.shared_plane import SharedPlane
 from laas_service.simulator.scenario import Scenario, run

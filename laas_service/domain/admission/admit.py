@@ -11,7 +11,7 @@ from laas_service.domain.admission.constrained import blamed, propose, view
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import InvalidInput
-from laas_service.domain.ledger.ledger import Ledger, LedgerView
+from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.policies.base import Policy
 
 LOOKS = 256

@@ -16,8 +16,7 @@ from operator import and_
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import InvalidInput
-from laas_service.domain.ledger.ledger import Ledger, LedgerView
-from laas_service.domain.ledger.masks import Masks
+from laas_service.domain.ledger import Ledger, LedgerView, Masks
 from laas_service.domain.policies.base import Policy
 
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from laas_service.domain.admission.constrained import propose
 from laas_service.domain.allocation import Allocation, Request, Room
-from laas_service.domain.ledger.ledger import Ledger, LedgerView
+from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.policies.base import Policy
 
 T = TypeVar("T")

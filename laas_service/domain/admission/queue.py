@@ -32,7 +32,7 @@ from laas_service.domain.admission.constrained import propose
 from laas_service.domain.allocation import Allocation, NoFit, Packing, Refusal, Request
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import InvalidInput, NotFound
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies.base import Policy
 
 PACKING_SHARE = 0.25

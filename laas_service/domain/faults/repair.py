@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare
 from laas_service.domain.faults.degradation import Degraded, degradation
-from laas_service.domain.ledger.ledger import LedgerView
+from laas_service.domain.ledger import LedgerView
 from laas_service.domain.topology import Column
 
 

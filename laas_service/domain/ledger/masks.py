@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Part of a fabric: which hosts and links something may look at."""
+"""Part of a fabric as masks: which of its hosts and links a view contains."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from laas_service.domain.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class Masks:
-    """Hosts and links as masks in the form of ``Fabric``'s: what is outside is not there.
-
-    ``hosts[g]`` and ``uplinks[g]`` for leaf group g, ``spines[pod * columns_per_pod + c]``
-    for the L2 switch at column c. Parts of one topology intersect with ``&`` and unite
-    with ``|``.
-    """
+    """Hosts and links of one topology as masks. ``&`` intersects two parts, ``|`` unites them."""
 
     hosts: tuple[int, ...]
+    """``hosts[g]``: mask of slots of leaf group g."""
+
     uplinks: tuple[int, ...]
+    """``uplinks[g]``: mask of uplinks of leaf group g, one field of w2 bits a plane."""
+
     spines: tuple[int, ...]
+    """``spines[pod * columns_per_pod + c]``: mask of w3 bits, uplinks of the L2 switch at
+    column c."""
 
     @classmethod
     def whole(cls, topology: Topology) -> Masks:
-        """Everything there is."""
+        """The whole fabric."""
         columns = topology.pods * topology.columns_per_pod
         return cls(
             ((1 << topology.slots) - 1,) * topology.groups,
@@ -38,7 +39,7 @@ class Masks:
 
     @classmethod
     def of(cls, topology: Topology, allocation: Allocation) -> Masks:
-        """What an allocation holds."""
+        """The hosts and links that an allocation holds."""
         hosts, uplinks = [0] * topology.groups, [0] * topology.groups
         spines = [0] * (topology.pods * topology.columns_per_pod)
         for share in allocation.groups:
@@ -49,7 +50,7 @@ class Masks:
 
     @classmethod
     def of_hosts(cls, topology: Topology, hosts: Iterable[int]) -> Masks:
-        """Some hosts, and every link."""
+        """These hosts, and every link."""
         masks = [0] * topology.groups
         for host in hosts:
             group, slot = topology.place_of(host)
@@ -59,7 +60,7 @@ class Masks:
 
     @classmethod
     def of_pods(cls, topology: Topology, pods: Collection[int]) -> Masks:
-        """Some pods (numbers of grouped pods): their hosts and the links that go up in them."""
+        """These grouped pods, by number: their hosts and the links that go up in them."""
         whole, width = cls.whole(topology), topology.groups_per_pod
         columns = topology.columns_per_pod
         return cls(

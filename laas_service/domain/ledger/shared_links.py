@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Shared links: who has how much of which link, and a fabric whose links can be shared.
+"""Shared links: shares of links by owner, and the ledger of a fabric whose links are shared.
 
-Bandwidth is in parts per million (ppm) of a link's. The ledger of shares stands beside
-the ledger of owners: a link has one owner, or any number of shares that add up to no more
-than the cap, or is free. For the simulator and the planner; the service gives whole links.
+Bandwidth is in parts per million (ppm) of a link's. A link has one owner, or any number of
+shares that add up to no more than the cap, or is free. Used by the simulator and the
+planner; the service gives out whole links only.
 
 Source: least constrained with link-sharing, Jigsaw (HPDC'21) 5.2.3 and 5.4.2.
 """
@@ -14,29 +14,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from laas_service.domain.allocation import WHOLE, Allocation
 from laas_service.domain.errors import DoubleClaim, InvalidInput, NotFound
-from laas_service.domain.ledger.ledger import NEVER, Ledger
+from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.topology import Topology, bits
 
 CAP = 800_000
-"""The most of a link that is shared out, ppm; above 80 percent delays grow (Jigsaw, 5.4.2)."""
+"""The most of a link that is given out in shares, ppm; above 80 percent delays grow
+(Jigsaw, 5.4.2)."""
 
 
 class Claim(NamedTuple):
-    """The same share of several links: of row ``row`` those in ``links``, ``ppm`` of each."""
+    """The same share of several links of one row."""
 
     row: int
+    """Number of a row of links, see ``SharedLedger``."""
+
     links: int
+    """Mask of the links of the row."""
+
     ppm: int
+    """The share of each of these links, parts per million."""
 
 
 class Shares:
-    """Shares of links by owner. Links are bits of rows, whatever these stand for.
-
-    ``residual`` of a link is what may still be reserved of it: ``cap`` less all shares.
+    """Shares of links by owner. A link is a bit of a row; the caller says what rows are.
 
     Raises:
         InvalidInput: the cap is not within 1 .. 1,000,000 ppm.
@@ -46,43 +50,50 @@ class Shares:
         if not 1 <= cap <= WHOLE:
             raise InvalidInput("cap", cap, f"give 1 to {WHOLE} parts per million of a link")
         self.cap = cap
+        """The most that all shares of one link may add up to, ppm."""
+
         self._used: dict[int, dict[int, int]] = {}
+        """By row and link, the sum of all shares, ppm; links without shares are absent."""
+
         self._held: dict[str, tuple[Claim, ...]] = {}
+        """What each owner has."""
+
         self._crowded: dict[int, dict[int, int]] = {}
+        """By ppm, once asked for: the answer of ``crowded``, kept up by ``_note``."""
 
     def copy(self) -> Shares:
-        twin = Shares(self.cap)
-        twin._used = {row: dict(used) for row, used in self._used.items()}
-        twin._held = dict(self._held)
-        twin._crowded = {ppm: dict(rows) for ppm, rows in self._crowded.items()}
-        return twin
+        copy = Shares(self.cap)
+        copy._used = {row: dict(used) for row, used in self._used.items()}
+        copy._held = dict(self._held)
+        copy._crowded = {ppm: dict(rows) for ppm, rows in self._crowded.items()}
+        return copy
 
     def residual(self, row: int, link: int) -> int:
-        """Ppm of a link that nobody has reserved, up to the cap."""
+        """What may still be reserved of a link, ppm: the cap less all shares."""
         return self.cap - self._used.get(row, {}).get(link, 0)
 
     def shared(self, row: int) -> int:
-        """Mask of the links of a row of which somebody has a share."""
+        """Mask of the links of a row that have shares."""
         return sum(1 << link for link in self._used.get(row, ()))
 
     def crowded(self, ppm: int) -> dict[int, int]:
-        """By row, the mask of the links of which not so much is left; rows without are absent."""
+        """By row, the mask of the links with less than ``ppm`` left; rows without are absent."""
         if ppm not in self._crowded:
-            found = self._crowded[ppm] = {}
+            masks = self._crowded[ppm] = {}
             for row, used in self._used.items():
                 for link in used:
                     if self.residual(row, link) < ppm:
-                        found[row] = found.get(row, 0) | 1 << link
+                        masks[row] = masks.get(row, 0) | 1 << link
         return self._crowded[ppm]
 
-    def check(self, parts: Iterable[Claim]) -> None:
-        """Nothing if this can be reserved.
+    def check(self, claims: Iterable[Claim]) -> None:
+        """Check that these shares can be reserved.
 
         Raises:
             InvalidInput: a share is not within 1 ppm and the cap.
-            DoubleClaim: some link has less left.
+            DoubleClaim: a link has less left.
         """
-        for row, links, ppm in parts:
+        for row, links, ppm in claims:
             if not 1 <= ppm <= self.cap:
                 raise InvalidInput("bandwidth", ppm, f"give 1 to {self.cap} ppm of a link")
             for link in bits(links):
@@ -90,13 +101,14 @@ class Shares:
                     left = self.residual(row, link)
                     raise DoubleClaim(f"link {link} of row {row}: {left} ppm left, {ppm} asked")
 
-    def reserve(self, owner: str, parts: Iterable[Claim]) -> None:
+    def reserve(self, owner: str, claims: Iterable[Claim]) -> None:
         """Give an owner shares of links, no link twice; all of them or, if it raises, none.
 
         Raises:
-            InvalidInput, DoubleClaim: see ``check``; or the owner has shares already.
+            InvalidInput: a share is not within 1 ppm and the cap.
+            DoubleClaim: a link has less left, or the owner has shares already.
         """
-        held = tuple(parts)
+        held = tuple(claims)
         if owner in self._held:
             raise DoubleClaim(f"{owner!r} already has shares")
         self.check(held)
@@ -111,7 +123,7 @@ class Shares:
         """Take all shares back from an owner.
 
         Raises:
-            NotFound: it has none.
+            NotFound: the owner has none.
         """
         if owner not in self._held:
             raise NotFound("shares of", owner)
@@ -126,7 +138,7 @@ class Shares:
         return held
 
     def _note(self, row: int, link: int) -> None:
-        """Keep the masks of crowded links up."""
+        """Update the masks of crowded links after a share of this link changed."""
         left = self.residual(row, link)
         for ppm, rows in self._crowded.items():
             mask = rows.get(row, 0)
@@ -136,39 +148,38 @@ class Shares:
 class SharedLedger(Ledger):
     """A ledger in which allocations may hold a share of their links instead of all of it.
 
-    A link somebody has a share of is not free to those who want all of it. Rows of
-    ``shares`` are the leaf groups, and after them the L2 switches as in ``free_spines``.
+    A link that has shares is not free to an allocation that needs all of it.
     """
 
     def __init__(self, topology: Topology, cap: int = CAP) -> None:
         self.shares = Shares(cap)
+        """Rows are the leaf groups, and after them the L2 switches as in ``free_spines``."""
+
         super().__init__(topology)
 
-    def copy(self) -> SharedLedger:
-        twin = super().copy()
-        assert isinstance(twin, SharedLedger)
-        twin.shares = self.shares.copy()
-        return twin
+    def copy(self) -> Self:
+        copy = super().copy()
+        copy.shares = self.shares.copy()
+        return copy
 
-    def with_room(self, ppm: int) -> Ledger:
-        """The fabric as it looks to one who wants so much of each link. For looking only."""
+    def with_room(self, ppm: int) -> LedgerView:
+        """The fabric as a request for ``ppm`` of each link sees it: links with room are free."""
         view = Ledger.__new__(Ledger)
         view.__dict__.update(self.__dict__)
         crowded, groups = self.shares.crowded(ppm), self.topology.groups
         view.free_uplinks = [
             self._roomy(row, free, usable, crowded)
             for row, (free, usable) in enumerate(
-                zip(self.free_uplinks, self._usable_uplinks, strict=True)
+                zip(self.free_uplinks, self.usable_uplinks, strict=True)
             )
         ]
         view.free_spines = [
             self._roomy(groups + index, free, usable, crowded)
             for index, (free, usable) in enumerate(
-                zip(self.free_spines, self._usable_spines, strict=True)
+                zip(self.free_spines, self.usable_spines, strict=True)
             )
         ]
-        view.misfits = {}
-        view.pod_misfits = [NEVER] * self.topology.pods
+        view.reader_caches = {}
         return view
 
     def _roomy(self, row: int, free: int, usable: int, crowded: dict[int, int]) -> int:
@@ -177,13 +188,13 @@ class SharedLedger(Ledger):
 
     @contextmanager
     def trial(self) -> Iterator[None]:
-        kept = self.shares
-        self.shares = kept.copy()
+        shares_before = self.shares
+        self.shares = shares_before.copy()
         try:
             with super().trial():
                 yield
         finally:
-            self.shares = kept
+            self.shares = shares_before
 
     def change(self, allocation: Allocation) -> Allocation:
         if allocation.bandwidth != WHOLE:
@@ -192,58 +203,59 @@ class SharedLedger(Ledger):
 
     # -- owners ---------------------------------------------------------------
 
-    def _parts(self, allocation: Allocation) -> list[Claim]:
+    def _claims(self, allocation: Allocation) -> list[Claim]:
+        """The shares of links that an allocation holds."""
         width, groups = self.topology.columns_per_pod, self.topology.groups
         ppm = allocation.bandwidth
-        parts = [Claim(group, uplinks, ppm) for group, _, uplinks in allocation.groups if uplinks]
-        return parts + [
+        claims = [Claim(group, uplinks, ppm) for group, _, uplinks in allocation.groups if uplinks]
+        return claims + [
             Claim(groups + pod * width + column, uplinks, ppm)
             for pod, column, uplinks in allocation.columns
         ]
 
-    def _check_free(self, wanted: Allocation) -> None:
-        super()._check_free(wanted if wanted.bandwidth == WHOLE else _hosts_of(wanted))
-        if wanted.bandwidth == WHOLE:
+    def _check_free(self, allocation: Allocation) -> None:
+        if allocation.bandwidth == WHOLE:
+            super()._check_free(allocation)
             return
-        parts = self._parts(wanted)
-        self.shares.check(parts)
-        for row, links, _ in parts:
-            masks, usable, index = self._row(row)
-            there = masks[index] | self.shares.shared(row) & usable[index]
-            if links & ~there:
+        super()._check_free(_hosts_of(allocation))
+        claims = self._claims(allocation)
+        self.shares.check(claims)
+        for row, links, _ in claims:
+            free, usable, index = self._row(row)
+            if links & ~(free[index] | self.shares.shared(row) & usable[index]):
                 raise DoubleClaim(f"row {row}: a link is owned or down")
 
     def _row(self, row: int) -> tuple[list[int], list[int], int]:
-        """Where the free and the usable links of a row are."""
+        """The lists with the free and the usable links of a row, and its index there."""
         groups = self.topology.groups
         if row < groups:
-            return self.free_uplinks, self._usable_uplinks, row
-        return self.free_spines, self._usable_spines, row - groups
+            return self.free_uplinks, self.usable_uplinks, row
+        return self.free_spines, self.usable_spines, row - groups
 
-    def _take(self, wanted: Allocation) -> None:
-        if wanted.bandwidth == WHOLE:
-            super()._take(wanted)
+    def _take(self, allocation: Allocation) -> None:
+        if allocation.bandwidth == WHOLE:
+            super()._take(allocation)
             return
-        super()._take(_hosts_of(wanted))
-        parts = self._parts(wanted)
-        self.shares.reserve(wanted.id, parts)
-        for row, links, _ in parts:
-            masks, _, index = self._row(row)
-            self._note(masks, index)
-            masks[index] &= ~links
+        super()._take(_hosts_of(allocation))
+        claims = self._claims(allocation)
+        self.shares.reserve(allocation.id, claims)
+        for row, links, _ in claims:
+            free, _, index = self._row(row)
+            self.note(free, index)
+            free[index] &= ~links
 
-    def _give_back(self, held: Allocation) -> None:
-        if held.bandwidth == WHOLE:
-            super()._give_back(held)
+    def _give_back(self, allocation: Allocation) -> None:
+        if allocation.bandwidth == WHOLE:
+            super()._give_back(allocation)
             return
-        super()._give_back(_hosts_of(held))
-        for row, links, _ in self.shares.release(held.id):
-            masks, usable, index = self._row(row)
-            self._note(masks, index)
-            masks[index] |= links & usable[index] & ~self.shares.shared(row)
+        super()._give_back(_hosts_of(allocation))
+        for row, links, _ in self.shares.release(allocation.id):
+            free, usable, index = self._row(row)
+            self.note(free, index)
+            free[index] |= links & usable[index] & ~self.shares.shared(row)
 
 
 def _hosts_of(allocation: Allocation) -> Allocation:
-    """The same without its links."""
+    """The same allocation without its links."""
     groups = tuple(share._replace(uplinks=0) for share in allocation.groups)
     return replace(allocation, groups=groups, columns=())

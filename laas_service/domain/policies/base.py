@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
 from laas_service.domain.budget import RequestBudget
-from laas_service.domain.ledger.ledger import LedgerView
+from laas_service.domain.ledger import LedgerView
 
 SEARCH = 200
 """What every search costs, beside its work: a refusal at first sight is not for nothing."""

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from laas_service.domain.allocation import Allocation, NoFit, Request
 from laas_service.domain.errors import InvalidInput
-from laas_service.domain.ledger.ledger import LedgerView
+from laas_service.domain.ledger import LedgerView
 from laas_service.domain.ledger.shared_links import SharedLedger
 from laas_service.domain.search.min_cost import search_for
 from laas_service.domain.search.one_pod import WORK

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from laas_service.domain.allocation import Allocation, NoFit, Request
-from laas_service.domain.ledger.ledger import LedgerView
+from laas_service.domain.ledger import LedgerView
 from laas_service.domain.search.min_cost import search_for
 from laas_service.domain.search.one_pod import WORK
 

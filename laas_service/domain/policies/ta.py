@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from laas_service.domain.allocation import Allocation, GroupShare, NoFit, Refusal, Request
 from laas_service.domain.constraints import Constraints, Within
-from laas_service.domain.ledger.ledger import LedgerView
+from laas_service.domain.ledger import LedgerView
 from laas_service.domain.search.any_hosts import any_hosts
 from laas_service.domain.search.bicliques import lowest
 from laas_service.domain.search.one_pod import too_few

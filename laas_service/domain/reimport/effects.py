@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import LaasError
-from laas_service.domain.ledger.ledger import Ledger, LedgerView
+from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.reimport.layout import Layout
 from laas_service.domain.reimport.renumbering import Renumbering
 from laas_service.domain.routing.tenant_tables import as_routed, tenant_tables

@@ -12,7 +12,7 @@ from collections.abc import Set
 from dataclasses import replace
 
 from laas_service.domain.inventory import Cable, Endpoint, PortRef
-from laas_service.domain.ledger.ledger import LedgerView
+from laas_service.domain.ledger import LedgerView
 from laas_service.domain.reimport.layout import Layout
 from laas_service.domain.topology import Port, Topology, link_name
 

@@ -9,7 +9,7 @@ from itertools import islice
 
 from laas_service.domain.allocation import GroupShare
 from laas_service.domain.constraints import Constraints
-from laas_service.domain.ledger.ledger import LedgerView
+from laas_service.domain.ledger import LedgerView
 from laas_service.domain.topology import bits
 
 Choice = tuple[int, int, int]

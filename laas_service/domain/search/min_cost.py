@@ -20,7 +20,7 @@ from operator import and_
 
 from laas_service.domain.allocation import Allocation, GroupShare, NoFit, Request, Shape
 from laas_service.domain.constraints import Within
-from laas_service.domain.ledger.ledger import LedgerView
+from laas_service.domain.ledger import LedgerView
 from laas_service.domain.search.bicliques import Wanted, blocks
 from laas_service.domain.search.multi_pod import AcrossPods
 from laas_service.domain.search.one_pod import Search

@@ -9,7 +9,7 @@ from functools import reduce
 from operator import and_
 
 from laas_service.domain.allocation import ColumnShare, GroupShare, Shape
-from laas_service.domain.ledger.ledger import LedgerView
+from laas_service.domain.ledger import LedgerView
 from laas_service.domain.search.bicliques import Budget, Wanted, blocks, first_block, lowest
 from laas_service.domain.search.shapes import Placement
 from laas_service.domain.search.spine_bounds import Spines
@@ -56,7 +56,7 @@ class AcrossPods:
         free = fabric.pod_free_hosts
         self.order = sorted(range(topology.pods), key=lambda pod: (self.counts[pod], free[pod]))
         budget.spend(COST_OF_A_POD * topology.pods)
-        self._spines: dict[int, list[int]] = {}
+        self._spines: dict[int, Sequence[int]] = {}
         self._leasts: dict[int, list[int]] = {}
 
     def _whole_groups(self, pod: int) -> int:
@@ -82,7 +82,7 @@ class AcrossPods:
         """The inverse: how many uplinks of leaf groups these spine uplinks can carry."""
         return spines.bit_count() * self.spine_taper // column.rails
 
-    def spines(self, pod: int) -> list[int]:
+    def spines(self, pod: int) -> Sequence[int]:
         """Free spine uplinks of a pod, by column."""
         if pod not in self._spines:
             width = len(self.columns)

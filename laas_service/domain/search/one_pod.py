@@ -26,8 +26,9 @@ from laas_service.domain.allocation import (
     Shape,
 )
 from laas_service.domain.constraints import Within
-from laas_service.domain.ledger.ledger import NEVER, LedgerView
+from laas_service.domain.ledger import LedgerView
 from laas_service.domain.search.bicliques import Budget, Wanted, blocks, lowest
+from laas_service.domain.search.misfits import Misfits
 from laas_service.domain.search.multi_pod import AcrossPods
 from laas_service.domain.search.partial_leaves import ThinLeaves
 from laas_service.domain.search.shapes import (
@@ -79,6 +80,7 @@ class Search:
         topology = fabric.topology
         self.fabric = fabric
         self.policy = policy
+        self.misfits = fabric.reader_cache(Misfits)
         self.misfits_of = f"{policy} {variant}" if variant else policy
         self.request = request
         self.budget = Budget(work, request.meter)
@@ -108,7 +110,8 @@ class Search:
         asked = self.request.hosts
         if refusal := too_few(self.fabric, asked):
             return refusal
-        if asked >= self.fabric.misfits.get(self.misfits_of, NEVER) and self.spread == 1:
+        misfit = self.misfits.smallest(self.misfits_of, self.fabric.freed)
+        if asked >= misfit and self.spread == 1:
             return self._no_legal_shape()
         return None
 
@@ -126,7 +129,7 @@ class Search:
             )
         if self.spread > 1:
             return self._no_legal_shape() if self.spread <= self.reach else self._too_far()
-        self.fabric.misfits[self.misfits_of] = request.hosts
+        self.misfits.remember(self.misfits_of, self.fabric.freed, request.hosts)
         return self._no_legal_shape()
 
     def _too_far(self) -> NoFit:
@@ -193,13 +196,13 @@ class Search:
 
     def in_one_pod(self, hosts: int) -> Placement | None:
         """Any shape of ``hosts`` hosts on several groups of one pod; fullest pod first."""
-        misfits = self.fabric.pod_misfits
+        misfits, freed = self.misfits, self.fabric.pod_freed
         shapes = pod_shapes(hosts, self.slots, self.groups, self.taper)
         if self.spread > 1 or self.within is Within.LEAF:
             return None
         failed: int | None = None
         for pod in self._pods_with_room(hosts) if shapes else ():
-            if hosts >= misfits[pod]:
+            if hosts >= misfits.smallest(pod, freed[pod]):
                 continue
             if failed is None or not self._alike(failed, pod):
                 if self.budget.exceeded:
@@ -208,7 +211,7 @@ class Search:
                     return placement
                 failed = pod
             if not self.budget.exceeded:
-                misfits[pod] = hosts
+                misfits.remember(pod, freed[pod], hosts)
         return None
 
     def _alike(self, one: int, other: int) -> bool:

@@ -16,7 +16,7 @@ from functools import reduce
 from operator import add, or_
 
 from laas_service.domain.allocation import Shape
-from laas_service.domain.ledger.ledger import LedgerView
+from laas_service.domain.ledger import LedgerView
 from laas_service.domain.search.bicliques import Budget, Wanted, blocks, konig
 from laas_service.domain.search.multi_pod import AcrossPods
 from laas_service.domain.search.shapes import Placement, tree_shapes

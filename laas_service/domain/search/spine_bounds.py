@@ -20,7 +20,7 @@ from functools import lru_cache, reduce
 from itertools import compress
 from operator import and_, or_
 
-from laas_service.domain.ledger.ledger import LedgerView
+from laas_service.domain.ledger import LedgerView
 from laas_service.domain.search.bicliques import Budget, konig
 from laas_service.domain.topology import bits
 

@@ -17,7 +17,7 @@ from laas_service.adapters.fabric_import.ibnetdiscover import render
 from laas_service.adapters.snapshot import snapshot
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Request
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import LeafLink, SpineLink, Topology, Xgft
 

@@ -14,7 +14,7 @@ from laas_service.adapters.fabric_import.netlist import netlist
 from laas_service.adapters.snapshot import fabric_from_snapshot, snapshot
 from laas_service.cmd.plan import Planner
 from laas_service.domain.errors import InvalidFile, LaasError
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.simulator.workload import read_csv, read_swf
 from tests.functional.fuzz.inputs import TREES
 

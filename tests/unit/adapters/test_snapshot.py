@@ -14,7 +14,7 @@ from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, Request, Shape
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.features import HostFeatures
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import LeafLink, SpineLink, Topology, Xgft

@@ -41,7 +41,7 @@ from laas_service.domain.errors import (
 )
 from laas_service.domain.features import HostChange, HostFeatures
 from laas_service.domain.inventory import Inventory
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, Xgft
 
@@ -94,7 +94,7 @@ def claims(store: SqlStore) -> dict[str, set[tuple[str, int]]]:
         }
 
 
-def rebuilt(store: SqlStore) -> Ledger:
+def rebuilt(store: SqlStore) -> LedgerView:
     return SqlStore(store._engine).ledger("f")[0]
 
 

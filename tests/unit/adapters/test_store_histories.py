@@ -22,7 +22,7 @@ from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, 
 from laas_service.domain.errors import Conflict
 from laas_service.domain.features import HostChange
 from laas_service.domain.inventory import Inventory
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import LeafLink, Link, Port, SpineLink, Topology, Xgft
 

@@ -14,7 +14,7 @@ from laas_service.adapters.snapshot import fabric_from_snapshot, snapshot
 from laas_service.cmd.plan import Planner
 from laas_service.domain.allocation import Shape
 from laas_service.domain.features import HostFeatures
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.ledger.shared_links import SharedLedger
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import SpineLink

@@ -11,7 +11,7 @@ from laas_service.domain.admission.make_room import make_room
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
 from laas_service.domain.budget import UNBOUNDED, RequestBudget
 from laas_service.domain.constraints import Constraints
-from laas_service.domain.ledger.ledger import Ledger, LedgerView
+from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.base import CUT_OFF, SEARCH, Policy, budgeted
 from laas_service.domain.search import one_pod

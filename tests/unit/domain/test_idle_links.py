@@ -13,7 +13,7 @@ from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Request
 from laas_service.domain.idle_links import idle
 from laas_service.domain.inventory import Endpoint, PortRef, Switch
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.routing.tenant_tables import forwarding_tables
 from laas_service.domain.topology import LeafLink, Topology, Xgft

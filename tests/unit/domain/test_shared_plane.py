@@ -14,8 +14,7 @@ from laas_service.domain import shared_plane_cost
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, NoFit, Request, Shape
 from laas_service.domain.errors import Conflict, DoubleClaim, InvalidInput
-from laas_service.domain.ledger.ledger import Ledger
-from laas_service.domain.ledger.masks import Masks
+from laas_service.domain.ledger import Ledger, Masks
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.routing.tenant_tables import forwarding_tables
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane

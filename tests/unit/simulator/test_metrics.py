@@ -8,7 +8,7 @@ import pytest
 
 from laas_service.domain.admission.queue import Discipline, QueueSettings, make_queue
 from laas_service.domain.allocation import Request
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import Topology, Xgft
 from laas_service.simulator.engine import Simulation

@@ -12,7 +12,7 @@ from laas_service.adapters.fabric_import.fabric_file import parse_xgft, read_fab
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.adapters.fabric_import.recovery import Selection
 from laas_service.domain.errors import InvalidFile, InvalidInput
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.topology import LeafLink, Topology, Xgft
 from tests.shared import REPO, SHARED, needs_shared
 

@@ -50,8 +50,7 @@ from laas_service.domain.errors import (
 )
 from laas_service.domain.features import HostChange
 from laas_service.domain.inventory import Inventory, PortRef
-from laas_service.domain.ledger.ledger import Ledger
-from laas_service.domain.ledger.masks import Masks
+from laas_service.domain.ledger import Ledger, LedgerView, Masks
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.reimport import Layout, changes, laid_over
 from laas_service.domain.routing.tenant_tables import as_routed, forwarding_tables
@@ -107,18 +106,18 @@ def reviewed(before: Layout, inventory: Inventory, ledger: Ledger | None = None)
 Ends = tuple[PortRef, PortRef]
 
 
-def cables_of(layout: Layout, held: Allocation, ledger: Ledger) -> set[Ends]:
+def cables_of(layout: Layout, held: Allocation, ledger: LedgerView) -> set[Ends]:
     return cables(layout, held.links(layout.topology), ledger)
 
 
-def cables(layout: Layout, links: Iterable[Link], ledger: Ledger) -> set[Ends]:
+def cables(layout: Layout, links: Iterable[Link], ledger: LedgerView) -> set[Ends]:
     """Those that work: what has failed may come back on other ports."""
     known = layout.inventory.cable_of_link
     up = [known[x] for x in links if x in known and x not in ledger.failed_links]
     return {(cable.lower, cable.upper) for cable in up}
 
 
-def hosts_of(layout: Layout, held: Allocation, ledger: Ledger) -> dict[str, list[int]]:
+def hosts_of(layout: Layout, held: Allocation, ledger: LedgerView) -> dict[str, list[int]]:
     """Name -> the GUIDs of its leaves, by rail; none for who has failed."""
     names, ends = layout.inventory.host_names, layout.host_endpoints
     return {
@@ -135,7 +134,7 @@ def physical(inventory: Inventory) -> tuple[set[Ends], dict[str, set[int]]]:
     return {(cable.lower, cable.upper) for cable in inventory.cables}, hangs
 
 
-def assert_kept(found: Review, site: Inventory, before: Ledger, after: Ledger) -> None:
+def assert_kept(found: Review, site: Inventory, before: LedgerView, after: LedgerView) -> None:
     """Everybody holds the same hosts and cables, and technicians left all of them there."""
     there, hangs = physical(site)
     then = {one.id: one for one in after.everybody()}
@@ -152,7 +151,7 @@ def assert_kept(found: Review, site: Inventory, before: Ledger, after: Ledger) -
         )
 
 
-def assert_routed_alike(found: Review, before: Ledger, after: Ledger) -> None:
+def assert_routed_alike(found: Review, before: LedgerView, after: LedgerView) -> None:
     """From a tenant's leaves to its ports that stay, rail by rail, packets take the cables
     that they took: their own, that have not failed."""
     walks = [
@@ -262,7 +261,7 @@ def settled(deployment: Deployment, chance: Random, layout: Layout) -> None:
     store.set_link_state("f", chance.choice(links), LinkState.FAILED)
 
 
-def states(layout: Layout, ledger: Ledger) -> dict[str, dict[object, object]]:
+def states(layout: Layout, ledger: LedgerView) -> dict[str, dict[object, object]]:
     """What is said of hosts and links that are there, by name."""
     names = layout.inventory.host_names
     return {
@@ -273,7 +272,7 @@ def states(layout: Layout, ledger: Ledger) -> dict[str, dict[object, object]]:
     }
 
 
-def assert_states_kept(found: Review, before: Ledger, after: Ledger) -> None:
+def assert_states_kept(found: Review, before: LedgerView, after: LedgerView) -> None:
     was, now = states(found.before, before), states(found.after, after)
     here = set(found.after.inventory.host_names)
     renamed = {h for h in found.before.inventory.host_names if h not in here}

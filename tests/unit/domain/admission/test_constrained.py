@@ -14,7 +14,7 @@ from laas_service.domain.allocation import Allocation, Request
 from laas_service.domain.constraints import Constraints, Within
 from laas_service.domain.errors import InvalidInput, NotFound
 from laas_service.domain.features import HostFeatures
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import Topology, Xgft
 

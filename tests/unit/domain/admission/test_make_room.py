@@ -11,7 +11,7 @@ import pytest
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.admission.make_room import fits_when_empty, make_room
 from laas_service.domain.allocation import Allocation, Request, Room
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.jigsaw import Jigsaw
 from laas_service.domain.topology import Topology, Xgft

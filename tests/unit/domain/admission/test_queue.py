@@ -23,7 +23,7 @@ from laas_service.domain.admission.queue import (
 )
 from laas_service.domain.allocation import Allocation, GroupShare, NoFit, Refusal, Request
 from laas_service.domain.errors import InvalidInput, NotFound
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import Topology, Xgft
 

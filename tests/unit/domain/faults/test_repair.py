@@ -17,8 +17,7 @@ from laas_service.domain.allocation import Allocation, GroupShare, Request, Shap
 from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.faults.repair import _Nested as Nested
 from laas_service.domain.faults.repair import nested, repair
-from laas_service.domain.ledger.ledger import Ledger
-from laas_service.domain.ledger.masks import Masks
+from laas_service.domain.ledger import Ledger, Masks
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.policies.jigsaw import Jigsaw

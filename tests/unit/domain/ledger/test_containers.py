@@ -16,8 +16,7 @@ from laas_service.domain.admission.make_room import make_room
 from laas_service.domain.allocation import Allocation, GroupShare, NoFit, Request, Shape
 from laas_service.domain.errors import Conflict, DoubleClaim, NotFound
 from laas_service.domain.idle_links import idle
-from laas_service.domain.ledger.ledger import Ledger
-from laas_service.domain.ledger.masks import Masks
+from laas_service.domain.ledger import Ledger, Masks
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.routing.tenant_tables import as_routed, forwarding_tables
 from laas_service.domain.shared_plane import SharedPlane

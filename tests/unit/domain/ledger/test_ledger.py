@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import DoubleClaim, NotFound
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from tests.unit.domain.policies.states import noisy_fabric, some_holding
 from tests.unit.domain.policies.test_brute_force import TREES
 

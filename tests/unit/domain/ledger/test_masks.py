@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, Request
-from laas_service.domain.ledger.ledger import Ledger
-from laas_service.domain.ledger.masks import Masks
+from laas_service.domain.ledger import Ledger, Masks
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import Topology, bits
 from tests.unit.domain.policies.states import noisy_fabric, some_bits

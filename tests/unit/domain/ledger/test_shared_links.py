@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import WHOLE, Allocation, ColumnShare, GroupShare, Request
 from laas_service.domain.errors import DoubleClaim, InvalidInput, NotFound
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.ledger.shared_links import CAP, Claim, SharedLedger, Shares
 from laas_service.domain.policies import PLANNING, POLICIES
 from laas_service.domain.policies.lc_s import LcS
@@ -153,7 +153,7 @@ def test_every_size_of_every_share_against_all_combinations(tree):
             seen = Ledger(topology)
             seen.free_hosts = list(fabric.free_hosts)
             for kind, masks in (("up", seen.free_uplinks), ("spine", seen.free_spines)):
-                usable = fabric._usable_uplinks if kind == "up" else fabric._usable_spines
+                usable = fabric.usable_uplinks if kind == "up" else fabric.usable_spines
                 for index, mask in enumerate(usable):
                     room = (b for b in bits(mask) if used[kind, index, b] + bandwidth <= CAP)
                     masks[index] = sum(1 << bit for bit in room)

@@ -14,7 +14,7 @@ from laas_service.domain.admission.admit import admit, largest_fit
 from laas_service.domain.allocation import Allocation, Request
 from laas_service.domain.errors import DoubleClaim
 from laas_service.domain.features import HostFeatures
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
 from tests.unit.domain.policies.test_brute_force import TREES
 
@@ -61,7 +61,7 @@ def test_any_trial_leaves_everything_as_it_was(tree, before, outer, inner, after
         halfway = everything(fabric)
         with fabric.trial():
             play(fabric, inner, "c")
-        assert everything(fabric) | {"_undo": None} == halfway | {"_undo": None}
+        assert everything(fabric) | {"undo": None} == halfway | {"undo": None}
         twin = fabric.copy()
     assert everything(fabric) == known
     straight = Ledger(TREES[tree])

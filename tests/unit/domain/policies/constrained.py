@@ -10,7 +10,7 @@ from random import Random
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.constraints import Constraints, Within
 from laas_service.domain.features import HostFeatures
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from tests.unit.domain.policies.test_brute_force import Naive, divided_up, subsets
 
 TRAITS = ("gpu", "nvme")

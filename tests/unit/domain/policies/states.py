@@ -7,7 +7,7 @@ from __future__ import annotations
 from random import Random
 
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, bits
 
 

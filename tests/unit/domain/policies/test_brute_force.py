@@ -18,7 +18,7 @@ from random import Random
 import pytest
 
 from laas_service.domain.allocation import Allocation, Request
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import Port, Topology, Xgft
 from laas_service.domain.verification import (

@@ -17,7 +17,7 @@ from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
 from laas_service.domain.constraints import Constraints, Within
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.features import HostFeatures
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.jigsaw import Jigsaw
 from laas_service.domain.policies.laas import Laas

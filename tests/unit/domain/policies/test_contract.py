@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from laas_service.domain.admission.admit import admit, explain, largest_fit
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
-from laas_service.domain.ledger.ledger import NEVER, Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
+from laas_service.domain.search.misfits import Misfits
 from laas_service.domain.topology import LeafLink, SpineLink, Topology, Xgft
 from laas_service.domain.verification import isolation_violations, shape_violations
 from tests.unit.domain.policies.states import noisy_fabric
@@ -141,8 +142,7 @@ def test_a_search_that_ran_out_of_budget_says_so_and_is_not_taken_for_proof():
     answer = refused("jigsaw", fabric, 8, work=0)
     assert answer.reason is Refusal.BUDGET
     assert "stopped after 0 nodes" in answer.detail
-    assert fabric.misfits == {}
-    assert fabric.pod_misfits == [NEVER]
+    assert fabric.reader_cache(Misfits) == Misfits()
     assert refused("jigsaw", fabric, 8).reason is Refusal.NO_LEGAL_SHAPE
 
 
@@ -302,13 +302,14 @@ def members(counts: list[int], free: int) -> int:
 
 def forgetting_changes_no_answer(fabric: Ledger) -> None:
     """Sizes remembered as misfits are misfits."""
-    fresh = fabric.copy()
-    fresh.misfits.clear()
-    fresh.pod_misfits = [NEVER] * fabric.topology.pods
-    for name, hosts in fabric.misfits.items():
+    misfits, fresh = fabric.reader_cache(Misfits), fabric.copy()
+    for name in POLICIES:
+        fresh.reader_caches.clear()
+        hosts = misfits.smallest(name, fabric.freed)
         if hosts <= fabric.free_host_count:
             assert refused(name, fresh, hosts).reason is Refusal.NO_LEGAL_SHAPE
-    for pod, hosts in enumerate(fabric.pod_misfits):
+    for pod in range(fabric.topology.pods):
+        hosts = misfits.smallest(pod, fabric.pod_freed[pod])
         if hosts <= fabric.pod_free_hosts[pod]:
             answer = propose("jigsaw", fresh, hosts)
             if isinstance(answer, Allocation) and len(answer.groups) > 1:

@@ -11,7 +11,7 @@ import pytest
 
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, GroupShare, NoFit, Refusal, Request
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies.ta import Ta
 from laas_service.domain.topology import Topology, Xgft
 from tests.unit.domain.policies.states import break_things

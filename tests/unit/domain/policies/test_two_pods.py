@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from laas_service.domain.allocation import Allocation, GroupShare, NoFit, Request
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies.jigsaw import Jigsaw
 from laas_service.domain.routing.tenant_tables import forwarding_tables
 from laas_service.domain.topology import Topology, Xgft

@@ -18,7 +18,7 @@ from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, Request
 from laas_service.domain.faults.repair import repair
 from laas_service.domain.inventory import Inventory
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies.jigsaw import Jigsaw
 from laas_service.domain.routing.tenant_tables import ForwardingTables
 from laas_service.domain.topology import Link, Topology, Xgft

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from laas_service.domain.allocation import Allocation, ColumnShare
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.search.bicliques import Budget
 from laas_service.domain.search.spine_bounds import Spines
 from laas_service.domain.topology import Topology, Xgft

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from laas_service.domain.allocation import ColumnShare, GroupShare
 from laas_service.domain.errors import NotSupported
-from laas_service.domain.ledger.ledger import Ledger
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.routing.tenant_tables import forwarding_tables
 from laas_service.domain.stars.place import Racks
 from laas_service.domain.stars.plan import Plan

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Ledgers inside ledgers: what a container holds is a fabric of its own for its children."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from operator import and_
+
+from laas_service.domain.allocation import Allocation
+from laas_service.domain.errors import Conflict, NotFound
+from laas_service.domain.ledger.faults import count_losses
+from laas_service.domain.ledger.masks import Masks
+from laas_service.domain.ledger.state import LedgerState, S
+from laas_service.domain.shared_plane import NO_PLANE
+
+
+def walk(ledger: S) -> Iterator[S]:
+    """The ledger and all inside it, a container's before those inside that."""
+    yield ledger
+    for inner in ledger.inside.values():
+        yield from walk(inner)
+
+
+def ledger_of(fabric: S, scope: str | None) -> S:
+    """The ledger of a container, the fabric's own for None.
+
+    Raises:
+        NotFound: no container of that id holds anything.
+    """
+    for ledger in walk(fabric):
+        if ledger.scope == scope:
+            return ledger
+    raise NotFound("container", scope, "name one that holds hosts")
+
+
+def holder(fabric: S, allocation_id: str) -> S:
+    """The ledger in which an allocation is. Raises: NotFound."""
+    for ledger in walk(fabric):
+        if allocation_id in ledger.allocations:
+            return ledger
+    raise NotFound("allocation", allocation_id)
+
+
+def restrict(view: LedgerState, part: Masks) -> None:
+    """Remove what is outside of ``part`` from a copy of a ledger."""
+    view.part = view.part & part
+    view.present_hosts = list(map(and_, view.present_hosts, part.hosts))
+    view.usable_hosts = list(map(and_, view.usable_hosts, part.hosts))
+    view.usable_uplinks = list(map(and_, view.usable_uplinks, part.uplinks))
+    view.usable_spines = list(map(and_, view.usable_spines, part.spines))
+    view.free_hosts = list(map(and_, view.free_hosts, part.hosts))
+    view.free_uplinks = list(map(and_, view.free_uplinks, part.uplinks))
+    view.free_spines = list(map(and_, view.free_spines, part.spines))
+    view.reader_caches = {}
+    view.count_free_hosts()
+    count_losses(view)
+
+
+def begin(ledger: S, container: Allocation, view: S) -> None:
+    """Keep ``view``, of what a container holds, as the container's ledger, without children."""
+    view.allocations = {}
+    view.scope, view.nests, view.shared_plane = container.id, True, NO_PLANE
+    view.free_hosts = list(view.usable_hosts)
+    view.free_uplinks = list(view.usable_uplinks)
+    view.free_spines = list(view.usable_spines)
+    view.count_free_hosts()
+    count_losses(view)
+    ledger.inside[container.id] = view
+
+
+def end(ledger: LedgerState, allocation_id: str) -> None:
+    """Drop the ledger of a container, if the allocation is one.
+
+    Raises:
+        Conflict: allocations are inside.
+    """
+    inner = ledger.inside.get(allocation_id)
+    if inner is None:
+        return
+    if inner.allocations:
+        shown = ", ".join(sorted(inner.allocations)[:5]) + " and more" * (
+            len(inner.allocations) > 5
+        )
+        raise Conflict(
+            f"{allocation_id!r} is a container with {len(inner.allocations)} allocations "
+            f"inside; release them first: {shown}"
+        )
+    del ledger.inside[allocation_id]

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Hosts and links go down and come up: what of one ledger is usable, and so free."""
+
+from __future__ import annotations
+
+from laas_service.domain.errors import NotFound
+from laas_service.domain.ledger.state import LedgerState
+from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology
+
+
+def check_host(topology: Topology, host: int) -> None:
+    """Raises: NotFound, if there is no host of this number."""
+    if not 0 <= host < topology.hosts or host in topology.absent_hosts:
+        raise NotFound("host", host)
+
+
+def check_link(topology: Topology, link: Link) -> None:
+    """Raises: NotFound, if there is no such link."""
+    if not topology.tree.has_link(link) or link in topology.absent_links:
+        raise NotFound("link", list(link))
+
+
+def refresh_host(ledger: LedgerState, host: int) -> None:
+    """Recompute whether a host is usable and free, after its state changed."""
+    group, slot = ledger.topology.place_of(host)
+    bit = 1 << slot
+    present = bool(ledger.present_hosts[group] & bit)
+    up = present and host not in ledger.failed_hosts and host not in ledger.drained_hosts
+    usable = ledger.usable_hosts[group]
+    if up == bool(usable & bit):
+        return
+    ledger.note(ledger.usable_hosts, group)
+    ledger.usable_hosts[group] = usable ^ bit
+    owned = any(
+        share.group == group and share.hosts & bit
+        for allocation in ledger.allocations.values()
+        for share in allocation.groups
+    )
+    if owned:
+        return
+    ledger.set_free_hosts(group, ledger.free_hosts[group] ^ bit)
+    ledger.lost_host_count += -1 if up else 1
+    if up:
+        ledger.mark_freed(group // ledger.topology.groups_per_pod)
+
+
+def refresh_link(ledger: LedgerState, link: Link) -> None:
+    """Recompute whether a link is usable and free, after its state changed.
+
+    One bit stands for a leaf link and those of the same uplink on other rails of its plane.
+    """
+    if isinstance(link, LeafLink):
+        _refresh_leaf_link(ledger, link)
+    else:
+        _refresh_spine_link(ledger, link)
+
+
+def _refresh_leaf_link(ledger: LedgerState, link: LeafLink) -> None:
+    topology = ledger.topology
+    leaf = topology.tree.leaf_id(link.pod, link.leaf)
+    if leaf not in topology.group_of_leaf:
+        return  # a leaf without hosts for tenants
+    group, rail = topology.group_of_leaf[leaf]
+    plane = topology.plane_of_rail[rail]
+    bit = 1 << plane * topology.tree.w[1] + link.up
+    links = [
+        LeafLink(*divmod(rail_leaf, topology.tree.m[1]), link.up)
+        for r, rail_leaf in enumerate(topology.leaves_of_group(group))
+        if topology.plane_of_rail[r] == plane
+    ]
+    up = bool(ledger.part.uplinks[group] & bit) and not any(_is_out(ledger, x) for x in links)
+    owned = any(
+        share.group == group and share.uplinks & bit
+        for allocation in ledger.allocations.values()
+        for share in allocation.groups
+    )
+    _set_link(ledger, ledger.usable_uplinks, ledger.free_uplinks, group, bit, up, owned)
+    pod, local = divmod(group, topology.groups_per_pod)
+    if up and not owned:
+        ledger.mark_freed(pod)
+    odd = ledger.usable_uplinks[group] != sum(topology.plane_fields)
+    ledger.odd_groups[pod] = ledger.odd_groups[pod] & ~(1 << local) | (odd << local)
+
+
+def _refresh_spine_link(ledger: LedgerState, link: SpineLink) -> None:
+    topology = ledger.topology
+    if (link.pod, link.l2) not in topology.column_of_l2:
+        return
+    index = topology.column_of_l2[link.pod, link.l2]
+    bit = 1 << link.up
+    up = bool(ledger.part.spines[index] & bit) and not _is_out(ledger, link)
+    width = topology.columns_per_pod
+    owned = any(
+        share.pod * width + share.column == index and share.uplinks & bit
+        for allocation in ledger.allocations.values()
+        for share in allocation.columns
+    )
+    _set_link(ledger, ledger.usable_spines, ledger.free_spines, index, bit, up, owned)
+    if up and not owned:
+        ledger.freed += 1
+
+
+def _set_link(
+    ledger: LedgerState,
+    usable: list[int],
+    free: list[int],
+    index: int,
+    bit: int,
+    up: bool,
+    owned: bool,
+) -> None:
+    ledger.note(usable, index)
+    ledger.note(free, index)
+    usable[index] = usable[index] & ~bit | (bit if up else 0)
+    free[index] = free[index] & ~bit | (bit if up and not owned else 0)
+
+
+def _is_out(ledger: LedgerState, link: Link) -> bool:
+    """Whether a link is not for tenants now: failed, absent or withheld."""
+    return (
+        link in ledger.failed_links
+        or link in ledger.topology.absent_links
+        or ledger.shared_plane.holds(ledger.topology.tree, link)
+    )
+
+
+def count_losses(ledger: LedgerState) -> None:
+    """Count once what is down: hosts nobody owns, and leaf groups that miss an uplink."""
+    topology = ledger.topology
+    owned = [0] * topology.groups
+    for allocation in ledger.allocations.values():
+        for group, hosts, _ in allocation.groups:
+            owned[group] |= hosts
+    masks = zip(ledger.present_hosts, ledger.usable_hosts, owned, strict=True)
+    ledger.lost_host_count = sum((a & ~b & ~c).bit_count() for a, b, c in masks)
+    ledger.odd_groups = [0] * topology.pods
+    every_uplink = sum(topology.plane_fields)
+    for group, usable in enumerate(ledger.usable_uplinks):
+        pod, local = divmod(group, topology.groups_per_pod)
+        if usable != every_uplink and ledger.present_hosts[group]:
+            ledger.odd_groups[pod] |= 1 << local

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Free hosts and links as masks, with the counts and bit sets that searches read."""
+
+from __future__ import annotations
+
+from typing import Protocol, Self, TypeVar
+
+from laas_service.domain.topology import Topology
+
+UndoStep = tuple[list[int] | None, int, int]
+"""A list of masks (None for ``free_hosts``), an index of it, and the mask that stood there."""
+
+
+class ReaderCache(Protocol):
+    """What one kind of reader has derived from a ledger and keeps with it; begins empty."""
+
+    def copy(self) -> Self: ...
+
+
+C = TypeVar("C", bound=ReaderCache)
+
+
+class FreeMasks:
+    """What is free now. The counts and bit sets follow from the masks.
+
+    Readers use the lists directly, so that a search need not look at every leaf. All
+    writes of ``free_hosts`` go through ``set_free_hosts``, which keeps the counts up, and
+    ``note`` comes before every write of another list, so that a trial can be undone.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        groups = range(topology.groups)
+        uplinks = (1 << topology.tree.w[1] * topology.planes) - 1
+
+        self.topology = topology
+
+        self.free_hosts = [topology.present_slots(g) for g in groups]
+        """``free_hosts[g]``: mask of the free slots of leaf group g."""
+
+        self.free_uplinks = [uplinks if topology.leaves_of_group(g) else 0 for g in groups]
+        """``free_uplinks[g]``: mask of the free uplinks of leaf group g, one field of w2 bits
+        a plane; a bit is set only if the uplink is free on every rail of the plane."""
+
+        self.free_spines = [(1 << topology.tree.w[2]) - 1] * (
+            topology.pods * topology.columns_per_pod
+        )
+        """``free_spines[pod * columns_per_pod + c]``: mask of w3 bits, the free uplinks of the
+        L2 switch at column c."""
+
+        self.groups_by_free: list[int]
+        """``groups_by_free[n]``: bit set of the leaf groups with exactly n free hosts."""
+
+        self.pod_groups_by_free: list[list[int]]
+        """``pod_groups_by_free[pod][n]``: the same for one pod, by number in the pod."""
+
+        self.free_host_count: int
+        """How many hosts are free."""
+
+        self.pod_free_hosts: list[int]
+        """``pod_free_hosts[pod]``: how many hosts of the pod are free."""
+
+        self.freed = 0
+        """Generation of what became free: advances whenever a host or link does. What does not
+        fit now fits no sooner than this changes, whatever is claimed or fails."""
+
+        self.pod_freed = [0] * topology.pods
+        """``pod_freed[pod]``: the same for the hosts and leaf uplinks of one pod."""
+
+        self.reader_caches: dict[type[ReaderCache], ReaderCache] = {}
+        """What readers keep with this ledger (``reader_cache``), one object of each kind."""
+
+        self.undo: list[UndoStep] | None = None
+        """What the innermost trial has to put back, in order; None outside of trials."""
+
+        self.count_free_hosts()
+
+    def count_free_hosts(self) -> None:
+        """Count the free hosts once; ``set_free_hosts`` keeps the counts afterwards."""
+        topology = self.topology
+        sizes = range(topology.slots + 1)
+        self.groups_by_free = [0 for _ in sizes]
+        self.pod_groups_by_free = [[0 for _ in sizes] for _ in range(topology.pods)]
+        self.pod_free_hosts = [0] * topology.pods
+        for group, mask in enumerate(self.free_hosts):
+            count = mask.bit_count()
+            pod, local = divmod(group, topology.groups_per_pod)
+            self.groups_by_free[count] |= 1 << group
+            self.pod_groups_by_free[pod][count] |= 1 << local
+            self.pod_free_hosts[pod] += count
+        self.free_host_count = sum(self.pod_free_hosts)
+
+    def set_free_hosts(self, group: int, mask: int) -> None:
+        """Write the mask of a leaf group's free slots, and the counts that follow from it."""
+        previous_mask = self.free_hosts[group]
+        if self.undo is not None:
+            self.undo.append((None, group, previous_mask))
+        self.free_hosts[group] = mask
+        previous, count = previous_mask.bit_count(), mask.bit_count()
+        if previous == count:
+            return
+        pod, local = divmod(group, self.topology.groups_per_pod)
+        bit = 1 << group
+        self.groups_by_free[previous] ^= bit
+        self.groups_by_free[count] ^= bit
+        bit = 1 << local
+        self.pod_groups_by_free[pod][previous] ^= bit
+        self.pod_groups_by_free[pod][count] ^= bit
+        self.pod_free_hosts[pod] += count - previous
+        self.free_host_count += count - previous
+
+    def note(self, masks: list[int], index: int) -> None:
+        """Keep a mask that is about to change, if this is a trial."""
+        if self.undo is not None:
+            self.undo.append((masks, index, masks[index]))
+
+    def mark_freed(self, pod: int) -> None:
+        """A host or leaf uplink of the pod becomes free."""
+        self.freed += 1
+        self.pod_freed[pod] += 1
+
+    def groups_with_room(self, pod: int, hosts: int) -> list[int]:
+        """The pod's leaf groups with at least that many free hosts, the fullest first."""
+        first, groups = pod * self.topology.groups_per_pod, []
+        for members in self.pod_groups_by_free[pod][hosts:]:
+            while members:
+                low = members & -members
+                groups.append(first + low.bit_length() - 1)
+                members ^= low
+        return groups
+
+    def reader_cache(self, kind: type[C]) -> C:
+        """The object of this kind that readers keep with this ledger, made empty if missing.
+
+        A copy of the ledger has a copy of it; a trial puts back what it was. A reader tells
+        by ``freed`` and ``pod_freed`` whether an entry still holds. Threads may share it.
+        """
+        cache = self.reader_caches.get(kind)
+        if cache is None:
+            cache = self.reader_caches.setdefault(kind, kind())
+        assert isinstance(cache, kind)
+        return cache
