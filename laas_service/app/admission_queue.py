@@ -30,7 +30,7 @@ from laas_service.domain.budget import RequestBudget
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import LaasError
 from laas_service.domain.ledger import Ledger, LedgerView, Masks
-from laas_service.domain.policies.base import Policy, budgeted
+from laas_service.domain.policies.base import BudgetedPolicy, Policy
 
 LOG = logging.getLogger(__name__)
 
@@ -95,7 +95,9 @@ class AdmissionQueue:
     def on(self, meter: RequestBudget) -> AdmissionQueue:
         """This line on behalf of one request: its searches draw on the meter."""
         line = copy.copy(self)
-        line._policies = {name: budgeted(policy, meter) for name, policy in self._policies.items()}
+        line._policies = {
+            name: BudgetedPolicy(policy, meter) for name, policy in self._policies.items()
+        }
         line._meter = meter
         return line
 

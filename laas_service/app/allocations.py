@@ -35,7 +35,7 @@ from laas_service.domain.errors import (
 )
 from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.ledger import Ledger
-from laas_service.domain.policies.base import budgeted
+from laas_service.domain.policies.base import BudgetedPolicy
 
 LOG = logging.getLogger(__name__)
 
@@ -370,7 +370,7 @@ class Service(Fabrics):
         """The refusal with the largest size there is room for now, and how to make room."""
         if refusal.reason is Refusal.QUOTA:
             return refusal
-        policy = budgeted(self._policy(new.policy), meter)
+        policy = BudgetedPolicy(self._policy(new.policy), meter)
         ledger = self._store.ledger(new.fabric)[0].ledger(new.parent)
         request = Request("", new.hosts, constraints=new.constraints)
         waits = refusal.reason is Refusal.OTHERS_WAIT

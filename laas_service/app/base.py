@@ -12,7 +12,6 @@ from typing import Protocol
 
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.agent_registry import Agency
-from laas_service.app.counted import Counted
 from laas_service.app.ports.allocations import (
     Admissions,
     AllocationReader,
@@ -34,7 +33,7 @@ from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import Conflict, InvalidInput, NotFound
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.policies import POLICIES
-from laas_service.domain.policies.base import Policy
+from laas_service.domain.policies.base import BudgetedPolicy, Policy
 
 PAGE = 1000
 """Records fetched at once where all are wanted."""
@@ -82,14 +81,14 @@ class Base:
         self._store = store
         self._compute = compute
         self._subnet_managers = subnet_managers
-        self._policies = {name: Counted.around(one) for name, one in rules.policies.items()}
+        self._policies = {name: BudgetedPolicy(policy) for name, policy in rules.policies.items()}
         self._rules = rules
         self._clock = clock
         self._sleep = sleep
         self._wake = wake
         self._new_id = new_id
         self._agency = agency
-        everything = {name: policy() for name, policy in POLICIES.items()}
+        everything: dict[str, Policy] = {name: policy() for name, policy in POLICIES.items()}
         self._line = AdmissionQueue(
             store, {**everything, **self._policies}, rules.queue, clock=clock
         )

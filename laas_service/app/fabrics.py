@@ -22,7 +22,7 @@ from laas_service.domain.allocation import NoFit, Request
 from laas_service.domain.errors import InvalidInput, NotFound, Unavailable
 from laas_service.domain.features import HostChange
 from laas_service.domain.idle_links import Idle, idle
-from laas_service.domain.policies.base import budgeted
+from laas_service.domain.policies.base import BudgetedPolicy
 from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import Link
 from laas_service.messages import Applied
@@ -190,7 +190,7 @@ class Fabrics(Base):
                 has nothing of what the constraints say.
         """
         meter = self._meter()
-        policy = budgeted(self._policy(ask.policy), meter)
+        policy = BudgetedPolicy(self._policy(ask.policy), meter)
         if ask.hosts < 1:
             raise InvalidInput("hosts", ask.hosts, "ask for at least 1 host")
         if ask.parent is not None:

@@ -12,7 +12,7 @@ from laas_service.domain.allocation import Allocation, Request
 from laas_service.domain.budget import UNBOUNDED, RequestBudget
 from laas_service.domain.inventory import Inventory, Switch
 from laas_service.domain.ledger import Ledger, LedgerView
-from laas_service.domain.policies.base import Policy, budgeted
+from laas_service.domain.policies.base import BudgetedPolicy, Policy
 from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import LeafLink
 
@@ -77,7 +77,7 @@ def emptied(fabric: LedgerView, plane: SharedPlane) -> Ledger:
 
 
 def _cost(unbounded: Policy, empty: Ledger, meter: RequestBudget) -> Cost:
-    policy = budgeted(unbounded, meter)
+    policy = BudgetedPolicy(unbounded, meter)
     largest = size = largest_fit(policy, empty, empty.free_host_count + 1)
     beyond = 0
     while size > empty.topology.slots:

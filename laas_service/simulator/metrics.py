@@ -8,7 +8,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
 from laas_service.domain.ledger import LedgerView
@@ -25,28 +25,20 @@ SERIES_POINTS = 200
 
 
 class TimedPolicy:
-    """A policy that notes how long each call takes and how many ran out of budget.
+    """Answers as ``policy`` does; notes how long each call takes and how many ran out of budget.
 
     ``clock`` counts nanoseconds, best those of this thread's processor time: then a
     busy machine does not show.
     """
 
-    isolating: ClassVar[bool]
-    monotone: ClassVar[bool]
-    name: ClassVar[str]
-
     def __init__(self, policy: Policy, clock: Callable[[], int]) -> None:
+        self.name = policy.name
+        self.isolating = policy.isolating
+        self.monotone = policy.monotone
         self._policy = policy
         self._clock = clock
         self.elapsed_ns = array("Q")
         self.budget_hits = 0
-
-    @classmethod
-    def around(cls, policy: Policy, clock: Callable[[], int]) -> TimedPolicy:
-        """A timed policy that answers to the name and the promises of ``policy``."""
-        kept = {"name": policy.name, "isolating": policy.isolating, "monotone": policy.monotone}
-        timed: type[TimedPolicy] = type("TimedPolicy", (cls,), kept)
-        return timed(policy, clock)
 
     def propose(self, fabric: LedgerView, request: Request) -> Allocation | NoFit:
         begun = self._clock()

@@ -138,7 +138,7 @@ def run(
     loaded = scenario.load()
     fabric = scenario.ledger() if fabric is None else fabric
     jobs, unplaceable = _placeable(policy, fabric, loaded.jobs)
-    timed = TimedPolicy.around(policy, time.thread_time_ns)
+    timed = TimedPolicy(policy, time.thread_time_ns)
     metrics = Metrics(
         fabric.topology.hosts,
         len(jobs),

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What every policy is: a name and one pure method; and a policy on a budget."""
+"""The interface of a policy, and a policy that searches within the budget of a request."""
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
-from functools import cache
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.ledger import LedgerView
 
 SEARCH = 200
-"""What every search costs, beside its work: a refusal at first sight is not for nothing."""
+"""Fixed cost of a search, beside its work; immediate refusals are charged too."""
 
 CUT_OFF = NoFit(
     Refusal.BUDGET,
@@ -21,45 +21,67 @@ CUT_OFF = NoFit(
 )
 
 
-class Policy(Protocol):
+class Traits(Protocol):
+    """What is known of a policy without asking it; its class has these, too."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def isolating(self) -> bool:
+        """Whether allocations own their links (and so have the full-bandwidth promise)."""
+
+    @property
+    def monotone(self) -> bool:
+        """Whether a refusal of N hosts implies a refusal of every larger number."""
+
+
+class Policy(Traits, Protocol):
     """Looks at the fabric and answers; takes nothing, changes nothing.
 
     The answer depends on the fabric's state and the request alone, so the
     planner, the simulator and the service always agree.
     """
 
-    name: ClassVar[str]
-    isolating: ClassVar[bool]
-    """Whether allocations own their links (and so have the full-bandwidth promise)."""
-
-    monotone: ClassVar[bool]
-    """Whether a refusal of N hosts implies a refusal of every larger number."""
-
     def propose(self, fabric: LedgerView, request: Request) -> Allocation | NoFit: ...
 
 
-class _Budgeted:
-    isolating: ClassVar[bool]
-    monotone: ClassVar[bool]
-    name: ClassVar[str]
+class PolicyFactory(Traits, Protocol):
+    """The class of a policy: makes one with its default settings."""
 
-    def __init__(self, policy: Policy, meter: RequestBudget) -> None:
+    def __call__(self) -> Policy: ...
+
+
+class BudgetedPolicy:
+    """Answers as ``policy`` does, under its name and traits, and counts exhausted searches.
+
+    With ``budget`` all its searches draw on that, and at its end every request is refused
+    (``CUT_OFF``). Safe to share between threads, as far as the budget is.
+    """
+
+    def __init__(self, policy: Policy, budget: RequestBudget | None = None) -> None:
+        self.name = policy.name
+        self.isolating = policy.isolating
+        self.monotone = policy.monotone
+
+        self.exhausted = 0
+        """How many searches stopped at a budget: for requests, and for the questions asked
+        on their behalf (the largest fit, how to make room)."""
+
         self._policy = policy
-        self._meter = meter
+        self._budget = budget
+        self._lock = threading.Lock()
 
     def propose(self, fabric: LedgerView, request: Request) -> Allocation | NoFit:
-        if not self._meter.spend(SEARCH):
+        answer = self._answer(fabric, request)
+        if isinstance(answer, NoFit) and answer.reason is Refusal.BUDGET:
+            with self._lock:
+                self.exhausted += 1
+        return answer
+
+    def _answer(self, fabric: LedgerView, request: Request) -> Allocation | NoFit:
+        if self._budget is None:
+            return self._policy.propose(fabric, request)
+        if not self._budget.spend(SEARCH):
             return CUT_OFF
-        return self._policy.propose(fabric, replace(request, meter=self._meter))
-
-
-def budgeted(policy: Policy, meter: RequestBudget) -> Policy:
-    """The same policy, whose searches all draw on one meter; at its end it refuses."""
-    return _metered_kind(type(policy))(policy, meter)
-
-
-@cache
-def _metered_kind(kind: type[Policy]) -> type[_Budgeted]:
-    """One class for each kind of policy: a class for each request would be slow garbage."""
-    kept = {"name": kind.name, "isolating": kind.isolating, "monotone": kind.monotone}
-    return type("Metered", (_Budgeted,), kept)
+        return self._policy.propose(fabric, replace(request, meter=self._budget))

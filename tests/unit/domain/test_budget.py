@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Whatever is asked on behalf of one request, its searches do no more than its budget."""
+"""All searches on behalf of one request together do no more work than its budget."""
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +13,7 @@ from laas_service.domain.budget import UNBOUNDED, RequestBudget
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.policies import POLICIES
-from laas_service.domain.policies.base import CUT_OFF, SEARCH, Policy, budgeted
+from laas_service.domain.policies.base import CUT_OFF, SEARCH, BudgetedPolicy, Policy
 from laas_service.domain.search import one_pod
 from laas_service.domain.search.bicliques import Budget
 from laas_service.domain.shared_plane import SharedPlane
@@ -24,7 +24,7 @@ TREE = Topology(Xgft((4, 4, 3), (1, 4, 4)))
 
 
 class Tally:
-    """What searches are made and paid for, counted beside the meter."""
+    """Counts searches and their work, independently of the budget."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.work = self.searches = 0
@@ -39,7 +39,7 @@ class Tally:
         patch.setattr(one_pod, "Budget", Tallied)
 
     def of(self, name: str) -> Policy:
-        """A policy that is counted."""
+        """A policy whose searches are counted."""
         tally, kind = self, POLICIES[name]
 
         class Counted(kind):  # type: ignore[misc, valid-type]
@@ -89,21 +89,21 @@ policies = st.sampled_from(sorted(POLICIES))
 def test_no_request_makes_more_steps_than_its_budget(name, hosts, sizes, drained, wish, work):
     fabric, request = filled(sizes, drained), Request("x", hosts, constraints=wish)
     with pytest.MonkeyPatch.context() as patch:
-        tally, meter = Tally(patch), RequestBudget(work)
-        ask_everything(budgeted(tally.of(name), meter), fabric, request)
+        tally, budget = Tally(patch), RequestBudget(work)
+        ask_everything(BudgetedPolicy(tally.of(name), budget), fabric, request)
         assert tally.steps <= work
-        assert meter.cut or meter.left == work - tally.steps
+        assert budget.cut or budget.left == work - tally.steps
 
 
 @settings(deadline=None, max_examples=60)
 @given(policies, st.integers(1, 48), st.lists(st.integers(1, 12), max_size=12), wishes)
 def test_a_budget_that_lasts_changes_no_answer(name, hosts, sizes, wish):
-    policy, meter = POLICIES[name](), RequestBudget(UNBOUNDED)
+    policy, budget = POLICIES[name](), RequestBudget(UNBOUNDED)
     request = Request("x", hosts, constraints=wish)
-    assert offer(budgeted(policy, meter), filled(sizes), request) == offer(
+    assert offer(BudgetedPolicy(policy, budget), filled(sizes), request) == offer(
         policy, filled(sizes), request
     )
-    assert not meter.cut
+    assert not budget.cut
 
 
 @pytest.mark.parametrize("work", [0, 10_000, 100_000])
@@ -117,12 +117,12 @@ def test_what_a_plane_costs_takes_no_more_than_its_budget(monkeypatch, work):
 
 
 def test_at_the_end_it_refuses_and_says_so_and_learns_nothing():
-    fabric, meter = filled([]), RequestBudget(SEARCH)
-    policy = budgeted(POLICIES["jigsaw"](), meter)
+    fabric, budget = filled([]), RequestBudget(SEARCH)
+    policy = BudgetedPolicy(POLICIES["jigsaw"](), budget)
     answer = offer(policy, fabric, Request("x", 40))
     assert isinstance(answer, NoFit)
     assert answer.reason is Refusal.BUDGET
-    assert meter.cut
+    assert budget.cut
     assert offer(policy, fabric, Request("x", 1)) == CUT_OFF
     assert isinstance(offer(POLICIES["jigsaw"](), fabric, Request("x", 40)), Allocation)
 
@@ -131,6 +131,31 @@ def test_the_same_budget_gives_the_same_answer():
     """Steps are counted, and not seconds."""
     answers = set()
     for _ in range(3):
-        policy = budgeted(POLICIES["lc"](), RequestBudget(3_000))
+        policy = BudgetedPolicy(POLICIES["lc"](), RequestBudget(3_000))
         answers.add(largest_fit(policy, filled([3, 5, 7, 2]), 48))
     assert len(answers) == 1
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_traits_are_those_of_the_policy_and_no_class_is_made(name):
+    policy = POLICIES[name]()
+    for budget in (None, RequestBudget(0)):
+        budgeted = BudgetedPolicy(BudgetedPolicy(policy), budget)
+        traits = (budgeted.name, budgeted.isolating, budgeted.monotone)
+        assert traits == (name, policy.isolating, policy.monotone)
+        assert type(budgeted) is BudgetedPolicy
+    assert BudgetedPolicy.__subclasses__() == []
+
+
+def test_searches_that_stop_at_a_budget_are_counted():
+    """Those of a request are counted by the policy of the process, too."""
+    counting = BudgetedPolicy(POLICIES["jigsaw"]())
+    fabric, budget = filled([]), RequestBudget(SEARCH)
+    assert isinstance(counting.propose(fabric, Request("a", 48)), Allocation)
+    assert isinstance(counting.propose(fabric, Request("b", 49)), NoFit)
+    assert counting.exhausted == 0
+    ours = BudgetedPolicy(counting, budget)
+    assert isinstance(ours.propose(fabric, Request("c", 40)), NoFit)
+    assert (ours.exhausted, counting.exhausted) == (1, 1)
+    assert ours.propose(fabric, Request("d", 1)) is CUT_OFF
+    assert (ours.exhausted, counting.exhausted) == (2, 1)  # no search was made

@@ -100,7 +100,7 @@ def test_the_series_is_thinned_out_but_spans_the_run():
 
 def test_calls_are_timed_and_exhausted_searches_counted():
     ticks = iter(range(0, 100_000, 5_000))
-    timed = TimedPolicy.around(POLICIES["jigsaw"](), lambda: next(ticks))
+    timed = TimedPolicy(POLICIES["jigsaw"](), lambda: next(ticks))
     assert (timed.name, timed.isolating, timed.monotone) == ("jigsaw", True, True)
     fabric = Ledger(Topology(TEN))
     timed.propose(fabric, Request("a", 2))
