@@ -20,10 +20,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -35,6 +33,7 @@ from laas_service.adapters.fabric_import.fabric_file import read_fabric
 from laas_service.adapters.fabric_import.netlist import netlist, node_id
 from laas_service.domain.inventory import Endpoint
 from tests.ibsim import AVAILABLE, Simulator
+from tests.waiting import PATIENCE, eventually
 
 HOME = Path("demo").absolute()
 EXAMPLE = Path(__file__).parent.parent / "etc" / "laas" / "fabric-example.json"
@@ -56,7 +55,10 @@ def main(argv: list[str] | None = None) -> int:
     HOME.mkdir()
     seen: dict[str, Any] = {"simulated": AVAILABLE}
     with ExitStack() as stack:
-        problems = story(stack, arguments.fabric, seen)
+        try:
+            problems = story(stack, arguments.fabric, seen)
+        except AssertionError as error:  # waited in vain
+            raise SystemExit(str(error)) from error
     seen["problems"] = problems
     if arguments.json:
         arguments.json.write_text(json.dumps(seen, indent=1) + "\n")
@@ -198,7 +200,7 @@ def cable_list(simulator: Simulator | None) -> Path:
     """What the real tool prints for our own fabric; without it, the generator's rendering."""
     path = HOME / "fabric.ibnetdiscover"
     if simulator:
-        path.write_text(simulator.run("ibnetdiscover").stdout)
+        path.write_text(simulator.read("ibnetdiscover"))
     else:
         run("laas-manage", "fabric", "generate", str(EXAMPLE), "--output", str(path))
     return path
@@ -236,7 +238,7 @@ class SubnetManager:
     def tables(self) -> Path:
         """What the simulated switches hold now, in a file."""
         path = HOME / "switches.lfts"
-        path.write_text(self.simulator.run(*self.dump).stdout)
+        path.write_text(self.simulator.read(*self.dump))
         return path
 
 
@@ -279,7 +281,7 @@ class Service:
             headers={"Content-Type": "application/json"},
         )
         try:
-            with urllib.request.urlopen(request, timeout=180) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
             if error.code == 409:
@@ -294,7 +296,7 @@ class Service:
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
         try:
-            self.process.wait(20)
+            self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
 
@@ -337,16 +339,6 @@ def published() -> Path:
 def heading(text: str) -> None:
     console.print()
     console.rule(f"[bold]{text}[/bold]", align="left")
-
-
-def eventually(look: Callable[[], Any], what: str, seconds: float = 120) -> Any:
-    """The first true answer; the demo ends if there is none in time."""
-    end = time.monotonic() + seconds
-    while not (answer := look()):
-        if time.monotonic() > end:
-            raise SystemExit(f"waited {seconds:g} s in vain: {what}")
-        time.sleep(0.2)
-    return answer
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.cmd import api
 from laas_service.domain.errors import InvalidInput
 from laas_service.wiring import Parts
+from tests.waiting import eventually
 
 F = "/v1/fabrics/main"
 CONFIGURATION = """\
@@ -32,7 +33,6 @@ retry_last = 0.01
 [api]
 audit = False
 """
-PATIENCE = 240
 
 
 class Site:
@@ -77,10 +77,13 @@ class Site:
             time.sleep(0.02)
 
     def becomes(self, state, id):
-        end = time.monotonic() + PATIENCE
-        while self.shown(id)["state"] != state:
-            assert time.monotonic() < end, self.shown(id)
+        def became() -> bool:
+            if self.shown(id)["state"] == state:
+                return True
             self.rounds(1)
+            return False
+
+        eventually(became, lambda: f"{id} is {state}: {self.shown(id)}", pause=0)
 
     def close(self):
         self.parts._engine.dispose()

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from operator import contains
 
 import pytest
 import requests
@@ -26,11 +27,9 @@ from laas_service.wiring import Parts
 from tests.marks import needs_rabbitmq
 from tests.servers.leash import spawn
 from tests.servers.rabbitmq import RabbitMQ
+from tests.waiting import PATIENCE, eventually
 
 pytestmark = needs_rabbitmq
-
-PATIENCE = 120
-"""Seconds for what another process does; it takes one or two."""
 
 SELDOM, OFTEN = 36_000, 0.2
 """Seconds between two looks of the worker."""
@@ -91,12 +90,16 @@ class Site:
 
     def said(self, name, pattern, times=1):
         """What a process has written that many times by now, or shortly."""
-        end = time.monotonic() + PATIENCE
-        while len(found := re.findall(pattern, self.log(name))) < times:
-            assert self.processes[name].poll() is None, self.log(name)
-            assert time.monotonic() < end, self.log(name)
-            time.sleep(0.05)
-        return found[-1]
+
+        def look():
+            ended = self.processes[name].poll() is not None
+            found = re.findall(pattern, self.log(name))
+            if len(found) >= times:
+                return found
+            assert not ended, self.log(name)
+            return None
+
+        return eventually(look, lambda: f"{pattern}: {self.log(name)}")[-1]
 
     def serve(self):
         """Both processes, ready; the worker has found nothing to do."""
@@ -122,11 +125,13 @@ class Site:
         return answer.json()
 
     def becomes(self, state, id, meanwhile=lambda: None):
-        end = time.monotonic() + PATIENCE
-        while (now := self.state(id)) != state:
-            assert time.monotonic() < end, f"{now}\n{self.log('worker')}"
+        def became():
+            if self.state(id) == state:
+                return True
             meanwhile()
-            time.sleep(0.05)
+            return False
+
+        eventually(became, lambda: f"{state}, not {self.state(id)}\n{self.log('worker')}")
 
     def nudge(self):
         """A request that changes nothing but wakes the worker.
@@ -151,13 +156,6 @@ class Site:
         for process in self.processes.values():
             process.kill()
             process.wait()
-
-
-def until(look, what):
-    end = time.monotonic() + PATIENCE
-    while not look():
-        assert time.monotonic() < end, f"waited in vain: {what}"
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
@@ -198,9 +196,9 @@ def test_two_workers_are_both_woken(site):
     listeners = [site.parts.bus.listener(lambda name=name: heard.append(name)) for name in "ab"]
     for listener in listeners:
         listener.start()
-    until(lambda: all(listener.listening for listener in listeners), "both listen")
+    eventually(lambda: all(listener.listening for listener in listeners), "both listen")
     site.parts.waker()
-    until(lambda: len(heard) == 2, f"both hear: {heard}")
+    eventually(lambda: len(heard) == 2, lambda: f"both hear: {heard}")
     assert set(heard) == {"a", "b"}
     for listener in listeners:
         listener.stop(timeout=10)
@@ -215,9 +213,9 @@ def test_a_wake_up_is_sent_again_where_the_connection_died_unnoticed(tmp_path, b
         assert bus is not None
         listener = bus.listener(partial(heard.append, when))
         listener.start()
-        until(lambda listener=listener: listener.listening, "the listener listens")
+        eventually(partial(getattr, listener, "listening"), "the listener listens")
         site.parts.waker()
-        until(lambda when=when: when in heard, f"it is heard {when}")
+        eventually(partial(contains, heard, when), f"it is heard {when}")
         listener.stop(timeout=10)
         if when == "before":
             broker.kill()
@@ -254,7 +252,7 @@ def test_the_worker_is_woken_again_after_the_broker_was_killed(site, broker):
 
 def test_a_silent_broker_holds_up_nobody_and_is_found_out(site, broker):
     """Stopped in its tracks: connections stay open, and nobody answers on them."""
-    site.configure(heartbeat=4)
+    site.configure(heartbeat=20)  # not so short that a process held up loses its connection
     site.serve()
     site.listening()
     site.becomes("active", site.ask()["id"])

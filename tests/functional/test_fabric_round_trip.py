@@ -25,7 +25,7 @@ REAL = ["dgx-ndr-2025", "lab4sw-2023", "lassen-edr-2019"]
 
 def discovered(inventory, host=None):
     with Simulator(netlist(inventory), host) as simulator:
-        return simulator.run("ibnetdiscover").stdout
+        return simulator.read("ibnetdiscover")
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_opensm_keeps_the_pinned_lids():
     inventory = read_fabric(REPO / "etc" / "laas" / "fabric-example.json").inventory
     with Simulator(netlist(inventory)) as simulator:
         simulator.run("opensm", "-o", "-F", "/dev/null", "-f", "osm.log", "-e")
-        text = simulator.run("ibnetdiscover").stdout
+        text = simulator.read("ibnetdiscover")
     lids = {
         int(guid, 16): int(lid)
         for guid, lid in re.findall(r"^\[1\]\((\w+)\).*?# lid (\d+) lmc", text, re.MULTILINE)

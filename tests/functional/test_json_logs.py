@@ -21,9 +21,7 @@ from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.wiring import Parts
 from tests.servers.leash import spawn
-
-PATIENCE = 240
-"""Seconds to wait for a line."""
+from tests.waiting import PATIENCE
 
 CONFIGURATION = """\
 [DEFAULT]

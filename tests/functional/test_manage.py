@@ -307,7 +307,7 @@ def test_verify_what_opensm_programmed(ready):
             f"routing_engine file,no_fallback\nlfts_file {simulator.directory}/lfts\n"
         )
         simulator.run("opensm", "-o", "-F", "osm.conf", "-f", "osm.log", "-e")
-        dump = simulator.run("dump_lfts").stdout
+        dump = simulator.read("dump_lfts")
     path = ready.path / "lfts.txt"
     path.write_text(dump)
     words = ["fabric", "verify", "--lfts", path, "--subnet-manager", hex(manager)]

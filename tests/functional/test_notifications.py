@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,9 +19,10 @@ from laas_service import messages
 from laas_service.adapters import messaging
 from laas_service.adapters.db.transactions import utc_now
 from laas_service.domain.errors import Unavailable
-from tests.functional.test_bus import OFTEN, PATIENCE, Site
+from tests.functional.test_bus import OFTEN, Site
 from tests.marks import needs_rabbitmq
 from tests.servers.rabbitmq import RabbitMQ
+from tests.waiting import PATIENCE, eventually
 
 pytestmark = needs_rabbitmq
 
@@ -82,11 +82,12 @@ class Listener:
 
     def until(self, expected):
         """Fetch until somebody was told of all that; a second time counts as the first."""
-        end = time.monotonic() + PATIENCE
-        while expected - set(map(facts, self.payloads)):
-            assert time.monotonic() < end, self.payloads
-            time.sleep(0.1)
+
+        def told():
             self.fetch()
+            return not expected - set(map(facts, self.payloads))
+
+        eventually(told, lambda: f"{expected} in {self.payloads}")
         return self.payloads
 
     def life(self, id):

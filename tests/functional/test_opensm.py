@@ -7,8 +7,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -47,6 +46,7 @@ from tests.ibsim import Simulator
 from tests.marks import needs_ibsim
 from tests.partitions import tenant
 from tests.shared import SHARED, needs_shared
+from tests.waiting import eventually
 from tests.walks import Mixed, Walks
 
 pytestmark = needs_ibsim
@@ -105,16 +105,16 @@ class Site:
 
     def until_problem(self, words: str) -> None:
         """Wait until the manager says so: OpenSM sweeps in its own time."""
-        until(lambda: words in str(self.manager.applied("site").problem))
+        eventually(lambda: words in str(self.manager.applied("site").problem), words)
 
     def rows(self) -> dict[int, bytes]:
         """What is in the switches."""
-        return parse.dumped_tables(self.sim.run(*self.dump).stdout.splitlines())
+        return parse.dumped_tables(self.sim.read(*self.dump).splitlines())
 
     def keys(self, endpoint: int, port: str = "") -> set[int]:
         """Partition keys of an adapter's port, or of a port of a switch."""
         lid = str(self.inventory.lids[endpoint])
-        lines = self.sim.run("smpquery", "pkeys", lid, *port.split()).stdout.splitlines()
+        lines = self.sim.read("smpquery", "pkeys", lid, *port.split()).splitlines()
         words = [word for line in lines if ":" in line for word in line.split(":")[1].split()]
         return {int(word, 16) for word in words if word != "0x0000"}
 
@@ -295,13 +295,6 @@ def test_allocations_inside_allocations():
                 assert all(before[guid][lid] == after[guid][lid] for guid in before)
 
 
-def until(true: Callable[[], bool], seconds: float = 300) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.1)
-
-
 def test_what_opensm_does_not_run_is_not_applied():
     topology, inventory, sm = tree_site()
     with site(topology, inventory, sm) as here:
@@ -312,7 +305,7 @@ def test_what_opensm_does_not_run_is_not_applied():
         # A torn file: OpenSM keeps what it has instead of falling back to minhop.
         lfts.write_text(ours.replace(" 001 #", " 999 #", 1))
         here.opensm.reload()
-        until(lambda: "No routing engine able" in log.read_text())
+        eventually(lambda: "No routing engine able" in log.read_text(), "the tables are refused")
         assert here.rows() == before
         assert "differ from the manifest: lfts" in str(here.manager.applied("site").problem)
         lfts.write_text(ours)
@@ -325,7 +318,7 @@ def test_what_opensm_does_not_run_is_not_applied():
         before, ours = here.rows(), lfts.read_text()
         lfts.write_text(ours.replace(" 002 #", " 003 #", 1))
         here.opensm.reload()
-        until(lambda: here.rows() != before)
+        eventually(lambda: here.rows() != before, "other tables are in the switches")
         lfts.write_text(ours)
         here.until_problem("to port 3, not to port 2")
 
@@ -390,7 +383,7 @@ def stock(sim: Simulator, step: Step, directory: Path) -> dict[int, bytes]:
     shutil.copy(directory / "guid2lid", sim.directory)
     engine = f"{step.engine},no_fallback"
     sim.run(*OPENSM_ONCE, "-F", str(directory / step.config), "-R", engine)
-    return parse.dumped_tables(sim.run("dump_lfts", "-n").stdout.splitlines())
+    return parse.dumped_tables(sim.read("dump_lfts", "-n").splitlines())
 
 
 def cut_out(
@@ -476,13 +469,13 @@ def test_a_failed_cable_is_replaced_under_the_real_opensm(store):
             here.manager.publish(store.routed("site"))
         process = here.sim.start("opensm", "-F", str(here.current / "opensm.conf"), *here.start)
         (here.sim.directory / "opensm.pid").write_text(f"{process.pid}\n")
-        until(converged, 300)
+        eventually(converged, "all are active")
         old = store.allocation("a").placed
         failed = next(old.spine_links(topology))
         end = inventory.cable_of_link[failed].lower
         here.sim.console(f'Unlink "S-{end.guid:016x}"[{end.port}]')
         store.set_link_state("site", failed, LinkState.FAILED)
-        until(converged, 300)
+        eventually(converged, "the cable is replaced")
         record = store.allocation("a")
         assert (record.state, record.faults, record.phase) == (State.ACTIVE, None, None)
         new = record.placed

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import re
-import time
 from dataclasses import replace
 from random import Random
 
@@ -24,6 +23,7 @@ from tests.functional.test_manage import Tool, tenants
 from tests.ibsim import Simulator
 from tests.marks import needs_ibsim
 from tests.recabling import Site, dumped
+from tests.waiting import eventually
 
 MANAGERS = ["--subnet-manager", "sm*"]
 DESCRIPTION = generator.Description(
@@ -134,7 +134,7 @@ def test_a_cable_is_moved_under_the_real_opensm(tmp_path, capsys, site):
     run("db", "upgrade")
     with Simulator(netlist(site.inventory), "sm00 mlx5_0") as sim:
         file = run.path / "dump.txt"
-        file.write_text(sim.run("ibnetdiscover").stdout)
+        file.write_text(sim.read("ibnetdiscover"))
         run("fabric", "import", file, *MANAGERS)
         store = run.store()
         tenants(store, "fabric", 3, 6)
@@ -171,7 +171,7 @@ def test_a_cable_is_moved_under_the_real_opensm(tmp_path, capsys, site):
         applied = manager.applied("fabric")
         assert applied.generation == store.fabric("fabric").routes_generation, applied.problem
         tables = run.path / "lfts.txt"
-        tables.write_text(sim.run(*_dump_command(sim)).stdout)
+        tables.write_text(sim.read(*_dump_command(sim)))
     sm = next(e.guid for e in store.fabric("fabric").inventory.endpoints if e.name.startswith("sm"))
     printed = run("fabric", "verify", "--lfts", tables, "--subnet-manager", hex(sm))
     assert "2 allocations, no violations" in printed
@@ -197,11 +197,13 @@ def _spare(inventory: Inventory, guid: int) -> PortRef:
 
 def _until_moved(sim: Simulator, lower: PortRef, upper: PortRef) -> str:
     """What the real tool prints once the simulator has done what its console was told."""
-    end = time.monotonic() + 120
-    while time.monotonic() < end:
-        text = sim.run("ibnetdiscover").stdout
-        found = ibnetdiscover.parse(text, "dump")
-        if any({(w.a.guid, w.a.port), (w.b.guid, w.b.port)} == {lower, upper} for w in found.wires):
-            return text
-        time.sleep(0.2)
-    raise AssertionError(f"the simulator never moved the cable at port {lower.port}")
+
+    def moved() -> str | None:
+        text = sim.read("ibnetdiscover")
+        wires = ibnetdiscover.parse(text, "dump").wires
+        ends = ({(w.a.guid, w.a.port), (w.b.guid, w.b.port)} for w in wires)
+        return text if any(pair == {lower, upper} for pair in ends) else None
+
+    text = eventually(moved, f"the simulator moves the cable at port {lower.port}")
+    assert text is not None
+    return text

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from oslo_config import cfg
@@ -20,15 +19,13 @@ from laas_service.app.requests import AllocationRequest
 from laas_service.wiring import Parts
 from opensm_writer import fileset
 from tests.servers import postgresql
+from tests.waiting import PATIENCE, eventually
 
 pytestmark = pytest.mark.skipif(
     not postgresql.AVAILABLE, reason="needs the Debian package postgresql"
 )
 
 OPERATOR = Caller("blue", "operator", admin=True, request_id="test")
-PATIENCE = 240
-"""Seconds for what other processes do; a lease is three."""
-
 CONFIGURATION = """\
 [DEFAULT]
 state_dir = {directory}
@@ -36,7 +33,7 @@ state_dir = {directory}
 connection = {url}
 [worker]
 poll_interval = 0.5
-lease_seconds = 3
+lease_seconds = 30
 """
 
 
@@ -81,11 +78,7 @@ class Site:
         return name and int(name.split("/")[2].partition("-")[0])
 
     def until(self, look, what):
-        end = time.monotonic() + PATIENCE
-        while not (found := look()):
-            assert time.monotonic() < end, f"{what}: {self.said()}"
-            time.sleep(0.1)
-        return found
+        return eventually(look, lambda: f"{what}: {self.said()}")
 
     def becomes(self, state, id):
         self.until(lambda: self.parts.store.allocation(id).state is state, f"{id} {state}")

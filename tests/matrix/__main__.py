@@ -52,7 +52,7 @@ def _column(
     for some in matrix.runs(scenario, steps, fault):
         try:
             outcome = matrix.cell(scenario, some, fault)
-        except (Failed, RuntimeError) as error:
+        except (Failed, RuntimeError, AssertionError) as error:
             failures.append(str(error))
             outcome = "FAILED"
         cells |= {(scenario, step, fault): outcome for step in some}

@@ -22,7 +22,7 @@ from tests.matrix.running import FORKS, Running
 from tests.matrix.scenarios import Request, Scenario
 from tests.matrix.site import Site, World
 
-PATIENCE = 300.0
+PATIENCE = 900.0
 """Seconds within which a cell has to end, on a slow machine."""
 
 PAUSE = 0.1
@@ -95,7 +95,7 @@ class Cell:
     # -- the whole --------------------------------------------------------------
 
     def run(self, site: Site) -> Outcome:
-        """Raises: Failed, RuntimeError."""
+        """Raises: Failed, RuntimeError, AssertionError."""
         self.site = site
         site.configure(repair_links=self.scenario.repair_links)
         self.api, self.worker = Running("api", site), Running("worker", site)

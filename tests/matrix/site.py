@@ -4,13 +4,11 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -28,6 +26,7 @@ from tests.ibsim import Simulator
 from tests.matrix.proxy import Proxy
 from tests.servers.postgresql import PostgreSql
 from tests.servers.rabbitmq import RabbitMQ
+from tests.waiting import eventually
 
 FABRIC = generate(Description(xgft="3;2,2,4;1,2,2", subnet_managers=1))
 """16 hosts in 4 pods, and a port for the subnet manager."""
@@ -131,17 +130,17 @@ class World:
             made.execute(LEAVE)
             self._patiently(lambda: made.execute(statement.encode()))
 
-    def _patiently(self, act: Callable[[], object], tries: int = 60) -> None:
+    def _patiently(self, act: Callable[[], object]) -> None:
         """Whoever was killed may take a moment to leave the database."""
-        for left in reversed(range(tries)):
+
+        def done() -> bool:
             try:
                 act()
             except psycopg.errors.ObjectInUse:
-                if not left:
-                    raise
-                time.sleep(0.5)
-            else:
-                return
+                return False
+            return True
+
+        eventually(done, "the database is left", pause=0.5)
 
 
 class Site:
@@ -272,7 +271,11 @@ class Site:
         process = self.simulator.start("opensm", "-F", str(self.published / "opensm.conf"), *SWEEP)
         self._opensm = process
         (self.simulator.directory / "opensm.pid").write_text(f"{process.pid}\n")
-        wait_until(lambda: log.exists() and b"SUBNET UP" in log.read_bytes()[size:], "OpenSM")
+
+        def up() -> bool:
+            return log.exists() and b"SUBNET UP" in log.read_bytes()[size:]
+
+        eventually(up, "OpenSM sweeps")
 
     def kill_opensm(self) -> None:
         self._opensm.kill()
@@ -281,7 +284,7 @@ class Site:
     def dump(self) -> str:
         """The tables that the simulated switches hold."""
         assert self.simulator is not None
-        return self.simulator.run("dump_lfts", "-n").stdout
+        return self.simulator.read("dump_lfts", "-n")
 
     def _opensm_options(self) -> str:
         if self.simulator is None:
@@ -324,12 +327,3 @@ def _unix(path: str) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(path)
     return connection
-
-
-def wait_until(look: Callable[[], bool], what: str, patience: float = 240.0) -> None:
-    until = time.monotonic() + patience
-    while time.monotonic() < until:
-        if look():
-            return
-        time.sleep(0.05)
-    raise RuntimeError(f"waited in vain for {what} (process {os.getpid()})")

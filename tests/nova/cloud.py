@@ -32,7 +32,7 @@ from novaclient import exceptions as refused
 
 from laas_service.adapters.nova import NOVA_VERSION, Cloud, NovaCompute
 from tests.story import site
-from tests.story.site import PATIENCE
+from tests.waiting import eventually
 
 IMAGE = "155d900f-4e14-4e4c-a73d-069cbf4541e6"
 POOL, NOBODY = "laas-pool", "laas-nobody"
@@ -138,17 +138,14 @@ class Nova(test.TestCase):
         """The API answers before the scheduler knows of aggregates: wait until it does."""
         known = self.scheduler.manager.host_manager.aggs_by_id
         wanted = {a.id: (set(a.hosts), a.metadata) for a in self.admin.aggregates.list()}
-        until = time.monotonic() + PATIENCE
-        while {id: (set(a.hosts), a.metadata) for id, a in list(known.items())} != wanted:
-            assert time.monotonic() < until, "the scheduler does not learn of aggregates"
-            time.sleep(0.1)
+        eventually(
+            lambda: wanted == {id: (set(a.hosts), a.metadata) for id, a in list(known.items())},
+            "the scheduler learns of aggregates",
+        )
 
     def clear(self) -> None:
         """Away with all servers and aggregates: for the API, for placement and the scheduler."""
-        until = time.monotonic() + PATIENCE
-        while self._clear_once():
-            assert time.monotonic() < until, "the cloud does not get empty"
-            time.sleep(0.2)
+        eventually(lambda: not self._clear_once(), "the cloud gets empty", pause=0.2)
         self.scheduler_knows()
 
     def _clear_once(self) -> bool:
@@ -168,10 +165,10 @@ class Nova(test.TestCase):
     def delete_servers(self, search: Mapping[str, str]) -> None:
         """Those that are found, until placement has their room back as well."""
         gone = site.delete_all(self.admin, search)
-        until = time.monotonic() + PATIENCE
-        while any(self._held(f"/allocations/{id}") for id in gone):
-            assert time.monotonic() < until, f"placement keeps the room of {gone}"
-            time.sleep(0.1)
+        eventually(
+            lambda: not any(self._held(f"/allocations/{id}") for id in gone),
+            f"placement has the room of {gone} back",
+        )
 
     def _held(self, path: str) -> bool:
         return bool(self.placement.get(path).json()["allocations"])

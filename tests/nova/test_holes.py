@@ -35,6 +35,7 @@ from laas_service.domain.errors import Conflict, HostsBusy, InvalidInput, Unavai
 from laas_service.wiring import Parts
 from tests.nova import cloud
 from tests.story import site
+from tests.waiting import PATIENCE, eventually
 
 RED, BLUE, GREEN = "1" * 32, "2" * 32, "3" * 32
 HOSTS = [f"n{number}" for number in range(1, 7)]
@@ -316,7 +317,7 @@ class TestReorderedCasts:
         ) as heard:
             for self, args in reversed(late):
                 send(self, *args)
-            site.eventually(lambda: heard.call_count == len(late), "the scheduler hears all")
+            eventually(lambda: heard.call_count == len(late), "the scheduler hears all")
 
     def test_naive(self, naive):
         self.reordered(naive, lambda: naive.isolate(RED, *HOSTS, known=False))
@@ -341,14 +342,14 @@ class TestServerInFlight:
 
         def late(*args, **kwargs):
             chosen.set()
-            assert go.wait(site.PATIENCE)
+            assert go.wait(PATIENCE)
             return claim(*args, **kwargs)
 
         with mock.patch.object(utils, "claim_resources", late):
             servers = lab.nova.client(BLUE).servers
             server = servers.create("server", cloud.IMAGE, flavor="1", nics="none")
             try:
-                assert chosen.wait(site.PATIENCE)
+                assert chosen.wait(PATIENCE)
                 meanwhile()
             finally:
                 go.set()
@@ -667,7 +668,7 @@ class TestTraitHidesThePool:
         for hypervisor in lab.admin.hypervisors.list():
             host = hypervisor.service["host"]
             path = f"/resource_providers/{hypervisor.id}/traits"
-            site.eventually(partial(self.put, lab, path, host in hosts), f"{host} gets its traits")
+            eventually(partial(self.put, lab, path, host in hosts), f"{host} gets its traits")
 
     def put(self, lab, path, marked):
         """False if nova-compute changed them at the same moment."""

@@ -15,7 +15,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +27,8 @@ from tests.servers.leash import spawn
 from tests.story.judge import Held
 from tests.story.network import network
 from tests.story.scenario import STRANGER, Story
-from tests.story.site import PATIENCE, OpenStackSite, Rest
+from tests.story.site import OpenStackSite, Rest
+from tests.waiting import PATIENCE, eventually
 
 pytestmark = needs_ibsim
 
@@ -147,19 +147,20 @@ def laas(url, net, directory):
     address = f"http://127.0.0.1:{port}"
     published = directory / "state" / "opensm" / "f" / "current"
     try:
-        eventually((published / "manifest.json").exists, "the service publishes files", process)
+        manifest = published / "manifest.json"
+        eventually(while_runs(process, manifest.exists), "the service publishes files")
         net.start("-F", str(published / "opensm.conf"))
         rest = Rest(address)
         routing = "/v1/fabrics/f/routing"
-        eventually(
-            lambda: all(sm["current"] for sm in rest.call("GET", routing)[1]["subnet_managers"]),
-            "the published routes are confirmed",
-            process,
-        )
+
+        def confirmed():
+            return all(sm["current"] for sm in rest.call("GET", routing)[1]["subnet_managers"])
+
+        eventually(while_runs(process, confirmed), "the published routes are confirmed")
         yield address
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(PATIENCE)
         print((directory / "laas-api.log").read_text()[-8000:])
 
 
@@ -184,9 +185,13 @@ def log_text(net):
     return net.log.read_text(errors="replace") if net.log.exists() else ""
 
 
-def eventually(look, what, process=None):
-    until = time.monotonic() + PATIENCE
-    while not look():
-        assert process is None or process.poll() is None, f"the service ended: {what}"
-        assert time.monotonic() < until, f"waited in vain: {what}"
-        time.sleep(0.2)
+def while_runs(process, look):
+    """``look`` for ``eventually``, where waiting is in vain once the process has ended."""
+
+    def looked():
+        ended = process.poll() is not None
+        found = look()
+        assert found or not ended, "the service ended"
+        return found
+
+    return looked

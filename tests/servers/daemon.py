@@ -9,15 +9,12 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
 from tests.servers.leash import spawn
-
-PATIENCE = 300
-"""Seconds until a server has to answer, or to be gone after it was asked to end."""
+from tests.waiting import PATIENCE, eventually
 
 
 class Daemon:
@@ -27,7 +24,8 @@ class Daemon:
     enough for a socket in it, and deleted with everything in it.
 
     Raises (on entering):
-        RuntimeError: the server ended or did not answer; with the end of its log.
+        RuntimeError: the server ended; with the end of its log.
+        AssertionError: it did not answer in time.
     """
 
     def __init__(self, name: str, *, user: str | None = None) -> None:
@@ -80,13 +78,16 @@ class Daemon:
         self.close()
 
     def wait_for(self, look: Callable[[], bool], what: str) -> None:
-        end = time.monotonic() + PATIENCE
-        while not look():
-            if self.process and self.process.poll() is not None:
+        """Raises: AssertionError: not in time. RuntimeError: the server ended."""
+
+        def looked() -> bool:
+            ended = self.process and self.process.poll() is not None
+            found = look()
+            if ended and not found:
                 raise RuntimeError(f"{self.name} ended:\n{self.said()}")
-            if time.monotonic() > end:
-                raise RuntimeError(f"{self.name} was waited for in vain {what}:\n{self.said()}")
-            time.sleep(0.05)
+            return found
+
+        eventually(looked, lambda: f"{self.name} {what}:\n{self.said()}")
 
     def said(self) -> str:
         """The end of its log."""
@@ -114,7 +115,7 @@ class Daemon:
         if self.process and self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(20)
+                self.process.wait(60)
             except subprocess.TimeoutExpired:
                 os.killpg(self.process.pid, signal.SIGKILL)
                 self.process.wait()

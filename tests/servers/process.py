@@ -9,19 +9,16 @@ import os
 import signal
 import socket
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.servers.leash import spawn
+from tests.waiting import PATIENCE, eventually
 
-PATIENCE = 300.0
-"""Seconds until a server has to answer, also on a busy machine."""
-
-LOOK = 0.1
-"""Seconds between two looks."""
+GRACE = 60.0
+"""Seconds that a server has to end by itself."""
 
 
 class Port:
@@ -57,19 +54,25 @@ class Process:
         """Return when ``url`` answers, whatever it says.
 
         Raises:
-            RuntimeError: the process ended, or does not answer in time; with its log.
+            AssertionError: the process ended, or does not answer in time; with its log.
         """
         self.wait_until(lambda: _answers(url), f"{url} does not answer")
 
     def wait_until(
         self, look: Callable[[], object], complaint: str, patience: float = PATIENCE
     ) -> None:
-        """Return when ``look`` says yes. ``RuntimeError`` as above, with the complaint."""
-        until = time.monotonic() + patience
-        while not look():
-            if self._process.poll() is not None or time.monotonic() > until:
-                raise RuntimeError(f"{complaint}:\n{self.said()[-4000:]}")
-            time.sleep(LOOK)
+        """Return when ``look`` says yes. ``AssertionError`` as above, with the complaint."""
+
+        def text() -> str:
+            return f"{complaint}:\n{self.said()[-4000:]}"
+
+        def looked() -> bool:
+            ended = self._process.poll() is not None
+            found = bool(look())
+            assert found or not ended, text()
+            return found
+
+        eventually(looked, text, patience)
 
     def said(self) -> str:
         return self._log.read_text(errors="replace")
@@ -78,7 +81,7 @@ class Process:
         """Politely, then not; with whatever it has started."""
         self._process.terminate()
         try:
-            self._process.wait(10)
+            self._process.wait(GRACE)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -88,7 +91,7 @@ class Process:
 
 def _answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=60):
+        with urllib.request.urlopen(url, timeout=PATIENCE):
             return True
     except urllib.error.HTTPError:
         return True

@@ -21,11 +21,11 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 from types import TracebackType
 
 from tests.servers.leash import spawn
+from tests.waiting import PATIENCE, eventually
 
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 CONTROL = SERVER.with_name("rabbitmqctl")
@@ -33,9 +33,6 @@ CONTROL = SERVER.with_name("rabbitmqctl")
 
 AVAILABLE = SERVER.exists() and shutil.which("epmd") is not None
 """Whether the package rabbitmq-server is installed."""
-
-PATIENCE = 300.0
-"""Seconds within which the broker has to answer; on an idle machine it takes five."""
 
 PORTS = range(20_000, 32_000)
 
@@ -89,14 +86,18 @@ class RabbitMQ:
         """Start it, or start it again, and return when it answers."""
         if self._server is not None:
             raise RuntimeError("RabbitMQ runs already")
-        end = time.monotonic() + PATIENCE
-        while not _listens(self._epmd_port) and time.monotonic() < end:
-            time.sleep(0.05)  # the broker gives up if it cannot register
+        # The broker gives up if it cannot register.
+        eventually(lambda: _listens(self._epmd_port), "epmd listens")
         self._server = self._spawn(str(SERVER), "rabbitmq.out")
-        while not self.answers():
-            if self._server.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"RabbitMQ did not start:\n{self._last_words()}")
-            time.sleep(0.1)
+        eventually(self._started, lambda: f"RabbitMQ starts:\n{self._last_words()}")
+
+    def _started(self) -> bool:
+        assert self._server is not None
+        ended = self._server.poll() is not None
+        answers = self.answers()
+        if ended and not answers:
+            raise RuntimeError(f"RabbitMQ did not start:\n{self._last_words()}")
+        return answers
 
     def stop(self) -> None:
         """Let it end by itself: it stores what it has to and closes connections."""
@@ -134,7 +135,7 @@ class RabbitMQ:
     def answers(self) -> bool:
         """Whether it begins to speak AMQP 0-9-1 to whoever connects."""
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as connection:
                 connection.sendall(b"AMQP\x00\x00\x09\x01")
                 return connection.recv(1) == b"\x01"
         except OSError:
@@ -214,7 +215,7 @@ class RabbitMQ:
 
 def _listens(port: int) -> bool:
     try:
-        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        socket.create_connection(("127.0.0.1", port), timeout=PATIENCE).close()
     except OSError:
         return False
     return True

@@ -19,6 +19,7 @@ from pathlib import Path
 from tests.servers.keystone import Keystone
 from tests.servers.mariadb import MariaDb
 from tests.servers.process import Port, Process
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -192,7 +193,7 @@ class Cloud:
             *self._config("compute"),
             *self._hosts,
         )
-        patience = 60 + 10 * len(self._hosts)
+        patience = PATIENCE + 10 * len(self._hosts)
         computes.wait_until(
             lambda: "all computes run" in computes.said(), "computes do not start", patience
         )

@@ -60,7 +60,7 @@ class People:
         flavor = self.admin.flavors.create(**FLAVOR)
         options = {"image": IMAGE, "flavor": flavor.id, "nics": "none"}
         simulator = self._stack.service.simulator
-        subnet = Subnet(lambda *command: simulator.run(*command).stdout)
+        subnet = Subnet(simulator.read)
         return StackSite(self, options, subnet)
 
 

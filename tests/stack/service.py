@@ -15,6 +15,7 @@ from tests.ibsim import Simulator
 from tests.servers.keystone import Keystone
 from tests.servers.process import Port, Process
 from tests.stack.cloud import SERVICE_PROJECT, WSGI, surroundings
+from tests.waiting import PATIENCE
 
 FABRIC = "stack"
 
@@ -126,7 +127,7 @@ class LinksService:
         agent = [sys.executable, "-m", "laas_service.cmd.opensm_agent", "--config-file", config]
         running = self._run(AGENT_USER, *agent)
         manifest = self.directory / "opensm" / FABRIC / "current" / "opensm.conf"
-        patience = 60 + 10 * len(self.hosts)  # they join the pool first
+        patience = PATIENCE + 10 * len(self.hosts)  # they join the pool first
         running.wait_until(manifest.exists, "the agent publishes nothing", patience)
         options = ("-F", str(manifest), "-f", str(self.simulator.directory / "osm.log"), "-s", "0")
         daemon = self.simulator.start("opensm", *options)
@@ -139,7 +140,7 @@ class LinksService:
 
     def tables(self) -> str:
         """What the simulated switches hold now."""
-        return self.simulator.run(*self._dump()).stdout
+        return self.simulator.read(*self._dump())
 
     def manage(self, *words: str, text: str | None = None) -> str:
         """Run laas-manage; ``RuntimeError`` if it says no."""

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -30,11 +31,9 @@ from tests.servers.leash import spawn
 from tests.servers.process import Port
 from tests.storm import evidence
 from tests.storm.wire import LostError, ask
+from tests.waiting import eventually
 
 SERVERS = {"postgresql": postgresql, "mariadb": mariadb}
-PATIENCE = 300
-"""Seconds for a process to answer."""
-
 LEASE = 4
 """Seconds; a worker that stands still for longer is taken over from."""
 
@@ -92,6 +91,16 @@ class Server:
         """With which status; None: it runs."""
         assert self._process is not None
         return self._process.poll()
+
+    def last_words(self, what: str) -> str:
+        return f"{self.name} {what}: {self.log.read_text()[-3000:]}"
+
+    def up(self) -> bool:
+        """Whether it answers. Raises: AssertionError: it has ended."""
+        ended = self.ended() is not None
+        answers = self.answers()
+        assert answers or not ended, self.last_words("has ended")
+        return answers
 
     def answers(self) -> bool:
         try:
@@ -166,13 +175,9 @@ class Site:
         self.servers.append(Server(name, command, self.directory / f"{name}.log", port))
 
     def wait_until_up(self) -> None:
-        """Raises: RuntimeError: a process ended by itself, or does not answer."""
-        end = time.monotonic() + PATIENCE
+        """Raises: AssertionError: a process ended by itself, or does not answer."""
         for server in self.servers:
-            while not server.answers():
-                if server.ended() is not None or time.monotonic() > end:
-                    raise RuntimeError(f"{server.name}: {server.log.read_text()[-3000:]}")
-                time.sleep(0.1)
+            eventually(server.up, partial(server.last_words, "answers"))
 
     # -- evidence ---------------------------------------------------------------
 

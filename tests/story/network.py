@@ -25,11 +25,11 @@ class Network:
         self.manager = manager
         self.pid_file = directory / "opensm.pid"
         self.log = simulator.directory / "osm.log"
-        self.subnet = Subnet(lambda *words: simulator.run(*words).stdout)
+        self.subnet = Subnet(simulator.read)
 
     def cable_list(self) -> str:
         """What our service imports: what the real tool prints."""
-        return self.simulator.run("ibnetdiscover").stdout
+        return self.simulator.read("ibnetdiscover")
 
     def options(self) -> str:
         """The lines below [opensm] of the service's configuration."""

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -15,9 +14,7 @@ from typing import Any
 from novaclient.exceptions import Conflict, NotFound
 
 from tests.story.judge import Held, Server, Subnet
-
-PATIENCE = 300.0
-"""Seconds until something that should happen is given up."""
+from tests.waiting import PATIENCE, eventually
 
 
 class Rest:
@@ -50,12 +47,16 @@ class Rest:
     def settled(self, project: str, document: dict[str, Any], state: str) -> dict[str, Any]:
         """The allocation once it is in the state."""
         path = f"/v1/allocations/{document['id']}"
-        until = time.monotonic() + PATIENCE
-        while document["state"] != state:
-            assert time.monotonic() < until, f"{document['id']} does not become {state}: {document}"
-            time.sleep(0.1)
-            document = self.call("GET", path, project)[1]
-        return document
+        latest = document
+
+        def became() -> bool:
+            nonlocal latest
+            if latest["state"] != state:
+                latest = self.call("GET", path, project)[1]
+            return bool(latest["state"] == state)
+
+        eventually(became, lambda: f"{document['id']} becomes {state}: {latest}")
+        return latest
 
 
 class OpenStackSite:
@@ -123,32 +124,29 @@ def boot(nova: Any, admin: Any, project: str, count: int, options: Mapping[str, 
         **options,
     )
     mine = {"all_tenants": 1, "project_id": project, "reservation_id": reservation}
-    _wait_until_none(admin, mine | {"status": "BUILD"}, f"servers of {project} stay in BUILD")
+    building = mine | {"status": "BUILD"}
+    # Asks seldom, as asking costs Nova a good deal.
+    eventually(lambda: not _found(admin, building), f"servers of {project} are built", pause=1)
     lost = {server.id for server in admin.servers.list(search_opts=mine | {"status": "ERROR"})}
     for id in lost:
         landed(admin, id)
     return count - len(lost)
 
 
-def eventually(look: Callable[[], object], what: str) -> None:
-    until = time.monotonic() + PATIENCE
-    while not look():
-        assert time.monotonic() < until, f"waited in vain: {what}"
-        time.sleep(0.1)
-
-
 def landed(admin: Any, id: str) -> str | None:
     """The host of a server once it is built. None: there was no host for it, and it is deleted."""
-    until = time.monotonic() + PATIENCE
-    while (server := admin.servers.get(id)).status != "ACTIVE":
+
+    def built() -> Any:
+        server = admin.servers.get(id)
         fault = getattr(server, "fault", None)  # written a moment after the status
-        if server.status == "ERROR" and fault:
-            assert "No valid host" in fault["message"], fault
-            _delete_one(admin, id)
-            return None
-        assert time.monotonic() < until, f"server {id} stays in {server.status}"
-        time.sleep(0.1)
-    return str(getattr(server, _HOST))
+        return server if server.status == "ACTIVE" or (server.status == "ERROR" and fault) else None
+
+    server = eventually(built, lambda: f"server {id} is built: {admin.servers.get(id).status}")
+    if server.status == "ACTIVE":
+        return str(getattr(server, _HOST))
+    assert "No valid host" in server.fault["message"], server.fault
+    _delete_one(admin, id)
+    return None
 
 
 def delete(admin: Any, project: str) -> None:
@@ -158,22 +156,27 @@ def delete(admin: Any, project: str) -> None:
 
 def delete_all(admin: Any, search: Mapping[str, Any]) -> set[str]:
     """The servers that were deleted, once none is found any more."""
-    until = time.monotonic() + PATIENCE
     asked: set[str] = set()
-    while found := _found(admin, search):
-        assert time.monotonic() < until, f"servers stay: {found}"
+
+    def gone() -> bool:
+        nonlocal asked
+        found = _found(admin, search)
         asked |= {id for id in found - asked if _ask_to_delete(admin, id)}
-        time.sleep(0.2)
+        return not found
+
+    eventually(gone, lambda: f"servers are gone: {_found(admin, search)}", pause=0.2)
     return asked
 
 
 def _delete_one(admin: Any, id: str) -> None:
-    until = time.monotonic() + PATIENCE
+
+    def gone() -> bool:
+        admin.servers.get(id)
+        _ask_to_delete(admin, id)
+        return False
+
     with suppress(NotFound):
-        while admin.servers.get(id):
-            assert time.monotonic() < until, f"server {id} stays"
-            _ask_to_delete(admin, id)
-            time.sleep(0.2)
+        eventually(gone, f"server {id} is gone", pause=0.2)
 
 
 def _ask_to_delete(admin: Any, id: str) -> bool:
@@ -185,14 +188,6 @@ def _ask_to_delete(admin: Any, id: str) -> bool:
     except NotFound:
         pass
     return True
-
-
-def _wait_until_none(admin: Any, search: Mapping[str, Any], otherwise: str) -> None:
-    """Until no server is found any more; asks seldom, as asking costs Nova a good deal."""
-    until = time.monotonic() + PATIENCE
-    while _found(admin, search):
-        assert time.monotonic() < until, otherwise
-        time.sleep(1)
 
 
 def _found(admin: Any, search: Mapping[str, Any]) -> set[str]:

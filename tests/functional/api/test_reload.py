@@ -6,7 +6,6 @@ import json
 import re
 import signal
 import threading
-import time
 from contextlib import contextmanager
 
 import pytest
@@ -20,9 +19,7 @@ from laas_service.conf import register_opts
 from laas_service.wiring import Parts
 from tests.functional.api.test_process import command
 from tests.servers.leash import spawn
-
-PATIENCE = 240
-"""Seconds for what another process does."""
+from tests.waiting import PATIENCE, eventually
 
 BASE = """\
 [DEFAULT]
@@ -58,11 +55,12 @@ class Log:
 
     def until(self, pattern, times=1):
         """Wait until something is said so often; the last match."""
-        end = time.monotonic() + PATIENCE
-        while len(found := list(re.finditer(pattern, self.path.read_text()))) < times:
-            assert time.monotonic() < end, f"{pattern}: {self.path.read_text()[-3000:]}"
-            time.sleep(0.05)
-        return found[-1]
+
+        def look():
+            found = list(re.finditer(pattern, self.path.read_text()))
+            return found if len(found) >= times else None
+
+        return eventually(look, lambda: f"{pattern}: {self.path.read_text()[-3000:]}")[-1]
 
 
 @contextmanager
