@@ -14,7 +14,8 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -110,7 +111,7 @@ class OpenSm:
             self.process()
             if self.stands_by():
                 return NOT_MASTER
-            return self.sweep(mark).problem or difference(meant, self.tables())
+            return self.sweep(mark).problem or difference(meant, self.tables(meant))
         except (Unavailable, OSError) as error:
             return str(error)
 
@@ -122,13 +123,25 @@ class OpenSm:
         """
         return _process(self.pid_file) if self.pid_file is not None else None
 
-    def tables(self) -> dict[int, bytes]:
+    def tables(self, expected: Collection[int] = ()) -> dict[int, bytes]:
         """Switch GUID -> ports by LID, read back.
+
+        A packet to a switch or its answer may be lost. ``dump_command`` is therefore run once
+        more if it fails before its time is up, or leaves out a switch of ``expected`` (GUIDs).
 
         Raises:
             Unavailable, OSError: they cannot be.
         """
         if self.dump_command:
+            begun = time.monotonic()
+            try:
+                rows = self._dumps.read(self._printed(self.dump_command))
+            except Unavailable:
+                if time.monotonic() - begun >= self.timeout:
+                    raise
+            else:
+                if rows.keys() >= set(expected):
+                    return rows
             return self._dumps.read(self._printed(self.dump_command))
         if self.dump_file is not None:
             return self._dumps.read(parse.file_pieces(self.dump_file))

@@ -198,7 +198,7 @@ class Supervisor:
             if told and not untold:
                 found = replace(found, sweep=self._sweep(note, found))
             if not self._resting(found):
-                self._read()
+                self._read(current)
         except (Unavailable, OSError) as error:
             return replace(found, blind=str(error))
         return self._compared(found, current)
@@ -215,9 +215,9 @@ class Supervisor:
         settled = self._seen.condition is Condition.APPLIED and found.sweep.problem is None
         return settled and not found.untold and self._clock() < self._rest_until
 
-    def _read(self) -> None:
+    def _read(self, current: _Set | None) -> None:
         begun = self._clock()
-        self._rows = self._opensm.tables()
+        self._rows = self._opensm.tables(current.rows if current is not None else ())
         ended = self._clock()
         self._rest_until = ended + SHARE * (ended - begun)
 

@@ -108,6 +108,26 @@ def test_a_dump_from_a_command(tmp_path):
     assert manager.applied("tiny") == Applied(7)
 
 
+@pytest.mark.parametrize("once", ["exit 255", "awk '/Unicast/ {n++} n > 1' $0; exit"])
+def test_a_lost_packet_is_no_verdict(tmp_path, once):
+    """The first dump fails, or leaves out a switch; the second one tells."""
+    lfts, first = tmp_path / "tiny" / "current" / "lfts", tmp_path / "first"
+    script = f"if mkdir $1; then {once}; fi; cat $0"
+    opensm = OpenSm(dump_command=("sh", "-c", script, str(lfts), str(first)))
+    manager = LocalSubnetManager(tmp_path, opensm, patience=0)
+    manager.publish(state())
+    assert manager.applied("tiny") == Applied(7)
+    assert first.exists()
+
+
+def test_a_switch_that_stays_away_is_a_difference(tmp_path):
+    lfts = tmp_path / "tiny" / "current" / "lfts"
+    opensm = OpenSm(dump_command=("awk", "/Unicast/ {n++} n > 1", str(lfts)))
+    manager = LocalSubnetManager(tmp_path, opensm, patience=0)
+    manager.publish(state())
+    assert "was not seen" in str(manager.applied("tiny").problem)
+
+
 @pytest.mark.parametrize(
     ("opensm", "problem"),
     [

@@ -313,10 +313,10 @@ def test_what_was_confirmed_is_not_read_back_all_the_time(site):
     asked = []
 
     class Slow(OpenSm):
-        def tables(self):
+        def tables(self, expected=()):
             asked.append(site.time)
             site.time += 2
-            return OpenSm.tables(self)
+            return OpenSm.tables(self, expected)
 
     site.opensm = Slow(dump_file=site.dump, reload_command=("true",), log_file=site.log)
     site.come_back()
