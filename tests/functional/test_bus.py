@@ -60,6 +60,7 @@ class Site:
         options.register_opts(conf)
         conf([], project="laas", default_config_files=[self.config], default_config_dirs=[])
         self.parts = Parts(conf)
+        self.connected = [self.parts]
         self.parts.upgrade_database()
         made = generate(Description(xgft="2;4,4;1,4"))
         self.parts.store.add_fabric("main", made.topology, made.inventory)
@@ -152,10 +153,20 @@ class Site:
         self.processes[name].send_signal(signal.SIGTERM)
         assert self.processes[name].wait(PATIENCE) == 0, self.log(name)
 
+    def bus(self):
+        """Another connection of this process."""
+        self.connected.append(Parts(self.parts._conf))
+        bus = self.connected[-1].bus
+        assert bus is not None
+        return bus
+
     def close(self):
         for process in self.processes.values():
             process.kill()
             process.wait()
+        for parts in self.connected:  # or their threads complain of the broker in later tests
+            if bus := vars(parts).get("bus"):
+                bus._transport.cleanup()
 
 
 @pytest.fixture(scope="module")
@@ -173,8 +184,8 @@ def broker(only_broker):
 
 
 @pytest.fixture
-def site(tmp_path, broker):
-    site = Site(tmp_path, broker.url)
+def site(tmp_path, broker, request):
+    site = Site(tmp_path, broker.url, **getattr(request, "param", {}))
     yield site
     site.close()
 
@@ -204,14 +215,15 @@ def test_two_workers_are_both_woken(site):
         listener.stop(timeout=10)
 
 
-def test_a_wake_up_is_sent_again_where_the_connection_died_unnoticed(tmp_path, broker):
-    """One cast before the broker was killed and one after; each is heard by who listens then."""
-    site = Site(tmp_path, broker.url, heartbeat=36_000)  # nobody looks whether it lives
+@pytest.mark.parametrize("site", [{"heartbeat": 36_000}], indirect=True)
+def test_a_wake_up_is_sent_again_where_the_connection_died_unnoticed(site, broker):
+    """One cast before the broker was killed and one after; each is heard by who listens then.
+
+    Nobody looks whether a connection lives.
+    """
     heard: list[str] = []
     for when in ("before", "after"):
-        bus = Parts(site.parts._conf).bus
-        assert bus is not None
-        listener = bus.listener(partial(heard.append, when))
+        listener = site.bus().listener(partial(heard.append, when))
         listener.start()
         eventually(partial(getattr, listener, "listening"), "the listener listens")
         site.parts.waker()
