@@ -68,7 +68,10 @@ class Applied:
 
 
 class Condition(StrEnum):
-    """What an agent sees of its OpenSM and of the switches; ``doc/source/agent.rst`` tells more."""
+    """What an agent sees of its OpenSM and of the switches.
+
+    ``doc/source/install/opensm-agent.rst`` explains each value.
+    """
 
     STARTING = "starting"  # it has not looked yet
     APPLIED = "applied"  # the switches have a set's tables, bit for bit

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The table of who may do what, as the operator reads it in doc/source/keystone.rst."""
+"""The table of who may do what, as the operator reads it in doc/source/admin/access.rst."""
 
 from __future__ import annotations
 
 import csv
 from pathlib import Path
 
-PAGE = Path(__file__).parents[1] / "doc" / "source" / "keystone.rst"
+PAGE = Path(__file__).parents[1] / "doc" / "source" / "admin" / "access.rst"
 
 
 def table() -> dict[str, dict[str, int]]:

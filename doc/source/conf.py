@@ -8,7 +8,14 @@ sys.path[:0] = [str(ROOT / "doc" / "ext"), str(ROOT)]
 
 project = "Links as a Service"
 copyright = "the LaaS contributors"
-extensions: list[str] = ["openapi_reference"]
+extensions = [
+    "cliff.sphinxext",
+    "openapi_reference",
+    "oslo_config.sphinxext",
+    "oslo_policy.sphinxext",
+    "reno.sphinxext",
+    "sphinx_argparse_cli",
+]
 master_doc = "index"
 html_theme = "alabaster"
 html_theme_options = {"page_width": "1100px"}

@@ -3,7 +3,7 @@
 """Compute on Nova: one host aggregate for each allocation, and a pool of hosts for nobody.
 
 What is done here, and in which order, follows from how Nova's schedulers learn of
-aggregates (doc/source/nova.rst). Every verb starts from what Nova shows now and
+aggregates (doc/source/install/nova.rst). Every verb starts from what Nova shows now and
 ends with a check, so it may be repeated at any time, also after a lost answer.
 Nothing depends on the outcome of a single call: a refused call is followed by
 another look.

@@ -85,7 +85,7 @@ def _common(parser: argparse.ArgumentParser, first: bool = False) -> None:
     parser.add_argument(
         "--token",
         default=default(env("OS_TOKEN")),
-        help="a token; default OS_TOKEN, or what the other OS_ variables say",
+        help="a token; default OS_TOKEN, or a login with OS_AUTH_URL, OS_USERNAME, ...",
     )
     parser.add_argument(
         "--json", action="store_true", default=default(False), help="the answer as it came"

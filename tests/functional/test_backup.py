@@ -69,7 +69,7 @@ def ended(parts):
 
 
 def test_what_was_allocated_after_the_backup_is_reported_and_not_handed_over_twice(site):
-    """The promise of day2.rst, with generations published that the backup does not know."""
+    """The promise of admin/day2.rst, with generations published that the backup does not know."""
     parts = site.parts()
     kept = ask(parts, "kept", 4)
     assert kept.state is State.ACTIVE

@@ -143,7 +143,7 @@ def test_unset_filters_become_the_defaults_and_ours(machine):
 
 
 def test_the_defaults_are_those_that_the_documentation_names():
-    page = (ROOT / "doc" / "source" / "nova.rst").read_text()
+    page = (ROOT / "doc" / "source" / "install" / "nova.rst").read_text()
     [named] = re.findall(r"enabled_filters = (\S+)", page)
     assert named.split(",") == [*DEFAULTS, *OURS]
 
@@ -182,7 +182,7 @@ def test_the_role_has_the_rights_that_the_documentation_asks_for(machine):
     policies = [machine.top / "etc" / name / "policy.yaml" for name in ("nova", "placement")]
     policies[0].write_text('"os_compute_api:servers:create": "role:member"\n')
     machine.run("stack post-config", "stack post-config")
-    page = (ROOT / "doc" / "source" / "nova.rst").read_text()
+    page = (ROOT / "doc" / "source" / "install" / "nova.rst").read_text()
     rights = re.search(r"\nRights\n=+\n(.*?)\n\n[A-Z]", page, re.DOTALL)
     assert rights
     asked, prefix = set(), ""

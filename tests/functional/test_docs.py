@@ -23,12 +23,13 @@ from tests.servers.process import Port, Process
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
-    "operate.rst",
-    "day2.rst",
-    "troubleshooting.rst",
-    "planning.rst",
-    "simulation.rst",
-    "slurm.rst",
+    "user/allocations.rst",
+    "user/planning.rst",
+    "user/simulation.rst",
+    "admin/operate.rst",
+    "admin/day2.rst",
+    "admin/troubleshooting.rst",
+    "admin/slurm.rst",
 ]
 SCRIPTS = Path(sys.executable).parent
 

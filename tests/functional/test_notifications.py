@@ -26,9 +26,8 @@ from tests.waiting import PATIENCE, eventually
 
 pytestmark = needs_rabbitmq
 
-SCHEMA = json.loads(
-    (Path(__file__).parents[2] / "doc" / "source" / "notification.schema.json").read_text()
-)
+REFERENCE = Path(__file__).parents[2] / "doc" / "source" / "reference"
+SCHEMA = json.loads((REFERENCE / "notification.schema.json").read_text())
 PRIORITIES = ("info", "warn", "error")
 LIFE = ["create.start", "create.end", "release.start", "update", "release.end"]
 

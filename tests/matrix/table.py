@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.matrix.faults import FAULTS
 from tests.matrix.scenarios import LISTED
 
-PAGE = Path(__file__).parents[2] / "doc" / "source" / "crash-matrix.inc"
+PAGE = Path(__file__).parents[2] / "doc" / "source" / "reference" / "crash-matrix.inc"
 
 HALVES = {
     "The service's own processes and connections": [

@@ -41,7 +41,7 @@ STOCK = ["ComputeFilter", "AggregateMultiTenancyIsolation"]
 """Nova as an operator finds it: its own filter for tenants, no pre-filter."""
 
 OURS = [*STOCK, "LaasTenantFilter"]
-"""As ``doc/source/nova.rst`` says; goes together with the pre-filter."""
+"""As ``doc/source/install/nova.rst`` says; goes together with the pre-filter."""
 
 
 class Login(plugin.BaseAuthPlugin):

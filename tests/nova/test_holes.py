@@ -3,7 +3,7 @@
 """Every hole that Nova's own means leave open: a naive operator falls in, our adapter does not.
 
 Each class is one hole. ``naive`` is a Nova with its own filter, and aggregates made by
-hand; ``ours`` is the configuration of ``doc/source/nova.rst`` and our adapter.
+hand; ``ours`` is the configuration of ``doc/source/install/nova.rst`` and our adapter.
 """
 
 from __future__ import annotations
@@ -643,7 +643,7 @@ class TestForgedRebuild:
 
 
 class TestTraitHidesThePool:
-    """With the trait of ``doc/source/nova.rst`` placement itself keeps strangers away."""
+    """With the trait of ``doc/source/install/nova.rst`` placement itself keeps strangers away."""
 
     TRAIT = "CUSTOM_LAAS"
 

@@ -11,7 +11,7 @@ The search is the paper's: every vertex is tried as the centre of gravity, the p
 the virtual switch. Seen from there, what may cross a link is a bound on how many
 units are beyond it, whatever the others do. Such bounds are nested, so taking units one
 by one, the cheapest that still fits first, is exact (they are a laminar matroid). Where the
-procedure as printed is not, see ``doc/source/virtual-clusters.rst``. All vertices of a
+procedure as printed is not, see ``doc/source/reference/virtual-clusters.rst``. All vertices of a
 level are tried at once, by arrays. Nothing here changes the site.
 """
 

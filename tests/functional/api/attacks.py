@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What somebody who wants more than is theirs may send, by the words of doc/source/attacks.rst.
+"""What an attacker with a token may send, by attempt of doc/source/reference/attacks.rst.
 
 Every attempt gives requests as keywords of ``FlaskClient.open``; ``victim`` is an allocation
 of project blue as it is shown. The one who asks is a member of project red, unless a request

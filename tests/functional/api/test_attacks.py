@@ -21,7 +21,7 @@ from laas_service.wiring import Parts
 from tests.functional.api.attacks import ADMIN, ATTEMPTS, NASTY, NEW, RED, Endless
 from tests.shared import REPO
 
-PAGE = REPO / "doc" / "source" / "attacks.rst"
+PAGE = REPO / "doc" / "source" / "reference" / "attacks.rst"
 BLUE = {"X-Auth-Token": "blue-token"}
 
 

@@ -27,7 +27,7 @@ def conf(**values):
     return made
 
 
-DOCS = Path(__file__).parents[3] / "doc" / "source"
+DOCS = Path(__file__).parents[3] / "doc" / "source" / "reference"
 
 
 class Client:
