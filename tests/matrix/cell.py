@@ -50,7 +50,7 @@ class Outcome:
         """The cell of the table; empty if nothing was noticed."""
         parts = []
         if self.answers[:-1]:
-            parts.append(f"client: {self.answers[0]}, asks again")
+            parts.append(f"client: {self.answers[0]}, repeats")
         if self.story:
             parts.append(f"shown: {', '.join(self.story)}; tried again")
         elif self.unrecorded:
@@ -255,7 +255,7 @@ class Cell:
         if self._lasting and self.fault:
             self._check_standing("during the fault")
             if self.fault.lasts:
-                self.outcome.struck = "done without it; told later"
+                self.outcome.struck = "done without it; sent later"
             elif self._cut():
                 self.outcome.struck = "goes on"
             self._lasting = False

@@ -196,13 +196,13 @@ _ALL_MOVED: Papers = {
 }
 _UP_TO_HALF: Papers = {(KRAKEN, "bandwidth"): 80}
 _FIRST_FIT = (
-    "Among centres that cost the same, the paper does not say which is taken; ours is the first,"
-    " so that clusters are packed one beside the other. Where the roomiest was tried, more size"
-    " and joint upgrades needed no migration, and fewer bandwidth upgrades."
+    "The paper does not say which of several centres with equal cost it takes. This implementation"
+    " takes the first, which packs clusters side by side. With the roomiest centre instead, more"
+    " size and joint upgrades needed no migration, and fewer bandwidth upgrades."
 )
 _ANEW = (
-    "What is embedded anew stays where it is as far as the least footprint (KrakenNP) or the first"
-    " fit (Oktopus) has it there; the paper does not say how far theirs does."
+    "A unit of a cluster that is embedded from scratch keeps its place only if the least footprint"
+    " (KrakenNP) or the first fit (Oktopus) puts it there; the paper does not state its rule."
 )
 
 
@@ -341,7 +341,8 @@ def _figures(results: Sequence[Result]) -> list[Figure]:
                 ]
                 for engine in ENGINES
             },
-            reason="The paper's is an Intel i3-2310M at 2.1 GHz. Ours tries all centres by arrays.",
+            reason="The paper's machine is an Intel i3-2310M at 2.1 GHz. This implementation tries "
+            "all centres by arrays.",
         ),
     ]
 

@@ -188,8 +188,8 @@ def _figures(results: Sequence[Result]) -> list[Figure]:
             "dynamics",
             "percent",
             normal,
-            reason="Method 2 is short of 100 percent because it looks in one pod, and a request "
-            "that fits nowhere there is refused; Method 3 then looks across pods.",
+            reason="Method 2 is below 100 percent because it searches one pod, and refuses a "
+            "request that does not fit there; Method 3 then searches across pods.",
         ),
         Figure(
             "Figure 5.5",
@@ -219,8 +219,8 @@ def _figures(results: Sequence[Result]) -> list[Figure]:
             "per unit allocated",
             costs("racks", {10: 0.4, 90: 0.1}),
             digits=3,
-            reason='The book says "0.1-0.4"; its figure has no numbers. Where 90 percent has left, '
-            "nearly all requests fit without a move until the last ones.",
+            reason='The book says "0.1-0.4"; its figure has no numbers. After 90 percent has left, '
+            "nearly all requests except the last ones fit without a move.",
         ),
         Figure(
             "Figure 5.9",
