@@ -27,6 +27,7 @@ from oslo_log import _options as log
 from laas_service import conf as options
 from laas_service.adapters import messaging
 from laas_service.api import auth
+from laas_service.domain.errors import InvalidInput
 from laas_service.wiring import Parts
 
 ROOT = Path(__file__).parents[2]
@@ -303,12 +304,13 @@ def test_the_sample_fabric_has_novas_hosts_and_leaves_the_rest_out(machine):
 
 def test_an_agent_where_opensm_runs(machine):
     """Its own user, its own file, its own process; the service takes its word."""
-    machine.run("stack post-config", "stack extra", services=WITH_AGENT)
+    machine.run("stack post-config", "stack extra", services=f"{WITH_AGENT},tls-proxy")
     service, conf = configured(machine), configured(machine, AGENT_CONF)
     assert service.opensm.reached_by == "agent"
     assert service.opensm.directory == conf.opensm.directory
     assert conf.opensm.agent_fabric == "default"
     assert "[database]" not in machine.files()[f"laas/{AGENT_CONF}"]
+    conf.set_override("endpoint_override", "https://192.0.2.7/laas", group="laas")  # no Keystone
     parts = Parts(conf)
     assert parts.agent is not None
     assert parts.bus is not None
@@ -317,6 +319,12 @@ def test_an_agent_where_opensm_runs(machine):
     [started] = [c for c in machine.calls("run_process") if c.startswith("laas-opensm-agent")]
     agent = machine.laas.with_name(AGENT_CONF)
     assert started.endswith(f"laas-opensm-agent --config-file {agent}")
+
+
+def test_an_agent_needs_the_proxy_that_ends_tls(machine):
+    machine.run("stack post-config", services=WITH_AGENT)
+    with pytest.raises(InvalidInput, match=r"auth_url: 'http://192\.0\.2\.7/identity'.* use https"):
+        assert Parts(configured(machine, AGENT_CONF)).agent
 
 
 def test_without_an_agent_the_worker_writes_the_files(machine):
