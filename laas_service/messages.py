@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Documents that travel between processes: plain values, and how they are read.
+"""Values that processes exchange, and how documents on the bus are read.
 
-On the bus a document carries the ``version`` of its schema, MAJOR.MINOR. A new field is a
-new minor version, which older readers accept and leave out; whatever would mislead them is
-a new major version, which they refuse.
+A document on the bus carries the ``version`` of its schema, MAJOR.MINOR. A new field makes a
+new minor version, whose new fields older readers ignore; any change that would mislead them
+makes a new major version, which they refuse.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class TenantRoute:
 
     ``pkey`` is the tenant's partition key, 0x0001..0x7FFE, unique in the fabric.
 
-    While the placement changes, ``beside`` is another one that the tenant holds: its
-    entries stand wherever ``allocation`` has none, so that a packet which meets tables
-    of before and after the next change never leaves the tenant's links.
+    While the placement changes, the tenant holds a second placement, ``beside``. Its entries are
+    in the forwarding tables wherever ``allocation`` has none, so that a packet which meets old
+    tables in one switch and new ones in the next never leaves the tenant's links.
     """
 
     allocation: Allocation
@@ -44,10 +44,10 @@ class TenantRoute:
 
 @dataclass(frozen=True, slots=True)
 class FabricState:
-    """All that a subnet manager's files are made from, at one generation.
+    """The input of a subnet manager's files at one generation.
 
     ``tenants`` ascend by allocation id, ``failed_links`` by link id. Equal states
-    render to equal bytes. What is no tenant's keeps to ``shared_plane``.
+    render to equal bytes. Traffic of hosts without a tenant uses ``shared_plane``.
     """
 
     fabric: str
@@ -61,28 +61,28 @@ class FabricState:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What the subnet manager is seen to run: a generation, or why none is confirmed."""
+    """The generation that the switches are seen to run, or why none is confirmed."""
 
     generation: int | None
     problem: str | None = None
 
 
 class Condition(StrEnum):
-    """What an agent sees of its OpenSM and of the switches.
+    """The state of an agent's OpenSM and of the switches.
 
     ``doc/source/install/opensm-agent.rst`` explains each value.
     """
 
-    STARTING = "starting"  # it has not looked yet
-    APPLIED = "applied"  # the switches have a set's tables, bit for bit
-    SWEEPING = "sweeping"  # OpenSM was told, its sweep has not ended
-    OTHER_GENERATION = "other_generation"  # those of an earlier set
-    DIFFERS = "differs"  # those of no set that is known
-    DEAD = "dead"  # there is no OpenSM
-    WEDGED = "wedged"  # it is there, and does not sweep, or is stopped
+    STARTING = "starting"  # the agent has not looked yet
+    APPLIED = "applied"  # the switches run the tables of a set, bit for bit
+    SWEEPING = "sweeping"  # OpenSM was signalled, its sweep has not ended
+    OTHER_GENERATION = "other_generation"  # the switches run the tables of an earlier set
+    DIFFERS = "differs"  # the switches run the tables of no known set
+    DEAD = "dead"  # OpenSM does not run
+    WEDGED = "wedged"  # OpenSM runs, but does not sweep, or is stopped
     NOT_MASTER = "not_master"  # another subnet manager is the master of the subnet
-    RESTARTED = "restarted"  # another process than the one that was told
-    REFUSED = "refused"  # the wanted set is not fit to be published
+    RESTARTED = "restarted"  # another OpenSM process than the one that was signalled
+    REFUSED = "refused"  # the wanted set is invalid
     BLIND = "blind"  # tables cannot be read back
 
     @property
@@ -93,8 +93,11 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AgentReport:
-    """What an agent reports. ``generation`` is that of the set whose tables are in the switches,
-    ``published`` that of the set that is current on its disk."""
+    """What an agent reports.
+
+    ``generation`` is that of the set whose tables are in the switches, ``published`` that of the
+    set that is current on the agent's disk.
+    """
 
     condition: Condition
     detail: str | None = None
@@ -103,12 +106,26 @@ class AgentReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Orders:
+    """The service's answer to an agent's report."""
+
+    leads: bool
+    """Whether the reporting agent is the active one."""
+    active: str
+    """The name of the active agent."""
+    wanted: int
+    """The generation wanted in the switches."""
+    lease_seconds: float
+    """How long the active agent remains active without a further report."""
+
+
+@dataclass(frozen=True, slots=True)
 class FileSet:
-    """A set of files as agents learn of it before they fetch any.
+    """The description of a file set, which agents read before they fetch its files.
 
     ``manifest`` is the document of its ``manifest.json``; ``sizes`` are bytes by file.
-    ``parts`` are the size and sha256 (hex) of each piece, in order, of files that can be
-    fetched piece by piece: of ``lfts`` the tables of the switches.
+    ``parts`` lists, for files that can be fetched in pieces, the size and sha256 (hex) of each
+    piece in order: for ``lfts`` a piece is the table of a switch.
     """
 
     manifest: Mapping[str, Any]
@@ -118,14 +135,14 @@ class FileSet:
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """There may be something to do."""
+    """Wakes workers: there may be something to do."""
 
     version: str = "1.0"
 
 
 @dataclass(frozen=True, slots=True)
 class Initiator:
-    """Who asked, as authentication established it, and with which request."""
+    """The user, project and request that caused a change, as authentication established them."""
 
     request_id: str
     user_id: str
@@ -145,13 +162,12 @@ class NotedAllocation:
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """Something changed: one of ``allocation``, ``host`` and ``link`` says what, or none of
-    them, where the ``fabric`` itself did; ``drift`` is then the kind of drift, if it is about that.
+    """A change of an ``allocation``, a ``host`` or a ``link``; of the fabric if all are None.
 
-    A notification that is sent twice has the same ``id``. ``at`` is ISO 8601, UTC.
-    ``initiator`` is None where the service acted by itself, and where a worker carries out
-    a request, it is who made that request. ``old_state`` is None where there was nothing
-    before. ``error`` is why the next step failed or has to wait, None when all is well.
+    ``drift`` is the kind of drift, if the notification is about drift. A notification that is
+    sent twice has the same ``id``. ``at`` is ISO 8601, UTC. ``initiator`` is whoever made the
+    request that a worker carries out; None if the service acts without a request. ``old_state``
+    is None for a new object. ``error`` is why the next step failed or waits, None otherwise.
     """
 
     id: str
@@ -179,12 +195,12 @@ _PARTS: dict[str, type[Initiator | NotedAllocation]] = {
 
 
 def document(message: Wake | Notification) -> dict[str, Any]:
-    """What travels."""
+    """The document that is sent."""
     return asdict(message)
 
 
 def read(kind: type[Message], document: Mapping[str, Any]) -> Message:
-    """The message in a document. What a newer minor version adds is left out.
+    """The message in a document; fields that a newer minor version adds are ignored.
 
     Raises:
         InvalidInput: another major version, or a field is missing.
@@ -199,7 +215,7 @@ def read(kind: type[Message], document: Mapping[str, Any]) -> Message:
 
 
 def _known(kind: type[Any], document: Mapping[str, Any]) -> dict[str, Any]:
-    """What we know of a document; a field that an older minor version lacks has a default."""
+    """The known fields of a document; a field that an older minor version lacks has a default."""
     for field in fields(kind):
         added = field.default is not MISSING and field.name != "version"
         if field.name not in document and not added:

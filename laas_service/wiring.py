@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
-"""The only place where ports meet adapters: what a configuration makes of them."""
+"""The composition root: makes adapters and use cases as a configuration says."""
 
 from __future__ import annotations
 
@@ -30,13 +29,13 @@ from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.db.transactions import nowhere, utc_now
 from laas_service.adapters.log_context import acting_for
 from laas_service.app.admission_queue import AdmissionQueue
-from laas_service.app.agent_registry import Agency
-from laas_service.app.allocations import Service
+from laas_service.app.agent_registry import AgentRegistry
 from laas_service.app.opensm_agent import OpenSmAgent
 from laas_service.app.ports.compute import Compute
 from laas_service.app.ports.subnet_manager import RecordedSwitches, SubnetManager, Switches
 from laas_service.app.records import Limits
 from laas_service.app.requests import ServicePolicy
+from laas_service.app.use_cases import UseCases
 from laas_service.app.worker.converger import Converger, ConvergerStore, Pace
 from laas_service.app.worker.fabric_leases import FabricLeases, Renewal
 from laas_service.app.worker.loop import Loop
@@ -44,7 +43,7 @@ from laas_service.app.worker.notifier import Notifier
 from laas_service.app.worker.watchdog import Watchdog
 from laas_service.app.worker.worker import Worker
 from laas_service.conf.database import engine_options
-from laas_service.domain.admission import queue
+from laas_service.domain.admission.queue import Discipline, Order, Shadow
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.policies import POLICIES
 from opensm_writer import render
@@ -56,7 +55,7 @@ from opensm_writer.supervisor import Supervisor
 
 
 class Parts:
-    """The parts of one process, each made when it is first asked for and then kept.
+    """The parts of one process; each is made on first use and kept.
 
     ``at`` is called with a step's name around every effect (for fault injection).
 
@@ -68,53 +67,53 @@ class Parts:
     def __init__(self, conf: cfg.ConfigOpts, *, at: Callable[[str], None] = nowhere) -> None:
         self._conf = conf
         self._at = at
-        self._services: list[Service] = []
+        self._use_cases: list[UseCases] = []
 
-    def adopt(self) -> None:
-        """The parts there are take over the options that may change in a running process."""
+    def reload(self) -> None:
+        """Give the existing parts the options that may change in a running process."""
         options = self._conf.worker
-        rules, most = discipline(self._conf.queue), limits(self._conf.limits)
-        for service in self._services:
-            service.adopt(rules, most)
+        discipline, project_limits = queue_discipline(self._conf.queue), limits(self._conf.limits)
+        for use_cases in self._use_cases:
+            use_cases.reload(discipline, project_limits)
         made = vars(self)
-        if "line" in made:
-            self.line.adopt(rules)
-        if "tenure" in made:
-            self.tenure.adopt(
+        if "admission_queue" in made:
+            self.admission_queue.reload(discipline)
+        if "fabric_leases" in made:
+            self.fabric_leases.reload(
                 reconcile_interval=options.reconcile_interval,
                 drift_interval=options.drift_interval,
             )
-        for name in {"worker", "relay"} & made.keys():
+        for name in {"worker", "notifier"} & made.keys():
             if loop := made[name]:
                 loop.every(options.poll_interval)
 
     def upgrade_database(self) -> None:
-        """Bring the tables up to what this release needs; safe to repeat."""
+        """Migrate the tables to this release; safe to repeat."""
         schema.upgrade(self._engine)
 
     def database_revisions(self) -> tuple[str | None, str]:
-        """Where the tables are (None: there are none) and where this release needs them."""
+        """The revisions of the tables (None: there are none), and of this release."""
         with translated(), self._engine.connect() as connection:
             return schema.current(connection), schema.head()
 
     def back_up_database(self, path: Path) -> int:
-        """Write all that has to outlive the database; how many rows. See ``backup.write``."""
+        """Write a backup; returns the number of rows. See ``backup.write``."""
         return backup.write(self._engine, path, utc_now())
 
     def restore_database(self, path: Path, above: int = 0) -> backup.Header:
-        """Make a backup the database, which has to be empty. See ``restore.restore``.
+        """Fill the database, which must be empty, from a backup. See ``restore.restore``.
 
-        Generations go on beyond those published on this machine, and beyond ``above``.
+        Generations continue above those published on this machine, and above ``above``.
         """
         roots = (Path(self._conf.opensm.directory), self._file_sets)
 
-        def seen(fabric: str) -> int:
+        def newest(fabric: str) -> int:
             return max(above, *(published_generation(root, fabric) for root in roots))
 
-        return restore.restore(self._engine, path, seen=seen, now=utc_now())
+        return restore.restore(self._engine, path, seen=newest, now=utc_now())
 
     def database_findings(self) -> list[str]:
-        """What does not agree in the database, a sentence each."""
+        """Contradictions between tables of the database, a sentence each."""
         self.store.check()
         with still(self._engine) as connection:
             return soundness.findings(connection)
@@ -132,14 +131,14 @@ class Parts:
         return SqlQuotas(self._engine)
 
     @cached_property
-    def pulse(self) -> Watchdog:
+    def watchdog(self) -> Watchdog:
         return Watchdog(time.monotonic, self._conf.worker.step_timeout)
 
     @cached_property
     def compute(self) -> Compute:
         options = self._conf.compute
         if options.kind == "nova":
-            return nova.connect(self._conf, self.pulse.beat)
+            return nova.connect(self._conf, self.watchdog.beat)
         return DirectoryCompute(
             Path(options.directory), pool=options.pool, sentinel=options.sentinel
         )
@@ -167,7 +166,7 @@ class Parts:
 
     @cached_property
     def _switches(self) -> Switches:
-        """What is seen in them, wherever that is: OpenSM need not be on this machine."""
+        """Reads the switches, or what a worker recorded: OpenSM may be on another machine."""
         return (
             self.subnet_manager
             if self._conf.opensm.reached_by == "agent"
@@ -180,10 +179,10 @@ class Parts:
 
     @property
     def _file_sets(self) -> Path:
-        """Where sets are rendered that agents fetch."""
+        """The directory of the file sets that agents fetch."""
         return Path(self._conf.state_dir) / "file-sets"
 
-    def _agency(self, wake: Callable[[], None]) -> Agency | None:
+    def _agent_registry(self, wake: Callable[[], None]) -> AgentRegistry | None:
         options = self._conf.opensm
         if options.reached_by != "agent":
             return None
@@ -194,12 +193,12 @@ class Parts:
         served = ServedSets(
             self._file_sets, self.store.routed, lambda fabric: _files(options, fabric)
         )
-        return Agency(
+        return AgentRegistry(
             self.store, self._agents, served, seconds=options.agent_lease_seconds, wake=wake
         )
 
     @cached_property
-    def tenure(self) -> FabricLeases:
+    def fabric_leases(self) -> FabricLeases:
         options = self._conf.worker
         return FabricLeases(
             self.store,
@@ -209,7 +208,7 @@ class Parts:
             seconds=options.lease_seconds,
             reconcile_interval=options.reconcile_interval,
             drift_interval=options.drift_interval,
-            pulse=self.pulse,
+            pulse=self.watchdog,
             clock=time.monotonic,
         )
 
@@ -233,26 +232,26 @@ class Parts:
 
     @cached_property
     def worker(self) -> Worker:
-        return Worker(self.tenure, self._serve, self._conf.worker.poll_interval)
+        return Worker(self.fabric_leases, self._serve, self._conf.worker.poll_interval)
 
     def _serve(self) -> int:
-        """Give room to who waits, if the tables are those of this release. ``Unavailable``."""
+        """Serve all queues, if the tables are those of this release. ``Unavailable``."""
         self.store.check()
-        return self.line.serve_all()
+        return self.admission_queue.serve_all()
 
     @cached_property
     def bus(self) -> messaging.Bus | None:
-        """What processes tell each other over; None where there is but the database."""
+        """The message bus; None if processes share the database only."""
         return messaging.connect(self._conf)
 
     @cached_property
     def waker(self) -> Callable[[], None]:
-        """Wakes workers in other processes; takes no time, whatever the bus does."""
+        """Wakes workers in other processes; returns at once, whatever the bus does."""
         return self.bus.waker() if self.bus else _polled
 
     @cached_property
-    def relay(self) -> Notifier | None:
-        """Tells others what happened; None where nobody is to be told."""
+    def notifier(self) -> Notifier | None:
+        """Sends notifications; None if they are switched off."""
         if not messaging.announces(self._conf):
             return None
         return Notifier(
@@ -264,12 +263,12 @@ class Parts:
 
     @contextmanager
     def working(self, patience: float | None = None) -> Iterator[Worker]:
-        """The worker runs in threads of this process; they end with the block.
+        """Runs the worker in threads of this process until the end of the block.
 
-        The step at hand is finished first, within ``patience`` seconds if they are given.
+        The step at hand is finished first, within ``patience`` seconds if given.
         """
-        loops: list[Loop] = [self.worker, *([self.relay] if self.relay else [])]
-        renewal = Renewal(self.tenure, self._conf.worker.lease_seconds, self.worker.wake)
+        loops: list[Loop] = [self.worker, *([self.notifier] if self.notifier else [])]
+        renewal = Renewal(self.fabric_leases, self._conf.worker.lease_seconds, self.worker.wake)
         listener = self.bus.listener(lambda: _wake(loops)) if self.bus else None
         for loop in (*loops, renewal):
             loop.start()
@@ -282,15 +281,15 @@ class Parts:
                 listener.stop(timeout=1)
             self.worker.stop(patience)
             renewal.stop(timeout=1)
-            if self.relay:
-                self.relay.stop(timeout=1)  # it may wait for the broker for ever
+            if self.notifier:
+                self.notifier.stop(timeout=1)  # it may wait for the broker for ever
 
     @cached_property
-    def agent(self) -> OpenSmAgent:
-        """Looks after the OpenSM of this machine, and knows the service by REST alone.
+    def opensm_agent(self) -> OpenSmAgent:
+        """Looks after the OpenSM of this machine; reaches the service over REST alone.
 
         Raises:
-            InvalidInput: also where nothing says how tables are read back.
+            InvalidInput: also if no option says how tables are read back.
             Unavailable: the fabric is not named, and the service does not answer.
         """
         options = self._conf.opensm
@@ -302,19 +301,19 @@ class Parts:
         service = service_rest.ServiceRest(
             service_rest.connect(self._conf), options.agent_name, options.agent_fabric
         )
-        managed = Supervisor(
+        supervisor = Supervisor(
             Path(options.directory),
             service.fabric,
             opensm,
             keep=options.keep,
             timeout=self._conf.worker.apply_timeout,
         )
-        return OpenSmAgent(service, managed, interval=options.agent_poll_interval)
+        return OpenSmAgent(service, supervisor, interval=options.agent_poll_interval)
 
     @contextmanager
-    def attending(self) -> Iterator[OpenSmAgent]:
-        """The agent runs in a thread of this process, and ends with the block."""
-        agent = self.agent
+    def running_agent(self) -> Iterator[OpenSmAgent]:
+        """Runs the agent in a thread of this process until the end of the block."""
+        agent = self.opensm_agent
         listener = self.bus.listener(agent.wake) if self.bus else None
         agent.start()
         if listener:
@@ -327,14 +326,16 @@ class Parts:
             agent.stop()
 
     @cached_property
-    def line(self) -> AdmissionQueue:
+    def admission_queue(self) -> AdmissionQueue:
         policies = {name: policy() for name, policy in POLICIES.items()}
-        return AdmissionQueue(self.store, policies, discipline(self._conf.queue), clock=utc_now)
+        return AdmissionQueue(
+            self.store, policies, queue_discipline(self._conf.queue), clock=utc_now
+        )
 
-    def service(self, wake: Callable[[], None]) -> Service:
+    def use_cases(self, wake: Callable[[], None]) -> UseCases:
         """The use cases; ``wake`` is called when there is something to converge."""
         options, compute = self._conf.api, self._conf.compute
-        made = Service(
+        made = UseCases(
             self.store,
             self.compute,
             {"opensm": self._switches},
@@ -344,7 +345,7 @@ class Parts:
                 default_fabric=options.default_fabric,
                 one_per_project=compute.kind == "nova" and compute.one_allocation_per_project,
                 waiters=options.max_waiters,
-                queue=discipline(self._conf.queue),
+                queue=queue_discipline(self._conf.queue),
                 limits=limits(self._conf.limits),
                 search_budget=options.search_budget,
             ),
@@ -352,9 +353,9 @@ class Parts:
             sleep=time.sleep,
             wake=wake,
             new_id=lambda: str(uuid.uuid4()),
-            agency=self._agency(wake),
+            registry=self._agent_registry(wake),
         )
-        self._services.append(made)
+        self._use_cases.append(made)
         return made
 
 
@@ -370,7 +371,7 @@ def _wake(loops: list[Loop]) -> None:
 
 
 def _polled() -> None:
-    """A worker elsewhere finds new work at its next look."""
+    """Without a bus, workers find new work at their next poll."""
 
 
 def _known(names: list[str]) -> list[str]:
@@ -382,18 +383,15 @@ def _known(names: list[str]) -> list[str]:
     return names
 
 
-def discipline(options: cfg.ConfigOpts.GroupAttr) -> queue.QueueSettings:
-    """How [queue] says that those who wait are served."""
-    return queue.QueueSettings(
-        queue.Discipline(options.discipline),
-        options.window,
-        queue.Shadow(options.shadow),
-        queue.Order(options.order),
+def queue_discipline(options: cfg.ConfigOpts.GroupAttr) -> Discipline:
+    """The discipline that [queue] configures."""
+    return Discipline(
+        options.discipline, options.window, Shadow(options.shadow), Order(options.order)
     )
 
 
 def limits(options: cfg.ConfigOpts.GroupAttr) -> Limits:
-    """What [limits] says that every project may have."""
+    """The limits that [limits] gives every project."""
     return Limits(
         hosts=None if options.hosts < 0 else options.hosts,
         allocations=None if options.allocations < 0 else options.allocations,
@@ -408,7 +406,7 @@ def _guid(text: str) -> int:
 
 
 def _files(options: cfg.ConfigOpts.GroupAttr, fabric: str) -> render.Settings:
-    """What the files for an OpenSM elsewhere depend on; its agent puts them at the same place."""
+    """Settings of files for an agent's OpenSM; the agent keeps them in the same directory."""
     return render.Settings(
         str(Path(options.directory).absolute() / fabric / "current"),
         multicast=options.multicast,
@@ -418,8 +416,8 @@ def _files(options: cfg.ConfigOpts.GroupAttr, fabric: str) -> render.Settings:
 
 
 def _opensm(options: cfg.ConfigOpts.GroupAttr) -> OpenSm | None:
-    """How to reach OpenSM; None where nothing is said about it, and files are all there is."""
-    found = OpenSm(
+    """How to reach OpenSM; None if no option says so, and only files are written."""
+    opensm = OpenSm(
         pid_file=_path(options.pid_file),
         reload_command=tuple(options.reload_command),
         dump_command=tuple(options.dump_command),
@@ -428,7 +426,7 @@ def _opensm(options: cfg.ConfigOpts.GroupAttr) -> OpenSm | None:
         cache_directory=_path(options.cache_directory),
         timeout=options.timeout,
     )
-    return None if found == OpenSm(timeout=options.timeout) else found
+    return None if opensm == OpenSm(timeout=options.timeout) else opensm
 
 
 def _path(text: str | None) -> Path | None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from laas_service.app.agent_registry import Agents, applied
+from laas_service.app.agent_registry import applied
+from laas_service.app.ports.agents import Agents
 from laas_service.messages import Applied, FabricState
 
 PAUSE = 0.2

@@ -23,9 +23,8 @@ from oslo_log import log as logging
 from requests import PreparedRequest, RequestException, Response
 
 from laas_service.app.loopback import is_loopback
-from laas_service.app.opensm_agent import Orders
 from laas_service.domain.errors import Conflict, Forbidden, InvalidInput, NotFound, Unavailable
-from laas_service.messages import AgentReport
+from laas_service.messages import AgentReport, Orders
 
 LOG = logging.getLogger(__name__)
 
@@ -110,7 +109,7 @@ def _check_address(option: str, url: str, more: str = "") -> None:
 
 
 class ServiceRest:
-    """``app.agent.Service`` and ``opensm_writer.fetch.Source``, for one agent of one fabric.
+    """``app.opensm_agent.Service`` and ``opensm_writer.fetch.Source``, for one agent of one fabric.
 
     Without ``fabric`` it is the only one that the service has.
     """
@@ -138,7 +137,10 @@ class ServiceRest:
         answer = self._json("PUT", self._path("agents", self._name), asdict(seen))
         try:
             return Orders(
-                answer["role"] == "active", int(answer["wanted"]), float(answer["lease_seconds"])
+                answer["role"] == "active",
+                str(answer["active"]),
+                int(answer["wanted"]),
+                float(answer["lease_seconds"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise _nonsense(error) from error

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What Prometheus scrapes of agents, as they reported last."""
+"""Prometheus metrics of agents, by their last reports."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from collections.abc import Iterator
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from laas_service.app.allocations import Service
+from laas_service.app.use_cases import UseCases
 from laas_service.domain.errors import Conflict, Unavailable
 from laas_service.messages import Condition
 
 
 class Agents(Collector):
-    """Gauges read from the store at every scrape; none where there are no agents."""
+    """Gauges read from the store at every scrape; none where agents are not used."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def __init__(self, use_cases: UseCases) -> None:
+        self._use_cases = use_cases
 
     def describe(self) -> list[Metric]:
         return []
 
     def collect(self) -> Iterator[Metric]:
         try:
-            agency = self._service.agency
+            registry = self._use_cases.agents
             agents = [
                 (fabric.id, agent)
-                for fabric in self._service.fabrics()
-                for agent in agency.agents(fabric.id)
+                for fabric in self._use_cases.fabrics.fabrics()
+                for agent in registry.agents(fabric.id)
             ]
         except (Conflict, Unavailable):
             return

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Agents beside OpenSM: what they report, and the files they fetch."""
+"""Agents beside OpenSM: their reports, and the files that they fetch."""
 
 from __future__ import annotations
 
@@ -9,26 +9,24 @@ from laas_service.api.resource import Answer, Call, page
 
 
 def report(call: Call, fabric_id: str, agent: str, body: schemas.AgentReport) -> Answer:
-    """Report what an agent sees of OpenSM and the switches; learn what is wanted."""
-    orders = call.service.agency.report(fabric_id, agent, body.seen())
-    return Answer(200, schemas.AgentOrders.of(agent, orders))
+    """Report the state of OpenSM and the switches; answers with the wanted generation."""
+    orders = call.agents.report(fabric_id, agent, body.seen())
+    return Answer(200, schemas.AgentOrders.of(orders))
 
 
 def index(call: Call, fabric_id: str, query: schemas.Paging) -> Answer:
     """List a fabric's agents, and what each reported last."""
-    found, following = page(
-        call, query, call.service.agency.agents(fabric_id), lambda agent: agent.name
-    )
-    return Answer(200, schemas.AgentList.of(found, following))
+    shown, following = page(call, query, call.agents.agents(fabric_id), lambda agent: agent.name)
+    return Answer(200, schemas.AgentList.of(shown, following))
 
 
 def file_set(call: Call, fabric_id: str) -> Answer:
-    """Show the set of files for the state that is wanted now."""
-    return Answer(200, schemas.FileSet.of(call.service.agency.file_set(fabric_id)))
+    """Show the file set for the state that is wanted now."""
+    return Answer(200, schemas.FileSet.of(call.agents.file_set(fabric_id)))
 
 
 def file(
     call: Call, fabric_id: str, generation: str, file: str, headers: schemas.RangeHeader
 ) -> Answer:
     """Fetch a file of a set, or the range of its bytes that the headers name."""
-    return Answer(200, schemas.Octets(call.service.agency.file(fabric_id, generation, file)))
+    return Answer(200, schemas.Octets(call.agents.file(fabric_id, generation, file)))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Allocations: a tenant's hosts and links, from asking to giving back."""
+"""Allocations: create, list, show, rename, release, repair, retry."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from laas_service.domain.faults.degradation import Degraded
 def index(call: Call, query: schemas.AllocationQuery) -> Answer:
     """List allocations in order of creation, which is the order of the queue."""
     limit = min(query.limit, schemas.AT_ONCE)
-    records = call.service.allocations(
+    records = call.allocations.allocations(
         call.caller,
         fabric=query.fabric,
         project_id=query.project_id,
@@ -26,14 +26,8 @@ def index(call: Call, query: schemas.AllocationQuery) -> Answer:
         limit=limit + 1,
         marker=query.marker,
     )
-    fabrics = {fabric.id: fabric for fabric in call.service.fabrics()}
-    places = call.service.places(records[:limit])
-    shown = [
-        schemas.AllocationSummary.of(
-            record, fabrics[record.fabric], places.get(record.id), call.caller.admin
-        )
-        for record in records[:limit]
-    ]
+    views = call.allocations.views(records[:limit])
+    shown = [schemas.AllocationSummary.of(view, call.caller.admin) for view in views]
     following = call.next_page(shown[-1].id) if len(records) > limit else None
     return Answer(200, schemas.AllocationList(allocations=shown, next=following))
 
@@ -44,16 +38,16 @@ def create(
     query: schemas.WaitQuery,
     body: schemas.NewAllocation,
 ) -> Answer:
-    """Allocate hosts and links, wait for them, or ask what would be given."""
+    """Allocate hosts and links, queue for them, or make a dry run."""
     constraints = body.constraints or schemas.Constraints()
     if constraints.avoid_hosts or constraints.avoid_pods:
         call.require(policies.AVOID)
-    ask = AllocationRequest(
+    asked = AllocationRequest(
         name=body.name,
         hosts=body.hosts,
-        fabric=body.fabric,
-        policy=body.policy,
-        project_id=body.project_id,
+        fabric=body.fabric or "",
+        policy=body.policy or "",
+        project_id=body.project_id or "",
         idempotency_key=headers.idempotency_key,
         wait=body.wait,
         duration=body.duration,
@@ -65,11 +59,11 @@ def create(
     if body.container:
         call.require(policies.CONTAINER)
     if body.dry_run:
-        proposal = call.service.propose(call.caller, ask)
+        proposal = call.allocations.propose(call.caller, asked)
         if isinstance(proposal, NoFit):
             return _refused(proposal)
         return Answer(200, schemas.DryRun.of(body.name, proposal))
-    answer = call.service.allocate(call.caller, ask)
+    answer = call.allocations.allocate(call.caller, asked)
     if isinstance(answer, NoFit):
         return _refused(answer)
     created = _shown(call, call.outcome(answer, query.wait), 202)
@@ -79,12 +73,12 @@ def create(
 
 def show(call: Call, allocation_id: str) -> Answer:
     """Show an allocation with its hosts, links and newest history."""
-    return _shown(call, call.service.allocation(call.caller, allocation_id))
+    return _shown(call, call.allocations.allocation(call.caller, allocation_id))
 
 
 def history(call: Call, allocation_id: str, query: schemas.Paging) -> Answer:
-    """Show what happened to an allocation, from the beginning."""
-    events = schemas.Event.all_of(call.service.allocation(call.caller, allocation_id))
+    """Show the history of an allocation from its beginning."""
+    events = schemas.Event.all_of(call.allocations.allocation(call.caller, allocation_id))
     shown, following = page(call, query, events, lambda event: str(event.number))
     return Answer(200, schemas.History(history=shown, next=following))
 
@@ -101,7 +95,7 @@ def change(
     if body.name is None:
         raise InvalidInput("name", None, "say what to change")
     versions = _versions(headers)
-    call.service.rename(call.caller, allocation_id, body.name, versions)
+    call.allocations.rename(call.caller, allocation_id, body.name, versions)
     return show(call, allocation_id)
 
 
@@ -114,7 +108,7 @@ def release(
     """Release an allocation; repeating it is safe."""
     if query.force:
         call.require(policies.FORCE)
-    record = call.service.release(
+    record = call.allocations.release(
         call.caller, allocation_id, force=query.force, versions=_versions(headers)
     )
     return _shown(call, call.outcome(record, query.wait), 202)
@@ -127,10 +121,10 @@ def repair(
     query: schemas.WaitQuery,
 ) -> Answer:
     """Replace failed links of an allocation; its hosts stay, and repeating it is safe."""
-    answer = call.service.repair(call.caller, allocation_id, _versions(headers))
+    answer = call.allocations.repair(call.caller, allocation_id, _versions(headers))
     if isinstance(answer, Degraded):
-        record = call.service.allocation(call.caller, allocation_id)
-        return Answer(409, errors.of_degraded(call.service.fabric(record.fabric), answer))
+        record = call.allocations.allocation(call.caller, allocation_id)
+        return Answer(409, errors.of_degraded(call.fabrics.fabric(record.fabric), answer))
     if answer.phase is None:
         return _shown(call, answer)
     return _shown(call, call.outcome(answer, query.wait), 202)
@@ -143,19 +137,15 @@ def retry(
     query: schemas.WaitQuery,
 ) -> Answer:
     """Take the next step of an allocation now, also of one that is parked in error."""
-    before = call.service.allocation(call.caller, allocation_id).version
-    record = call.service.retry(call.caller, allocation_id, _versions(headers))
-    if record.version == before:
+    version = call.allocations.allocation(call.caller, allocation_id).version
+    record = call.allocations.retry(call.caller, allocation_id, _versions(headers))
+    if record.version == version:
         return _shown(call, record)
     return _shown(call, call.outcome(record, query.wait), 202)
 
 
 def _shown(call: Call, record: AllocationRecord, status: int = 200) -> Answer:
-    fabric = call.service.fabric(record.fabric)
-    place = call.service.places([record]).get(record.id)
-    shown = schemas.Allocation.of(
-        record, fabric, place, call.caller.admin, call.service.progress(record)
-    )
+    shown = schemas.Allocation.of(call.allocations.view(record), call.caller.admin)
     return Answer(status, shown, {"ETag": f'"{record.version}"'})
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The WSGI application: every route on one screen, and what is done around each."""
+"""The WSGI application: all routes, and the request pipeline around each view."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from laas_service.api.auth import NOBODY, REQUEST_ID, Gate
 from laas_service.api.metrics import Metrics
 from laas_service.api.policies import METRICS
 from laas_service.api.rate_limit import Buckets, Seldom
-from laas_service.api.request_parsing import parts
+from laas_service.api.request_parsing import parsed
 from laas_service.api.resource import Answer, Call, Route
-from laas_service.app.allocations import Service
+from laas_service.app.use_cases import UseCases
 from laas_service.domain.errors import LaasError, NotSupported, TooManyRequests, Unavailable
 
 if TYPE_CHECKING:
@@ -54,11 +54,11 @@ LOG = logging.getLogger(__name__)
 LOGGED = 2000
 """Characters of an address that the log shows."""
 
-ADOPT = "laas.adopt"
-"""The application's extension that takes other ``Settings``."""
+RELOAD = "laas.reload"
+"""The application's extension that takes new ``Settings``."""
 
 READY = 1.0
-"""Seconds after which it is looked again whether the tables are those of this release."""
+"""Seconds between two checks whether the tables are those of this release."""
 
 FABRIC = "/v1/fabrics/<fabric_id>"
 SWITCH = f"{FABRIC}/switches/<path:switch_id>"
@@ -158,9 +158,10 @@ ROUTES = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the interface behaves; ``max_body`` in bytes, ``max_wait`` in seconds.
+    """How the interface behaves.
 
-    ``rate`` and ``burst`` as for ``Buckets``; ``audit``: log who changed what.
+    ``max_body`` is in bytes, ``max_wait`` in seconds; ``rate`` and ``burst`` as for ``Buckets``.
+    ``audit``: log the user and the change for every request that changes something.
     """
 
     max_body: int = 64 * 1024
@@ -171,7 +172,7 @@ class Settings:
 
 
 def create_app(
-    service: Service,
+    use_cases: UseCases,
     conf: cfg.ConfigOpts,
     authenticate: Callable[[WSGIApplication], WSGIApplication],
     settings: Settings,
@@ -184,17 +185,17 @@ def create_app(
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
-    door = RequestPipeline(service, Gate(conf), Metrics(service), settings)
-    app.extensions[ADOPT] = door.adopt
+    pipeline = RequestPipeline(use_cases, Gate(conf), Metrics(use_cases), settings)
+    app.extensions[RELOAD] = pipeline.reload
     for route in ROUTES:
         app.add_url_rule(
             route.path,
             endpoint=f"{route.method} {route.path}",
-            view_func=functools.partial(door.answer, route),
+            view_func=functools.partial(pipeline.answer, route),
             methods=[route.method],
         )
-    app.before_request(door.opened)
-    app.after_request(door.closed)
+    app.before_request(pipeline.opened)
+    app.after_request(pipeline.closed)
     app.register_error_handler(LaasError, _our_error)
     app.register_error_handler(HTTPException, _http_error)
     app.register_error_handler(Exception, _unexpected)
@@ -204,26 +205,28 @@ def create_app(
 
 
 class RequestPipeline:
-    """What is done around every view: who, what, how long."""
+    """Around every view: authenticates, limits the rate, parses, counts and logs."""
 
-    def __init__(self, service: Service, gate: Gate, metrics: Metrics, settings: Settings) -> None:
-        self._service = service
+    def __init__(
+        self, use_cases: UseCases, gate: Gate, metrics: Metrics, settings: Settings
+    ) -> None:
+        self._use_cases = use_cases
         self._gate = gate
         self._metrics = metrics
         self._settings = settings
         self._buckets = Buckets(settings.rate, settings.burst, time.monotonic)
-        self._ready = Seldom(service.ready, READY, time.monotonic)
+        self._ready = Seldom(use_cases.fabrics.ready, READY, time.monotonic)
 
-    def adopt(self, settings: Settings) -> None:
-        """Behave like this from the next request on; ``max_body`` stays as it was."""
+    def reload(self, settings: Settings) -> None:
+        """Use these settings from the next request on, apart from ``max_body``."""
         self._settings = settings
-        self._buckets.adopt(settings.rate, settings.burst)
+        self._buckets.reload(settings.rate, settings.burst)
 
     def opened(self) -> None:
         """Start the clock, and give the log the request's context.
 
         Raises:
-            BadRequest: a NUL in the address; databases disagree about those.
+            BadRequest: a NUL in the address, which databases treat differently.
         """
         g.started = time.perf_counter()
         RequestContext.from_environ(request.environ)
@@ -237,7 +240,7 @@ class RequestPipeline:
         if route.rule and route.path.startswith("/v1/"):
             self._ready()
         call = Call(
-            service=self._service,
+            use_cases=self._use_cases,
             caller=caller,
             root=request.root_url.rstrip("/"),
             url=request.base_url,
@@ -246,13 +249,13 @@ class RequestPipeline:
             require=functools.partial(self._gate.require, request.environ),
             scrape=self._metrics.text,
         )
-        answer = route.view(call, **variables, **parts(route))
+        answer = route.view(call, **variables, **parsed(route))
         if isinstance(answer.body, schemas.Problem) and answer.body.reason:
             self._metrics.refused(answer.body.reason.value)
         return _response(answer)
 
     def closed(self, response: Response) -> Response:
-        """Count and log the request; never its headers, which carry tokens."""
+        """Count and log the request, without its headers, which carry tokens."""
         seconds = time.perf_counter() - g.started
         route = request.url_rule.rule if request.url_rule else "unknown"
         self._metrics.answered(request.method, route, response.status_code, seconds)
@@ -271,7 +274,7 @@ class RequestPipeline:
 
 
 def _address() -> str:
-    """What was asked for, in one line of the log whatever the client made of it."""
+    """The requested address, quoted so that it is one line of the log."""
     text = f"{request.path}?{request.query_string.decode('latin-1')}".rstrip("?")
     return quote(text, safe="/?&=%+,:;@~!*'()$")[:LOGGED]
 
@@ -304,7 +307,7 @@ def _our_error(error: LaasError) -> Response:
 
 
 def _retry_after(error: LaasError) -> dict[str, str]:
-    """When it may be worth asking again, in whole seconds."""
+    """A ``Retry-After`` header in whole seconds, where repeating may help."""
     if isinstance(error, TooManyRequests):
         return {"Retry-After": str(math.ceil(error.after))}
     return {"Retry-After": "5"} if isinstance(error, Unavailable) else {}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Fabrics: their numbers, their inventory, and the operator's word on what is down."""
+"""Fabrics: utilization, inventory, fit, routing; states of hosts and links."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ from laas_service.domain.topology import Link, link_name, parse_link
 
 def index(call: Call, query: schemas.Paging) -> Answer:
     """List the managed fabrics."""
-    found, following = page(call, query, call.service.fabrics(), lambda fabric: fabric.id)
-    summaries = [schemas.FabricSummary.summary(fabric) for fabric in found]
+    shown, following = page(call, query, call.fabrics.fabrics(), lambda fabric: fabric.id)
+    summaries = [schemas.FabricSummary.summary(fabric) for fabric in shown]
     return Answer(200, schemas.FabricList(fabrics=summaries, next=following))
 
 
 def show(call: Call, fabric_id: str) -> Answer:
-    """Show a fabric's shape and how its hosts and links stand."""
-    fabric = call.service.fabric(fabric_id)
-    return Answer(200, schemas.Fabric.of(fabric, call.service.utilization(fabric_id)))
+    """Show a fabric's shape and how many of its hosts and links are in use."""
+    fabric = call.fabrics.fabric(fabric_id)
+    return Answer(200, schemas.Fabric.of(fabric, call.fabrics.utilization(fabric_id)))
 
 
 def utilization(call: Call, fabric_id: str) -> Answer:
     """Show how much of a fabric is in use."""
-    use = call.service.utilization(fabric_id)
+    use = call.fabrics.utilization(fabric_id)
     return Answer(200, schemas.Utilization.of(fabric_id, use))
 
 
 def fit(call: Call, fabric_id: str, query: schemas.FitQuery) -> Answer:
-    """Ask whether so many hosts would fit now, under these constraints."""
+    """Tell whether so many hosts would fit now, under these constraints."""
     if query.avoid_hosts or query.avoid_pods:
         call.require(policies.AVOID)
-    ask = AllocationRequest(
+    asked = AllocationRequest(
         name="",
         hosts=query.hosts,
-        policy=query.policy,
+        policy=query.policy or "",
         constraints=query.domain(),
         avoid=tuple(query.avoid_hosts or ()),
         parent=query.parent,
     )
-    found = call.service.fit(call.caller, fabric_id, ask)
-    return Answer(200, schemas.Fit.of(fabric_id, query.hosts, found))
+    fit = call.fabrics.fit(call.caller, fabric_id, asked)
+    return Answer(200, schemas.Fit.of(fabric_id, query.hosts, fit))
 
 
 def routing(call: Call, fabric_id: str) -> Answer:
     """Show the generation wanted and the generation each subnet manager runs."""
-    return Answer(200, schemas.Routing.of(fabric_id, call.service.routing(fabric_id)))
+    return Answer(200, schemas.Routing.of(fabric_id, call.fabrics.routing(fabric_id)))
 
 
 def hosts(call: Call, fabric_id: str, query: schemas.HostQuery) -> Answer:
@@ -66,10 +66,10 @@ def hosts(call: Call, fabric_id: str, query: schemas.HostQuery) -> Answer:
             and (query.trait is None or query.trait in host.features.traits)
         )
 
-    entries = call.service.hosts(fabric_id)
-    found, following = page(call, query, entries, lambda host: host.name, wanted)
+    entries = call.fabrics.hosts(fabric_id)
+    shown, following = page(call, query, entries, lambda host: host.name, wanted)
     return Answer(
-        200, schemas.HostList(hosts=[schemas.Host.of(host) for host in found], next=following)
+        200, schemas.HostList(hosts=[schemas.Host.of(host) for host in shown], next=following)
     )
 
 
@@ -85,41 +85,41 @@ def links(call: Call, fabric_id: str, query: schemas.LinkQuery) -> Answer:
             and query.pod in (None, entry.link.pod)
         )
 
-    entries = call.service.links(fabric_id)
-    found, following = page(call, query, entries, lambda entry: link_name(entry.link), wanted)
+    entries = call.fabrics.links(fabric_id)
+    shown, following = page(call, query, entries, lambda entry: link_name(entry.link), wanted)
     return Answer(
-        200, schemas.LinkList(links=[schemas.Link.of(entry) for entry in found], next=following)
+        200, schemas.LinkList(links=[schemas.Link.of(entry) for entry in shown], next=following)
     )
 
 
 def switches(call: Call, fabric_id: str, query: schemas.SwitchQuery) -> Answer:
     """List switches and their positions in the tree."""
-    found, following = page(
+    shown, following = page(
         call,
         query,
-        call.service.switches(fabric_id),
+        call.fabrics.switches(fabric_id),
         lambda entry: schemas.guid(entry.switch.guid),
         lambda entry: query.level in (None, entry.switch.level),
     )
     return Answer(
         200,
-        schemas.SwitchList(switches=[schemas.Switch.of(entry) for entry in found], next=following),
+        schemas.SwitchList(switches=[schemas.Switch.of(entry) for entry in shown], next=following),
     )
 
 
 def idle(call: Call, fabric_id: str, query: schemas.Paging) -> Answer:
-    """List links and switches that nobody needs now and that may be turned down."""
-    fabric, found = call.service.idle(fabric_id)
+    """List links and switches that carry nothing now and may be turned down."""
+    fabric, unused = call.fabrics.idle(fabric_id)
     number = fabric.topology.tree.link_id
     after = -1 if query.marker is None else number(_marked(fabric, query.marker))
-    links = [link_name(link) for link in found.links if number(link) > after]
+    links = [link_name(link) for link in unused.links if number(link) > after]
     limit = min(query.limit, schemas.AT_ONCE)
     following = call.next_page(links[limit - 1]) if len(links) > limit else None
-    return Answer(200, schemas.Idle.of(fabric, found, links[:limit], following))
+    return Answer(200, schemas.Idle.of(fabric, unused, links[:limit], following))
 
 
 def _marked(fabric: FabricRecord, marker: str) -> Link:
-    """The link a page ended with; it need not be idle any more. Raises: InvalidInput."""
+    """The last link of the page before, idle or not. Raises: InvalidInput."""
     link = parse_link(marker)
     if not fabric.topology.tree.has_link(link):
         raise InvalidInput("marker", marker, "use the last link of the page before")
@@ -127,29 +127,28 @@ def _marked(fabric: FabricRecord, marker: str) -> Link:
 
 
 def show_plane(call: Call, fabric_id: str) -> Answer:
-    """Show the shared plane, and where it does not reach."""
-    return Answer(200, schemas.SharedPlane.of(*call.service.shared_plane(fabric_id)))
+    """Show the shared plane, and the switches that it does not reach."""
+    return Answer(200, schemas.SharedPlane.of(*call.fabrics.shared_plane(fabric_id)))
 
 
 def set_plane(call: Call, fabric_id: str, body: schemas.NewPlane) -> Answer:
-    """Withhold links for shared traffic, or ask what that would cost."""
-    service = call.service
+    """Withhold links for shared traffic, or tell what that would cost."""
     if body.dry_run:
-        found = service.plane_cost(fabric_id, tuple(body.l2), tuple(body.spines))
-        return Answer(200, schemas.SharedPlane.of(*found))
-    service.set_shared_plane(fabric_id, tuple(body.l2), tuple(body.spines))
+        costs = call.fabrics.plane_cost(fabric_id, tuple(body.l2), tuple(body.spines))
+        return Answer(200, schemas.SharedPlane.of(*costs))
+    call.fabrics.set_shared_plane(fabric_id, tuple(body.l2), tuple(body.spines))
     return show_plane(call, fabric_id)
 
 
 def set_host(call: Call, fabric_id: str, name: str, body: schemas.HostChange) -> Answer:
-    """Drain, fail or repair a host, or say what it is like; its owner, if any, keeps it."""
+    """Drain, fail or repair a host, or set its traits and cost; its owner, if any, keeps it."""
     if body.state is None and body.traits is None and body.cost is None:
         raise InvalidInput("state", None, "say what to change: state, traits or cost")
     if body.traits is not None or body.cost is not None:
         traits = None if body.traits is None else frozenset(body.traits)
-        entry = call.service.describe_host(fabric_id, name, HostChange(traits, body.cost))
+        entry = call.fabrics.describe_host(fabric_id, name, HostChange(traits, body.cost))
     if body.state is not None:
-        entry = call.service.set_host_state(call.caller, fabric_id, name, body.state)
+        entry = call.fabrics.set_host_state(call.caller, fabric_id, name, body.state)
     return Answer(200, schemas.Host.of(entry))
 
 
@@ -159,5 +158,5 @@ def set_link(call: Call, fabric_id: str, link_id: str, body: schemas.LinkChange)
     if link_name(link) != link_id:
         raise NotFound("link", link_id)
     return Answer(
-        200, schemas.Link.of(call.service.set_link_state(call.caller, fabric_id, link, body.state))
+        200, schemas.Link.of(call.fabrics.set_link_state(call.caller, fabric_id, link, body.state))
     )

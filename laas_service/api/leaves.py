@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A leaf as a whole: drained before somebody works on it, and who is still there."""
+"""Leaves: drained and undrained as a whole, and the allocations that still hold hosts."""
 
 from __future__ import annotations
 
@@ -77,13 +77,13 @@ class Leaf(Schema):
 
 
 def show(call: Call, fabric_id: str, switch_id: str) -> Answer:
-    """Show how the hosts of a leaf stand, and which allocations are still there."""
-    return Answer(200, Leaf.of(call.service.leaf(fabric_id, switch_id)))
+    """Show the states of a leaf's hosts, and the allocations that hold some of them."""
+    return Answer(200, Leaf.of(call.fabrics.leaf(fabric_id, switch_id)))
 
 
 def change(call: Call, fabric_id: str, switch_id: str, body: LeafChange) -> Answer:
     """Drain all hosts of a leaf that are up, or undrain them; owners keep what they have."""
     state = HostState(body.state)
     return Answer(
-        200, Leaf.of(call.service.set_leaf_state(call.caller, fabric_id, switch_id, state))
+        200, Leaf.of(call.fabrics.set_leaf_state(call.caller, fabric_id, switch_id, state))
     )

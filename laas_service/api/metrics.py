@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What Prometheus scrapes: requests as counted here, fabrics as they are recorded now."""
+"""Prometheus metrics: requests of this process, and fabrics as recorded now."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from laas_service.api.agent_metrics import Agents
-from laas_service.app.allocations import Service
 from laas_service.app.records import Drift, State
+from laas_service.app.use_cases import UseCases
 from laas_service.app.views.utilization import Usage
 from laas_service.domain.errors import Unavailable
 
@@ -22,11 +22,11 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 class Metrics:
     """The counters of one process, and the gauges of every fabric."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, use_cases: UseCases) -> None:
         self.registry = CollectorRegistry()
-        self.registry.register(Fabrics(service))
-        self.registry.register(Searches(service))
-        self.registry.register(Agents(service))
+        self.registry.register(Fabrics(use_cases))
+        self.registry.register(Searches(use_cases))
+        self.registry.register(Agents(use_cases))
         self._requests = Counter(
             "laas_http_requests",
             "Requests answered.",
@@ -51,7 +51,7 @@ class Metrics:
         return generate_latest(self.registry).decode()
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Methods that no route has are one: a client could think up any number of them."""
+        """Count a request; methods that no route has share one label, however many there are."""
         method = method if method in METHODS else "other"
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(method, route).observe(seconds)
@@ -61,10 +61,10 @@ class Metrics:
 
 
 class Searches(Collector):
-    """What the service's policies count themselves."""
+    """Counters that the policies keep."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def __init__(self, use_cases: UseCases) -> None:
+        self._use_cases = use_cases
 
     def describe(self) -> list[Metric]:
         return []
@@ -75,7 +75,7 @@ class Searches(Collector):
             "Searches that stopped at their budget, so that a placement may have been missed.",
             labels=("policy",),
         )
-        for policy, count in self._service.exhausted().items():
+        for policy, count in self._use_cases.exhausted().items():
             exhausted.add_metric([policy], count)
         yield exhausted
 
@@ -83,8 +83,8 @@ class Searches(Collector):
 class Fabrics(Collector):
     """Gauges read from the store at every scrape."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def __init__(self, use_cases: UseCases) -> None:
+        self._use_cases = use_cases
 
     def describe(self) -> list[Metric]:
         return []
@@ -95,10 +95,10 @@ class Fabrics(Collector):
             fabrics = [
                 (
                     fabric.id,
-                    self._service.utilization(fabric.id),
-                    self._service.watched(fabric.id),
+                    self._use_cases.fabrics.utilization(fabric.id),
+                    self._use_cases.fabrics.watched(fabric.id),
                 )
-                for fabric in self._service.fabrics()
+                for fabric in self._use_cases.fabrics.fabrics()
             ]
         except Unavailable:
             up.add_metric([], 0)

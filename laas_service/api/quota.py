@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What a project may have, and has."""
+"""Quotas: what a project may have, and has."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ from laas_service.api.resource import Answer, Call
 
 def show(call: Call, query: schemas.QuotaQuery) -> Answer:
     """Show what the own project may have and has; administrators may name another."""
-    return Answer(200, schemas.Quota.of(call.service.usage(call.caller, query.project_id)))
+    return Answer(200, schemas.Quota.of(call.use_cases.quotas.usage(call.caller, query.project_id)))

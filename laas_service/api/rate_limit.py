@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""How fast a project may ask: a bucket for each that fills at a rate."""
+"""Rate limits: one token bucket for each project."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from collections.abc import Callable
 from laas_service.domain.errors import TooManyRequests
 
 MANY = 10_000
-"""Buckets to keep; the full ones beyond are forgotten, as a new one is full too."""
+"""Buckets kept; beyond that, full ones are dropped, because a new bucket is full, too."""
 
 
 class Seldom:
-    """Calls ``act`` at most once in ``seconds`` as long as it returns; ``clock`` is in seconds.
+    """Calls ``act`` at most once in ``seconds`` while it succeeds; ``clock`` is in seconds.
 
-    What it raises is raised each time, as long as it does.
+    While it raises, it is called each time and its exception is passed on.
     """
 
     def __init__(self, act: Callable[[], None], seconds: float, clock: Callable[[], float]) -> None:
@@ -35,7 +35,7 @@ class Seldom:
 class Buckets:
     """``burst`` requests at once, ``rate`` a second in the long run; a rate of 0 is no limit.
 
-    ``clock`` gives seconds from any moment on. Safe to share between threads.
+    ``clock`` is in seconds from any moment on. May be shared by threads.
     """
 
     def __init__(self, rate: float, burst: int, clock: Callable[[], float]) -> None:
@@ -45,15 +45,15 @@ class Buckets:
         self._lock = threading.Lock()
         self._left: dict[str, tuple[float, float]] = {}  # project -> tokens, at this time
 
-    def adopt(self, rate: float, burst: int) -> None:
-        """Count by these numbers from now on."""
+    def reload(self, rate: float, burst: int) -> None:
+        """Use this rate and burst from now on."""
         self._rate, self._burst = rate, burst
 
     def take(self, project_id: str) -> None:
         """Count a request.
 
         Raises:
-            TooManyRequests: one too many; it is not counted.
+            TooManyRequests: the bucket is empty; the request is not counted.
         """
         if not self._rate:
             return
@@ -65,8 +65,8 @@ class Buckets:
             self._left[project_id] = (left - 1, now)
             if len(self._left) > MANY:
                 self._left = {
-                    name: found
-                    for name, found in self._left.items()
+                    name: left
+                    for name, left in self._left.items()
                     if self._now(name, now) < self._burst
                 }
 

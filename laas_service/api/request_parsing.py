@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The query, headers and body of a request, held against the schemas of its route."""
+"""Parses the query, headers and body of a request by the schemas of its route."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from laas_service.api.resource import Route
 from laas_service.domain.errors import InvalidInput
 
 
-def parts(route: Route) -> dict[str, BaseModel]:
-    """The query, headers and body that a route takes, checked.
+def parsed(route: Route) -> dict[str, BaseModel]:
+    """The query, headers and body that a route takes, validated.
 
     Raises:
-        InvalidRequest: they break their schema.
+        InvalidRequest: they do not match their schema.
         UnsupportedMediaType: the body is not JSON.
     """
     try:
@@ -54,8 +54,8 @@ def _whole() -> bytes:
     """The body.
 
     Raises:
-        RequestEntityTooLarge: it is longer than it may be; of one whose length is not
-            said before, no more than that is given, as if it ended there.
+        RequestEntityTooLarge: it is longer than allowed. A chunked body arrives cut off at the
+            limit, so one that reaches the limit is refused, too.
     """
     text = request.get_data()
     if request.content_length is None and len(text) >= (request.max_content_length or 0):
@@ -64,7 +64,7 @@ def _whole() -> bytes:
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """A JSON object whose keys are given once: of two, others might take the other one."""
+    """A JSON object without repeated keys: other parsers might take the other value."""
     for name, times in Counter(name for name, _ in pairs).items():
         if times > 1:
             raise InvalidInput(name, [value for key, value in pairs if key == name], "give it once")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What a route is made of: how it is called, who may call it, what it answers."""
+"""Routes, calls and answers: the values between the WSGI application and the views."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from urllib.parse import urlencode
 from pydantic import BaseModel
 
 from laas_service.api.schemas import AT_ONCE, Paging
-from laas_service.app.allocations import Service
+from laas_service.app.agent_registry import AgentRegistry
+from laas_service.app.allocations import Allocations
+from laas_service.app.fabrics import Fabrics
 from laas_service.app.records import AllocationRecord, Caller
+from laas_service.app.use_cases import UseCases
 from laas_service.domain.errors import InvalidInput
 
 Item = TypeVar("Item")
@@ -33,14 +36,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request as a view sees it, authenticated and authorised.
+    """One authenticated and authorised request, as a view gets it.
 
     ``url`` is the absolute address without query; ``arguments`` are the query as sent.
-    ``require`` raises ``Forbidden`` unless a further rule lets the caller through;
-    ``scrape`` gives Prometheus' text.
+    ``require`` raises ``Forbidden`` unless the caller passes a further rule;
+    ``scrape`` gives the metrics in Prometheus' text format.
     """
 
-    service: Service
+    use_cases: UseCases
     caller: Caller
     root: str
     url: str
@@ -49,9 +52,22 @@ class Call:
     require: Callable[[str], None]
     scrape: Callable[[], str]
 
+    @property
+    def allocations(self) -> Allocations:
+        return self.use_cases.allocations
+
+    @property
+    def fabrics(self) -> Fabrics:
+        return self.use_cases.fabrics
+
+    @property
+    def agents(self) -> AgentRegistry:
+        """Raises: Conflict, where agents are not used."""
+        return self.use_cases.agents
+
     def outcome(self, record: AllocationRecord, seconds: float) -> AllocationRecord:
-        """The allocation once convergence is done with it, or when the time is up."""
-        return self.service.outcome(self.caller, record.id, min(seconds, self.max_wait))
+        """The allocation once convergence has no further step, or when the time is up."""
+        return self.allocations.outcome(self.caller, record.id, min(seconds, self.max_wait))
 
     def next_page(self, marker: str) -> str:
         """The address of the page after ``marker``, with the same filters."""
@@ -62,10 +78,10 @@ class Call:
 class Route:
     """One operation.
 
-    ``view`` takes the ``Call``, the path's variables by name and, by the names
-    ``query``, ``headers`` and ``body``, what the schemas in its annotations
-    describe. ``rule`` is an oslo.policy rule; without one no token is needed.
-    ``nobody``: the rule may let callers without a token through as well.
+    ``view`` takes the ``Call``, the path's variables by name, and ``query``, ``headers`` and
+    ``body`` as the schemas in its annotations describe them. ``rule`` is an oslo.policy rule;
+    without one no token is needed. ``nobody``: the rule is checked for callers without a token,
+    too, and may admit them.
     """
 
     method: str
@@ -77,7 +93,7 @@ class Route:
 
     @cached_property
     def takes(self) -> dict[str, type[BaseModel]]:
-        """The schemas of the query, headers and body that the view asks for."""
+        """The schemas of the query, headers and body, as the view annotates them."""
         hints = get_type_hints(self.view)
         return {part: hints[part] for part in ("query", "headers", "body") if part in hints}
 
@@ -99,9 +115,9 @@ def page(
     key: Callable[[Item], str],
     wanted: Callable[[Item], bool] = lambda item: True,
 ) -> tuple[list[Item], str | None]:
-    """The items after the marker that are wanted, and the address of the next page.
+    """The wanted items after the marker, and the address of the next page.
 
-    The marker is looked for before filtering: an item that stopped matching
+    The marker is searched for before filtering: an item that stopped matching
     between two pages still marks its place.
 
     Raises:
@@ -113,7 +129,7 @@ def page(
         if next(rest, None) is None:
             raise InvalidInput("marker", query.marker, "use the last item of the page before")
     limit = min(query.limit, AT_ONCE)
-    found = list(islice(filter(wanted, rest), limit + 1))
-    if len(found) <= limit:
-        return found, None
-    return found[:limit], call.next_page(key(found[limit - 1]))
+    shown = list(islice(filter(wanted, rest), limit + 1))
+    if len(shown) <= limit:
+        return shown, None
+    return shown[:limit], call.next_page(key(shown[limit - 1]))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What monitoring and clients ask before anything else; no token needed."""
+"""Versions, health and metrics; no token needed."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def versions(call: Call) -> Answer:
 
 
 def health(call: Call) -> Answer:
-    """Say whether the process lives (it answers) and is ready (its database does too)."""
-    call.service.ready()
+    """Tell whether the process lives (it answers) and is ready (its database answers, too)."""
+    call.fabrics.ready()
     return Answer(200, schemas.Health(status="ready"))
 
 
 def metrics(call: Call) -> Answer:
-    """Give Prometheus its figures."""
+    """Show the metrics that Prometheus scrapes."""
     return Answer(200, schemas.Text(call.scrape()))
 
 

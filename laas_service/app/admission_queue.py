@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The queue of every fabric: who waits, for what, and who gets room when there is some.
+"""The admission queue of every fabric: order, what each request waits for, admission.
 
-The record is the queue: its order is that in which requests were recorded, and a
-process keeps nothing that a crash could lose. Every decision is made anew by the
-discipline of ``domain.queue`` from the ledger and the record, and holds only if
-neither has moved on before it is committed.
+The recorded requests are the queue, in the order in which they were recorded; a process keeps
+nothing that a crash could lose. Every decision follows the discipline of
+``domain.admission.queue``, on the present ledger and records, and is committed only if
+neither has changed meanwhile.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ import functools
 import logging
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import ClassVar, NamedTuple, Protocol
 
-from laas_service.app.ports.allocations import Admissions, AllocationReader
+from laas_service.app.ports.allocations import Admissions, AllocationReader, every_allocation
 from laas_service.app.ports.fabrics import FabricReader
-from laas_service.app.records import AllocationRecord, NewAllocation, State
-from laas_service.domain.admission import queue
+from laas_service.app.records import AllocationRecord, State
+from laas_service.app.requests import AllocationRequest, Place
 from laas_service.domain.admission.admit import explain, largest_fit, offer
 from laas_service.domain.admission.constrained import blamed, propose
+from laas_service.domain.admission.queue import Discipline, EasyQueue, Queue, make_queue
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.constraints import Constraints
@@ -35,11 +36,11 @@ from laas_service.domain.policies.base import BudgetedPolicy, Policy
 LOG = logging.getLogger(__name__)
 
 EXPLAINED = 32
-"""Different requests of a queue for which it is worked out at once what they wait for."""
+"""Different requests of a queue that are searched for in one answer."""
 
 NOT_SEARCHED = NoFit(
     Refusal.BUDGET,
-    "what it waits for was not worked out, as many others were asked about with it; "
+    "what it waits for was not worked out, because the answer covers many other requests; "
     "ask for it alone",
 )
 
@@ -47,21 +48,8 @@ HOLDING = frozenset({State.ALLOCATING, State.ACTIVE, State.RELEASING, State.ERRO
 """The states in which an allocation has claims."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a queued request stands (1 is the head) and what it waits for.
-
-    ``refusal`` is None where it fits and is about to be admitted. ``expected_start``
-    is the head's reservation, None where it has none.
-    """
-
-    position: int
-    refusal: NoFit | None
-    expected_start: datetime | None = None
-
-
-class _Looked(NamedTuple):
-    """The generation at which nobody could be admitted, and until when that holds."""
+class _Settled(NamedTuple):
+    """The generation at which no queued request could start, and until when that holds."""
 
     generation: int
     until: float
@@ -72,47 +60,43 @@ class QueueStore(AllocationReader, Admissions, FabricReader, Protocol):
 
 
 class AdmissionQueue:
-    """The queues, over the store; safe to share between threads.
-
-    ``policies`` are all that a request may have been recorded with.
-    """
+    """The queues of all fabrics and of the containers in them; may be shared by threads."""
 
     def __init__(
         self,
         store: QueueStore,
         policies: Mapping[str, Policy],
-        rules: queue.QueueSettings,
+        discipline: Discipline,
         *,
         clock: Callable[[], datetime],
     ) -> None:
+        """``policies`` are all that a request may have been recorded with."""
         self._store = store
         self._policies = policies
-        self._rules = rules
+        self._discipline = discipline
         self._clock = clock
-        self._looked: dict[str, _Looked] = {}
-        self._meter: RequestBudget | None = None
+        self._settled: dict[str, _Settled] = {}
 
-    def on(self, meter: RequestBudget) -> AdmissionQueue:
-        """This line on behalf of one request: its searches draw on the meter."""
-        line = copy.copy(self)
-        line._policies = {
-            name: BudgetedPolicy(policy, meter) for name, policy in self._policies.items()
+    def within(self, budget: RequestBudget) -> AdmissionQueue:
+        """This queue on behalf of one request: its searches draw on the budget."""
+        queue = copy.copy(self)
+        queue._policies = {
+            name: BudgetedPolicy(policy, budget) for name, policy in self._policies.items()
         }
-        line._meter = meter
-        return line
+        return queue
 
-    def adopt(self, rules: queue.QueueSettings) -> None:
-        """Serve by these rules from now on."""
-        if rules != self._rules:
-            self._rules = rules
-            self._looked.clear()
+    def reload(self, discipline: Discipline) -> None:
+        """Serve by this discipline from now on."""
+        if discipline != self._discipline:
+            self._discipline = discipline
+            self._settled.clear()
 
     # -- admitting ------------------------------------------------------------
 
     def serve_all(self) -> int:
-        """Admit from every fabric's queue; returns how many requests got room.
+        """Admit from every fabric's queue; returns how many requests were admitted.
 
-        What goes wrong on one fabric is logged and leaves the others alone.
+        An error on one fabric is logged and the other fabrics are served.
 
         Raises:
             Unavailable: the store does not answer.
@@ -122,27 +106,28 @@ class AdmissionQueue:
             try:
                 admitted += self.serve(fabric.id)
             except LaasError as error:
-                LOG.warning("fabric %s: its queue has to wait: %s", fabric.id, error)
+                LOG.warning("fabric %s: its queue is not served: %s", fabric.id, error)
             except Exception:
                 LOG.exception("fabric %s: its queue could not be served", fabric.id)
         return admitted
 
     def serve(self, fabric_id: str) -> int:
-        """Admit everybody who may start now; returns how many.
+        """Admit every request that may start now; returns how many.
 
-        Looks only if the fabric or the queue changed since it last found nobody, or
-        something runs longer than was expected. Raises: NotFound, Unavailable.
+        Searches only if the fabric or the queue changed since the last search that admitted
+        none, or if an allocation has outlived its expected end since.
+
+        Raises:
+            NotFound, Unavailable.
         """
         admitted = 0
         while True:
             generation, now = self._store.fabric(fabric_id).generation, self._now()
-            looked = self._looked.get(fabric_id)
-            if looked is not None and looked.generation == generation and now < looked.until:
+            settled = self._settled.get(fabric_id)
+            if settled is not None and settled.generation == generation and now < settled.until:
                 return admitted
             until = math.inf
-            if self._meter is not None and self._meter.cut:
-                return admitted
-            if waiting := self._all(fabric_id, {State.QUEUED}):
+            if waiting := self._queued(fabric_id):
                 choose = functools.partial(self._startable, fabric_id)
                 records = self._store.admit_waiting(fabric_id, choose)
                 admitted += len(records)
@@ -151,96 +136,95 @@ class AdmissionQueue:
                 ends = self._ends(fabric_id).values()
                 until = min((end for end in ends if end > now), default=math.inf)
                 LOG.debug("fabric %s: %d requests wait", fabric_id, len(waiting))
-            if self._meter is None or not self._meter.cut:
-                self._looked[fabric_id] = _Looked(generation, until)
+            self._settled[fabric_id] = _Settled(generation, until)
 
-    def _startable(self, fabric_id: str, fabric: LedgerView) -> Sequence[Allocation]:
+    def _startable(self, fabric_id: str, ledger: LedgerView) -> Sequence[Allocation]:
         """From every queue: the fabric has one, and so has each container in it."""
-        found: list[Allocation] = []
-        scopes = dict.fromkeys(one.parent for one in self._all(fabric_id, {State.QUEUED}))
-        for scope in scopes:
+        startable: list[Allocation] = []
+        for scope in self._scopes(fabric_id):
             waiting = self._waiting(fabric_id, scope)
-            line = self._queue(fabric_id, fabric.ledger(scope).surface(), waiting)
-            found += line.step(self._now())
-        return found
+            queue = self._queue(fabric_id, ledger.ledger(scope).surface(), waiting)
+            startable += queue.step(self._now())
+        return startable
 
-    def propose(self, new: NewAllocation, fabric: LedgerView) -> Allocation | NoFit:
-        """A place for a newcomer, unless somebody who waits would be overtaken.
+    def propose(self, newcomer: AllocationRequest, ledger: LedgerView) -> Allocation | NoFit:
+        """A placement for a newcomer, unless it would overtake against the discipline.
 
-        It stands behind all who wait; the discipline decides whether it may pass.
+        The newcomer stands behind all queued requests of its fabric or container. Those that
+        may start now are placed before it, on a copy of the ledger; the worker admits them.
         """
-        request, waiting = _request(new), self._waiting(new.fabric, new.parent)
-        policy = self._policies[new.policy]
-        answer = offer(policy, fabric, request)
+        request = _request(newcomer)
+        waiting = self._waiting(newcomer.fabric, newcomer.parent)
+        policy = self._policies[newcomer.policy]
+        answer = offer(policy, ledger, request)
         if isinstance(answer, NoFit):
-            return blamed(policy, fabric.ledger(new.parent), request, answer)
+            return blamed(policy, ledger.ledger(newcomer.parent), request, answer)
         if not waiting:
             return answer
-        ledger = fabric.ledger(new.parent).surface()
-        line = self._queue(new.fabric, ledger, waiting, new)
-        started = line.step(self._now())
-        if [allocation.id for allocation in started] == [new.id]:
-            return started[0]
+        scope = ledger.ledger(newcomer.parent).surface()
+        started = self._queue(newcomer.fabric, scope, waiting, newcomer).step(self._now())
+        for allocation in started:
+            if allocation.id == newcomer.id:
+                return allocation
         return NoFit(
             Refusal.OTHERS_WAIT,
-            f"{new.hosts} hosts would fit, but {_counted(len(waiting))} here and "
+            f"{newcomer.hosts} hosts would fit, but {_counted(len(waiting))} here and "
             f"{self._why_not()}; ask with wait to join the queue",
         )
 
     # -- explaining -----------------------------------------------------------
 
-    def hopeless(self, new: NewAllocation, fabric: LedgerView) -> NoFit | None:
-        """Why a request could not be served by an empty fabric (or container) without faults;
-        None if it could."""
-        policy, empty = self._policies[new.policy], Ledger(fabric.topology)
-        empty.withhold(fabric.shared_plane)
-        empty.describe_hosts(fabric.features.hosts)
-        if new.parent is not None:
-            around = fabric.holder(new.parent).allocations[new.parent]
-            empty = empty.within(Masks.of(fabric.topology, around))
-        request = Request(new.id, new.hosts, constraints=new.constraints)
+    def hopeless(self, newcomer: AllocationRequest, ledger: LedgerView) -> NoFit | None:
+        """Why a request would not fit an empty fabric (or container) without faults; None if
+        it would."""
+        policy, empty = self._policies[newcomer.policy], Ledger(ledger.topology)
+        empty.withhold(ledger.shared_plane)
+        empty.describe_hosts(ledger.features.hosts)
+        if newcomer.parent is not None:
+            container = ledger.holder(newcomer.parent).allocations[newcomer.parent]
+            empty = empty.within(Masks.of(ledger.topology, container))
+        request = Request(newcomer.id, newcomer.hosts, constraints=newcomer.constraints)
         answer = propose(policy, empty, request)
         if not isinstance(answer, NoFit):
             return None
-        told = explain(policy, empty, request, answer)
-        detail = f"it would wait for ever, as it does not fit the empty fabric: {told.detail}"
-        return replace(told, detail=detail)
+        refusal = explain(policy, empty, request, answer)
+        detail = f"it would wait for ever, as it does not fit the empty fabric: {refusal.detail}"
+        return replace(refusal, detail=detail)
 
-    def places(self, fabric_id: str, wanted: Collection[str] | None = None) -> dict[str, Place]:
-        """The places of those who wait and are wanted (None: all), by allocation id, as of now.
+    def places(self, fabric_id: str, ids: Collection[str] | None = None) -> dict[str, Place]:
+        """The places of queued requests, by allocation id; of these ids only, if given.
 
-        At most ``EXPLAINED`` different requests are searched for, so that the answer takes
-        a bounded time however many wait; those beyond are told that this is why.
+        At most ``EXPLAINED`` different requests are searched for, so that the time is bounded
+        however many wait; the refusals of the others say so.
         """
-        fabric, _ = self._store.ledger(fabric_id)
-        scopes = dict.fromkeys(one.parent for one in self._all(fabric_id, {State.QUEUED}))
+        ledger, _ = self._store.ledger(fabric_id)
         places: dict[str, Place] = {}
         searched: set[object] = set()
-        for scope in scopes:
-            ledger, waiting = fabric.ledger(scope), self._waiting(fabric_id, scope)
-            places |= self._places(fabric_id, ledger, waiting, wanted, searched)
+        for scope in self._scopes(fabric_id):
+            waiting = self._waiting(fabric_id, scope)
+            places |= self._places(fabric_id, ledger.ledger(scope), waiting, ids, searched)
         return places
 
     def _places(
         self,
         fabric_id: str,
-        fabric: LedgerView,
+        ledger: LedgerView,
         waiting: Sequence[AllocationRecord],
-        wanted: Collection[str] | None,
+        ids: Collection[str] | None,
         searched: set[object],
     ) -> dict[str, Place]:
-        """Of one queue."""
-        answer = functools.cache(functools.partial(self._answer, fabric))
-        most = functools.cache(functools.partial(self._most, fabric))
+        """The places in one queue."""
+        refuse = functools.cache(functools.partial(self._refusal, ledger))
+        largest = functools.cache(functools.partial(self._largest, ledger))
         places = {}
         for position, record in enumerate(waiting, start=1):
-            if wanted is not None and record.id not in wanted:
+            if ids is not None and record.id not in ids:
                 continue
             searched.add((record.parent, record.policy, record.hosts, record.constraints))
             if len(searched) > EXPLAINED:
                 places[record.id] = Place(position, NOT_SEARCHED, None)
                 continue
-            refusal = answer(record.policy, record.hosts, record.constraints)
+            refusal = refuse(record.policy, record.hosts, record.constraints)
             start = None
             if refusal is None and position > 1:
                 refusal = NoFit(
@@ -249,36 +233,37 @@ class AdmissionQueue:
                     f"and {self._why_not()}",
                 )
             elif refusal is not None and position == 1:
-                start = self._expected_start(fabric_id, fabric, waiting)
+                start = self._expected_start(fabric_id, ledger, waiting)
             if refusal is not None:
-                refusal = replace(refusal, largest_fit=most(record.policy, record.constraints))
+                size = largest(record.policy, record.constraints)
+                refusal = replace(refusal, largest_fit=size)
             places[record.id] = Place(position, refusal, start)
         return places
 
-    def _answer(
-        self, fabric: LedgerView, policy: str, hosts: int, wish: Constraints | None
+    def _refusal(
+        self, ledger: LedgerView, policy: str, hosts: int, constraints: Constraints | None
     ) -> NoFit | None:
-        request = Request("", hosts, constraints=wish and wish.musts)
-        answer = propose(self._policies[policy], fabric, request)
+        request = Request("", hosts, constraints=constraints and constraints.musts)
+        answer = propose(self._policies[policy], ledger, request)
         if not isinstance(answer, NoFit):
             return None
-        return blamed(self._policies[policy], fabric, request, answer)
+        return blamed(self._policies[policy], ledger, request, answer)
 
-    def _most(self, fabric: LedgerView, policy: str, wish: Constraints | None) -> int:
-        return largest_fit(self._policies[policy], fabric, fabric.free_host_count + 1, wish)
+    def _largest(self, ledger: LedgerView, policy: str, constraints: Constraints | None) -> int:
+        return largest_fit(self._policies[policy], ledger, ledger.free_host_count + 1, constraints)
 
     def _expected_start(
-        self, fabric_id: str, fabric: LedgerView, waiting: Sequence[AllocationRecord]
+        self, fabric_id: str, ledger: LedgerView, waiting: Sequence[AllocationRecord]
     ) -> datetime | None:
         """When the head, which does not fit now, is expected to start."""
-        line = self._queue(fabric_id, fabric.surface(), waiting)
-        if not isinstance(line, queue.EasyQueue):
+        queue = self._queue(fabric_id, ledger.surface(), waiting)
+        if not isinstance(queue, EasyQueue):
             return None
-        time = line.reserve(self._now()).time
+        time = queue.reserve(self._now()).time
         return None if time == math.inf else datetime.fromtimestamp(time, UTC)
 
     def _why_not(self) -> str:
-        if self._rules.discipline is queue.Discipline.FIFO:
+        if self._discipline.kind == "fifo":
             return "nobody overtakes (fifo)"
         return "starting it now could delay the first of them (easy)"
 
@@ -287,52 +272,50 @@ class AdmissionQueue:
     def _now(self) -> float:
         return self._clock().timestamp()
 
+    def _queued(self, fabric_id: str) -> list[AllocationRecord]:
+        return list(every_allocation(self._store, fabric=fabric_id, states={State.QUEUED}))
+
+    def _scopes(self, fabric_id: str) -> list[str | None]:
+        """The containers with a queue, and None for the fabric's own."""
+        return list(dict.fromkeys(record.parent for record in self._queued(fabric_id)))
+
     def _waiting(self, fabric_id: str, scope: str | None) -> list[AllocationRecord]:
-        """Who waits for room in the fabric, or in a container."""
-        queued = self._all(fabric_id, {State.QUEUED})
-        return [record for record in queued if record.parent == scope]
+        """The queue of the fabric, or of a container."""
+        return [record for record in self._queued(fabric_id) if record.parent == scope]
 
     def _ends(self, fabric_id: str) -> dict[str, float]:
-        """When the present allocations are expected to end, where the discipline asks."""
-        if self._rules.discipline is queue.Discipline.FIFO:
+        """When the present allocations are expected to end, if the discipline needs it."""
+        if self._discipline.kind == "fifo":
             return {}
-        running = self._all(fabric_id, HOLDING)
+        running = every_allocation(self._store, fabric=fabric_id, states=HOLDING)
         return {record.id: record.ends_at.timestamp() for record in running if record.ends_at}
-
-    def _all(self, fabric_id: str, states: Collection[State]) -> list[AllocationRecord]:
-        found: list[AllocationRecord] = []
-        marker = None
-        while page := self._store.allocations(fabric=fabric_id, states=states, marker=marker):
-            found += page
-            marker = page[-1].id
-        return found
 
     def _queue(
         self,
         fabric_id: str,
-        fabric: Ledger,
+        ledger: Ledger,
         waiting: Sequence[AllocationRecord],
-        *newcomers: NewAllocation,
-    ) -> queue.Queue:
-        """The queue as recorded, newcomers last, over a fabric it may change."""
-        standing: list[AllocationRecord | NewAllocation] = [*waiting, *newcomers]
-        policies = {one.id: self._policies[one.policy] for one in standing}
-        same = len({one.policy for one in standing}) == 1
-        policy: Policy = self._policies[standing[0].policy] if same else _Each(policies)
-        line = queue.make_queue(fabric, policy, self._rules, self._ends(fabric_id))
-        for one in standing:
-            duration = math.inf if one.duration is None else one.duration
-            line.submit(_request(one), duration)
-        return line
+        *newcomers: AllocationRequest,
+    ) -> Queue:
+        """The queue as recorded, then newcomers, over a ledger that it may change."""
+        requests: list[AllocationRecord | AllocationRequest] = [*waiting, *newcomers]
+        policies = {request.id: self._policies[request.policy] for request in requests}
+        same = len({request.policy for request in requests}) == 1
+        policy: Policy = self._policies[requests[0].policy] if same else _Each(policies)
+        queue = make_queue(ledger, policy, self._discipline, self._ends(fabric_id))
+        for request in requests:
+            duration = math.inf if request.duration is None else request.duration
+            queue.submit(_request(request), duration)
+        return queue
 
 
-def _request(one: AllocationRecord | NewAllocation) -> Request:
+def _request(asked: AllocationRecord | AllocationRequest) -> Request:
     return Request(
-        one.id,
-        one.hosts,
-        constraints=one.constraints,
-        parent=one.parent,
-        container=one.container,
+        asked.id,
+        asked.hosts,
+        constraints=asked.constraints,
+        parent=asked.parent,
+        container=asked.container,
     )
 
 

@@ -1,122 +1,172 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The use cases, plain values in and out; a refusal is an answer (``NoFit``), mistakes
-and lost races are exceptions of ``domain.errors``. Those of fabrics are in ``fabrics``.
+"""The use cases of allocations: allocate, list, rename, release, repair, retry, wait.
+
+Plain values in and out. A refusal is an answer (``NoFit``); callers' mistakes and lost races
+are exceptions of ``domain.errors``.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Collection
+import threading
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
-from datetime import timedelta
-from typing import TypeVar
+from datetime import datetime, timedelta
+from typing import Protocol, TypeVar
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
-from laas_service.app.admission_queue import HOLDING, Place
-from laas_service.app.base import PAGE, with_room
-from laas_service.app.fabrics import Fabrics
-from laas_service.app.records import AllocationRecord, Caller, NewAllocation, State, Usage, Wait
+from laas_service.app.admission_queue import HOLDING, AdmissionQueue
+from laas_service.app.lookup import Lookup
+from laas_service.app.ports.allocations import (
+    Admissions,
+    AllocationReader,
+    PlacementChanges,
+    Transitions,
+)
+from laas_service.app.ports.compute import Compute
+from laas_service.app.ports.fabrics import FabricReader
+from laas_service.app.ports.observations import Observations
+from laas_service.app.quotas import Quotas, too_few_servers
+from laas_service.app.records import AllocationRecord, Caller, State, Wait
+from laas_service.app.refusals import Refusals
 from laas_service.app.repairs import mend
-from laas_service.app.requests import LIVE, MOVING, AllocationRequest, Progress, Proposal
+from laas_service.app.requests import LIVE, MOVING, AllocationRequest, Place, Progress, Proposal
+from laas_service.app.views.allocation import AllocationView, degradation_now
 from laas_service.app.worker.converger import Action, next_action
-from laas_service.domain.admission.admit import largest_fit
-from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
+from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import (
     ConcurrentUpdate,
     Conflict,
-    Forbidden,
     HostsBusy,
     InvalidInput,
-    LaasError,
     PreconditionFailed,
 )
 from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.ledger import Ledger
-from laas_service.domain.policies.base import BudgetedPolicy
-
-LOG = logging.getLogger(__name__)
+from laas_service.domain.wording import listed
 
 T = TypeVar("T")
 
 LONGEST = 10 * 365 * 24 * 3600
 """The longest duration in seconds that can be announced."""
 
+PAGE = 1000
+"""Allocations listed at once, if the caller names no limit."""
+
 POLL = 0.05
-"""Seconds between two looks at an allocation somebody waits for."""
+"""Seconds between two looks at an allocation whose outcome a caller waits for."""
 
 
-class Service(Fabrics):
-    """The use cases over the ports; ``base.Base`` says what it is made of."""
+class AllocationStore(
+    AllocationReader,
+    Admissions,
+    Transitions,
+    PlacementChanges,
+    FabricReader,
+    Observations,
+    Protocol,
+):
+    """The recorded decisions, as the use cases of allocations need them."""
 
-    def allocate(self, caller: Caller, ask: AllocationRequest) -> AllocationRecord | NoFit:
+
+class Allocations:
+    """The use cases of allocations.
+
+    ``wake`` wakes a worker; if it is lost, the worker acts one poll interval later. ``new_id``
+    gives a fresh allocation id. ``search_budget`` bounds the searches for one request together;
+    ``waiters`` how many callers may wait for outcomes at one time.
+    """
+
+    def __init__(
+        self,
+        store: AllocationStore,
+        compute: Compute,
+        lookup: Lookup,
+        queue: AdmissionQueue,
+        quotas: Quotas,
+        refusals: Refusals,
+        *,
+        search_budget: int,
+        waiters: int,
+        clock: Callable[[], datetime],
+        sleep: Callable[[float], None],
+        wake: Callable[[], None],
+        new_id: Callable[[], str],
+    ) -> None:
+        self._store = store
+        self._compute = compute
+        self._lookup = lookup
+        self._queue = queue
+        self._quotas = quotas
+        self._refusals = refusals
+        self._search_budget = search_budget
+        self._waiters = threading.BoundedSemaphore(waiters)
+        self._clock = clock
+        self._sleep = sleep
+        self._wake = wake
+        self._new_id = new_id
+
+    def allocate(self, caller: Caller, asked: AllocationRequest) -> AllocationRecord | NoFit:
         """Claim hosts and links and record the allocation; convergence does the rest.
 
-        With ``wait`` it is queued where there is no room, unless it would not fit the
-        empty fabric. Who waits is not overtaken but by the queue's discipline. A
+        With ``wait`` it is queued if there is no room, unless it would not fit the
+        empty fabric. A queued request is overtaken only as the queue discipline allows. A
         repeated idempotency key gives the first answer's record.
 
         Raises:
-            InvalidInput: an unknown policy, no project or fabric to choose, no host asked,
-                a duration that is none.
+            InvalidInput: an unknown policy, no project or fabric to choose, no host asked for,
+                or a duration out of range.
             NotFound: there is no such fabric.
             Forbidden: another project is named and the caller is no admin.
             IdempotencyMismatch: the key was used for another request.
             QuotaExceeded: the project would have more than it may.
         """
-        new = self._new(caller, ask)
-        meter = self._meter(2)
-        if self._line.on(self._meter(2)).serve(new.fabric):
-            self._wake()
-        line = self._line.on(meter)
-        short = self._short_of_servers(new)
+        request = self._completed(caller, asked)
+        budget = self._budget()
+        queue = self._queue.within(budget)
+        server_limit = self._quotas.server_limit(request)
 
-        def propose(fabric: Ledger) -> Allocation | NoFit | Wait:
-            if over := short or self._over_quota(new):
-                return over
-            answer = line.propose(new, fabric)
-            if isinstance(answer, Allocation) or not ask.wait:
+        def propose(ledger: Ledger) -> Allocation | NoFit | Wait:
+            if refusal := self._over_quota(request, server_limit):
+                return refusal
+            answer = queue.propose(request, ledger)
+            if isinstance(answer, Allocation) or not request.wait:
                 return answer
-            return line.hopeless(new, fabric) or Wait(answer)
+            return queue.hopeless(request, ledger) or Wait(answer)
 
-        answer = self._store.admit(new, propose)
+        answer = self._store.admit(request, propose)
         if isinstance(answer, NoFit):
-            return self._explain(caller, new, answer, meter)
+            return self._refusals.explain(caller, request, answer, budget, server_limit)
         self._wake()
         return answer
 
-    def usage(self, caller: Caller, project_id: str | None = None) -> Usage:
-        """What a project may have and has: the caller's own, or for an admin any.
-
-        Raises:
-            Forbidden: another project is named and the caller is no admin.
-            InvalidInput: no project is known.
-        """
-        project = project_id or caller.project_id
-        if project != caller.project_id and not caller.admin:
-            raise Forbidden(f"project {project!r} is another one; only administrators see it")
-        if not project:
-            raise InvalidInput("project_id", project_id, "name a project")
-        return self._store.usage(project, self._rules.limits)
-
-    def propose(self, caller: Caller, ask: AllocationRequest) -> Proposal | NoFit:
-        """The answer ``allocate`` would give now, without reserving anything.
+    def propose(self, caller: Caller, asked: AllocationRequest) -> Proposal | NoFit:
+        """The answer that ``allocate`` would give now, without reserving anything.
 
         Raises: as ``allocate``.
         """
-        new = self._new(caller, ask)
-        self._store.within_limits(new)
-        ledger, _ = self._store.ledger(new.fabric)
-        over = self._short_of_servers(new) or self._over_quota(new)
-        meter = self._meter()
-        answer = over or self._line.on(meter).propose(new, ledger)
+        request = self._completed(caller, asked)
+        self._quotas.check(request)
+        ledger, _ = self._store.ledger(request.fabric)
+        server_limit = self._quotas.server_limit(request)
+        budget = self._budget()
+        refusal = self._over_quota(request, server_limit)
+        answer = refusal or self._queue.within(budget).propose(request, ledger)
         if isinstance(answer, NoFit):
-            return self._explain(caller, new, answer, meter)
-        fabric = self._store.fabric(new.fabric)
+            return self._refusals.explain(caller, request, answer, budget, server_limit)
+        fabric = self._store.fabric(request.fabric)
         cost = ledger.features.cost(answer.hosts(fabric.topology))
-        return Proposal(fabric, new.project_id, answer, cost)
+        return Proposal(fabric, request.project_id, answer, cost)
+
+    def allocation(self, caller: Caller, id: str) -> AllocationRecord:
+        """One allocation with its history.
+
+        Raises:
+            NotFound: there is no allocation of this id that the caller may see.
+        """
+        return self._lookup.allocation(caller, id)
 
     def allocations(
         self,
@@ -128,10 +178,10 @@ class Service(Fabrics):
         limit: int = PAGE,
         marker: str | None = None,
     ) -> list[AllocationRecord]:
-        """What the caller may see, in order of creation, without history.
+        """The allocations that the caller may see, in order of creation, without history.
 
         Raises:
-            NotFound: the marker is no allocation the caller may see.
+            NotFound: the marker is no allocation that the caller may see.
         """
         if not caller.admin:
             if project_id not in (None, caller.project_id):
@@ -143,16 +193,25 @@ class Service(Fabrics):
             fabric=fabric, project_id=project_id, states=states, limit=limit, marker=marker
         )
 
-    def places(self, records: Collection[AllocationRecord]) -> dict[str, Place]:
-        """Where those of the records that are queued stand, and what they wait for."""
-        fabrics = {record.fabric for record in records if record.state is State.QUEUED}
-        wanted = {record.id for record in records}
-        line = self._line.on(self._meter())
-        return {
-            id: place
-            for fabric in sorted(fabrics)
-            for id, place in line.places(fabric, wanted).items()
-        }
+    def view(self, record: AllocationRecord) -> AllocationView:
+        """The allocation with its fabric, place in the queue, degradation and progress."""
+        [view] = self.views([record])
+        return replace(view, progress=self._progress(record))
+
+    def views(self, records: Collection[AllocationRecord]) -> list[AllocationView]:
+        """As ``view``, without progress."""
+        ids = {record.fabric for record in records}
+        fabrics = {id: self._store.fabric(id) for id in ids}
+        places = self._places(records)
+        return [
+            AllocationView(
+                record,
+                fabrics[record.fabric],
+                places.get(record.id),
+                degradation_now(record, fabrics[record.fabric].topology),
+            )
+            for record in records
+        ]
 
     def rename(
         self, caller: Caller, id: str, name: str, versions: Collection[int] | None = None
@@ -162,7 +221,7 @@ class Service(Fabrics):
         Raises:
             NotFound: as ``allocation``.
             PreconditionFailed: it has another version.
-            ConcurrentUpdate: somebody kept changing it meanwhile.
+            ConcurrentUpdate: other requests kept changing it meanwhile.
         """
         return _retried(
             lambda: self._store.rename(
@@ -178,17 +237,15 @@ class Service(Fabrics):
         force: bool = False,
         versions: Collection[int] | None = None,
     ) -> AllocationRecord:
-        """Begin to give everything back; asking again is safe.
+        """Begin to release an allocation; safe to repeat.
 
-        A queued request has nothing to give back: it is released at once.
-
-        ``force`` skips the question whether servers still run there, also for a
-        release that has begun.
+        A queued request holds nothing: it is released at once. ``force`` skips the check
+        whether servers still run there, also of a release that has begun.
 
         Raises:
             NotFound, PreconditionFailed, ConcurrentUpdate: as ``rename``.
             HostsBusy: servers still run on the hosts.
-            Conflict: it is a container, and others are inside; force changes nothing then.
+            Conflict: it is a container and others are inside; ``force`` changes nothing then.
             Unavailable: compute cannot say whether servers run; nothing was changed.
         """
         record = _retried(lambda: self._release_once(caller, id, force, versions))
@@ -216,10 +273,10 @@ class Service(Fabrics):
     def repair(
         self, caller: Caller, id: str, versions: Collection[int] | None = None
     ) -> AllocationRecord | Degraded:
-        """Begin to replace failed links; as it is if there are none; asking again is safe.
+        """Begin to replace failed links; returns the record unchanged if none has failed.
 
-        The hosts stay, and it holds as many links as before, so its project may ask too.
-        ``Degraded`` where there are no other links for these hosts; nothing is changed.
+        Safe to repeat. The hosts stay, and it holds as many links as before, so its project may
+        ask too. ``Degraded`` if no other links fit these hosts; nothing is changed.
 
         Raises:
             NotFound, PreconditionFailed, ConcurrentUpdate: as ``rename``.
@@ -240,9 +297,10 @@ class Service(Fabrics):
     def retry(
         self, caller: Caller, id: str, versions: Collection[int] | None = None
     ) -> AllocationRecord:
-        """Take the next step now; from ``error`` it goes on where it was parked.
+        """Take the next step now; from ``error`` it continues in the state it was parked in.
 
-        As it is if no step failed or waits. Its project may ask, too; asking again is safe.
+        Returns the record unchanged if no step failed or waits. Safe to repeat; its project may
+        ask too.
 
         Raises:
             NotFound, PreconditionFailed, ConcurrentUpdate: as ``rename``.
@@ -266,24 +324,10 @@ class Service(Fabrics):
         reason = f"retry asked for by {caller.user_id}"
         return self._store.transition(record, to, reason, by=caller.initiator)
 
-    def progress(self, record: AllocationRecord) -> Progress:
-        """What convergence will do next for it, and how far the switches are."""
-        applied = self._store.holding(record.fabric).applied
-        confirmed = applied is not None and applied >= record.generation
-        step = next_action(record, confirmed)
-        wanted = record.generation if record.state in HOLDING else None
-        return Progress(
-            None if step is Action.NOTHING else step.value,
-            record.failures,
-            record.next_try,
-            wanted,
-            None if wanted is None else applied,
-        )
-
     def outcome(self, caller: Caller, id: str, seconds: float) -> AllocationRecord:
-        """The allocation once convergence is done with it, or as it is after ``seconds``.
+        """The allocation once convergence has no further step, or after ``seconds``.
 
-        When too many callers wait already, it is given as it is now.
+        If too many callers wait already, the present record is returned at once.
 
         Raises:
             NotFound: as ``allocation``.
@@ -300,87 +344,61 @@ class Service(Fabrics):
         finally:
             self._waiters.release()
 
-    # -- parts ----------------------------------------------------------------
+    # -- details ----------------------------------------------------------------
 
-    def _new(self, caller: Caller, ask: AllocationRequest) -> NewAllocation:
-        """What was asked, checked and with everything filled in."""
-        policy = self._policy(ask.policy)
-        if ask.hosts < 1:
-            raise InvalidInput("hosts", ask.hosts, "ask for at least 1 host")
-        if ask.duration is not None and not 0 < ask.duration <= LONGEST:
-            raise InvalidInput("duration", ask.duration, f"give 1 to {LONGEST} seconds")
-        fabric = ask.fabric
-        if ask.parent is not None:
-            fabric = self._container(caller, ask.parent, ask.fabric).fabric
-        fabric = self._choose_fabric(fabric)
-        return NewAllocation(
+    def _budget(self) -> RequestBudget:
+        return RequestBudget(self._search_budget)
+
+    def _completed(self, caller: Caller, asked: AllocationRequest) -> AllocationRequest:
+        """The request, checked, with an id, the defaults and numbers instead of names."""
+        policy = self._lookup.policy(asked.policy)
+        if asked.hosts < 1:
+            raise InvalidInput("hosts", asked.hosts, "ask for at least 1 host")
+        if asked.duration is not None and not 0 < asked.duration <= LONGEST:
+            raise InvalidInput("duration", asked.duration, f"give 1 to {LONGEST} seconds")
+        fabric = asked.fabric
+        if asked.parent is not None:
+            fabric = self._lookup.container(caller, asked.parent, fabric).fabric
+        fabric = self._lookup.fabric(fabric)
+        return replace(
+            asked,
             id=self._new_id(),
             fabric=fabric,
-            name=ask.name,
-            project_id=_project(caller, ask),
             policy=policy.name,
-            hosts=ask.hosts,
-            idempotency_key=ask.idempotency_key,
-            duration=ask.duration,
-            waits=ask.wait,
+            project_id=self._lookup.project(caller, asked.project_id),
+            constraints=self._lookup.constraints(fabric, asked),
+            avoid=(),
             by=caller.initiator,
-            constraints=self._constraints(fabric, ask),
-            parent=ask.parent,
-            container=ask.container,
-            limits=self._rules.limits,
+            limits=self._quotas.limits,
         )
 
-    def _over_quota(self, new: NewAllocation) -> NoFit | None:
-        """Containers do not count, as Nova sees nothing of them."""
-        if not self._rules.one_per_project or new.container:
-            return None
-        live = self._all_live(project_id=new.project_id)
-        held = [record for record in live if not record.container]
-        if not held:
-            return None
-        return NoFit(
-            Refusal.QUOTA,
-            f"project {new.project_id} has allocation {held[0].id} already; without the service's "
-            "own Nova filter a project can hold one at a time: release it first",
-            largest_fit=0,
-        )
+    def _over_quota(self, request: AllocationRequest, server_limit: int | None) -> NoFit | None:
+        return too_few_servers(request, server_limit) or self._quotas.second_allocation(request)
 
-    def _short_of_servers(self, new: NewAllocation) -> NoFit | None:
-        """More hosts than servers allowed are of no use. Who cannot tell now hinders nobody."""
-        if new.container:
-            return None
-        try:
-            limit = self._compute.server_limit(new.project_id)
-        except LaasError as error:
-            LOG.warning("quota of project %s is not known: %s", new.project_id, error)
-            return None
-        if limit is None or new.hosts <= limit:
-            return None
-        ledger, _ = self._store.ledger(new.fabric)
-        return NoFit(
-            Refusal.QUOTA,
-            f"project {new.project_id} may run {limit} servers in Nova, fewer than {new.hosts} "
-            "hosts: have its quota of instances raised, or ask for fewer hosts",
-            largest_fit=largest_fit(self._policy(new.policy), ledger, limit + 1),
-        )
+    def _places(self, records: Iterable[AllocationRecord]) -> dict[str, Place]:
+        """The places of the records that are queued."""
+        queued = [record for record in records if record.state is State.QUEUED]
+        ids = {record.id for record in queued}
+        queue = self._queue.within(self._budget())
+        return {
+            id: place
+            for fabric in sorted({record.fabric for record in queued})
+            for id, place in queue.places(fabric, ids).items()
+        }
 
-    def _explain(
-        self, caller: Caller, new: NewAllocation, refusal: NoFit, meter: RequestBudget
-    ) -> NoFit:
-        """The refusal with the largest size there is room for now, and how to make room."""
-        if refusal.reason is Refusal.QUOTA:
-            return refusal
-        policy = BudgetedPolicy(self._policy(new.policy), meter)
-        ledger = self._store.ledger(new.fabric)[0].ledger(new.parent)
-        request = Request("", new.hosts, constraints=new.constraints)
-        waits = refusal.reason is Refusal.OTHERS_WAIT
-        if refusal.largest_fit is None:
-            below = ledger.free_host_count + 1 if waits else new.hosts
-            most = largest_fit(policy, ledger, below, new.constraints)
-            refusal = replace(refusal, largest_fit=most)
-        if not waits:
-            refusal = with_room(policy, ledger, request, refusal, caller.admin)
-        return replace(refusal, cut_off=meter.cut)
+    def _progress(self, record: AllocationRecord) -> Progress:
+        """The next step of convergence, and the generation in the switches."""
+        applied = self._store.holding(record.fabric).applied
+        confirmed = applied is not None and applied >= record.generation
+        step = next_action(record, confirmed)
+        wanted = record.generation if record.state in HOLDING else None
+        return Progress(
+            None if step is Action.NOTHING else step.value,
+            record.failures,
+            record.next_try,
+            wanted,
+            None if wanted is None else applied,
+        )
 
     def _expected(
         self, caller: Caller, id: str, versions: Collection[int] | None
@@ -400,24 +418,13 @@ class Service(Fabrics):
         names = [fabric.inventory.host_names[h] for h in record.placed.hosts(fabric.topology)]
         busy = sorted({occupant.host for occupant in self._compute.occupants(names)})
         if busy:
-            shown = ", ".join(busy[:5]) + (f" and {len(busy) - 5} more" if len(busy) > 5 else "")
             raise HostsBusy(
-                f"servers still run on {shown}; delete them first, or release with force"
+                f"servers still run on {listed(busy)}; delete them first, or release with force"
             )
 
 
-def _project(caller: Caller, ask: AllocationRequest) -> str:
-    """Whose the allocation will be; only an admin may name another project."""
-    project = ask.project_id or caller.project_id
-    if not project:
-        raise InvalidInput("project_id", project, "name one, or use a project-scoped token")
-    if project != caller.project_id and not caller.admin:
-        raise Forbidden("only an administrator may allocate for another project")
-    return project
-
-
 def _retried(step: Callable[[], T]) -> T:
-    """Do a step again when somebody else changed the same record first."""
+    """Repeat a step if another request changed the same record first."""
     retrying = Retrying(
         retry=retry_if_exception_type(ConcurrentUpdate),
         stop=stop_after_attempt(5),

@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The use cases of fabrics: what they are made of, their use, what would fit, their states."""
+"""The use cases of fabrics: inventory, utilization, fit, routing, states of hosts and links."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
+from typing import Protocol
 
-from laas_service.app.base import Base, with_room
+from laas_service.app.lookup import Lookup
+from laas_service.app.ports.allocations import AllocationReader, every_allocation
+from laas_service.app.ports.fabrics import ComponentStates, FabricReader, FabricRegistry
+from laas_service.app.ports.observations import Observations
 from laas_service.app.ports.subnet_manager import Switches
 from laas_service.app.records import Caller, FabricRecord, HostState, LinkState
-from laas_service.app.requests import AllocationRequest, Fit, Routing, Watched
+from laas_service.app.refusals import with_room
+from laas_service.app.requests import LIVE, AllocationRequest, Fit, Routing, Watched
 from laas_service.app.views import inventory
 from laas_service.app.views import leaf as leaf_view
 from laas_service.app.views.utilization import Utilization, utilization
@@ -19,20 +24,49 @@ from laas_service.domain import shared_plane_cost
 from laas_service.domain.admission.admit import largest_fit
 from laas_service.domain.admission.constrained import blamed, propose
 from laas_service.domain.allocation import NoFit, Request
+from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import InvalidInput, NotFound, Unavailable
 from laas_service.domain.features import HostChange
 from laas_service.domain.idle_links import Idle, idle
-from laas_service.domain.policies.base import BudgetedPolicy
+from laas_service.domain.ledger import LedgerView
+from laas_service.domain.policies.base import BudgetedPolicy, Policy
 from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import Link
 from laas_service.messages import Applied
 
 
-class Fabrics(Base):
-    """What is asked of fabrics, and done to their hosts and links."""
+class FabricStore(
+    AllocationReader, FabricReader, FabricRegistry, ComponentStates, Observations, Protocol
+):
+    """The recorded decisions, as the use cases of fabrics need them."""
+
+
+class Fabrics:
+    """The use cases of fabrics.
+
+    ``policies`` are those offered; ``subnet_managers`` are by name. ``search_budget`` bounds the
+    searches for one request together. ``wake`` wakes a worker.
+    """
+
+    def __init__(
+        self,
+        store: FabricStore,
+        subnet_managers: Mapping[str, Switches],
+        lookup: Lookup,
+        policies: Collection[Policy],
+        *,
+        search_budget: int,
+        wake: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._subnet_managers = subnet_managers
+        self._lookup = lookup
+        self._policies = policies
+        self._search_budget = search_budget
+        self._wake = wake
 
     def ready(self) -> None:
-        """Return if requests can be served. Raises: Unavailable."""
+        """Return if the database answers and has this release's tables. Raises: Unavailable."""
         self._store.check()
 
     def fabrics(self) -> list[FabricRecord]:
@@ -56,23 +90,26 @@ class Fabrics(Base):
         return inventory.switches(self._store.fabric(fabric_id))
 
     def idle(self, fabric_id: str) -> tuple[FabricRecord, Idle]:
-        """Links and switches that may be turned down, at one generation. Raises: NotFound."""
+        """The fabric, and its links and switches that carry nothing and may be turned down.
+
+        Raises: NotFound.
+        """
         fabric, ledger = self._with_ledger(fabric_id)
         return fabric, idle(ledger, fabric.inventory)
 
     def shared_plane(self, fabric_id: str) -> tuple[FabricRecord, shared_plane_cost.Reach]:
-        """What is withheld for shared traffic, and where that does not reach. NotFound."""
+        """The fabric, and what its shared plane reaches. Raises: NotFound."""
         fabric, ledger = self._with_ledger(fabric_id)
         return fabric, shared_plane_cost.reach(ledger, fabric.inventory, ledger.shared_plane)
 
     def set_shared_plane(
         self, fabric_id: str, l2: tuple[int, ...], spines: tuple[int, ...]
     ) -> None:
-        """Withhold these links instead of those before; without any, give all back.
+        """Withhold these links instead of those before; empty tuples withhold none.
 
         Raises:
             NotFound: there is no such fabric.
-            InvalidInput: an index is not there, or nothing would be left for tenants.
+            InvalidInput: there is no such index, or nothing would be left for tenants.
             Conflict: a tenant has one of the links.
         """
         tree = self._store.fabric(fabric_id).topology.tree
@@ -86,32 +123,31 @@ class Fabrics(Base):
         shared_plane_cost.Reach,
         list[tuple[shared_plane_cost.Cost, shared_plane_cost.Cost]],
     ]:
-        """Where a plane would reach, and what it would cost each policy: now, and then.
+        """What a plane would reach, and the cost to each policy without and with it.
 
         Raises:
             NotFound, InvalidInput: as ``set_shared_plane``.
         """
         fabric, ledger = self._with_ledger(fabric_id)
         plane = SharedPlane.of(fabric.topology.tree, l2, spines)
-        policies, work = self._rules.policies.values(), self._rules.search_budget
-        costs = shared_plane_cost.costs(ledger, plane, list(policies), work)
+        costs = shared_plane_cost.costs(ledger, plane, [*self._policies], self._search_budget)
         return fabric, shared_plane_cost.reach(ledger, fabric.inventory, plane), costs
 
     def set_host_state(
         self, caller: Caller, fabric_id: str, name: str, state: HostState
     ) -> inventory.HostEntry:
-        """Drain, fail or repair a host; its present owner, if any, keeps it.
+        """Drain, fail or repair a host; the allocation that holds it, if any, keeps it.
 
         Raises:
             NotFound: there is no such fabric or host.
         """
-        number = self._host(fabric_id, name)
+        number = self._host_number(fabric_id, name)
         self._store.set_host_state(fabric_id, number, state, by=caller.initiator)
         self._wake()
-        return next(host for host in self.hosts(fabric_id) if host.index == number)
+        return inventory.host(*self._with_ledger(fabric_id), number)
 
     def leaf(self, fabric_id: str, named: str) -> leaf_view.LeafEntry:
-        """A leaf by GUID or name, and the allocations with hosts there.
+        """A leaf by GUID or name, its hosts, and the allocations that hold some of them.
 
         Raises:
             NotFound: there is no such fabric or switch.
@@ -119,18 +155,18 @@ class Fabrics(Base):
         """
         fabric, ledger = self._with_ledger(fabric_id)
         switch = leaf_view.find(fabric, named)
-        numbers = frozenset(leaf_view.hosts_on(fabric, switch.guid))
-        hosts = tuple(host for host in inventory.hosts(fabric, ledger) if host.index in numbers)
-        found = leaf_view.holders(fabric, ledger, numbers)
-        tenants = (leaf_view.Tenant(self._store.allocation(id), held) for id, held in found.items())
-        return leaf_view.LeafEntry(switch, hosts, tuple(tenants))
+        numbers = leaf_view.hosts_on(fabric, switch.guid)
+        hosts = inventory.hosts(fabric, ledger, numbers)
+        holders = leaf_view.holders(fabric, ledger, numbers)
+        tenants = (leaf_view.Tenant(self._store.allocation(id), on) for id, on in holders.items())
+        return leaf_view.LeafEntry(switch, tuple(hosts), tuple(tenants))
 
     def set_leaf_state(
         self, caller: Caller, fabric_id: str, named: str, state: HostState
     ) -> leaf_view.LeafEntry:
-        """Drain the hosts of a leaf that are up, or undrain those that only this drained.
+        """Drain the hosts of a leaf that are up, or undrain those that only such drains keep down.
 
-        Their owners, if any, keep them.
+        The allocations that hold them, if any, keep them.
 
         Raises:
             NotFound, InvalidInput: as ``leaf``.
@@ -141,17 +177,17 @@ class Fabrics(Base):
         return self.leaf(fabric_id, named)
 
     def describe_host(self, fabric_id: str, name: str, change: HostChange) -> inventory.HostEntry:
-        """Record what a host is like; its owner, if any, keeps it.
+        """Record a host's traits and cost; the allocation that holds it, if any, keeps it.
 
         Raises:
             NotFound: there is no such fabric or host.
         """
-        number = self._host(fabric_id, name)
+        number = self._host_number(fabric_id, name)
         self._store.describe_hosts(fabric_id, {number: change})
         self._wake()
-        return next(host for host in self.hosts(fabric_id) if host.index == number)
+        return inventory.host(*self._with_ledger(fabric_id), number)
 
-    def _host(self, fabric_id: str, name: str) -> int:
+    def _host_number(self, fabric_id: str, name: str) -> int:
         number = self._store.fabric(fabric_id).inventory.host_numbers.get(name)
         if number is None:
             raise NotFound("host", name)
@@ -160,49 +196,50 @@ class Fabrics(Base):
     def set_link_state(
         self, caller: Caller, fabric_id: str, link: Link, state: LinkState
     ) -> inventory.LinkEntry:
-        """Fail or repair a link; its present owner, if any, keeps it.
+        """Fail or repair a link; the allocation that holds it, if any, keeps it.
 
         Raises:
             NotFound: there is no such fabric or link.
         """
         self._store.set_link_state(fabric_id, link, state, by=caller.initiator)
         self._wake()
-        return next(entry for entry in self.links(fabric_id) if entry.link == link)
+        return inventory.link(*self._with_ledger(fabric_id), link)
 
     def utilization(self, fabric_id: str) -> Utilization:
         """Raises: NotFound."""
         fabric, ledger = self._with_ledger(fabric_id)
-        records = list(self._all_live(fabric=fabric_id))
+        records = list(every_allocation(self._store, fabric=fabric_id, states=LIVE))
         return replace(
             utilization(fabric, ledger, Counter(record.state for record in records)),
             degraded=sum(record.faults is not None for record in records),
             changing=sum(record.phase is not None for record in records),
         )
 
-    def fit(self, caller: Caller, fabric_id: str, ask: AllocationRequest) -> Fit:
-        """Would ``ask.hosts`` fit now, what is the largest size that would, who is in the way?
+    def fit(self, caller: Caller, fabric_id: str, asked: AllocationRequest) -> Fit:
+        """Whether ``asked.hosts`` would fit now, the largest size that would, how to make room.
 
-        With ``parent`` inside a container.
+        With ``parent``, inside that container.
 
         Raises:
             NotFound: there is no such fabric, or no container that the caller may see.
             InvalidInput: the policy is not offered, ``hosts`` is below 1, or the fabric
                 has nothing of what the constraints say.
         """
-        meter = self._meter()
-        policy = BudgetedPolicy(self._policy(ask.policy), meter)
-        if ask.hosts < 1:
-            raise InvalidInput("hosts", ask.hosts, "ask for at least 1 host")
-        if ask.parent is not None:
-            self._container(caller, ask.parent, fabric_id)
-        ledger = self._store.ledger(fabric_id)[0].ledger(ask.parent)
-        request = Request("", ask.hosts, constraints=self._constraints(fabric_id, ask))
+        budget = RequestBudget(self._search_budget)
+        policy = BudgetedPolicy(self._lookup.policy(asked.policy), budget)
+        if asked.hosts < 1:
+            raise InvalidInput("hosts", asked.hosts, "ask for at least 1 host")
+        if asked.parent is not None:
+            self._lookup.container(caller, asked.parent, fabric_id)
+        ledger = self._store.ledger(fabric_id)[0].ledger(asked.parent)
+        constraints = self._lookup.constraints(fabric_id, asked)
+        request = Request("", asked.hosts, constraints=constraints)
         answer = propose(policy, ledger, request)
         if isinstance(answer, NoFit):
             answer = blamed(policy, ledger, request, answer)
             answer = with_room(policy, ledger, request, answer, caller.admin)
-        most = largest_fit(policy, ledger, ledger.free_host_count + 1, request.constraints)
-        return Fit(answer, most, meter.cut)
+        largest = largest_fit(policy, ledger, ledger.free_host_count + 1, constraints)
+        return Fit(answer, largest, budget.cut)
 
     def routing(self, fabric_id: str) -> Routing:
         """Raises: NotFound."""
@@ -214,11 +251,20 @@ class Fabrics(Base):
         )
 
     def watched(self, fabric_id: str) -> Watched:
-        """What the worker that converges the fabric has seen. Raises: NotFound."""
+        """What the worker that converges the fabric saw last. Raises: NotFound."""
         wanted = self._store.fabric(fabric_id).routes_generation
         holding = self._store.holding(fabric_id)
         drift, repaired = self._store.drift(fabric_id), self._store.repaired(fabric_id)
         return Watched(holding.applied == wanted, drift, repaired, holding)
+
+    def _with_ledger(self, fabric_id: str) -> tuple[FabricRecord, LedgerView]:
+        """The fabric and its ledger at the same generation."""
+        fabric = self._store.fabric(fabric_id)
+        ledger, generation = self._store.ledger(fabric_id)
+        while ledger.topology is not fabric.topology:  # a re-import came in between
+            fabric = self._store.fabric(fabric_id)
+            ledger, generation = self._store.ledger(fabric_id)
+        return replace(fabric, generation=generation), ledger
 
 
 def _applied(subnet_manager: Switches, fabric_id: str) -> Applied:

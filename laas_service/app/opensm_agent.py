@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The agent's round: report, take the wanted set, tell OpenSM if that is ours to do, look."""
+"""The agent beside OpenSM: reports, fetches the wanted file set, has OpenSM reload it."""
 
 from __future__ import annotations
 
@@ -8,40 +8,31 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 from laas_service.app.worker.loop import Loop
 from laas_service.domain.errors import LaasError
-from laas_service.messages import AgentReport, Condition
+from laas_service.messages import AgentReport, Condition, Orders
 
 LOG = logging.getLogger(__name__)
 
 MAX_DETAIL = 4000
 LONGEST_PAUSE = 60.0
-"""Seconds between two tries to take a set that was refused."""
+"""The most seconds between two tries to take a set that was refused."""
 
 UNSETTLED = (Condition.SWEEPING, Condition.RESTARTED)
-
-
-@dataclass(frozen=True, slots=True)
-class Orders:
-    """What the service answers to a report."""
-
-    active: bool
-    wanted: int
-    lease_seconds: float
 
 
 class Service(Protocol):
     """The service, over REST, for one agent of one fabric.
 
     Errors of all methods: ``Unavailable``, ``Forbidden``, ``NotFound``; ``Conflict`` if the
-    wanted set cannot be made.
+    wanted set cannot be rendered.
     """
 
     def report(self, seen: AgentReport) -> Orders:
-        """Say what is seen, and that this agent is alive."""
+        """Report what is seen; this also renews the agent's lease."""
 
     def described(self) -> Mapping[str, Any]:
         """See ``opensm_writer.fetch.Source``."""
@@ -71,10 +62,11 @@ class Managed(Protocol):
 class OpenSmAgent(Loop):
     """Looks after one OpenSM, every ``interval`` seconds or when woken.
 
-    Of several agents of a fabric the service makes one the active one. It alone tells its
-    OpenSM, and only while its lease runs: counted by its own clock from before the report
-    was sent, and from reports only that said it is able, as another agent may follow one
-    that is not. While the service is away all stays as it is.
+    Of several agents of a fabric the service makes one the active agent. Only the active agent
+    has its OpenSM reload, and only while its lease lasts. The lease is counted by the agent's own
+    clock, from before the report was sent. A report that says the agent is unable renews no
+    lease, because the service may have made another agent active. While the service cannot be
+    reached, nothing changes.
     """
 
     name = "laas-opensm-agent"
@@ -98,7 +90,7 @@ class OpenSmAgent(Loop):
         self._pause, self._try_at = interval, -math.inf
 
     def round(self) -> None:
-        """One round; errors of the service are logged, and OpenSM is looked at all the same."""
+        """One round; errors of the service are logged, and OpenSM is checked nevertheless."""
         reported = self._try_report()
         if not self.stopping:
             self._tell()
@@ -107,41 +99,42 @@ class OpenSmAgent(Loop):
             self.wake()
 
     def _try_report(self) -> bool:
-        """Report, and take what is wanted; whether the service was there."""
+        """Report, and take the wanted set; whether the service could be reached."""
         try:
             wanted = self._report()
             if not self.stopping:
                 self._take(wanted)
         except LaasError as error:
-            LOG.warning("the service is not at hand, all stays as it is: %s", error)
+            LOG.warning("the service cannot be reached, nothing changes here: %s", error)
             return False
         return True
 
     def once(self) -> AgentReport:
-        """One round, and a report of what came of it. Raises: LaasError."""
+        """One round, then a second report with its result. Raises: LaasError."""
         self.round()
         self._report()
         return self._seen
 
     @property
     def leading(self) -> bool:
-        """Whether OpenSM may be told now, by this agent."""
+        """Whether this agent may have OpenSM reload now."""
         return self._clock() < self._lease_until
 
     def _report(self) -> int:
-        """Report; the generation that is wanted."""
+        """Report; returns the wanted generation."""
         seen, asked = self._seen, self._clock()
         detail = seen.detail and seen.detail.replace("\0", " ")[:MAX_DETAIL]
         orders = self._service.report(replace(seen, detail=detail))
         self._reported = seen
-        able = orders.active and seen.condition.able
+        able = orders.leads and seen.condition.able
         self._lease_until = asked + orders.lease_seconds if able else -math.inf
         return orders.wanted
 
     def _take(self, wanted: int) -> None:
-        """Publish what is wanted, unless that is; once also compare what is with what should be.
+        """Publish the wanted set, unless it is published already.
 
-        What was refused is tried again ever more seldom, until something else is wanted.
+        The first round takes the set in any case, which compares the files on disk with it. A
+        refused set is tried again at growing intervals, until another generation is wanted.
         """
         if self._compared and self._managed.published == wanted and not self._managed.refused:
             return
@@ -155,7 +148,7 @@ class OpenSmAgent(Loop):
             self._refused, self._try_at = wanted, self._clock() + self._pause
 
     def _tell(self) -> None:
-        """Tell OpenSM if that is needed, or this agent has just become the one to do it."""
+        """Have OpenSM reload if that is needed, or if this agent has just become active."""
         led, self._leads = self._leads, self.leading
         if self._leads and not led:
             self._saw(self._managed.look(active=True))  # before it is changed
@@ -163,7 +156,7 @@ class OpenSmAgent(Loop):
             self._managed.tell()
 
     def _look(self) -> None:
-        """Look; while OpenSM is at work look again soon, but no longer than an interval."""
+        """Check OpenSM and the switches; while OpenSM is busy, again for up to an interval."""
         until, pause = self._clock() + self._interval, 0.05
         while True:
             self._saw(self._managed.look(self._leads))
@@ -177,11 +170,11 @@ class OpenSmAgent(Loop):
         if _news(seen) != _news(self._seen):
             LOG.info(
                 "%s, generation %s, published %s (%s)",
-                *(seen.condition, seen.generation, seen.published, seen.detail or "all is well"),
+                *(seen.condition, seen.generation, seen.published, seen.detail or "no problem"),
             )
         self._seen = seen
 
 
 def _news(seen: AgentReport | None) -> AgentReport | None:
-    """What is told at once when it changes."""
+    """The part of a report whose change is reported at once."""
     return seen and replace(seen, detail=None)

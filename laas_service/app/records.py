@@ -175,33 +175,6 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class NewAllocation:
-    """What is to be recorded if a policy finds room.
-
-    ``duration`` in seconds is how long it is expected to hold its hosts, None if
-    nobody knows. ``waits`` says that it was asked to queue if there is no room. ``by``
-    is who asks. ``constraints`` are None or at least one. ``parent`` and ``container`` as
-    in ``domain.allocation.Allocation``. ``limits`` are for
-    a project that has no quota of its own.
-    """
-
-    id: str
-    fabric: str
-    name: str
-    project_id: str
-    policy: str
-    hosts: int
-    idempotency_key: str | None = None
-    duration: float | None = None
-    waits: bool = False
-    by: Initiator | None = None
-    constraints: Constraints | None = None
-    parent: str | None = None
-    container: bool = False
-    limits: Limits = NO_LIMITS
-
-
-@dataclass(frozen=True, slots=True)
 class Wait:
     """The answer to a request that is to be queued, and why it has to wait."""
 
@@ -234,7 +207,7 @@ class AllocationRecord:
     ``generation`` is the fabric's generation at which this allocation's routes
     last changed: they are confirmed once the subnet manager has applied it.
     While it is queued ``pkey`` is 0 and ``placed`` None. ``duration`` as in
-    ``NewAllocation``; ``ends_at`` is when it is expected to end, counted from the
+    ``requests.AllocationRequest``; ``ends_at`` is when it is expected to end, counted from the
     moment its hosts were claimed. Times are UTC and aware.
 
     A change of placement is a new version: ``placed`` is what was decided last and

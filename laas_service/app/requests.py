@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What the use cases take and give: wishes, what a deployment offers, what is answered."""
+"""Requests for allocations, what a deployment offers, and the answers of the use cases."""
 
 from __future__ import annotations
 
@@ -9,69 +9,91 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from laas_service.app.records import NO_LIMITS, Drift, FabricRecord, Holding, Limits, State
-from laas_service.domain.admission.queue import QueueSettings as Discipline
+from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.policies.base import Policy
-from laas_service.messages import Applied
+from laas_service.messages import Applied, Initiator
 
 LIVE = frozenset(State) - {State.RELEASED}
-"""The states in which an allocation holds (or waits for) hosts."""
+"""The states in which an allocation holds hosts or waits for them."""
 
 MOVING = frozenset({State.QUEUED, State.ALLOCATING, State.RELEASING})
-"""The states that convergence will still change by itself."""
+"""The states that the service will still change without being asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServicePolicy:
-    """What this deployment offers.
-
-    ``policies`` by name; ``default_fabric`` is needed only where there are several.
-    ``one_per_project`` limits a project to one live allocation: with Nova's stock
-    filter alone the hosts of two allocations of one project look the same.
-    ``waiters`` bounds how many callers may wait for outcomes at one time. ``queue``
-    is how those are served who wait for room. ``limits`` are those of projects
-    without a quota of their own. ``search_budget`` bounds all searches for one request together
-    (``domain.meter``).
-    """
+    """What this deployment offers."""
 
     policies: Mapping[str, Policy]
+    """By name."""
     default_policy: str
     default_fabric: str | None = None
+    """Needed only if there are several fabrics."""
     one_per_project: bool = False
+    """A project may have one live allocation only: Nova's stock filter alone cannot tell the
+    hosts of two allocations of one project apart."""
     waiters: int = 8
+    """How many callers may wait for outcomes at one time."""
     queue: Discipline = field(default_factory=Discipline)
     limits: Limits = NO_LIMITS
+    """Of projects without a quota of their own."""
     search_budget: int = 4_000_000
+    """Bounds all searches for one request together; unit as ``domain.budget``."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationRequest:
-    """A wish for hosts. What is None is filled in: the caller's project, the defaults.
+    """A request for hosts.
 
-    With ``wait`` it is queued where there is no room. ``duration`` in seconds is how
-    long it is expected to last; None if nobody knows. ``avoid`` are names of hosts that
-    the constraints shall avoid. A ``container`` is for further allocations, who name it as
-    ``parent``.
+    ``Allocations`` fills in what the caller left empty, and the fields of the second group,
+    before anything is searched or recorded.
     """
 
     name: str
     hosts: int
-    fabric: str | None = None
-    policy: str | None = None
-    project_id: str | None = None
+    fabric: str = ""
+    """Empty: the default."""
+    policy: str = ""
+    """Empty: the default."""
+    project_id: str = ""
+    """Empty: the caller's own."""
     idempotency_key: str | None = None
     wait: bool = False
+    """Queue the request if there is no room."""
     duration: float | None = None
+    """Seconds it is expected to hold its hosts; None if unknown."""
     constraints: Constraints | None = None
     avoid: tuple[str, ...] = ()
+    """Names of hosts to avoid, beside those that the constraints give by number."""
     parent: str | None = None
+    """The container to be inside."""
     container: bool = False
+    """It is for further allocations, which name it as ``parent``."""
+
+    id: str = ""
+    by: Initiator | None = None
+    limits: Limits = NO_LIMITS
+    """Of a project without a quota of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a queued request stands (1 is the head) and what it waits for.
+
+    ``refusal`` is None if it fits and is about to be admitted. ``expected_start``
+    is the head's reservation, None if it has none.
+    """
+
+    position: int
+    refusal: NoFit | None
+    expected_start: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What would be given if it were asked for now, and its hosts' cost; nothing is reserved."""
+    """The answer to a dry run, with the cost of its hosts; nothing is reserved."""
 
     fabric: FabricRecord
     project_id: str
@@ -81,7 +103,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Whether a size would fit now, and the largest that would.
+    """Whether a size would fit now, and the largest size that would.
 
     With ``cut_off`` the searches stopped at the budget of the request: more may fit.
     """
@@ -93,9 +115,10 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """The generation of the routes wanted, and what each subnet manager is seen to run.
+    """The generation of the desired routes, and the generation that the switches run.
 
-    ``holding`` is what the worker that converges the fabric saw there last.
+    ``applied`` is by subnet manager; ``holding`` is what the worker that converges the fabric
+    saw last.
     """
 
     wanted: int
@@ -105,8 +128,8 @@ class Routing:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """Whether the switches run what is wanted, how often drift was found and repaired, and who
-    holds the fabric."""
+    """Whether the switches run the desired routes, how often drift was found and repaired, and
+    which worker converges the fabric."""
 
     current: bool
     drift: Mapping[Drift, int]
@@ -116,8 +139,11 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The next step of an allocation (None: there is none), how often it failed in a row,
-    when it is tried again, and the generation wanted and seen in the switches."""
+    """How far convergence is with an allocation.
+
+    The next step (None: there is none), how often it failed in a row, when it is tried again,
+    and the generation of its routes: wanted, and seen in the switches.
+    """
 
     next_step: str | None
     failures: int

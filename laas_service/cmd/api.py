@@ -16,11 +16,10 @@ from oslo_config import cfg
 from oslo_log import log as logging
 from waitress.server import create_server
 
-from laas_service import conf as options
-from laas_service.api.app import ADOPT, Settings, create_app
+from laas_service.api.app import RELOAD, Settings, create_app
 from laas_service.api.auth import middleware
-from laas_service.app.allocations import Service
-from laas_service.cmd import heaps
+from laas_service.app.use_cases import UseCases
+from laas_service.cmd.process import configured
 from laas_service.cmd.reloading import on_hangup
 from laas_service.domain.errors import LaasError
 from laas_service.wiring import Parts
@@ -40,14 +39,14 @@ CLI = [
 ]
 
 
-def application(conf: cfg.ConfigOpts, service: Service) -> Flask:
-    """The WSGI application that a configuration asks for.
+def application(conf: cfg.ConfigOpts, use_cases: UseCases) -> Flask:
+    """The WSGI application that a configuration describes.
 
     Raises:
         InvalidInput: no authentication, and not on loopback.
     """
     return create_app(
-        service,
+        use_cases,
         conf,
         middleware(conf.api.auth_strategy, conf.api.bind_host, conf),
         settings(conf),
@@ -67,13 +66,8 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
 
 def main(argv: list[str] | None = None) -> int:
     """Serve until SIGTERM or SIGINT; requests being answered are finished first."""
-    conf = cfg.ConfigOpts()
-    options.register_opts(conf)
-    conf.register_cli_opts(CLI)
     args = sys.argv[1:] if argv is None else argv
-    conf(args, project="laas", prog="laas-api")
-    logging.setup(conf, "laas-api")
-    heaps.share()
+    conf = configured("laas-api", args, CLI)
     try:
         serve(conf, Parts(conf), args)
     except (LaasError, OSError) as error:
@@ -95,9 +89,9 @@ def serve(conf: cfg.ConfigOpts, parts: Parts, args: Sequence[str] = ()) -> None:
     if conf.all_in_one:
         parts.upgrade_database()
     wake = parts.worker.wake if conf.all_in_one else parts.waker
-    app = application(conf, parts.service(wake))
+    app = application(conf, parts.use_cases(wake))
     parts.store.check()
-    for fabric in parts.store.fabrics():  # takes its time if it is large; nobody waits for it yet
+    for fabric in parts.store.fabrics():  # slow for a large fabric, so before the first request
         parts.store.ledger(fabric.id)
     server = create_server(
         app,
@@ -110,11 +104,11 @@ def serve(conf: cfg.ConfigOpts, parts: Parts, args: Sequence[str] = ()) -> None:
     )
     signal.signal(signal.SIGTERM, _stop)
 
-    def adopt() -> None:
-        parts.adopt()
-        app.extensions[ADOPT](settings(conf))
+    def reload() -> None:
+        parts.reload()
+        app.extensions[RELOAD](settings(conf))
 
-    on_hangup(conf, args, adopt, CLI)
+    on_hangup(conf, args, reload, CLI)
     with parts.working(patience=10) if conf.all_in_one else nullcontext():
         LOG.info("Listening on http://%s:%s", server.effective_host, server.effective_port)
         try:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""SIGHUP: the configuration files are read again, and what may change in a process does."""
+"""SIGHUP: reads the configuration files again and applies the mutable options."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def on_hangup(
     apply: Callable[[], None],
     switches: Sequence[Any] = (),
 ) -> None:
-    """From now on SIGHUP has the files read again; ``apply`` then takes over what has changed.
+    """From now on SIGHUP reads the files again and calls ``apply``, which takes over changes.
 
-    ``conf`` was made of ``args``, with the ``switches`` of the command. It happens in a thread
-    of its own: requests and steps go on. To be called in the main thread.
+    ``conf`` was made of ``args``, with the ``switches`` of the command. The files are read in a
+    thread of their own, beside requests and steps. To be called in the main thread.
     """
     rung, bell = os.pipe()
 
@@ -53,7 +53,7 @@ def _reload(
     apply: Callable[[], None],
     switches: Sequence[Any],
 ) -> None:
-    """All of it, or nothing: a file that cannot be read or has a wrong value changes nothing."""
+    """Apply all changes; none, if a file cannot be read or has a wrong value."""
     wrong = _wrong(args, switches)
     if wrong:
         for text in wrong:

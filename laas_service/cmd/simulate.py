@@ -27,7 +27,7 @@ from rich.progress import (
 
 from laas_service.adapters.fabric_import.generator import parse_xgft
 from laas_service.adapters.snapshot import snapshot
-from laas_service.domain.admission.queue import Discipline, Order, QueueSettings, Shadow
+from laas_service.domain.admission.queue import KINDS, Discipline, Order, Shadow
 from laas_service.domain.errors import InvalidInput, LaasError, NotSupported
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import PLANNING
@@ -129,7 +129,7 @@ _PACKING_HELP = "ends: small jobs prefer a leaf whose jobs end when they do; rai
 _SPEEDUP_HELP = "how much faster isolated jobs run, percent or a scenario of the Jigsaw paper"
 
 
-def _names(kind: type[Shadow] | type[Order] | type[Discipline]) -> list[str]:
+def _names(kind: type[Shadow] | type[Order]) -> list[str]:
     return [member.value for member in kind]
 
 
@@ -155,7 +155,7 @@ def _add_workload(parser: argparse.ArgumentParser) -> None:
         "--arrivals", choices=("trace", "zero"), default="trace", help="zero: all jobs at once"
     )
     parser.add_argument("--scale-arrivals", type=float, default=1.0, metavar="F")
-    parser.add_argument("--queue", choices=_names(Discipline), default="easy")
+    parser.add_argument("--queue", choices=KINDS, default="easy")
     parser.add_argument(
         "--two-pods",
         action="store_true",
@@ -207,9 +207,7 @@ def _scenario(
         max_hosts=options.max_hosts,
         runtime=runtime,
         scale_arrivals=0 if options.arrivals == "zero" else options.scale_arrivals,
-        rules=QueueSettings(
-            Discipline(options.queue), window, Shadow(shadow), Order(order), packing == "ends"
-        ),
+        rules=Discipline(options.queue, window, Shadow(shadow), Order(order), packing == "ends"),
         speedup=speedup,
         seed=seed,
         two_pods=options.two_pods,

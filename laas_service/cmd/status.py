@@ -19,6 +19,7 @@ from oslo_upgradecheck.upgradecheck import Code, Result
 
 from laas_service import conf as options
 from laas_service.api.auth import middleware
+from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.records import State
 from laas_service.cmd import api
 from laas_service.conf import review
@@ -72,7 +73,7 @@ class Checks(upgradecheck.UpgradeCommands):
         wanted: list[Callable[[], object]] = [
             lambda: middleware(conf.api.auth_strategy, conf.api.bind_host, conf)(_nothing),
             lambda: self._parts.subnet_manager,
-            lambda: self._parts.service(wake=lambda: None),
+            lambda: self._parts.use_cases(wake=lambda: None),
         ]
         for part in wanted:
             try:
@@ -119,15 +120,12 @@ class Checks(upgradecheck.UpgradeCommands):
             )
 
     def allocations(self) -> Iterator[Finding]:
-        store, marker = self._parts.store, None
-        while page := store.allocations(states=[State.ERROR], marker=marker):
-            for one in page:
-                yield (
-                    Code.WARNING,
-                    f"allocation {one.id} is in error: {one.error}; laas allocation retry or "
-                    "delete it",
-                )
-            marker = page[-1].id
+        for record in every_allocation(self._parts.store, states=[State.ERROR]):
+            yield (
+                Code.WARNING,
+                f"allocation {record.id} is in error: {record.error}; laas allocation retry or "
+                "delete it",
+            )
 
     def routes(self) -> Iterator[Finding]:
         """Whether this release can render what is recorded, and would leave tenants alone."""

@@ -53,7 +53,7 @@ def configured(directory: Path) -> cfg.ConfigOpts:
 def _application() -> Flask:
     conf = configured(Path(os.environ.get("LAAS_CONFIG_DIR", DIRECTORY)))
     parts = Parts(conf)
-    return api.application(conf, parts.service(parts.waker))
+    return api.application(conf, parts.use_cases(parts.waker))
 
 
 application = _application()

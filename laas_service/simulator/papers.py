@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from laas_service.domain.admission.queue import Discipline, Order, QueueSettings
+from laas_service.domain.admission.queue import Discipline, Order
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import Xgft
@@ -131,13 +131,13 @@ def _against_baseline(workloads: Mapping[str, Scenario], measure: Measure) -> di
     }
 
 
-def _synthetic(radix: int, mean: float, rules: QueueSettings | None = None) -> Scenario:
+def _synthetic(radix: int, mean: float, rules: Discipline | None = None) -> Scenario:
     return Scenario(
         policy="",
         tree=full_tree(radix),
         source=Exponential(mean, 10_000),
         runtime=RUNTIME,
-        rules=rules or QueueSettings(),
+        rules=rules or Discipline(),
     )
 
 
@@ -283,7 +283,7 @@ def figure_9(traces: Path) -> Section:
     "About 90 percent" is what the text says of all its sizes. The sizes of Figure 8b
     (JUROPA) are not public.
     """
-    fifo = QueueSettings(discipline=Discipline.FIFO)
+    fifo = Discipline("fifo")
     workloads = {f"mean {mean}": _synthetic(36, mean, fifo) for mean in (20, 100, 324, 1000)}
     return Section(
         "Figure 9",
@@ -309,7 +309,7 @@ def figure_9(traces: Path) -> Section:
 
 def better(traces: Path) -> Section:
     """The same promises with the options that raise utilization; nothing is moved."""
-    rules = QueueSettings(window=200, order=Order.BIG_FIRST, packing=True)
+    rules = Discipline(window=200, order=Order.BIG_FIRST, packing=True)
     plain = {**SYNTHETIC, "Synth-36": _synthetic(36, 36), **_public(traces)}
     workloads = {name: replace(scenario, rules=rules) for name, scenario in plain.items()}
     return Section(

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from laas_service.domain.admission.admit import largest_fit
-from laas_service.domain.admission.queue import QueueSettings, make_queue
+from laas_service.domain.admission.queue import Discipline, make_queue
 from laas_service.domain.allocation import Allocation, Request
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.ledger import Ledger
@@ -55,7 +55,7 @@ class Scenario:
     max_hosts: int | None = None
     runtime: tuple[int, int] | None = None
     scale_arrivals: float = 1
-    rules: QueueSettings = field(default_factory=QueueSettings)
+    rules: Discipline = field(default_factory=Discipline)
     speedup: str = "none"
     seed: int = 1
     label: str = ""
@@ -187,7 +187,7 @@ def describe(scenario: Scenario) -> dict[str, Any]:
         "max_hosts": scenario.max_hosts,
         "runtime": list(scenario.runtime) if scenario.runtime else None,
         "scale_arrivals": scenario.scale_arrivals,
-        "queue": rules.discipline.value,
+        "queue": rules.kind,
         "window": rules.window,
         "shadow": rules.shadow.value,
         "order": rules.order.value,

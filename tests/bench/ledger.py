@@ -21,7 +21,8 @@ from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.schema import upgrade
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.fabric_import import generator
-from laas_service.app.records import AllocationRecord, LinkState, NewAllocation
+from laas_service.app.records import AllocationRecord, LinkState
+from laas_service.app.requests import AllocationRequest
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, Request
 from laas_service.domain.ledger import Ledger
@@ -90,7 +91,7 @@ def database(hosts: int) -> None:
 
         def allocate(number: int) -> bool:
             size = _size(rng, 2 * half)
-            new = NewAllocation(
+            new = AllocationRequest(
                 id=f"t{number}",
                 fabric="bench",
                 name="b",

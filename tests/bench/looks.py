@@ -28,7 +28,8 @@ from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.fabric_import import generator
 from laas_service.adapters.nova import NOVA_VERSION, Cloud, NovaCompute
 from laas_service.app.ports.compute import Compute
-from laas_service.app.records import AllocationRecord, NewAllocation, State
+from laas_service.app.records import AllocationRecord, State
+from laas_service.app.requests import AllocationRequest
 from laas_service.app.worker.converger import Converger
 from laas_service.app.worker.drift import handover_of, managed
 from laas_service.messages import FabricState
@@ -61,7 +62,9 @@ def aggregates(hosts: int, directory: Path) -> None:
     store = SqlStore(engine)
     fabric = store.add_fabric("f", made.topology, made.inventory)
     for id, answer in filled(made.topology).allocations.items():
-        new = NewAllocation(id, "f", id, "blue", "jigsaw", answer.size)
+        new = AllocationRequest(
+            id=id, fabric="f", name=id, project_id="blue", policy="jigsaw", hosts=answer.size
+        )
         record = store.admit(new, lambda _, answer=answer: answer)  # type: ignore[misc]
         assert isinstance(record, AllocationRecord)
         store.transition(record, State.ACTIVE, "handed over")

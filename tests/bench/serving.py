@@ -29,7 +29,7 @@ from waitress.server import create_server
 from laas_service.adapters.fabric_import import generator
 from laas_service.api.app import Settings, create_app
 from laas_service.api.auth import middleware
-from laas_service.app.agent_registry import Agency
+from laas_service.app.agent_registry import AgentRegistry
 from laas_service.messages import FabricState, TenantRoute
 from opensm_writer import render
 from opensm_writer.serve import ServedSets
@@ -45,9 +45,10 @@ def serve(directory: Path, routed: Callable[[str], FabricState]) -> str:
     sets = ServedSets(
         directory, routed, lambda fabric: render.Settings(f"/opensm/{fabric}/current")
     )
-    agency = Agency(store, cast("Any", None), sets, seconds=15, wake=lambda: None)
-    service: Any = SimpleNamespace(agency=agency, fabrics=list, exhausted=dict)
-    app = create_app(service, conf, middleware("none", "127.0.0.1", conf), Settings())
+    registry = AgentRegistry(store, cast("Any", None), sets, seconds=15, wake=lambda: None)
+    fabrics = SimpleNamespace(fabrics=list)
+    use_cases: Any = SimpleNamespace(agents=registry, fabrics=fabrics, exhausted=dict)
+    app = create_app(use_cases, conf, middleware("none", "127.0.0.1", conf), Settings())
     server = create_server(app, host="127.0.0.1", port=0, threads=2)
     threading.Thread(target=server.run, daemon=True).start()
     return f"http://127.0.0.1:{server.effective_port}/v1/fabrics/bench/file-set"

@@ -17,9 +17,10 @@ from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.db.transactions import utc_now
 from laas_service.app.admission_queue import AdmissionQueue
-from laas_service.app.records import AllocationRecord, Limits, NewAllocation, State, Wait
+from laas_service.app.records import AllocationRecord, Limits, State, Wait
+from laas_service.app.requests import AllocationRequest
 from laas_service.domain.admission.admit import admit
-from laas_service.domain.admission.queue import Discipline, QueueSettings
+from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
 from laas_service.domain.errors import ConcurrentUpdate, Conflict, QuotaExceeded
 from laas_service.domain.inventory import Inventory
@@ -39,7 +40,9 @@ def ask(url: str, name: str, start, answers) -> None:
     kept = []
     for number in range(ASKED):
         request = Request(f"{name}-{number}", 2)
-        new = NewAllocation(request.id, "f", request.id, name, "baseline", 2)
+        new = AllocationRequest(
+            id=request.id, fabric="f", name=request.id, project_id=name, policy="baseline", hosts=2
+        )
         answer = store.admit(new, partial(admit, Baseline(), request=request))
         assert isinstance(answer, AllocationRecord)
         if number % 4 == 3:
@@ -94,7 +97,15 @@ def test_two_at_one_time_do_not_pass_a_quota_together(database, fabrics):
             return answer
 
         limits = Limits(hosts=8)
-        new = NewAllocation(request.id, fabrics[number], "x", "blue", "baseline", 5, limits=limits)
+        new = AllocationRequest(
+            id=request.id,
+            fabric=fabrics[number],
+            name="x",
+            project_id="blue",
+            policy="baseline",
+            hosts=5,
+            limits=limits,
+        )
         try:
             return stores[number].admit(new, propose)
         except QuotaExceeded as error:
@@ -111,13 +122,11 @@ def test_two_at_one_time_do_not_pass_a_quota_together(database, fabrics):
 def serve(url: str, start, answers) -> None:
     """A worker that admits from the queue until nobody waits."""
     store = SqlStore(connect(url))
-    line = AdmissionQueue(
-        store, {"baseline": Baseline()}, QueueSettings(Discipline.FIFO), clock=utc_now
-    )
+    queue = AdmissionQueue(store, {"baseline": Baseline()}, Discipline("fifo"), clock=utc_now)
     start.wait()
     admitted = 0
     while store.allocations(states=[State.QUEUED]):
-        admitted += line.serve("f")
+        admitted += queue.serve("f")
         for record in store.allocations(states=[State.ALLOCATING], limit=1):
             with contextlib.suppress(ConcurrentUpdate, Conflict):
                 leaving = store.transition(record, State.RELEASING, "asked")
@@ -131,7 +140,15 @@ def test_workers_serving_one_queue_admit_everybody_once_and_in_order(database):
     no_room = Wait(NoFit(Refusal.TOO_FEW_HOSTS, "nothing is free"))
     ids = [f"w{number:02}" for number in range(12)]
     for number, id in enumerate(ids):
-        new = NewAllocation(id, "f", id, id, "baseline", (20, 40, 60)[number % 3], waits=True)
+        new = AllocationRequest(
+            id=id,
+            fabric="f",
+            name=id,
+            project_id=id,
+            policy="baseline",
+            hosts=(20, 40, 60)[number % 3],
+            wait=True,
+        )
         answer = store.admit(new, lambda fabric: no_room)
         assert isinstance(answer, AllocationRecord)
         assert answer.state is State.QUEUED

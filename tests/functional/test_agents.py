@@ -48,7 +48,7 @@ class Site:
         self.parts.upgrade_database()
         made = generate(Description(xgft="2;4,4;1,4"))
         self.parts.store.add_fabric("main", made.topology, made.inventory)
-        self.client = api.application(conf, self.parts.service(lambda: None)).test_client()
+        self.client = api.application(conf, self.parts.use_cases(lambda: None)).test_client()
 
     def report(self, name, condition, generation=None):
         body = {"condition": condition, "generation": generation, "detail": "made up"}
@@ -73,7 +73,7 @@ class Site:
     def rounds(self, number=3):
         """The worker looks; every step that waits is due again each time."""
         for _ in range(number):
-            self.parts.tenure.run_once()
+            self.parts.fabric_leases.run_once()
             time.sleep(0.02)
 
     def becomes(self, state, id):
@@ -167,5 +167,5 @@ def test_agents_read_tables_back_and_that_needs_our_own(tmp_path):
     site = Site(tmp_path, lease=15)
     site.parts._conf.set_override("enforcement", "chains", group="opensm")
     with pytest.raises(InvalidInput, match="enforcement"):
-        site.parts.service(lambda: None)
+        site.parts.use_cases(lambda: None)
     site.close()

@@ -49,7 +49,7 @@ def site(tmp_path, capsys):
 
 
 def ask(parts, name, hosts):
-    record = parts.service(wake=lambda: None).allocate(
+    record = parts.use_cases(wake=lambda: None).allocations.allocate(
         OPERATOR, AllocationRequest(name=name, hosts=hosts)
     )
     converge(parts)
@@ -58,13 +58,13 @@ def ask(parts, name, hosts):
 
 def converge(parts):
     """Every step that can be taken, and one comparison of everything."""
-    while parts.tenure.run_once():
+    while parts.fabric_leases.run_once():
         pass
-    return parts.tenure.reconcile()
+    return parts.fabric_leases.reconcile()
 
 
 def ended(parts):
-    parts.tenure.leave()
+    parts.fabric_leases.leave()
     parts._engine.dispose()
 
 
@@ -77,7 +77,7 @@ def test_what_was_allocated_after_the_backup_is_reported_and_not_handed_over_twi
     assert "rows" in printed
     lost = ask(parts, "lost", 4)
     again = ask(parts, "more", 8)
-    parts.service(wake=lambda: None).release(OPERATOR, again.id)
+    parts.use_cases(wake=lambda: None).allocations.release(OPERATOR, again.id)
     converge(parts)
     ended(parts)
     seen = site.published()
@@ -107,12 +107,12 @@ def test_what_was_allocated_after_the_backup_is_reported_and_not_handed_over_twi
 def test_what_is_unfinished_waits_for_the_routes_of_the_restored_state(site):
     """Published since is a later generation without its routes: that confirms nothing."""
     parts = site.parts()
-    first = parts.service(wake=lambda: None).allocate(
+    first = parts.use_cases(wake=lambda: None).allocations.allocate(
         OPERATOR, AllocationRequest(name="first", hosts=4)
     )
     site("db", "backup", site.path / "laas.gz")
     converge(parts)
-    parts.service(wake=lambda: None).release(OPERATOR, first.id)
+    parts.use_cases(wake=lambda: None).allocations.release(OPERATOR, first.id)
     converge(parts)
     assert parts.store.allocation(first.id).state is State.RELEASED
     ended(parts)

@@ -70,7 +70,10 @@ class Site:
 
 def converge(parts: Parts) -> None:
     """A worker that was killed on this machine is not missed: nobody waits for its lease."""
-    while parts.line.serve_all() + parts.tenure.run_once() or not parts.tenure.fabrics:
+    while (
+        parts.admission_queue.serve_all() + parts.fabric_leases.run_once()
+        or not parts.fabric_leases.fabrics
+    ):
         pass
 
 
@@ -80,14 +83,14 @@ def set_up(site: Site) -> None:
     parts.upgrade_database()
     made = generate(Description(xgft="3;2,2,4;1,2,2"))
     parts.store.add_fabric("f", made.topology, made.inventory)
-    parts.service(wake=lambda: None).allocate(OPERATOR, NEIGHBOUR)
+    parts.use_cases(wake=lambda: None).allocations.allocate(OPERATOR, NEIGHBOUR)
     converge(parts)
 
 
 def allocate(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     """The request, its acknowledgement, and convergence until all is done, by a running worker."""
     converge(parts)
-    answer = parts.service(wake=lambda: None).allocate(OPERATOR, WISH)
+    answer = parts.use_cases(wake=lambda: None).allocations.allocate(OPERATOR, WISH)
     assert isinstance(answer, AllocationRecord)
     acknowledge(answer.id)
     converge(parts)
@@ -96,7 +99,7 @@ def allocate(parts: Parts, acknowledge: Callable[[str], None]) -> None:
 def release(parts: Parts, acknowledge: Callable[[str], None], *, force: bool = False) -> None:
     converge(parts)
     (id,) = [r.id for r in parts.store.allocations() if r.name == "a"]
-    parts.service(wake=lambda: None).release(OPERATOR, id, force=force)
+    parts.use_cases(wake=lambda: None).allocations.release(OPERATOR, id, force=force)
     acknowledge(id)
     converge(parts)
 
@@ -107,13 +110,13 @@ def forced_release(parts: Parts, acknowledge: Callable[[str], None]) -> None:
 
 def wait(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     """A request for which there is room only when the allocation before it is gone."""
-    service = parts.service(wake=lambda: None)
-    answer = service.allocate(OPERATOR, WAITER)
+    allocations = parts.use_cases(wake=lambda: None).allocations
+    answer = allocations.allocate(OPERATOR, WAITER)
     assert isinstance(answer, AllocationRecord)
     acknowledge(answer.id)
     for record in parts.store.allocations(states=[State.ACTIVE]):
         if record.name == "a":
-            service.release(OPERATOR, record.id)
+            allocations.release(OPERATOR, record.id)
     converge(parts)
 
 
@@ -121,20 +124,20 @@ def repair(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     """An operator says that a link has failed; a running worker replaces it."""
     converge(parts)
     link = parse_link((Path(parts._conf.state_dir) / "fails").read_text())
-    parts.service(wake=lambda: None).set_link_state(OPERATOR, "f", link, LinkState.FAILED)
+    parts.use_cases(wake=lambda: None).fabrics.set_link_state(OPERATOR, "f", link, LinkState.FAILED)
     acknowledge(link_name(link))
     converge(parts)
 
 
 def nest(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     """A container, and an allocation inside it."""
-    service = parts.service(wake=lambda: None)
-    outer = service.allocate(OPERATOR, HOLDER)
+    allocations = parts.use_cases(wake=lambda: None).allocations
+    outer = allocations.allocate(OPERATOR, HOLDER)
     assert isinstance(outer, AllocationRecord)
     wish = AllocationRequest(
         name="c", hosts=4, project_id="green", idempotency_key="inner", parent=outer.id
     )
-    answer = service.allocate(OPERATOR, wish)
+    answer = allocations.allocate(OPERATOR, wish)
     assert isinstance(answer, AllocationRecord)
     acknowledge(answer.id)
     converge(parts)
@@ -142,11 +145,11 @@ def nest(parts: Parts, acknowledge: Callable[[str], None]) -> None:
 
 def unnest(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     """Both go again, the inner one first."""
-    service = parts.service(wake=lambda: None)
+    allocations = parts.use_cases(wake=lambda: None).allocations
     for name in ("c", "a"):
         for record in parts.store.allocations():
             if record.name == name:
-                service.release(OPERATOR, record.id)
+                allocations.release(OPERATOR, record.id)
         converge(parts)
     acknowledge("gone")
 
@@ -154,7 +157,7 @@ def unnest(parts: Parts, acknowledge: Callable[[str], None]) -> None:
 def restart(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     """What the worker does when it starts: everything compared, everything worked off."""
     converge(parts)
-    assert parts.tenure.reconcile() == []
+    assert parts.fabric_leases.reconcile() == []
 
 
 def every(step: str) -> bool:

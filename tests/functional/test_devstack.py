@@ -228,11 +228,11 @@ def test_the_configuration_is_what_the_service_understands(machine):
     assert conf.transport_url == "rabbit://stackrabbit:secret@192.0.2.7:5672/"
     parts = Parts(conf)
     assert parts.bus is not None
-    assert parts.relay is not None
+    assert parts.notifier is not None
     assert parts.compute is not None
     parts.upgrade_database()
     assert (machine.top / "laas.sqlite").is_file()
-    assert parts.service(parts.waker).fabrics() == []
+    assert parts.use_cases(parts.waker).fabrics.fabrics() == []
 
 
 @pytest.mark.parametrize("file", ["laas.conf", AGENT_CONF])
@@ -252,7 +252,7 @@ def test_without_rabbit_there_is_no_bus(machine):
     machine.run("stack post-config", services="n-api,key,mysql", LAAS_NOTIFICATIONS="noop")
     parts = Parts(configured(machine))
     assert parts.bus is None
-    assert parts.relay is None
+    assert parts.notifier is None
 
 
 def test_the_api_runs_behind_uwsgi_with_its_configuration(machine):
@@ -312,7 +312,7 @@ def test_an_agent_where_opensm_runs(machine):
     assert "[database]" not in machine.files()[f"laas/{AGENT_CONF}"]
     conf.set_override("endpoint_override", "https://192.0.2.7/laas", group="laas")  # no Keystone
     parts = Parts(conf)
-    assert parts.agent is not None
+    assert parts.opensm_agent is not None
     assert parts.bus is not None
     assert conf.laas.username == "laas-opensm-agent"
     assert "user laas-opensm-agent" in machine.cloud()

@@ -14,7 +14,7 @@ from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.fabric_import.fabric_file import read_fabric
 from laas_service.adapters.fabric_import.netlist import netlist
-from laas_service.app.records import NewAllocation
+from laas_service.app.requests import AllocationRequest
 from laas_service.cmd import manage
 from laas_service.cmd.manage import verify
 from laas_service.domain import verification
@@ -68,7 +68,14 @@ def ready(run):
 def tenants(store, fabric, *sizes, first=0):
     for number, size in enumerate(sizes, start=first):
         request = Request(f"t{number}", size)
-        new = NewAllocation(request.id, fabric, request.id, "p", "jigsaw", size)
+        new = AllocationRequest(
+            id=request.id,
+            fabric=fabric,
+            name=request.id,
+            project_id="p",
+            policy="jigsaw",
+            hosts=size,
+        )
         store.admit(new, lambda ledger, r=request: admit(POLICIES["jigsaw"](), ledger, r))
 
 

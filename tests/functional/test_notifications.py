@@ -187,7 +187,7 @@ def test_what_the_broker_refuses_is_not_taken_for_sent(site, broker):
         publisher = messaging.publisher(site.parts._conf)
         site.start("api")
         asked = requests.post(site.api(), json={"name": "blue", "hosts": 4}, timeout=PATIENCE)
-        relay = site.parts.relay
+        relay = site.parts.notifier
         assert relay is not None
         with pytest.raises(Unavailable, match=r"refuses notifications: .*PRECONDITION_FAILED"):
             relay.round()

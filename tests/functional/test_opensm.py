@@ -20,7 +20,8 @@ import pytest
 from laas_service.adapters.fabric_import import generator, ibnetdiscover
 from laas_service.adapters.fabric_import.netlist import netlist
 from laas_service.adapters.fabric_import.recovery import Selection, recover
-from laas_service.app.records import LinkState, NewAllocation, State
+from laas_service.app.records import LinkState, State
+from laas_service.app.requests import AllocationRequest
 from laas_service.app.worker.converger import Converger
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, Request
@@ -463,7 +464,9 @@ def test_a_failed_cable_is_replaced_under_the_real_opensm(store):
             return not store.due(clock[0] + timedelta(days=1), faulty=True)
 
         for id, hosts in (("b", 9), ("a", 18), ("c", 5)):
-            new = NewAllocation(id, "site", id, "blue", "jigsaw", hosts)
+            new = AllocationRequest(
+                id=id, fabric="site", name=id, project_id="blue", policy="jigsaw", hosts=hosts
+            )
             store.admit(new, partial(admit, Jigsaw(), request=Request(id, hosts)))
         with pytest.raises(Unavailable, match="OpenSM does not run"):
             here.manager.publish(store.routed("site"))

@@ -278,7 +278,7 @@ def test_the_api_answers_503_until_the_tables_are_current_and_then_serves(tmp_pa
     conf.set_override("state_dir", str(tmp_path))
     parts = Parts(conf)
     written(url)
-    client = application(conf, parts.service(lambda: None)).test_client()
+    client = application(conf, parts.use_cases(lambda: None)).test_client()
     wish = {"name": "new", "hosts": 4}
     for answer in (
         client.get("/v1/allocations"),
@@ -304,7 +304,7 @@ def test_the_api_answers_503_until_the_tables_are_current_and_then_serves(tmp_pa
     assert listed is not None
     assert [one["name"] for one in listed["allocations"]] == ["a", "b"]
     assert client.post("/v1/allocations", json=wish).status_code == 202
-    parts.line.serve_all()
+    parts.admission_queue.serve_all()
     parts._engine.dispose()
 
 

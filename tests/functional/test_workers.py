@@ -51,7 +51,7 @@ class Site:
         self.parts.upgrade_database()
         made = generate(Description(xgft="2;4,4;1,4"))
         self.parts.store.add_fabric("main", made.topology, made.inventory)
-        self.service = self.parts.service(wake=lambda: None)
+        self.allocations = self.parts.use_cases(wake=lambda: None).allocations
         self.workers = {}
         self.started = 0
 
@@ -68,7 +68,7 @@ class Site:
         self.workers[process.pid] = process
 
     def ask(self, name, hosts=3):
-        made = self.service.allocate(OPERATOR, AllocationRequest(name=name, hosts=hosts))
+        made = self.allocations.allocate(OPERATOR, AllocationRequest(name=name, hosts=hosts))
         assert isinstance(made, AllocationRecord)
         return made.id
 
@@ -117,7 +117,7 @@ def test_a_worker_takes_over_from_one_that_is_killed_and_one_that_stands_still(s
     os.kill(killed, signal.SIGKILL)
     site.workers.pop(killed).wait()
     second = site.ask("b")
-    site.service.release(OPERATOR, first)
+    site.allocations.release(OPERATOR, first)
     site.becomes(State.ACTIVE, second)
     site.becomes(State.RELEASED, first)
     assert site.holder() in site.workers

@@ -110,7 +110,7 @@ def _note_sessions(sessions: list[Any]) -> None:
 
 
 def _api(conf: cfg.ConfigOpts, parts: Parts, link: Link) -> None:
-    app = Around(application(conf, parts.service(parts.waker)), link.at)
+    app = Around(application(conf, parts.use_cases(parts.waker)), link.at)
     server = create_server(app, host="127.0.0.1", port=0, threads=1)
     link.say("ready", server.effective_port)
     server.run()
@@ -118,8 +118,8 @@ def _api(conf: cfg.ConfigOpts, parts: Parts, link: Link) -> None:
 
 def _worker(conf: cfg.ConfigOpts, parts: Parts, link: Link) -> None:
     """A round when it is asked for, ended as the worker's own loop ends one."""
-    if parts.relay:
-        parts.relay.start()
+    if parts.notifier:
+        parts.notifier.start()
     if parts.bus:
         parts.bus.listener(lambda: None).start()
     link.say("ready", 0)

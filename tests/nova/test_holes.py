@@ -794,9 +794,9 @@ class TestQuotaOfTenInstances:
 
     def test_ours(self, ours, parts):
         """Refused by name while nothing is reserved; what is granted can be used."""
-        service = parts.service(wake=lambda: None)
+        allocations = parts.use_cases(wake=lambda: None).allocations
         caller = Caller(RED, "somebody", admin=False, request_id="request")
-        refusal = service.allocate(caller, AllocationRequest(name="large", hosts=4))
+        refusal = allocations.allocate(caller, AllocationRequest(name="large", hosts=4))
         assert isinstance(refusal, NoFit)
         assert refusal.reason is Refusal.QUOTA
         assert f"project {RED} may run 3 servers in Nova" in refusal.detail
@@ -804,9 +804,9 @@ class TestQuotaOfTenInstances:
         assert not parts.store.allocations()
         assert not ours.compute.handed_over()
         assert isinstance(
-            service.allocate(caller, AllocationRequest(name="small", hosts=3)), AllocationRecord
+            allocations.allocate(caller, AllocationRequest(name="small", hosts=3)), AllocationRecord
         )
-        while parts.tenure.run_once():
+        while parts.fabric_leases.run_once():
             pass
         (record,) = parts.store.allocations()
         assert record.state is State.ACTIVE

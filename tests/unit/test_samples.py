@@ -57,7 +57,7 @@ def test_the_agent_can_be_made_of_its_sample_and_needs_no_database():
     options.register_opts(conf)
     conf(["--config-file", str(ETC / "laas" / "opensm-agent.conf")], project="laas")
     parts = Parts(conf)
-    assert parts.agent
+    assert parts.opensm_agent
     assert "_engine" not in vars(parts)
 
 

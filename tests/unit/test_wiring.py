@@ -37,14 +37,15 @@ def test_defaults_make_a_service_that_needs_nothing_else(conf, tmp_path):
     parts.upgrade_database()
     made = generate(Description(xgft="2;4,4;1,4"))
     parts.store.add_fabric("f", made.topology, made.inventory)
-    service = parts.service(wake=parts.worker.wake)
-    answer = service.allocate(OPERATOR, AllocationRequest(name="a", hosts=6))
+    use_cases = parts.use_cases(wake=parts.worker.wake)
+    answer = use_cases.allocations.allocate(OPERATOR, AllocationRequest(name="a", hosts=6))
     assert isinstance(answer, AllocationRecord)
-    parts.tenure.run_once()
-    assert service.allocation(OPERATOR, answer.id).state is State.ACTIVE
+    parts.fabric_leases.run_once()
+    assert use_cases.allocations.allocation(OPERATOR, answer.id).state is State.ACTIVE
     assert (tmp_path / "opensm" / "f" / "current" / "manifest.json").is_file()
     assert list((tmp_path / "compute" / "commands").glob("*-hand-over-*.sh"))
-    assert service.routing("f").applied["opensm"].generation == service.routing("f").wanted
+    routing = use_cases.fabrics.routing("f")
+    assert routing.applied["opensm"].generation == routing.wanted
 
 
 @pytest.mark.parametrize(
@@ -64,14 +65,14 @@ def test_an_agent_says_what_it_lacks(conf, set_up, said):
         group, _, option = name.partition(".")
         conf.set_override(option, value, group=group)
     with pytest.raises(InvalidInput, match=said):
-        assert Parts(conf).agent
+        assert Parts(conf).opensm_agent
 
 
 @pytest.mark.parametrize(
     ("group", "name", "value", "part"),
     [
-        ("api", "enabled_policies", ["fastest"], "service"),
-        ("api", "default_policy", "laas", "service"),
+        ("api", "enabled_policies", ["fastest"], "use_cases"),
+        ("api", "default_policy", "laas", "use_cases"),
         ("opensm", "services", ["storage"], "subnet_manager"),
         ("opensm", "directory", "/a b", "subnet_manager"),
     ],
@@ -80,7 +81,7 @@ def test_wrong_option_is_named(conf, group, name, value, part):
     conf.set_override(name, value, group=group)
     parts = Parts(conf)
     with pytest.raises(InvalidInput, match=name):
-        parts.service(wake=lambda: None) if part == "service" else getattr(parts, part)
+        parts.use_cases(wake=lambda: None) if part == "use_cases" else getattr(parts, part)
 
 
 def test_database_that_cannot_be_made_is_unavailable(conf, tmp_path):

@@ -21,7 +21,8 @@ from laas_service.adapters.db.engine import retrying
 from laas_service.adapters.db.ledger_cache import CachedLedger
 from laas_service.adapters.db.transactions import Transactions, locked_generation
 from laas_service.adapters.documents import allocation_document, constraints_document
-from laas_service.app.records import AllocationRecord, Limits, NewAllocation, State, Usage, Wait
+from laas_service.app.records import AllocationRecord, Limits, State, Usage, Wait
+from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.errors import (
     ConcurrentUpdate,
@@ -42,12 +43,12 @@ class Admission(Transactions):
     """How requests get hosts and links, or wait for them."""
 
     def admit(
-        self, new: NewAllocation, propose: Callable[[Ledger], Allocation | NoFit | Wait]
+        self, new: AllocationRequest, propose: Callable[[Ledger], Allocation | NoFit | Wait]
     ) -> AllocationRecord | NoFit:
         return retrying()(self._admit, new, propose)
 
     def _admit(
-        self, new: NewAllocation, propose: Callable[[Ledger], Allocation | NoFit | Wait]
+        self, new: AllocationRequest, propose: Callable[[Ledger], Allocation | NoFit | Wait]
     ) -> AllocationRecord | NoFit:
         """Search without a lock, so that no other writer waits; if the race is lost, with it.
 
@@ -88,7 +89,7 @@ class Admission(Transactions):
         with self._reading() as session:
             return quotas.usage(session, project_id, limits)
 
-    def within_limits(self, new: NewAllocation) -> None:
+    def within_limits(self, new: AllocationRequest) -> None:
         with self._reading() as session:
             quotas.check(session, new, quotas.limits(session, new))
 
@@ -120,7 +121,7 @@ class Admission(Transactions):
                 self._ledgers.keep(fabric_id, CachedLedger(draft, records[-1].generation))
             return records
 
-    def _answered(self, session: Session, new: NewAllocation) -> AllocationRecord | None:
+    def _answered(self, session: Session, new: AllocationRequest) -> AllocationRecord | None:
         """What an earlier request with the same key got."""
         if new.idempotency_key is None:
             return None
@@ -139,7 +140,7 @@ class Admission(Transactions):
             )
         return self._record(session, row.allocation)
 
-    def _insert(self, session: Session, new: NewAllocation, generation: int) -> None:
+    def _insert(self, session: Session, new: AllocationRequest, generation: int) -> None:
         """The row of a request without claims, and its key; the fabric's row is locked."""
         now = self._now()
         if new.parent is not None:
@@ -170,7 +171,9 @@ class Admission(Transactions):
         if new.idempotency_key is not None:
             self._remember(session, new)
 
-    def _enqueue(self, session: Session, new: NewAllocation, refusal: NoFit) -> AllocationRecord:
+    def _enqueue(
+        self, session: Session, new: AllocationRequest, refusal: NoFit
+    ) -> AllocationRecord:
         """Record a request that waits; who decides by the queue has to look again."""
         locked_generation(session, new.fabric)
         self._insert(session, new, self._advance(session, new.fabric, {}))
@@ -222,7 +225,7 @@ class Admission(Transactions):
         if links:
             session.execute(insert(models.LinkClaim), [{**owner, "link": x} for x in links])
 
-    def _remember(self, session: Session, new: NewAllocation) -> None:
+    def _remember(self, session: Session, new: AllocationRequest) -> None:
         try:
             session.execute(
                 insert(models.Idempotency).values(
@@ -236,7 +239,7 @@ class Admission(Transactions):
             raise ConcurrentUpdate("a request with the same key was faster") from error
 
 
-def _asked(new: NewAllocation) -> dict[str, Any]:
+def _asked(new: AllocationRequest) -> dict[str, Any]:
     """What a repeated key must repeat; what was not asked for is left out."""
     asked: dict[str, Any] = {
         "fabric": new.fabric,
@@ -248,7 +251,7 @@ def _asked(new: NewAllocation) -> dict[str, Any]:
         asked["constraints"] = constraints_document(new.constraints)
     if new.duration is not None:
         asked["duration"] = new.duration
-    if new.waits:
+    if new.wait:
         asked["wait"] = True
     if new.parent is not None:
         asked["parent"] = new.parent

@@ -15,7 +15,8 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from laas_service.adapters.db import models
 from laas_service.adapters.db.engine import translated, writing
 from laas_service.adapters.db.leases import database_clock
-from laas_service.app.agent_registry import Agent, Turn, successor
+from laas_service.app.agent_registry import successor
+from laas_service.app.ports.agents import Agent, Turn
 from laas_service.domain.errors import ConcurrentUpdate
 from laas_service.messages import AgentReport, Condition
 
@@ -29,7 +30,7 @@ TRIES = 10
 
 
 class SqlAgents:
-    """``app.agents.Agents``; ``clock`` is the database's, or that of a test."""
+    """``app.ports.agents.Agents``; ``clock`` is the database's, or that of a test."""
 
     def __init__(
         self, engine: Engine, *, clock: Callable[[Session], datetime] = database_clock

@@ -11,7 +11,8 @@ from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
 from laas_service.adapters.db.engine import translated, writing
-from laas_service.app.records import NO_LIMITS, Limits, NewAllocation, State, Usage
+from laas_service.app.records import NO_LIMITS, Limits, State, Usage
+from laas_service.app.requests import AllocationRequest
 from laas_service.domain.errors import NotFound, QuotaExceeded
 
 FIX = "it may have {most}; release some, or ask an administrator for more"
@@ -20,7 +21,7 @@ ANY = -1
 """As a number of a quota: there is no limit."""
 
 
-def limits(session: Session, new: NewAllocation) -> Limits:
+def limits(session: Session, new: AllocationRequest) -> Limits:
     """What the project may have: its own quota, and for what that leaves open ``new.limits``."""
     return _limits(session, new.project_id, new.limits)
 
@@ -59,7 +60,7 @@ def lock(session: Session, limits: Limits) -> None:
         session.execute(select(table.generation).order_by(table.id).with_for_update()).all()
 
 
-def check(session: Session, new: NewAllocation, limits: Limits) -> None:
+def check(session: Session, new: AllocationRequest, limits: Limits) -> None:
     """Return if the project stays within the limits.
 
     Raises:

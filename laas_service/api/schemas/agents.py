@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The shapes of what agents say and fetch."""
+"""Schemas of agents: reports, orders and file sets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import AwareDatetime, Field, RootModel, WithJsonSchema
 
 from laas_service import messages
 from laas_service.api.schemas.base import Body, Schema
-from laas_service.app import agent_registry as use_cases
+from laas_service.app.ports import agents as ports
 from laas_service.messages import Condition
 from laas_service.messages import FileSet as Fetched
 
@@ -50,12 +50,12 @@ class AgentOrders(Schema):
     ]
 
     @classmethod
-    def of(cls, name: str, orders: use_cases.Orders) -> Self:
+    def of(cls, orders: messages.Orders) -> Self:
         return cls(
-            role="active" if orders.active == name else "standby",
+            role="active" if orders.leads else "standby",
             active=orders.active,
             wanted=orders.wanted,
-            lease_seconds=orders.seconds,
+            lease_seconds=orders.lease_seconds,
         )
 
 
@@ -69,7 +69,7 @@ class Agent(Schema):
     seen_at: AwareDatetime
 
     @classmethod
-    def of(cls, agent: use_cases.Agent) -> Self:
+    def of(cls, agent: ports.Agent) -> Self:
         return cls(
             name=agent.name,
             role="active" if agent.active else "standby",
@@ -86,8 +86,8 @@ class AgentList(Schema):
     next: Annotated[str | None, Field(description="The next page.")]
 
     @classmethod
-    def of(cls, agents: Iterable[use_cases.Agent], following: str | None) -> Self:
-        return cls(agents=[Agent.of(agent) for agent in agents], next=following)
+    def of(cls, shown: Iterable[ports.Agent], following: str | None) -> Self:
+        return cls(agents=[Agent.of(agent) for agent in shown], next=following)
 
 
 class FileSet(Schema):

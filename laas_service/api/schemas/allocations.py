@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What is answered of allocations."""
+"""Schemas of answers about allocations."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from laas_service.api.schemas.base import Schema, Triple
 from laas_service.api.schemas.fabrics import Shape
 from laas_service.api.schemas.requests import Constraints
 from laas_service.app import requests
-from laas_service.app.admission_queue import Place
 from laas_service.app.records import AllocationRecord, FabricRecord, Phase, State
+from laas_service.app.views.allocation import AllocationView
 from laas_service.domain.allocation import Allocation as Placed
 from laas_service.domain.allocation import Refusal
 from laas_service.domain.faults import degradation
@@ -117,7 +117,7 @@ class Waiting(Schema):
     ]
 
     @classmethod
-    def of(cls, place: Place) -> Self:
+    def of(cls, place: requests.Place) -> Self:
         refusal = place.refusal
         return cls(
             code=refusal.reason if refusal else None,
@@ -178,15 +178,6 @@ class Degraded(Schema):
             detail=str(found),
         )
 
-    @classmethod
-    def now(cls, record: AllocationRecord, fabric: FabricRecord) -> Self | None:
-        """As its traffic goes now; None if nothing it holds has failed."""
-        if record.faults is None or record.travelled is None:
-            return None
-        links, hosts = record.faults.links, record.faults.hosts
-        found = degradation.degradation(fabric.topology, record.travelled, links, hosts)
-        return cls.of(fabric, found) if found.links or found.hosts else None
-
 
 class AllocationSummary(Holding):
     id: str
@@ -224,9 +215,8 @@ class AllocationSummary(Holding):
     updated_at: AwareDatetime
 
     @classmethod
-    def parts(
-        cls, record: AllocationRecord, fabric: FabricRecord, place: Place | None, admin: bool
-    ) -> dict[str, Any]:
+    def fields(cls, view: AllocationView, admin: bool) -> dict[str, Any]:
+        record, fabric, place = view.record, view.fabric, view.place
         return {
             "id": record.id,
             "name": record.name,
@@ -244,7 +234,7 @@ class AllocationSummary(Holding):
             "duration": record.duration,
             "expected_end": record.ends_at,
             "constraints": Constraints.of(record.constraints, fabric, admin),
-            "degraded": Degraded.now(record, fabric),
+            "degraded": Degraded.of(fabric, view.degraded) if view.degraded else None,
             "changing": record.phase,
             "error": record.error,
             "created_at": record.created_at,
@@ -253,14 +243,8 @@ class AllocationSummary(Holding):
         }
 
     @classmethod
-    def of(
-        cls,
-        record: AllocationRecord,
-        fabric: FabricRecord,
-        place: Place | None = None,
-        admin: bool = False,
-    ) -> Self:
-        return cls(**cls.parts(record, fabric, place, admin))
+    def of(cls, view: AllocationView, admin: bool = False) -> Self:
+        return cls(**cls.fields(view, admin))
 
 
 class Progress(Schema):
@@ -295,18 +279,12 @@ class Allocation(AllocationSummary):
     ]
 
     @classmethod
-    def of(
-        cls,
-        record: AllocationRecord,
-        fabric: FabricRecord,
-        place: Place | None = None,
-        admin: bool = False,
-        progress: requests.Progress | None = None,
-    ) -> Self:
-        none = requests.Progress(None, record.failures, record.next_try, None, None)
+    def of(cls, view: AllocationView, admin: bool = False) -> Self:
+        record = view.record
+        unknown = requests.Progress(None, record.failures, record.next_try, None, None)
         return cls(
-            **cls.parts(record, fabric, place, admin),
-            progress=Progress.of(progress or none, admin),
+            **cls.fields(view, admin),
+            progress=Progress.of(view.progress or unknown, admin),
             history=Event.all_of(record)[-NEWEST:],
         )
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What is asked: queries, headers and bodies."""
+"""Schemas of requests: queries, headers and bodies."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from laas_service.api.schemas.base import (
     AT_ONCE,
@@ -25,8 +25,14 @@ from laas_service.domain.constraints import Within
 from laas_service.domain.features import DEAREST, TRAIT
 
 
-class NoQuery(Schema):
-    """No query parameters."""
+def _named(policy: str) -> str:
+    """Raises: ValueError, if the name is empty; only a missing name stands for the default."""
+    if not policy:
+        raise ValueError("name a policy, or leave it out for the default")
+    return policy
+
+
+Policy = Annotated[Reference, AfterValidator(_named)]
 
 
 class Paging(Schema):
@@ -148,7 +154,7 @@ class Constraints(Wishes):
 
 class FitQuery(Wishes):
     hosts: Hosts
-    policy: str | None = None
+    policy: Annotated[str, AfterValidator(_named)] | None = None
     parent: Annotated[str | None, Field(description="Inside this container.")] = None
 
     @field_validator("traits", "avoid_hosts", "avoid_pods", mode="before")
@@ -174,10 +180,6 @@ class ReleaseQuery(WaitQuery):
     ] = False
 
 
-class NoHeaders(Schema):
-    """No request headers that mean anything here."""
-
-
 class Idempotency(Schema):
     idempotency_key: Annotated[
         str | None,
@@ -199,7 +201,7 @@ class Precondition(Schema):
 class NewAllocation(Body):
     name: Name
     hosts: Hosts
-    policy: Annotated[Reference | None, Field(description="Default: the service's.")] = None
+    policy: Annotated[Policy | None, Field(description="Default: the service's.")] = None
     fabric: Annotated[Reference | None, Field(description="Needed where there are several.")] = None
     project_id: Annotated[
         Project | None, Field(description="Whose it will be; administrators may name any.")

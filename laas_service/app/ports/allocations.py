@@ -4,19 +4,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
 from typing import Protocol, TypeVar
 
-from laas_service.app.records import (
-    AllocationRecord,
-    Limits,
-    Move,
-    NewAllocation,
-    State,
-    Usage,
-    Wait,
-)
+from laas_service.app.records import AllocationRecord, Limits, Move, State, Usage, Wait
+from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.ledger import Ledger
 from laas_service.messages import Initiator
@@ -57,11 +50,27 @@ class AllocationReader(Protocol):
         """
 
 
+def every_allocation(
+    store: AllocationReader,
+    *,
+    fabric: str | None = None,
+    project_id: str | None = None,
+    states: Collection[State] = (),
+) -> Iterator[AllocationRecord]:
+    """All of them in order of creation, read a page at a time."""
+    marker = None
+    while page := store.allocations(
+        fabric=fabric, project_id=project_id, states=states, marker=marker
+    ):
+        yield from page
+        marker = page[-1].id
+
+
 class Admissions(Protocol):
     """Admission of new and queued requests, within quotas."""
 
     def admit(
-        self, new: NewAllocation, propose: Callable[[Ledger], Allocation | NoFit | Wait]
+        self, request: AllocationRequest, propose: Callable[[Ledger], Allocation | NoFit | Wait]
     ) -> AllocationRecord | NoFit:
         """Propose on the present state, claim, and record as ``allocating``: one transaction.
 
@@ -76,7 +85,7 @@ class Admissions(Protocol):
         Raises:
             NotFound, Conflict: its parent is no container, or is being released.
             IdempotencyMismatch: the key was used for another request.
-            QuotaExceeded: the project would have more than its own quota, or ``new.limits``.
+            QuotaExceeded: the project would have more than its own quota, or ``request.limits``.
                 Counted in the same transaction: of two concurrent requests, even for different
                 fabrics, only one gets what is left.
         """
@@ -93,7 +102,7 @@ class Admissions(Protocol):
     def usage(self, project_id: str, limits: Limits) -> Usage:
         """What a project may have, by its own quota or else by ``limits``, and what it has."""
 
-    def within_limits(self, new: NewAllocation) -> None:
+    def within_limits(self, request: AllocationRequest) -> None:
         """Return if the project would stay within its quota now, else ``QuotaExceeded``."""
 
 

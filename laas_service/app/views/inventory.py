@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The inventory as people ask for it: every host, link and switch, its state and its owner."""
+"""The inventory as it is shown: every host, link and switch with its state and its owner."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from laas_service.app.records import FabricRecord, HostState, LinkState
@@ -29,9 +29,9 @@ class HostEntry:
 
 @dataclass(frozen=True, slots=True)
 class LinkEntry:
-    """One cable of the tree and the switch ports at its two ends, where they are known.
+    """One cable of the tree; ``withheld``: it belongs to the shared plane.
 
-    ``withheld`` says that it belongs to the shared plane.
+    ``lower`` and ``upper`` are the switch ports at its ends, None if unknown.
     """
 
     link: Link
@@ -43,7 +43,7 @@ class LinkEntry:
 
     @property
     def free(self) -> bool:
-        """Whether it could be handed out now."""
+        """Whether a tenant could get it now."""
         return self.state is LinkState.UP and self.owner is None and not self.withheld
 
 
@@ -66,41 +66,66 @@ def host_state(ledger: LedgerView, host: int) -> HostState:
     return HostState.DRAINED if host in ledger.drained_hosts else HostState.UP
 
 
-def hosts(fabric: FabricRecord, ledger: LedgerView) -> Iterator[HostEntry]:
-    """Every host that is there, by number."""
-    topology, inventory = fabric.topology, fabric.inventory
+def hosts(
+    fabric: FabricRecord, ledger: LedgerView, numbers: Collection[int] | None = None
+) -> Iterator[HostEntry]:
+    """Hosts for tenants that exist, by number; of these numbers only, if given."""
     owners = ledger.owners_of_hosts()
-    for number, name in enumerate(inventory.host_names):
-        if name and number not in topology.absent_hosts:
-            rails = ((number, rail) for rail in range(topology.rails))
-            found = (inventory.endpoint_of_port.get(rail) for rail in rails)
-            yield HostEntry(
-                number,
-                name,
-                host_state(ledger, number),
-                owners.get(number),
-                topology.ports_of(number),
-                tuple(endpoint for endpoint in found if endpoint is not None),
-                ledger.features.of(number),
-            )
+    names = fabric.inventory.host_names
+    for number in range(len(names)) if numbers is None else sorted(numbers):
+        if names[number] and number not in fabric.topology.absent_hosts:
+            yield _host_entry(fabric, ledger, owners, number)
+
+
+def host(fabric: FabricRecord, ledger: LedgerView, number: int) -> HostEntry:
+    """One host that exists."""
+    return _host_entry(fabric, ledger, ledger.owners_of_hosts(), number)
+
+
+def _host_entry(
+    fabric: FabricRecord, ledger: LedgerView, owners: Mapping[int, str], number: int
+) -> HostEntry:
+    topology, inventory = fabric.topology, fabric.inventory
+    rails = ((number, rail) for rail in range(topology.rails))
+    endpoints = (inventory.endpoint_of_port.get(rail) for rail in rails)
+    return HostEntry(
+        number,
+        inventory.host_names[number],
+        host_state(ledger, number),
+        owners.get(number),
+        topology.ports_of(number),
+        tuple(endpoint for endpoint in endpoints if endpoint is not None),
+        ledger.features.of(number),
+    )
 
 
 def links(fabric: FabricRecord, ledger: LedgerView) -> Iterator[LinkEntry]:
-    """Every cable of the regular tree that is there: leaf links first, then spine links."""
+    """Every cable of the regular tree that exists: leaf links first, then spine links."""
     tree, absent = fabric.topology.tree, fabric.topology.absent_links
     owners = ledger.owners_of_links()
     for number in range(tree.leaf_links + tree.spine_links):
         link = tree.link_at(number)
         if link not in absent:
-            cable = fabric.inventory.cable_of_link.get(link)
-            yield LinkEntry(
-                link,
-                LinkState.FAILED if link in ledger.failed_links else LinkState.UP,
-                owners.get(link),
-                cable.lower if cable else None,
-                cable.upper if cable else None,
-                ledger.shared_plane.holds(tree, link),
-            )
+            yield _link_entry(fabric, ledger, owners, link)
+
+
+def link(fabric: FabricRecord, ledger: LedgerView, wanted: Link) -> LinkEntry:
+    """One link that exists."""
+    return _link_entry(fabric, ledger, ledger.owners_of_links(), wanted)
+
+
+def _link_entry(
+    fabric: FabricRecord, ledger: LedgerView, owners: Mapping[Link, str], link: Link
+) -> LinkEntry:
+    cable = fabric.inventory.cable_of_link.get(link)
+    return LinkEntry(
+        link,
+        LinkState.FAILED if link in ledger.failed_links else LinkState.UP,
+        owners.get(link),
+        cable.lower if cable else None,
+        cable.upper if cable else None,
+        ledger.shared_plane.holds(fabric.topology.tree, link),
+    )
 
 
 def switches(fabric: FabricRecord) -> Iterator[SwitchEntry]:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A leaf switch as who wants to work on it sees it: its hosts, and who is still there."""
+"""A leaf switch as it is shown before maintenance: its hosts, and who still holds them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Tenant:
 class LeafEntry:
     """A leaf, its hosts for tenants by number, and the allocations that hold some of them.
 
-    A container is listed beside what is inside it: both have to go before the leaf is empty.
+    A container is listed beside the allocations inside it: the leaf is empty once all are gone.
     """
 
     switch: Switch
@@ -45,17 +45,17 @@ def find(fabric: FabricRecord, named: str) -> Switch:
         InvalidInput: several have this name, or it is no leaf.
     """
     inventory = fabric.inventory
-    found = [switch for switch in inventory.switches if switch.name == named]
-    if not found and GUID.fullmatch(named):
-        found = [switch for switch in inventory.switches if switch.guid == int(named, 16)]
-    if not found:
+    matching = [switch for switch in inventory.switches if switch.name == named]
+    if not matching and GUID.fullmatch(named):
+        matching = [switch for switch in inventory.switches if switch.guid == int(named, 16)]
+    if not matching:
         raise NotFound("switch", named)
-    if len(found) > 1:
-        guids = ", ".join(f"{switch.guid:#018x}" for switch in found)
+    if len(matching) > 1:
+        guids = ", ".join(f"{switch.guid:#018x}" for switch in matching)
         raise InvalidInput("switch", named, f"several have this name; use a GUID: {guids}")
-    if found[0].guid not in inventory.leaf_guids:
+    if matching[0].guid not in inventory.leaf_guids:
         raise InvalidInput("switch", named, "only a leaf has hosts to drain; fail links instead")
-    return found[0]
+    return matching[0]
 
 
 def hosts_on(fabric: FabricRecord, leaf: int) -> tuple[int, ...]:
@@ -67,10 +67,10 @@ def hosts_on(fabric: FabricRecord, leaf: int) -> tuple[int, ...]:
 def holders(
     fabric: FabricRecord, ledger: LedgerView, hosts: Iterable[int]
 ) -> dict[str, tuple[int, ...]]:
-    """By allocation, innermost or container, which of these hosts it holds."""
-    here = frozenset(hosts)
-    found = {
-        one.id: tuple(sorted(here.intersection(one.hosts(fabric.topology))))
-        for one in ledger.everybody()
+    """By allocation, containers included, the numbers of these hosts that it holds."""
+    wanted = frozenset(hosts)
+    held = {
+        allocation.id: tuple(sorted(wanted.intersection(allocation.hosts(fabric.topology))))
+        for allocation in ledger.everybody()
     }
-    return {id: held for id, held in sorted(found.items()) if held}
+    return {id: numbers for id, numbers in sorted(held.items()) if numbers}

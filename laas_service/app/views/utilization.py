@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""How much of a fabric is in use, and how much could be handed out."""
+"""How much of a fabric is in use, and how much is free."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from laas_service.domain.topology import LeafLink
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How many there are, how many have an owner, how many could be handed out now.
+    """How many there are, how many have an owner, how many a tenant could get now.
 
     ``withheld`` counts links of the shared plane, failed ones too.
     """
@@ -30,10 +30,10 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Utilization:
-    """A fabric's use at one generation. A leaf link is free where its twins on all rails are.
+    """A fabric's use at one generation.
 
-    ``degraded`` allocations hold something that has failed; of ``changing`` ones the
-    placement changes.
+    A leaf link is free if its twins on all rails are. ``degraded`` counts allocations that hold
+    a failed host or link, ``changing`` those whose placement changes.
     """
 
     generation: int

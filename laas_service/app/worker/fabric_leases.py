@@ -85,18 +85,18 @@ class FabricLeases:
         self.pulse = pulse or untiring()
         self._posts: dict[str, HeldFabric] = {}
         self._workers = 0
-        self._adopted = False
+        self._reloaded = False
 
     @property
     def fabrics(self) -> list[str]:
         """Ids of the fabrics held, as far as is known here."""
         return sorted(self._posts)
 
-    def adopt(self, *, reconcile_interval: float, drift_interval: float) -> None:
+    def reload(self, *, reconcile_interval: float, drift_interval: float) -> None:
         """Other intervals; from the next round on other convergers, too, as if taken anew."""
         self._reconcile_interval = reconcile_interval
         self._drift_interval = drift_interval
-        self._adopted = True
+        self._reloaded = True
 
     def run_once(self) -> int:
         """Take every step that is due on the fabrics held; how many allocations had one.
@@ -104,8 +104,8 @@ class FabricLeases:
         What goes wrong on one fabric leaves the others alone. Raises: Unavailable.
         """
         with self.pulse.working():
-            if self._adopted:
-                self._adopted = False
+            if self._reloaded:
+                self._reloaded = False
                 self._posts = {id: self._post(post.lease) for id, post in self._posts.items()}
             self._share_out()
             return sum(self._each(lambda post: post.converger.run_once()))

@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.records import FabricRecord, State
 from laas_service.cmd.manage.shared import parts_of
 from laas_service.domain import verification
@@ -191,14 +192,9 @@ def _steady(parts: Parts, fabric_id: str) -> tuple[list[Allocation], dict[str, A
 
 def _changing(parts: Parts, fabric_id: str) -> dict[str, Allocation]:
     """The new placements of allocations that still hold their old one too."""
-    found: dict[str, Allocation] = {}
-    marker = None
-    while page := parts.store.allocations(
-        fabric=fabric_id, states=[State.ACTIVE, State.RELEASING, State.ERROR], marker=marker
-    ):
-        found |= {one.id: one.placed for one in page if one.phase and one.placed}
-        marker = page[-1].id
-    return found
+    states = [State.ACTIVE, State.RELEASING, State.ERROR]
+    records = every_allocation(parts.store, fabric=fabric_id, states=states)
+    return {record.id: record.placed for record in records if record.phase and record.placed}
 
 
 def _has(record: FabricRecord, tables: Mapping[int, bytes]) -> bool:

@@ -43,12 +43,8 @@ Accept = Callable[[Allocation], bool]
 _Asked = tuple[int, Constraints | None, int | None]
 Started = Allocation | None
 
-
-class Discipline(enum.Enum):
-    """Whether anybody may overtake the head."""
-
-    FIFO = "fifo"
-    EASY = "easy"
+KINDS = ("fifo", "easy")
+"""Whether a request may overtake the head: never, or as EASY backfilling allows."""
 
 
 class Shadow(enum.Enum):
@@ -71,23 +67,24 @@ class Order(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class QueueSettings:
-    """How the queue is served; ``window`` is how many requests behind the head are tried.
-
-    With ``packing`` a request whose duration is known prefers a leaf whose other
-    tenants end when it does.
+class Discipline:
+    """How the queue is served.
 
     Raises:
-        InvalidInput: the window is negative.
+        InvalidInput: the kind is not one of ``KINDS``, or the window is negative.
     """
 
-    discipline: Discipline = Discipline.EASY
+    kind: str = "easy"
     window: int = 50
+    """How many requests behind the head are tried."""
     shadow: Shadow = Shadow.WHAT_IF
     order: Order = Order.ARRIVAL
     packing: bool = False
+    """A request of known duration prefers a leaf whose other tenants end when it does."""
 
     def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise InvalidInput("discipline", self.kind, f"choose one of {', '.join(KINDS)}")
         if self.window < 0:
             raise InvalidInput("window", self.window, "give 0 or more requests")
 
@@ -113,12 +110,12 @@ class Reservation:
 
 
 def make_queue(
-    fabric: Ledger, policy: Policy, rules: QueueSettings, ends: Mapping[str, float] | None = None
+    fabric: Ledger, policy: Policy, discipline: Discipline, ends: Mapping[str, float] | None = None
 ) -> Queue:
-    """The queue that serves by these rules; ``ends`` as ``EasyQueue`` has it."""
-    if rules.discipline is Discipline.FIFO:
-        return Queue(fabric, policy, rules)
-    return EasyQueue(fabric, policy, rules, ends)
+    """The queue that serves by this discipline; ``ends`` as ``EasyQueue`` has it."""
+    if discipline.kind == "fifo":
+        return Queue(fabric, policy, discipline)
+    return EasyQueue(fabric, policy, discipline, ends)
 
 
 class Queue:
@@ -127,10 +124,10 @@ class Queue:
     Every change of the fabric's allocations must go through the queue.
     """
 
-    def __init__(self, fabric: Ledger, policy: Policy, rules: QueueSettings) -> None:
+    def __init__(self, fabric: Ledger, policy: Policy, discipline: Discipline) -> None:
         self.fabric = fabric
         self.policy = policy
-        self.rules = rules
+        self.discipline = discipline
         self._waiting: deque[Waiting] = deque()
         self._refusals = _Refusals(policy.monotone)
         self._closing = [-math.inf] * fabric.topology.groups
@@ -194,7 +191,7 @@ class Queue:
 
     def _packed(self, waiting: Waiting, now: float) -> Request:
         """The request with its wish where to be packed, if the rules are so."""
-        if not self.rules.packing or waiting.duration == math.inf:
+        if not self.discipline.packing or waiting.duration == math.inf:
             return waiting.request
         per_host = waiting.duration * PACKING_SHARE
         packing = Packing(self._closing, now + waiting.duration, per_host)
@@ -212,10 +209,10 @@ class EasyQueue(Queue):
         self,
         fabric: Ledger,
         policy: Policy,
-        rules: QueueSettings,
+        discipline: Discipline,
         ends: Mapping[str, float] | None = None,
     ) -> None:
-        super().__init__(fabric, policy, rules)
+        super().__init__(fabric, policy, discipline)
         self._future = _Future(fabric, ends or {})
         self._reserved: tuple[Waiting, Reservation] | None = None
         self._vetoed: set[tuple[object, ...]] = set()
@@ -251,7 +248,7 @@ class EasyQueue(Queue):
 
     def _backfill(self, now: float) -> list[Allocation]:
         limit = min(self.fabric.free_host_count, self._refusals.smallest - 1)
-        window = islice(self._waiting, 1, self.rules.window + 1)
+        window = islice(self._waiting, 1, self.discipline.window + 1)
         candidates = [
             waiting
             for waiting in window
@@ -262,7 +259,7 @@ class EasyQueue(Queue):
         shadow = self.reserve(now).time
         if shadow == math.inf:
             return []
-        if self.rules.order is Order.BIG_FIRST:
+        if self.discipline.order is Order.BIG_FIRST:
             candidates.sort(key=lambda waiting: -waiting.request.hosts)
         started = []
         for waiting in candidates:
@@ -277,7 +274,7 @@ class EasyQueue(Queue):
         """Start a request behind the head if that keeps the head's reservation."""
         if now + waiting.duration <= shadow:
             return self._admit(waiting, now)
-        if self.rules.shadow is Shadow.END_BEFORE_SHADOW:
+        if self.discipline.shadow is Shadow.END_BEFORE_SHADOW:
             return None
         spare = self._future.fabric.free_host_count - self._waiting[0].request.hosts
         if waiting.request.hosts > spare or self._refusals.vetoed(waiting.request):

@@ -26,10 +26,12 @@ from laas_service.adapters.fabric_import.generator import inventory
 from laas_service.api.app import ROUTES, Settings, create_app
 from laas_service.api.auth import middleware
 from laas_service.api.openapi import document
-from laas_service.app.agent_registry import Agency
-from laas_service.app.allocations import Service
+from laas_service.app.admission_queue import AdmissionQueue
+from laas_service.app.agent_registry import AgentRegistry
 from laas_service.app.records import State
 from laas_service.app.requests import ServicePolicy
+from laas_service.app.use_cases import UseCases
+from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import Topology, Xgft
 from opensm_writer import render
@@ -65,10 +67,10 @@ class Deployment:
         self.store.add_fabric(id, topology, inventory(topology))
         return self
 
-    def service(self, **rules):
+    def use_cases(self, **rules):
         offered = {"jigsaw": POLICIES["jigsaw"]()}
         rules = {"policies": offered, "default_policy": "jigsaw", **rules}
-        return Service(
+        return UseCases(
             self.store,
             self.compute,
             {"local": self.subnet_manager},
@@ -77,20 +79,24 @@ class Deployment:
             sleep=self.sleep,
             wake=self.wake,
             new_id=lambda: f"allocation-{next(self.numbers)}",
-            agency=self.agency(),
+            registry=self.registry(),
         )
 
-    def agency(self):
+    def registry(self):
         if not self.reached_by_agents:
             return None
-        return Agency(self.store, self.agents, self.served, seconds=15, wake=self.wake)
+        return AgentRegistry(self.store, self.agents, self.served, seconds=15, wake=self.wake)
 
     def client(self, authenticate=None, settings=None, **rules):
         authenticate = authenticate or middleware("none", "127.0.0.1", self.conf)
-        service = self.service(**rules)
-        app = create_app(service, self.conf, authenticate, settings or Settings())
+        app = create_app(self.use_cases(**rules), self.conf, authenticate, settings or Settings())
         app.test_client_class = CheckedClient
         return app.test_client()
+
+    def serve_queues(self):
+        """What the worker does for queued requests; how many it admitted."""
+        policies = {name: policy() for name, policy in POLICIES.items()}
+        return AdmissionQueue(self.store, policies, Discipline(), clock=self.clock).serve_all()
 
     def clock(self):
         return datetime.fromtimestamp(1_700_000_000 + self.slept, UTC)

@@ -208,6 +208,30 @@ def test_more_hosts_than_servers_allowed_are_refused(deployment, client):
     assert client.post("/v1/allocations", json={**body, "hosts": 10}).status_code == 202
 
 
+def test_the_size_that_a_server_limit_allows_is_found_under_constraints(deployment, client):
+    """Within the container, and only hosts that the constraints allow."""
+    outer = {"name": "outer", "hosts": 16, "container": True}
+    outer = client.post("/v1/allocations?wait=5", json=outer).json
+    deployment.compute.limits["project"] = 10
+    body = {"name": "a", "hosts": 11, "project_id": "project", "parent": outer["id"]}
+    assert client.post("/v1/allocations", json=body).json["largest_fit"] == 10
+    for host in outer["hosts"][3:]:
+        path = f"/v1/fabrics/main/hosts/{host['name']}"
+        assert client.patch(path, json={"traits": ["HW_GPU"]}).status_code == 200
+    body["constraints"] = {"traits": ["HW_GPU"], "within": "leaf"}
+    assert client.post("/v1/allocations", json=body).json["largest_fit"] == 4
+    body = {"name": "a", "hosts": 11, "project_id": "project", "container": True}
+    assert client.post("/v1/allocations", json=body).status_code == 202
+
+
+def test_the_size_that_a_server_limit_allows_is_searched_within_the_budget(deployment):
+    client = deployment.client(search_budget=1)
+    deployment.compute.limits["project"] = 10
+    body = {"name": "a", "hosts": 11, "project_id": "project"}
+    refused = client.post("/v1/allocations", json=body).json
+    assert (refused["code"], refused["largest_fit"], refused["cut_off"]) == ("quota", 0, True)
+
+
 def test_a_quota_that_cannot_be_read_hinders_nobody(deployment, client):
     deployment.compute.faults.before["server_limit"] = Unavailable("Nova is away")
     answer = client.post("/v1/allocations", json={"name": "a", "hosts": 11})
@@ -522,7 +546,7 @@ def test_who_waits_inside_does_not_hold_up_who_is_outside(client, allocate, depl
     assert allocate(4, "outside")["state"] == "active"
     client.delete(f"/v1/allocations/{first['id']}")
     deployment.converge()
-    assert client.post("/v1/allocations", json={"name": "wake", "hosts": 1}).status_code == 202
+    assert deployment.serve_queues() == 1
     shown = client.get(f"/v1/allocations/{queued['id']}").json
     assert shown["state"] == "allocating"
     assert shown["parent"] == outer["id"]

@@ -162,7 +162,7 @@ connection = {deployment.engine.url}
 """
     (tmp_path / "laas.conf").write_text(text)
     conf(["--config-file", str(tmp_path / "laas.conf")], project="laas")
-    converger = Parts(conf).tenure
+    converger = Parts(conf).fabric_leases
     client = deployment.client()
     ids = []
     for name in NASTY:

@@ -75,7 +75,7 @@ def test_a_strategy_nobody_knows(deployment):
 
 def test_a_default_policy_that_is_not_offered(deployment):
     with pytest.raises(InvalidInput, match="default_policy"):
-        deployment.service(default_policy="best")
+        deployment.use_cases(default_policy="best")
 
 
 def test_inside_a_container_are_its_own_project_and_administrators(guarded):

@@ -12,20 +12,20 @@ from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.admission_queue import EXPLAINED, AdmissionQueue
 from laas_service.app.records import HostState, State
-from laas_service.domain.admission.queue import Discipline, QueueSettings
+from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.policies import POLICIES
 
-FIFO = QueueSettings(Discipline.FIFO)
-EASY = QueueSettings(Discipline.EASY)
+FIFO = Discipline("fifo")
+EASY = Discipline("easy")
 
 
 class Site:
     """A deployment whose queue is served when ``work`` is called, as the worker does."""
 
-    def __init__(self, deployment, rules):
+    def __init__(self, deployment, discipline):
         deployment.store = SqlStore(deployment.engine, now=deployment.clock)
         self.deployment = deployment
-        self.rules = rules
+        self.discipline = discipline
         self.restart()
 
     def restart(self):
@@ -35,12 +35,14 @@ class Site:
         made.engine = connect(made.engine.url.render_as_string())
         made.store = SqlStore(made.engine, now=made.clock)
         policies = {name: policy() for name, policy in POLICIES.items()}
-        self.line = AdmissionQueue(made.store, policies, self.rules, clock=made.clock)
-        self.client = made.client(queue=self.rules, policies=policies)
+        self.admission_queue = AdmissionQueue(
+            made.store, policies, self.discipline, clock=made.clock
+        )
+        self.client = made.client(queue=self.discipline, policies=policies)
 
     def work(self):
         self.deployment.converge()
-        admitted = self.line.serve_all()
+        admitted = self.admission_queue.serve_all()
         self.deployment.converge()
         return admitted
 
@@ -129,15 +131,31 @@ def test_who_does_not_wait_does_not_overtake(fifo):
 
 
 def test_a_newcomer_waits_behind_who_is_about_to_start(fifo):
-    """Room made a moment ago belongs to who waits, whether a worker has looked or not."""
+    """Hosts that have just become free go to the queue first, served by a worker or not."""
     blue = fifo.give("blue", 32)
     waiting = fifo.wait("a", 30)
     fifo.release(blue)
     fifo.deployment.converge()
     assert fifo.show(waiting)["waits_for"]["code"] is None
-    assert fifo.ask("b", 4).json["code"] == "too_few_hosts"
-    assert fifo.show(waiting)["state"] == "allocating"
+    refused = fifo.ask("b", 4).json
+    assert (refused["code"], refused["largest_fit"]) == ("others_wait", 32)
     assert fifo.ask("b", 2).status_code == 202
+    assert fifo.work() == 1
+    assert fifo.show(waiting)["state"] == "active"
+
+
+def test_a_request_leaves_the_queue_to_the_worker(fifo):
+    """A newcomer may start beside a queued request that may, and does not admit it."""
+    blue = fifo.give("blue", 32)
+    waiting = fifo.wait("a", 20)
+    fifo.release(blue)
+    fifo.deployment.converge()
+    given = fifo.give("b", 12)
+    assert fifo.show(waiting)["state"] == "queued"
+    assert fifo.work() == 1
+    hosts = [{host["name"] for host in fifo.show(one)["hosts"]} for one in (waiting, given)]
+    assert [len(names) for names in hosts] == [20, 12]
+    assert hosts[0].isdisjoint(hosts[1])
 
 
 def test_cancelling_lets_the_next_one_through(fifo):

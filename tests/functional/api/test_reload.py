@@ -154,16 +154,16 @@ def parts(deployment, tmp_path):
     register_opts(conf)
     conf(args, project="laas")
     parts = Parts(conf)
-    yield parts, lambda: reloading._reload(conf, args, parts.adopt, ())
+    yield parts, lambda: reloading._reload(conf, args, parts.reload, ())
     parts._engine.dispose()
 
 
 def test_every_part_takes_over_its_options(parts, tmp_path):
     made, reload = parts
-    service = made.service(lambda: None)
-    worker, tenure, line = made.worker, made.tenure, made.line
-    tenure.run_once()
-    before = tenure._posts["main"].converger
+    use_cases = made.use_cases(lambda: None)
+    worker, leases, queue = made.worker, made.fabric_leases, made.admission_queue
+    leases.run_once()
+    before = leases._posts["main"].converger
     write(
         tmp_path,
         queue="discipline = fifo",
@@ -172,24 +172,24 @@ def test_every_part_takes_over_its_options(parts, tmp_path):
     )
     reload()
     assert worker._interval == 3
-    for one in (line, service._line):
-        assert isinstance(one, AdmissionQueue)
-        assert one._rules.discipline.value == "fifo"
-    assert service._rules.limits.hosts == 5
-    tenure.run_once()
-    after = tenure._posts["main"].converger
+    for each in (queue, use_cases._queue):
+        assert isinstance(each, AdmissionQueue)
+        assert each._discipline.kind == "fifo"
+    assert use_cases.quotas.limits.hosts == 5
+    leases.run_once()
+    after = leases._posts["main"].converger
     assert after is not before
     assert after._pace.last == 7
-    assert tenure._reconcile_interval == 99
+    assert leases._reconcile_interval == 99
 
 
 def test_the_api_counts_requests_by_the_new_rate(parts, tmp_path):
     made, reload = parts
-    client = application(made._conf, made.service(lambda: None)).test_client()
+    client = application(made._conf, made.use_cases(lambda: None)).test_client()
     app = client.application
     write(tmp_path, limits="rate = 0.001\nburst = 2")
     reload()
-    app.extensions["laas.adopt"](settings(made._conf))
+    app.extensions["laas.reload"](settings(made._conf))
     answers = [client.get("/v1/fabrics").status_code for _ in range(4)]
     assert answers == [200, 200, 429, 429]
 

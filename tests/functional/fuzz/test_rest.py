@@ -63,7 +63,7 @@ def fuzzed(empty_database, tmp_path_factory):
     path = tmp_path_factory.mktemp("fuzz") / "laas.db"
     deployment = Deployment(shutil.copy(empty_database, path)).add_fabric()
     app = create_app(
-        deployment.service(),
+        deployment.use_cases(),
         deployment.conf,
         middleware("none", "127.0.0.1", deployment.conf),
         Settings(max_wait=0),
@@ -82,7 +82,9 @@ def make_room(deployment):
     live = deployment.store.allocations(states=(State.QUEUED, State.ALLOCATING, State.ACTIVE))
     if not live:
         live = [
-            deployment.service().allocate(SOMEBODY, AllocationRequest(name=n, hosts=2))
+            deployment.use_cases().allocations.allocate(
+                SOMEBODY, AllocationRequest(name=n, hosts=2)
+            )
             for n in "ab"
         ]
         deployment.converge()

@@ -23,11 +23,11 @@ from laas_service.app.records import (
     HostState,
     LinkState,
     Move,
-    NewAllocation,
     Phase,
     State,
     Wait,
 )
+from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, NoFit, Refusal
 from laas_service.domain.constraints import Constraints, Within
 from laas_service.domain.errors import (
@@ -62,9 +62,9 @@ def across_pods(id: str, slot: int = 0) -> Allocation:
     )
 
 
-def new(id: str, key: str | None = None, **changes) -> NewAllocation:
+def new(id: str, key: str | None = None, **changes) -> AllocationRequest:
     values = {"fabric": "f", "name": id, "project_id": "blue", "policy": "test", "hosts": 2}
-    return NewAllocation(id, **{**values, "idempotency_key": key, **changes})
+    return AllocationRequest(id=id, **{**values, "idempotency_key": key, **changes})
 
 
 def admit(store: SqlStore, id: str, slot: int = 0, key: str | None = None):

@@ -17,7 +17,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from laas_service.adapters.db import schema
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
-from laas_service.app.records import HostState, LinkState, Move, NewAllocation, State
+from laas_service.app.records import HostState, LinkState, Move, State
+from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, NoFit, Refusal
 from laas_service.domain.errors import Conflict
 from laas_service.domain.features import HostChange
@@ -83,7 +84,10 @@ class Histories(RuleBasedStateMachine):
             answer = self.draw(id, fabric, hosts, uplinks, spines)
             return answer if answer.groups else NoFit(Refusal.TOO_FEW_HOSTS, "none free")
 
-        answer = self.stores[process].admit(NewAllocation(id, "f", id, "p", "test", 1), propose)
+        answer = self.stores[process].admit(
+            AllocationRequest(id=id, fabric="f", name=id, project_id="p", policy="test", hosts=1),
+            propose,
+        )
         if isinstance(answer, NoFit):
             assert not wanted.groups
             return ""
@@ -188,7 +192,16 @@ class Histories(RuleBasedStateMachine):
         wanted = drawn(self.model)
         if not wanted.groups:
             return ""
-        new = NewAllocation(id, "f", id, "p", "test", 1, parent=parent, container=container)
+        new = AllocationRequest(
+            id=id,
+            fabric="f",
+            name=id,
+            project_id="p",
+            policy="test",
+            hosts=1,
+            parent=parent,
+            container=container,
+        )
         assert self.stores[process].admit(new, drawn).placed == wanted
         self.model.claim(wanted)
         return id

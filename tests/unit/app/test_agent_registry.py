@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Whose word counts among agents, what it says, and what convergence makes of it."""
+"""Which agent is active, what its report confirms, and how convergence uses it."""
 
 from datetime import UTC, datetime
 
 import pytest
 
 from laas_service.adapters.agent_switches import AgentSubnetManager
-from laas_service.app.agent_registry import Agent, applied, successor
+from laas_service.app.agent_registry import applied, successor
+from laas_service.app.ports.agents import Agent
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.topology import Topology, Xgft
 from laas_service.messages import AgentReport, Applied, Condition, FabricState

@@ -8,9 +8,9 @@ import itertools
 
 import pytest
 
-from laas_service.app.opensm_agent import OpenSmAgent, Orders
+from laas_service.app.opensm_agent import OpenSmAgent
 from laas_service.domain.errors import LaasError, Unavailable
-from laas_service.messages import AgentReport, Condition
+from laas_service.messages import AgentReport, Condition, Orders
 
 LEASE = 15.0
 
@@ -36,7 +36,7 @@ class Desk:
                 desk.now += desk.took
                 if desk.active is None:
                     desk.active = name
-                return Orders(desk.active == name, desk.wanted, LEASE)
+                return Orders(desk.active == name, desk.active, desk.wanted, LEASE)
 
         return Service()
 

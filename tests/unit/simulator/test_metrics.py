@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from laas_service.domain.admission.queue import Discipline, QueueSettings, make_queue
+from laas_service.domain.admission.queue import Discipline, make_queue
 from laas_service.domain.allocation import Request
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
@@ -21,7 +21,7 @@ TEN = Xgft((10, 1, 1), (1, 0, 0))
 def summary(jobs, rules=None, tree=TEN, policy="baseline", **options):
     fabric = Ledger(Topology(tree))
     metrics = Metrics(fabric.topology.hosts, len(jobs), **options)
-    queue = make_queue(fabric, POLICIES[policy](), rules or QueueSettings(Discipline.FIFO))
+    queue = make_queue(fabric, POLICIES[policy](), rules or Discipline("fifo"))
     Simulation(queue, jobs, metrics).run()
     return metrics.summary()
 
@@ -47,7 +47,7 @@ def test_five_jobs_first_come_first_served():
 
 
 def test_five_jobs_with_backfilling():
-    figures = summary(FIVE, QueueSettings())
+    figures = summary(FIVE, Discipline())
     # d overtakes c at 6: it ends at 11, and at 10 the head has 8 free hosts for its 5
     assert figures["wait_mean"] == pytest.approx((0 + 0 + 6 + 1 + 0) / 5)
     assert figures["utilization"] == pytest.approx(

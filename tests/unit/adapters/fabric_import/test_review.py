@@ -35,9 +35,9 @@ from laas_service.app.records import (
     HostState,
     LinkState,
     Move,
-    NewAllocation,
     State,
 )
+from laas_service.app.requests import AllocationRequest
 from laas_service.domain import verification
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, NoFit, Request
@@ -197,7 +197,16 @@ def allocate(
     parent: str | None = None,
     container: bool = False,
 ) -> AllocationRecord | NoFit:
-    new = NewAllocation(id, "f", id, "blue", policy, hosts, parent=parent, container=container)
+    new = AllocationRequest(
+        id=id,
+        fabric="f",
+        name=id,
+        project_id="blue",
+        policy=policy,
+        hosts=hosts,
+        parent=parent,
+        container=container,
+    )
 
     def propose(fabric: Ledger) -> Allocation | NoFit:
         request = Request(id, hosts, parent=parent, container=new.container)
@@ -611,7 +620,15 @@ def test_wishes_of_who_waits_follow_the_numbers():
         store = deployment.stores[0]
         wish = Constraints(avoid_hosts=frozenset({5, 31}))
         store.admit(
-            NewAllocation("q", "f", "q", "blue", "jigsaw", 2, constraints=wish),
+            AllocationRequest(
+                id="q",
+                fabric="f",
+                name="q",
+                project_id="blue",
+                policy="jigsaw",
+                hosts=2,
+                constraints=wish,
+            ),
             lambda fabric: admit(POLICIES["jigsaw"](), fabric, Request("q", 2)),
         )
         ledger, generation = store.ledger("f")

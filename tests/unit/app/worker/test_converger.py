@@ -19,11 +19,11 @@ from laas_service.app.records import (
     Faults,
     HostState,
     LinkState,
-    NewAllocation,
     Phase,
     State,
 )
 from laas_service.app.repairs import mend
+from laas_service.app.requests import AllocationRequest
 from laas_service.app.worker.converger import Action, Converger, Pace, next_action
 from laas_service.app.worker.drift import difference
 from laas_service.domain.allocation import Allocation, GroupShare, Shape
@@ -73,7 +73,9 @@ class World:
     ) -> None:
         mask = sum(1 << slot for slot in slots)
         answer = Allocation(id, len(slots), "test", (GroupShare(0, mask, 0),))
-        new = NewAllocation(id, "f", id, project, "test", len(slots), by=by)
+        new = AllocationRequest(
+            id=id, fabric="f", name=id, project_id=project, policy="test", hosts=len(slots), by=by
+        )
         self.store.admit(new, lambda fabric: answer)
 
     def active(self, id: str, *slots: int, project: str = "blue") -> None:
@@ -642,7 +644,9 @@ def linked(world: World, **options) -> Converger:
     """Two hosts on each leaf and two uplinks; one of these has failed."""
     shares = (GroupShare(0, 0b11, 0b0011), GroupShare(1, 0b11, 0b0011))
     answer = Allocation("a", 4, "jigsaw", shares, (), Shape(1, 2, 2))
-    new = NewAllocation("a", "f", "a", "blue", "jigsaw", 4)
+    new = AllocationRequest(
+        id="a", fabric="f", name="a", project_id="blue", policy="jigsaw", hosts=4
+    )
     world.store.admit(new, lambda fabric: answer)
     world.converger = world.restarted(**options)
     world.converger.run_once()
@@ -823,14 +827,22 @@ def test_difference_of_equals_is_none():
 def test_a_containers_hosts_accept_nobody_and_its_childrens_accept_their_project(world):
     held = Allocation("c", 3, "test", (GroupShare(0, 0b111, 0),), container=True)
     world.store.admit(
-        NewAllocation("c", "f", "c", "blue", "test", 3, container=True), lambda f: held
+        AllocationRequest(
+            id="c", fabric="f", name="c", project_id="blue", policy="test", hosts=3, container=True
+        ),
+        lambda f: held,
     )
     world.converger.run_once()
     assert world.state("c") is State.ACTIVE
     assert world.switches.tenants("f") == set()
     assert not any(world.compute.accepts(host) for host in HOSTS.host_names)
     child = Allocation("x", 2, "test", (GroupShare(0, 0b110, 0),), parent="c")
-    world.store.admit(NewAllocation("x", "f", "x", "red", "test", 2, parent="c"), lambda f: child)
+    world.store.admit(
+        AllocationRequest(
+            id="x", fabric="f", name="x", project_id="red", policy="test", hosts=2, parent="c"
+        ),
+        lambda f: child,
+    )
     world.converger.run_once()
     assert world.state("x") is State.ACTIVE
     assert world.switches.tenants("f") == {"x"}

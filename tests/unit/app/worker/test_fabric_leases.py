@@ -12,7 +12,8 @@ from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.ports.compute import Handover
-from laas_service.app.records import NewAllocation, State
+from laas_service.app.records import State
+from laas_service.app.requests import AllocationRequest
 from laas_service.app.worker.converger import Converger
 from laas_service.app.worker.fabric_leases import FabricLeases, Renewal
 from laas_service.app.worker.watchdog import Watchdog
@@ -79,7 +80,9 @@ class Site:
 
     def allocate(self, id: str, *slots: int, fabric: str = "f") -> None:
         answer = Allocation(id, len(slots), "test", (GroupShare(0, sum(1 << s for s in slots), 0),))
-        new = NewAllocation(id, fabric, id, "blue", "test", len(slots))
+        new = AllocationRequest(
+            id=id, fabric=fabric, name=id, project_id="blue", policy="test", hosts=len(slots)
+        )
         self.store.admit(new, lambda _: answer)
 
     def state(self, id: str) -> State:

@@ -9,7 +9,7 @@ import pytest
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.admission.constrained import check
 from laas_service.domain.admission.make_room import fits_when_empty, make_room
-from laas_service.domain.admission.queue import EasyQueue, QueueSettings, make_queue
+from laas_service.domain.admission.queue import Discipline, EasyQueue, make_queue
 from laas_service.domain.allocation import Allocation, Request
 from laas_service.domain.constraints import Constraints, Within
 from laas_service.domain.errors import InvalidInput, NotFound
@@ -39,7 +39,7 @@ def given(made: Ledger, id: str, hosts: int, wish: Constraints | None = None) ->
 
 def test_the_queue_gives_hosts_that_meet_the_constraints_and_others_pass_meanwhile():
     made = fabric()
-    queue = make_queue(made, JIGSAW, QueueSettings())
+    queue = make_queue(made, JIGSAW, Discipline())
     for id, hosts, wish, seconds in (
         ("all of them", 6, GPU, 100),
         ("more", 2, GPU, 100),
@@ -59,13 +59,13 @@ def test_the_queue_gives_hosts_that_meet_the_constraints_and_others_pass_meanwhi
 
 def test_a_refusal_under_constraints_is_none_of_other_requests():
     made = fabric()
-    queue = make_queue(made, JIGSAW, QueueSettings(window=9))
+    queue = make_queue(made, JIGSAW, Discipline(window=9))
     given(made, "first", 5, GPU)
     queue.submit(Request("gpus", 2, constraints=GPU), 10)
     queue.submit(Request("any", 2), 1)
     queue.submit(Request("one", 1, constraints=GPU), 1)
     assert [one.id for one in queue.step(0)] == []  # nobody knows when the first ends
-    fifo_head = make_queue(made, JIGSAW, QueueSettings())
+    fifo_head = make_queue(made, JIGSAW, Discipline())
     fifo_head.submit(Request("any", 2))
     fifo_head.submit(Request("gpus", 2, constraints=GPU))
     assert [one.id for one in fifo_head.step(0)] == ["any"]
@@ -74,7 +74,7 @@ def test_a_refusal_under_constraints_is_none_of_other_requests():
 def test_the_reservation_of_a_head_under_constraints_is_kept():
     """The newcomer fits now and the head fits later; both on the same hosts they do not."""
     made = fabric()
-    queue = make_queue(made, JIGSAW, QueueSettings())
+    queue = make_queue(made, JIGSAW, Discipline())
     queue.submit(Request("holds", 4, constraints=GPU), 10)
     queue.step(0)
     queue.submit(Request("head", 6, constraints=GPU), 10)
@@ -87,7 +87,7 @@ def test_the_reservation_of_a_head_under_constraints_is_kept():
 
 def test_the_head_is_promised_the_time_at_which_its_constraints_are_met():
     """Hosts of the wrong kind become free first; who ends in between is not in its way."""
-    queue = make_queue(fabric(), JIGSAW, QueueSettings())
+    queue = make_queue(fabric(), JIGSAW, Discipline())
     queue.submit(Request("plain", 12, constraints=Constraints(max_host_cost=0)), 10)
     queue.submit(Request("gpus", 5, constraints=GPU), 100)
     assert len(queue.step(0)) == 2

@@ -16,7 +16,6 @@ from laas_service.domain.admission.queue import (
     Discipline,
     EasyQueue,
     Order,
-    QueueSettings,
     Reservation,
     Shadow,
     make_queue,
@@ -28,9 +27,9 @@ from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import Topology, Xgft
 
 SMALL = Xgft((4, 2, 2), (1, 4, 2))  # 16 hosts, 4 leaves in 2 pods
-FIFO = QueueSettings(Discipline.FIFO)
-STRICT = QueueSettings(shadow=Shadow.END_BEFORE_SHADOW)
-WHAT_IF = QueueSettings(shadow=Shadow.WHAT_IF)
+FIFO = Discipline("fifo")
+STRICT = Discipline(shadow=Shadow.END_BEFORE_SHADOW)
+WHAT_IF = Discipline(shadow=Shadow.WHAT_IF)
 
 
 def queue_of(rules, jobs, policy="baseline", tree=SMALL, ends=None, fabric=None):
@@ -96,20 +95,20 @@ def test_what_if_asks_for_a_legal_placement_not_for_a_number_of_hosts(policy, ex
 
 def test_the_window_is_how_many_behind_the_head_are_tried():
     jobs = [(15, 10), (16, 1), (2, 1), (1, 1)]
-    assert started(queue_of(QueueSettings(window=1), jobs), 0) == "a"
-    assert started(queue_of(QueueSettings(window=2), jobs), 0) == "ad"
-    assert started(queue_of(QueueSettings(window=0), jobs), 0) == "a"
+    assert started(queue_of(Discipline(window=1), jobs), 0) == "a"
+    assert started(queue_of(Discipline(window=2), jobs), 0) == "ad"
+    assert started(queue_of(Discipline(window=0), jobs), 0) == "a"
 
 
 def test_big_first_tries_the_large_before_the_early():
     jobs = [(10, 10), (16, 1), (2, 5), (6, 5)]
     assert started(queue_of(WHAT_IF, jobs), 0) == "ac"
-    assert started(queue_of(QueueSettings(order=Order.BIG_FIRST), jobs), 0) == "ad"
+    assert started(queue_of(Discipline(order=Order.BIG_FIRST), jobs), 0) == "ad"
 
 
 @pytest.mark.parametrize(("packing", "neighbour"), [(False, "early"), (True, "late")])
 def test_packing_puts_those_together_that_end_together(packing, neighbour):
-    queue = queue_of(QueueSettings(packing=packing), [], "jigsaw")
+    queue = queue_of(Discipline(packing=packing), [], "jigsaw")
     for id, hosts, duration in (("early", 3, 5), ("late", 2, 90), ("x", 1, 100)):
         queue.submit(Request(id, hosts), duration)
         queue.step(0)
@@ -172,7 +171,7 @@ def test_cancelling_the_head_gives_the_next_one_its_own_reservation():
 
 def test_a_negative_window_is_refused():
     with pytest.raises(InvalidInput, match="window"):
-        QueueSettings(window=-1)
+        Discipline(window=-1)
 
 
 class Exhausted:
@@ -190,7 +189,7 @@ class Exhausted:
 
 def test_a_search_that_gave_up_says_nothing_about_larger_sizes():
     fabric = Ledger(Topology(SMALL))
-    queue = EasyQueue(fabric, Exhausted(), QueueSettings())
+    queue = EasyQueue(fabric, Exhausted(), Discipline())
     for name, hosts in (("a", 10), ("b", 12), ("c", 3), ("d", 4)):
         queue.submit(Request(name, hosts), 10)
     assert started(queue, 0) == "ad"
@@ -202,7 +201,7 @@ JOBS = st.lists(
     st.tuples(st.integers(1, 16), st.integers(1, 20), st.integers(0, 30)), min_size=1, max_size=30
 )
 RULES = st.builds(
-    QueueSettings,
+    Discipline,
     window=st.integers(0, 8),
     shadow=st.sampled_from(Shadow),
     order=st.sampled_from(Order),

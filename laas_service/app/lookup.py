@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Finds what a request names: allocations, policies, fabrics, containers, hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from laas_service.app.ports.allocations import AllocationReader
+from laas_service.app.ports.fabrics import FabricReader
+from laas_service.app.records import AllocationRecord, Caller, State
+from laas_service.app.requests import AllocationRequest
+from laas_service.domain.admission.constrained import check
+from laas_service.domain.constraints import Constraints
+from laas_service.domain.errors import Forbidden, InvalidInput, NotFound
+from laas_service.domain.policies.base import Policy
+
+
+class LookupStore(AllocationReader, FabricReader, Protocol):
+    """The recorded allocations and fabrics."""
+
+
+class Lookup:
+    """What names in requests stand for; ``policies`` are those that are offered.
+
+    Raises:
+        InvalidInput: the default policy is not offered.
+    """
+
+    def __init__(
+        self,
+        store: LookupStore,
+        policies: Mapping[str, Policy],
+        *,
+        default_policy: str,
+        default_fabric: str | None = None,
+    ) -> None:
+        if default_policy not in policies:
+            raise InvalidInput("default_policy", default_policy, _choose(policies, "policy"))
+        self._store = store
+        self._policies = policies
+        self._default_policy = default_policy
+        self._default_fabric = default_fabric
+
+    def allocation(self, caller: Caller, id: str) -> AllocationRecord:
+        """One allocation with its history.
+
+        Raises:
+            NotFound: there is no allocation of this id that the caller may see.
+        """
+        record = self._store.allocation(id)
+        if not caller.admin and record.project_id != caller.project_id:
+            raise NotFound("allocation", id)
+        return record
+
+    def project(self, caller: Caller, id: str) -> str:
+        """The project of a new allocation; empty names the caller's own.
+
+        Raises:
+            InvalidInput: no project is known.
+            Forbidden: another project is named and the caller is no admin.
+        """
+        project = id or caller.project_id
+        if not project:
+            raise InvalidInput("project_id", project, "name one, or use a project-scoped token")
+        if project != caller.project_id and not caller.admin:
+            raise Forbidden("only an administrator may allocate for another project")
+        return project
+
+    def policy(self, name: str) -> Policy:
+        """The policy of this name; empty names the default. Raises: InvalidInput."""
+        name = name or self._default_policy
+        if name not in self._policies:
+            raise InvalidInput("policy", name, _choose(self._policies, "policy"))
+        return self._policies[name]
+
+    def fabric(self, id: str) -> str:
+        """The id of the fabric named, of the configured default, or of the only one.
+
+        Raises:
+            NotFound: there is no such fabric.
+            InvalidInput: none is named and there are several.
+        """
+        id = id or self._default_fabric or ""
+        if id:
+            return self._store.fabric(id).id
+        known = [fabric.id for fabric in self._store.fabrics()]
+        if not known:
+            raise NotFound("fabric", "default")
+        if len(known) > 1:
+            raise InvalidInput("fabric", None, _choose(known, "fabric"))
+        return known[0]
+
+    def container(self, caller: Caller, id: str, fabric_id: str) -> AllocationRecord:
+        """The container that an allocation is to be inside.
+
+        ``fabric_id`` may be empty.
+
+        Raises:
+            NotFound: there is no such allocation that the caller may see.
+            InvalidInput: it is no container, is on another fabric, or does not hold its hosts.
+        """
+        record = self.allocation(caller, id)
+        if not record.container:
+            raise InvalidInput("parent", id, "name an allocation made with container: true")
+        if fabric_id and fabric_id != record.fabric:
+            raise InvalidInput("fabric", fabric_id, f"the container is on {record.fabric}")
+        if record.state not in (State.ALLOCATING, State.ACTIVE):
+            raise InvalidInput("parent", id, f"it is {record.state.value}; name one that is active")
+        return record
+
+    def constraints(self, fabric_id: str, request: AllocationRequest) -> Constraints | None:
+        """The request's constraints, with the hosts to avoid by number; None if it has none.
+
+        Raises:
+            InvalidInput: the fabric has no such host, pod or trait.
+        """
+        numbers = self._store.fabric(fabric_id).inventory.host_numbers
+        constraints = request.constraints or Constraints()
+        if unknown := sorted(set(request.avoid) - numbers.keys()):
+            fix = f"fabric {fabric_id} has no host of this name"
+            raise InvalidInput("constraints.avoid_hosts", ", ".join(unknown), fix)
+        if request.avoid:
+            avoid = constraints.avoid_hosts.union(numbers[name] for name in request.avoid)
+            constraints = replace(constraints, avoid_hosts=avoid)
+        if not constraints.names:
+            return None
+        check(self._store.ledger(fabric_id)[0], constraints)
+        return constraints
+
+
+def _choose(names: Collection[str], kind: str) -> str:
+    return f"name a {kind} out of: {', '.join(sorted(names))}"

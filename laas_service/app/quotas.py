@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""What a project may have: its quota here, one allocation, and its servers in Nova."""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+from laas_service.app.ports.allocations import Admissions, AllocationReader, every_allocation
+from laas_service.app.ports.compute import Compute
+from laas_service.app.records import Caller, Limits, Usage
+from laas_service.app.requests import LIVE, AllocationRequest
+from laas_service.domain.allocation import NoFit, Refusal
+from laas_service.domain.errors import Forbidden, InvalidInput, LaasError
+
+LOG = logging.getLogger(__name__)
+
+
+class QuotaStore(AllocationReader, Admissions, Protocol):
+    """The recorded allocations and quotas."""
+
+
+class Quotas:
+    """The limits of projects; ``limits`` are those of projects without a quota of their own."""
+
+    def __init__(
+        self, store: QuotaStore, compute: Compute, *, limits: Limits, one_per_project: bool = False
+    ) -> None:
+        self._store = store
+        self._compute = compute
+        self._one_per_project = one_per_project
+        self.limits = limits
+
+    def reload(self, limits: Limits) -> None:
+        """Hold projects to these limits from now on."""
+        self.limits = limits
+
+    def usage(self, caller: Caller, project_id: str | None = None) -> Usage:
+        """What a project may have and has: the caller's own, or for an admin any.
+
+        Raises:
+            Forbidden: another project is named and the caller is no admin.
+            InvalidInput: no project is known.
+        """
+        project = project_id or caller.project_id
+        if project != caller.project_id and not caller.admin:
+            raise Forbidden(f"project {project!r} is another one; only administrators see it")
+        if not project:
+            raise InvalidInput("project_id", project_id, "name a project")
+        return self._store.usage(project, self.limits)
+
+    def check(self, request: AllocationRequest) -> None:
+        """Return if the project would stay within its quota. Raises: QuotaExceeded."""
+        self._store.within_limits(request)
+
+    def second_allocation(self, request: AllocationRequest) -> NoFit | None:
+        """The refusal of a further allocation, where a project may have one only.
+
+        Containers do not count, because Nova has no aggregate of them.
+        """
+        if not self._one_per_project or request.container:
+            return None
+        live = every_allocation(self._store, project_id=request.project_id, states=LIVE)
+        held = next((record for record in live if not record.container), None)
+        if held is None:
+            return None
+        return NoFit(
+            Refusal.QUOTA,
+            f"project {request.project_id} has allocation {held.id} already; without the service's "
+            "own Nova filter a project can hold one at a time: release it first",
+            largest_fit=0,
+        )
+
+    def server_limit(self, request: AllocationRequest) -> int | None:
+        """How many servers Nova lets the project run; None if unlimited or unknown.
+
+        None for a container, too, on whose hosts no server runs. If Nova cannot be reached, the
+        limit is unknown and the check is skipped.
+        """
+        if request.container:
+            return None
+        try:
+            return self._compute.server_limit(request.project_id)
+        except LaasError as error:
+            LOG.warning("Nova's quota of project %s is unknown: %s", request.project_id, error)
+            return None
+
+
+def too_few_servers(request: AllocationRequest, limit: int | None) -> NoFit | None:
+    """The refusal of more hosts than the project may run servers."""
+    if limit is None or request.hosts <= limit:
+        return None
+    return NoFit(
+        Refusal.QUOTA,
+        f"project {request.project_id} may run {limit} servers in Nova, fewer than "
+        f"{request.hosts} hosts: have its quota of instances raised, or ask for fewer hosts",
+    )

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""All use cases of one process, and how they are composed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Protocol
+
+from laas_service.app.admission_queue import AdmissionQueue
+from laas_service.app.agent_registry import AgentRegistry
+from laas_service.app.allocations import Allocations, AllocationStore
+from laas_service.app.fabrics import Fabrics, FabricStore
+from laas_service.app.lookup import Lookup
+from laas_service.app.ports.compute import Compute
+from laas_service.app.ports.subnet_manager import Switches
+from laas_service.app.quotas import Quotas
+from laas_service.app.records import Limits
+from laas_service.app.refusals import Refusals
+from laas_service.app.requests import ServicePolicy
+from laas_service.domain.admission.queue import Discipline
+from laas_service.domain.errors import Conflict
+from laas_service.domain.policies import POLICIES
+from laas_service.domain.policies.base import BudgetedPolicy, Policy
+
+
+class UseCaseStore(AllocationStore, FabricStore, Protocol):
+    """The recorded decisions, as all use cases need them."""
+
+
+class UseCases:
+    """The use cases side by side.
+
+    ``subnet_managers`` are by name. ``wake`` wakes a worker; if it is lost, the worker acts one
+    poll interval later. ``new_id`` gives a fresh allocation id. ``registry`` is None where no
+    agents reach OpenSM.
+
+    Raises:
+        InvalidInput: the default policy is not offered.
+    """
+
+    def __init__(
+        self,
+        store: UseCaseStore,
+        compute: Compute,
+        subnet_managers: Mapping[str, Switches],
+        offer: ServicePolicy,
+        *,
+        clock: Callable[[], datetime],
+        sleep: Callable[[float], None],
+        wake: Callable[[], None],
+        new_id: Callable[[], str],
+        registry: AgentRegistry | None = None,
+    ) -> None:
+        self._policies = {name: BudgetedPolicy(p) for name, p in offer.policies.items()}
+        self._registry = registry
+        lookup = Lookup(
+            store,
+            self._policies,
+            default_policy=offer.default_policy,
+            default_fabric=offer.default_fabric,
+        )
+        everything: dict[str, Policy] = {name: policy() for name, policy in POLICIES.items()}
+        self._queue = AdmissionQueue(
+            store, {**everything, **self._policies}, offer.queue, clock=clock
+        )
+        self.quotas = Quotas(
+            store, compute, limits=offer.limits, one_per_project=offer.one_per_project
+        )
+        self.allocations = Allocations(
+            store,
+            compute,
+            lookup,
+            self._queue,
+            self.quotas,
+            Refusals(store, lookup),
+            search_budget=offer.search_budget,
+            waiters=offer.waiters,
+            clock=clock,
+            sleep=sleep,
+            wake=wake,
+            new_id=new_id,
+        )
+        self.fabrics = Fabrics(
+            store,
+            subnet_managers,
+            lookup,
+            list(offer.policies.values()),
+            search_budget=offer.search_budget,
+            wake=wake,
+        )
+
+    @property
+    def agents(self) -> AgentRegistry:
+        """The use cases of agents. Raises: Conflict, where agents are not used."""
+        if self._registry is None:
+            raise Conflict("agents are not used here; set [opensm] reached_by = agent")
+        return self._registry
+
+    def reload(self, discipline: Discipline, limits: Limits) -> None:
+        """Serve queues by this discipline, and hold projects to these limits, from now on."""
+        self._queue.reload(discipline)
+        self.quotas.reload(limits)
+
+    def exhausted(self) -> dict[str, int]:
+        """By policy, how many searches of this process stopped at their budget."""
+        return {name: policy.exhausted for name, policy in self._policies.items()}
