@@ -43,7 +43,6 @@ from laas_service.domain.topology import (
     link_name,
     parse_link,
 )
-from laas_service.messages import FabricState, TenantRoute
 
 VERSION = 1
 
@@ -73,7 +72,6 @@ Guid = Annotated[int, BeforeValidator(_from_hex), Field(ge=0, lt=1 << 64)]
 Mask = Annotated[int, BeforeValidator(_from_hex), Field(ge=0)]
 LinkName = Annotated[Any, BeforeValidator(_link)]
 Lid = Annotated[StrictInt, Field(ge=1, le=0xBFFF)]
-Pkey = Annotated[StrictInt, Field(ge=1, le=0x7FFE)]
 Triple = tuple[Natural, Natural, Natural]
 Trait = Annotated[StrictStr, Field(pattern=TRAIT)]
 Cost = Annotated[StrictInt, Field(ge=0, le=DEAREST)]
@@ -117,29 +115,11 @@ class _Allocation(_Document):
     container: StrictBool = False
 
 
-class _Tenant(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    allocation: _Allocation
-    pkey: Pkey
-    beside: _Allocation | None = None
-
-
 class _Plane(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     l2: tuple[Natural, ...] = ()
     spines: tuple[Natural, ...] = ()
-
-
-class _FabricState(_Document):
-    fabric: StrictStr
-    generation: Natural
-    topology: _Topology
-    inventory: _Inventory
-    tenants: list[_Tenant]
-    failed_links: list[LinkName] = []
-    shared_plane: _Plane | None = None
 
 
 class _Constraints(BaseModel):
@@ -401,47 +381,6 @@ def host_document(known: HostFeatures) -> dict[str, Any]:
 
 def host_features(read: HostDocument) -> HostFeatures:
     return HostFeatures(frozenset(read.traits), read.cost)
-
-
-def fabric_state_document(state: FabricState) -> dict[str, Any]:
-    """The state as a document; ``fabric_state_from`` is the inverse."""
-    return {
-        "version": VERSION,
-        "fabric": state.fabric,
-        "generation": state.generation,
-        "topology": topology_document(state.topology),
-        "inventory": inventory_document(state.inventory),
-        "tenants": [
-            {"allocation": allocation_document(tenant.allocation), "pkey": tenant.pkey}
-            | ({"beside": allocation_document(tenant.beside)} if tenant.beside else {})
-            for tenant in state.tenants
-        ],
-        "failed_links": [link_name(link) for link in state.failed_links],
-        "shared_plane": plane_document(state.shared_plane),
-    }
-
-
-def fabric_state_from(document: object) -> FabricState:
-    """The state of a document.
-
-    Raises:
-        InvalidInput: it is no fabric state document; names the field.
-    """
-    read = validated(_FabricState, "fabric_state", document)
-    return FabricState(
-        fabric=read.fabric,
-        generation=read.generation,
-        topology=_topology(read.topology),
-        inventory=_inventory(read.inventory),
-        tenants=tuple(
-            TenantRoute(
-                _allocation(t.allocation), t.pkey, _allocation(t.beside) if t.beside else None
-            )
-            for t in read.tenants
-        ),
-        failed_links=tuple(read.failed_links),
-        shared_plane=_plane(read.shared_plane),
-    )
 
 
 def plane_document(plane: SharedPlane) -> dict[str, Any] | None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Who did what: one line of JSON a request, with the fields of a CADF event (DMTF DSP0262).
+"""The audit log: one line of JSON a request, with the fields of a CADF event (DMTF DSP0262).
 
 The lines go to the logger ``laas_service.audit``, which can be sent to a file of its own.
 """
@@ -31,18 +31,18 @@ KINDS = (
     ("agent", "agent"),
     ("fabric_id", "fabric"),
 )
-"""What a path is about, by the names in it; the first that is there."""
+"""Kinds of targets by path variables; the first variable in the path counts."""
 
 REPORTS = frozenset({"PUT /v1/fabrics/<fabric_id>/agents/<agent>"})
-"""What programs say of themselves every few seconds; nobody has decided anything."""
+"""Routes that programs call every few seconds; not logged, because nobody decided anything."""
 
 UNKNOWN = "unknown"
 
 
 def record(request: Request, response: Response, address: str, at: datetime) -> None:
-    """Log what was changed, or tried and denied; what was only looked at or reported is not.
+    """Log a request that changes something or is denied; reads and agents' reports are not logged.
 
-    ``address`` is what was asked for, as the log shows it. No header and no body is logged.
+    ``address`` is the requested address as the log shows it. No header and no body is logged.
     """
     route = f"{request.method} {request.url_rule.rule if request.url_rule else UNKNOWN}"
     changes = request.method not in READS and route not in REPORTS
@@ -51,7 +51,7 @@ def record(request: Request, response: Response, address: str, at: datetime) -> 
 
 
 def event(request: Request, response: Response, address: str, at: datetime) -> dict[str, Any]:
-    """A request and its outcome in CADF's words."""
+    """A request and its outcome as a CADF event."""
     status = response.status_code
     return {
         "typeURI": "http://schemas.dmtf.org/cloud/audit/1.0/event",
@@ -78,13 +78,13 @@ def _action(request: Request, status: int) -> str:
 
 
 def _initiator(request: Request) -> dict[str, Any]:
-    """As authentication left it; what a client says of itself was taken off before."""
+    """The caller as authentication established it; a client's own headers are removed before."""
     known = request.environ.get("HTTP_X_IDENTITY_STATUS") == "Confirmed"
-    found: Mapping[str, str] = request.environ if known else {}
+    identity: Mapping[str, str] = request.environ if known else {}
     return {
         "typeURI": "service/security/account/user",
-        "id": found.get("HTTP_X_USER_ID") or UNKNOWN,
-        "project_id": found.get("HTTP_X_PROJECT_ID") or UNKNOWN,
+        "id": identity.get("HTTP_X_USER_ID") or UNKNOWN,
+        "project_id": identity.get("HTTP_X_PROJECT_ID") or UNKNOWN,
         "host": {"address": request.remote_addr or UNKNOWN},
     }
 

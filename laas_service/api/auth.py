@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Who is calling: Keystone says so, or, on loopback alone, nobody needs to.
+"""Authentication by Keystone, or none on loopback alone; authorization by oslo.policy.
 
-Both leave the caller's identity in the WSGI environment the way keystonemiddleware
-does, and everything behind reads it from there.
+Both ways put the caller's identity into the WSGI environment as keystonemiddleware does, and
+all later code reads it from there.
 """
 
 from __future__ import annotations
@@ -43,31 +43,31 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 
 REQUEST_ID = "openstack.request_id"
-"""Where oslo.middleware leaves the request's id in the environment."""
+"""The key of the request's id, which oslo.middleware puts into the WSGI environment."""
 
 LOCAL_PROJECT = "local"
-"""The project of a local caller who names none in ``X-Project-Id``."""
+"""The project of a local caller that names none in ``X-Project-Id``."""
 
 
 SERVICE_TYPE = "isolated-network"
-"""What the service is called in Keystone's catalog, and in access rules."""
+"""The service type in Keystone's catalog, and in access rules."""
 
 _ALWAYS = {
     "delay_auth_decision": True,  # the routes decide
     "service_token_roles_required": True,
     "service_type": SERVICE_TYPE,
 }
-"""What [keystone_authtoken] cannot change."""
+"""Settings that [keystone_authtoken] cannot change."""
 
 
 class Keystone(AuthProtocol):  # type: ignore[misc]
-    """Checks ``X-Auth-Token``; answers a problem document while Keystone is away.
+    """Checks ``X-Auth-Token``; answers a problem document while Keystone cannot be reached.
 
     A request without a valid token passes as unauthenticated: the routes decide,
     so that versions, health and metrics need none.
 
     Raises:
-        InvalidInput: [keystone_authtoken] lacks what cannot be done without.
+        InvalidInput: [keystone_authtoken] lacks a required option.
     """
 
     def __init__(self, app: WSGIApplication, conf: cfg.ConfigOpts) -> None:
@@ -84,7 +84,7 @@ class Keystone(AuthProtocol):  # type: ignore[misc]
                 raise InvalidInput(f"[keystone_authtoken] {option}", None, f"say {use}")
 
     def fetch_token(self, token: str, allow_expired: bool = False) -> Any:
-        """As the middleware does, but no answer from Keystone is not a bad token."""
+        """As the middleware does, but an unreachable Keystone does not make a token invalid."""
         try:
             return super().fetch_token(token, allow_expired=allow_expired)
         except InvalidToken as error:
@@ -96,7 +96,7 @@ class Keystone(AuthProtocol):  # type: ignore[misc]
         try:
             return super().process_request(request)
         except (HTTPServiceUnavailable, ClientException) as error:
-            LOG.error("Keystone cannot be asked: %s", error)
+            LOG.error("Keystone cannot be reached: %s", error)
             document = problem(
                 503,
                 "unavailable",
@@ -120,11 +120,10 @@ _KEYSTONE_IS_AWAY = (ConnectFailure, DiscoveryFailure, RequestTimeout, ServiceEr
 
 
 def identified(environ: WSGIEnvironment) -> bool:
-    """Whether the caller's token is good, and the service's beside it if one was given.
+    """Whether the caller's token is valid, and the service's token, if one was given.
 
-    The second counts as much as the first: a request that comes with the token of a
-    service is not held to the access rules of an application credential, so that a bad
-    one must not pass for it.
+    A request with a service token is exempt from the access rules of an application
+    credential, so an invalid service token must not be accepted.
     """
     statuses = (
         environ.get("HTTP_X_IDENTITY_STATUS"),
@@ -134,11 +133,11 @@ def identified(environ: WSGIEnvironment) -> bool:
 
 
 class Loopback:
-    """Takes every caller for an administrator; ``X-Project-Id`` may name a project.
+    """Treats every caller as an administrator; ``X-Project-Id`` may name a project.
 
     Only for a service that listens on loopback: see ``check_loopback``. A request for
-    another host name is refused: a browser sends such when a page it shows has had its
-    own name resolve to this machine. A request that a proxy passed on is refused on every
+    another host name is refused: a browser sends such a request if a web page had its own name
+    resolve to this machine (DNS rebinding). A request that a proxy passed on is refused on every
     path: behind a proxy on this machine any stranger would be an administrator.
     """
 
@@ -183,7 +182,7 @@ _IDENTITY = (
     "HTTP_X_SYSTEM",
     "HTTP_OPENSTACK_SYSTEM_SCOPE",
 )
-"""What a client could forge when no token is checked."""
+"""Headers that a client could forge if no token is checked."""
 
 
 _FORWARDED = ("HTTP_X_FORWARDED", "HTTP_X_ORIGINAL", "HTTP_X_ENVOY")
@@ -218,7 +217,7 @@ def check_loopback(host: str) -> None:
     """Return if ``host`` can be reached from this machine only.
 
     Raises:
-        InvalidInput: others could reach it, and nobody would ask who they are.
+        InvalidInput: other machines could reach it without authentication.
     """
     if not is_loopback(host):
         raise InvalidInput(
@@ -231,10 +230,10 @@ def check_loopback(host: str) -> None:
 def middleware(
     strategy: str, bind_host: str, conf: cfg.ConfigOpts
 ) -> Callable[[WSGIApplication], WSGIApplication]:
-    """The authentication to put around the application.
+    """The authentication middleware for the application.
 
     Raises:
-        InvalidInput: an unknown strategy, or none where others could reach the service.
+        InvalidInput: an unknown strategy, or none although other machines could reach the service.
     """
     if strategy == "keystone":
         return functools.partial(Keystone, conf=conf)
@@ -245,22 +244,22 @@ def middleware(
 
 
 NOBODY = Caller(project_id="", user_id="", admin=False, request_id="")
-"""The caller where no token is needed."""
+"""The caller of a route that needs no token."""
 
 
 class Gate:
-    """Lets a request through if a rule allows it, and says who is calling."""
+    """Authorizes requests by the rules of oslo.policy."""
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._enforcer = policy.Enforcer(conf)
         self._enforcer.register_defaults(policies.list_rules())
 
     def caller(self, environ: WSGIEnvironment, route: Route) -> Caller:
-        """The caller, if the route's rule lets them.
+        """The caller, if the route's rule admits it.
 
         Raises:
             Unauthenticated: there is no valid token.
-            Forbidden: the rule says no.
+            Forbidden: the rule refuses the caller.
         """
         rule = route.rule or ""
         if not identified(environ):

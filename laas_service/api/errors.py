@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The one table from exceptions to HTTP, and the problem documents they become."""
+"""Exceptions as HTTP: their statuses and problem documents."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MANY = 100
 
 
 class InvalidRequest(errors.LaasError):
-    """A query, header or body breaks its schema; lists the bad fields."""
+    """A query, header or body does not match its schema; lists the bad fields."""
 
     code = "invalid_input"
 
@@ -59,8 +59,8 @@ STATUS: dict[type[errors.LaasError], int] = {
     errors.NotSupported: 501,
     errors.Unavailable: 503,
 }
-"""Every class of the tree; the statuses are those of RFC 9110, and of the
-Idempotency-Key draft for a key that was used for another request."""
+"""By exception class. The statuses are those of RFC 9110, and of the Idempotency-Key draft for a
+key that was used for another request."""
 
 
 def status_of(error: errors.LaasError) -> int:
@@ -69,7 +69,7 @@ def status_of(error: errors.LaasError) -> int:
 
 
 def of_error(error: errors.LaasError) -> Problem:
-    """The problem document of one of our exceptions."""
+    """The problem document of one of the service's exceptions."""
     fields = None
     if isinstance(error, InvalidRequest):
         fields = error.fields
@@ -92,13 +92,13 @@ def of_refusal(refusal: NoFit) -> Problem:
     )
 
 
-def of_degraded(fabric: FabricRecord, found: degradation.Degraded) -> Problem:
+def of_degraded(fabric: FabricRecord, degraded: degradation.Degraded) -> Problem:
     """The problem document of a repair that is not possible now."""
-    return problem(409, "not_repairable", str(found), degraded=Degraded.of(fabric, found))
+    return problem(409, "not_repairable", str(degraded), degraded=Degraded.of(fabric, degraded))
 
 
 def of_http(error: HTTPException) -> Problem:
-    """The problem document of what the HTTP layer found wrong."""
+    """The problem document of an error of the HTTP layer."""
     status = error.code or 500
     too_large = isinstance(error, RequestEntityTooLarge)
     code = "too_large" if too_large else error.name.lower().replace(" ", "_")
@@ -117,7 +117,7 @@ def problem(status: int, code: str, detail: str, **more: Any) -> Problem:
 
 
 def _field(item: Any) -> FieldError:
-    """One finding of the validator as a field, its value and what is wrong."""
+    """One error of the validator as a field, its value and the problem."""
     known = item["type"] not in ("missing", "json_invalid", "model_type")
     return FieldError(
         field=".".join(str(part) for part in item["loc"]) or "body",
@@ -127,7 +127,7 @@ def _field(item: Any) -> FieldError:
 
 
 def _echo(value: object) -> Any:
-    """The value if JSON can say it and it is short, else its beginning."""
+    """The value if it is short and JSON can represent it, else its beginning as text."""
     try:
         text = json.dumps(value)
     except (TypeError, ValueError):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The OpenAPI document, made from the routes and the schemas that validate them."""
+"""The OpenAPI document, generated from the routes and the schemas that validate them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def document(routes: Sequence[Route], root: str) -> dict[str, Any]:
 def _components(
     routes: Sequence[Route],
 ) -> tuple[dict[type[BaseModel], dict[str, Any]], dict[str, Any]]:
-    """A reference for each body and answer, and what the references point to."""
+    """A reference for each body and answer, and the schemas that the references name."""
     bodies = {route.takes["body"] for route in routes if "body" in route.takes}
     answers = {schema for route in routes for schema in route.answers.values()} | {Problem}
     inputs = [(schema, "validation") for schema in sorted(bodies, key=lambda s: s.__name__)]
@@ -82,7 +82,7 @@ def _operation(route: Route, schemas: dict[type[BaseModel], dict[str, Any]]) -> 
 
 
 def _parameters(route: Route) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = [
+    parameters: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in route.variables
     ]
@@ -94,7 +94,7 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
         for name, value in schema["properties"].items():
             inlined = _inlined(value, definitions)
             commas = {"explode": False} if inlined.get("type") == "array" else {}
-            found.append(
+            parameters.append(
                 {
                     "name": name,
                     "in": place,
@@ -103,11 +103,11 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
                     **commas,
                 }
             )
-    return found
+    return parameters
 
 
 def _inlined(value: Any, definitions: dict[str, Any]) -> Any:
-    """A parameter's schema with its references written out and null left to absence."""
+    """A parameter's schema with references resolved; an absent parameter stands for null."""
     if isinstance(value, list):
         return [_inlined(item, definitions) for item in value]
     if not isinstance(value, dict):

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Who may do what; ``policy.yaml`` only overrides.
+"""The default policy rules; ``policy.yaml`` may override them.
 
-Every rule wants a token scoped to a project: one for a domain or the whole system is
-refused whatever its roles. ``admin`` is the cloud's administrator, in whichever project;
-``reader`` and ``member`` (and ``manager``, who is a member) act in their own;
-``service`` is what other services have, and sees the machinery but no tenant.
+Every rule needs a token scoped to a project: a token for a domain or the whole system is
+refused whatever its roles. ``admin`` is the cloud's administrator, in any project;
+``reader`` and ``member`` (and ``manager``, which implies member) act in their own;
+``service`` is the role of other services, and sees inventory and routing but no tenant.
 
-A tenant's rules are checked against the tenant's own project: what belongs to
-another project does not exist for a caller who fails ``laas:any_project``.
+A tenant's rules are checked against the tenant's own project: for a caller that fails
+``laas:any_project``, allocations of other projects do not exist.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
         _rule(
             METRICS,
             SERVICE,
-            "Scrape what Prometheus wants. Asked for callers without a token too: set it to "
-            "the empty string to let everybody who reaches the service scrape.",
+            "Scrape metrics. Checked for callers without a token, too: set it to the empty string "
+            "to let everybody who reaches the service scrape.",
             "GET /metrics",
         ),
         _rule(
             "laas:fabric:get",
             f"{READER} or role:service",
-            "See fabrics in numbers: shape, utilization, what would fit.",
+            "See fabrics in numbers: shape, utilization, fit.",
             "GET /v1/fabrics",
             f"GET {fabric}",
             f"GET {fabric}/utilization",
@@ -72,7 +72,7 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
         _rule(
             "laas:fabric:inventory",
             SERVICE,
-            "See all hosts, links and switches with owner, what is idle, routing, and agents.",
+            "See all hosts, links and switches with owner, idle links, routing, and agents.",
             f"GET {fabric}/hosts",
             f"GET {fabric}/links",
             f"GET {fabric}/switches",
@@ -85,7 +85,7 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
         _rule(
             "laas:agent:report",
             SERVICE,
-            "Say what OpenSM runs: for laas-opensm-agent. What is confirmed frees hosts and links.",
+            "Report what OpenSM runs, as laas-opensm-agent does; reports free hosts and links.",
             f"PUT {fabric}/agents/{{agent}}",
         ),
         _rule(
@@ -98,7 +98,7 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
         _rule(
             "laas:fabric:update",
             ADMIN,
-            "Drain, fail and repair hosts and links; drain leaves; say what hosts are like; "
+            "Drain, fail and repair hosts and links; drain leaves; set traits and costs of hosts; "
             "withhold links.",
             f"PATCH {fabric}/hosts/{{name}}",
             f"PATCH {fabric}/switches/{{switch_id}}",
@@ -108,7 +108,7 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
         _rule(
             "laas:allocation:create",
             MEMBER,
-            "Allocate hosts for the own project, or ask what would be given.",
+            "Allocate hosts for the own project, or make a dry run.",
             "POST /v1/allocations",
         ),
         _rule(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The one source of every JSON shape: it validates what comes in and describes what goes out.
+"""All JSON schemas: they validate requests, build answers and make the OpenAPI document.
 
 Requests are strict: an unknown field, or a string where a number belongs, is an
 error that names the field. Answers are built by the ``of`` constructors.

@@ -27,7 +27,7 @@ Role = Literal["active", "standby"]
 
 
 class AgentReport(Body):
-    condition: Annotated[Condition, Field(strict=False, description="What it sees.")]
+    condition: Annotated[Condition, Field(strict=False, description="The state it reports.")]
     detail: Detail | None = None
     generation: Annotated[
         Generation | None,
@@ -43,10 +43,10 @@ class AgentReport(Body):
 
 class AgentOrders(Schema):
     role: Role
-    active: Annotated[str, Field(description="The agent whose word counts.")]
+    active: Annotated[str, Field(description="The agent whose reports count.")]
     wanted: Annotated[int, Field(description="The generation wanted in the switches.")]
     lease_seconds: Annotated[
-        float, Field(description="How long it is active, if it does not report again.")
+        float, Field(description="How long it is active without a further report.")
     ]
 
     @classmethod
@@ -115,4 +115,4 @@ class RangeHeader(Schema):
 
 
 class Octets(RootModel[Annotated[Path, WithJsonSchema({"type": "string", "format": "binary"})]]):
-    """A file as it is, or the range of it that was asked for."""
+    """A file, or the range of its bytes that was asked for."""

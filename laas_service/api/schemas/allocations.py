@@ -27,7 +27,7 @@ class AllocatedHost(Schema):
 
 
 NEWEST = 100
-"""Events that are shown with an allocation; all of them have pages of their own."""
+"""Events that are shown with an allocation; the history lists all."""
 
 
 class Event(Schema):
@@ -76,7 +76,7 @@ class Holding(Schema):
 
 
 class DryRun(Holding):
-    """What would be given now; nothing is reserved."""
+    """The answer to a dry run; nothing is reserved."""
 
     fabric: str
     name: str
@@ -106,7 +106,7 @@ class DryRun(Holding):
 
 
 class Waiting(Schema):
-    """What a queued request waits for, as of now."""
+    """What a queued request waits for now."""
 
     code: Annotated[Refusal | None, Field(description="The limit hit; null: about to start.")]
     detail: str
@@ -136,7 +136,7 @@ class ThinSwitch(Schema):
     up: int
     given: int
     flows: Annotated[
-        int | None, Field(description="So many may meet on one uplink; null: none is left.")
+        int | None, Field(description="Flows that may share one uplink; null: none is up.")
     ]
 
     @classmethod
@@ -152,30 +152,30 @@ class ThinSwitch(Schema):
 
 
 class Apart(Schema):
-    """Two leaves, [pod, leaf] each, that no way over the allocation's links joins."""
+    """Two leaves, [pod, leaf] each, that no path over the allocation's links joins."""
 
     rail: int
     leaves: tuple[tuple[int, int], tuple[int, int]]
 
 
 class Degraded(Schema):
-    """What has failed of what an allocation holds, and what follows from it."""
+    """The failed hosts and links of an allocation, and what follows from them."""
 
     links: Annotated[list[str], Field(description="Failed links, by id.")]
     hosts: Annotated[list[AllocatedHost], Field(description="Failed hosts.")]
     thin: list[ThinSwitch]
     apart: list[Apart]
-    detail: Annotated[str, Field(description="All of it in a sentence.")]
+    detail: Annotated[str, Field(description="A summary in a sentence.")]
 
     @classmethod
-    def of(cls, fabric: FabricRecord, found: degradation.Degraded) -> Self:
+    def of(cls, fabric: FabricRecord, degraded: degradation.Degraded) -> Self:
         names = fabric.inventory.host_names
         return cls(
-            links=[link_name(link) for link in found.links],
-            hosts=[AllocatedHost(index=host, name=names[host]) for host in found.hosts],
-            thin=[ThinSwitch.of(thin) for thin in found.thin],
-            apart=[Apart(rail=a.rail, leaves=(a.one, a.other)) for a in found.apart],
-            detail=str(found),
+            links=[link_name(link) for link in degraded.links],
+            hosts=[AllocatedHost(index=host, name=names[host]) for host in degraded.hosts],
+            thin=[ThinSwitch.of(thin) for thin in degraded.thin],
+            apart=[Apart(rail=a.rail, leaves=(a.one, a.other)) for a in degraded.apart],
+            detail=str(degraded),
         )
 
 
@@ -188,7 +188,7 @@ class AllocationSummary(Holding):
     state: State
     version: Annotated[int, Field(description="Grows with every change; the ETag.")]
     requested: Annotated[int, Field(description="How many hosts were asked for.")]
-    container: Annotated[bool, Field(description="What it holds is for allocations inside.")]
+    container: Annotated[bool, Field(description="It is for allocations inside.")]
     parent: Annotated[str | None, Field(description="The container that it is inside.")]
     pkey: Annotated[
         str | None,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What all shapes are made of: names, numbers and strictness."""
+"""Types and base classes of all schemas: names, numbers and strictness."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Name = Annotated[
 ]
 Project = Annotated[str, Field(pattern=PROJECT)]
 Reference = Annotated[str, Field(max_length=255, pattern=r"^[^\x00-\x1f\x7f]*$")]
-"""What something is called that has to be there already."""
+"""The name of something that must exist already."""
 HostName = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Hosts = Annotated[int, Field(ge=1, le=2**31 - 1, description="How many hosts.")]
 Guid = Annotated[str, Field(pattern=r"^0x[0-9a-f]{16}$")]
@@ -33,7 +33,7 @@ def guid(value: int) -> str:
 
 
 class Schema(BaseModel):
-    """What all shapes share: unknown fields are errors."""
+    """The base of all schemas: unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

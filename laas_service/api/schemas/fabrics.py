@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What is answered of fabrics: their parts, their use, what would fit."""
+"""Schemas of answers about fabrics: inventory, utilization, fit, routing, shared plane."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from laas_service.api.schemas.base import Guid, Schema, Triple, guid
 from laas_service.app import requests
 from laas_service.app.records import FabricRecord, HostState, LinkState, State
 from laas_service.app.views import inventory
-from laas_service.app.views import utilization as using
+from laas_service.app.views import utilization as utilization_view
 from laas_service.domain import idle_links, shared_plane_cost
 from laas_service.domain.allocation import Allocation as Placed
 from laas_service.domain.allocation import NoFit, Refusal
@@ -64,7 +64,7 @@ class Usage(Schema):
     withheld: Annotated[int, Field(description="Links of the shared plane.")]
 
     @classmethod
-    def of(cls, usage: using.Usage) -> Self:
+    def of(cls, usage: utilization_view.Usage) -> Self:
         return cls(
             total=usage.total,
             allocated=usage.allocated,
@@ -109,7 +109,7 @@ class Fabric(FabricSummary):
     allocations: Annotated[dict[str, int], Field(description="How many, by state.")]
 
     @classmethod
-    def of(cls, fabric: FabricRecord, use: using.Utilization) -> Self:
+    def of(cls, fabric: FabricRecord, use: utilization_view.Utilization) -> Self:
         return cls(
             **cls.parts(fabric),
             switches=len(fabric.inventory.switches),
@@ -129,7 +129,7 @@ class Utilization(Schema):
     allocations: Annotated[dict[str, int], Field(description="How many, by state.")]
 
     @staticmethod
-    def counts(use: using.Utilization) -> dict[str, Any]:
+    def counts(use: utilization_view.Utilization) -> dict[str, Any]:
         return {
             "hosts": Usage.of(use.hosts),
             "leaf_links": Usage.of(use.leaf_links),
@@ -142,7 +142,7 @@ class Utilization(Schema):
         }
 
     @classmethod
-    def of(cls, fabric: str, use: using.Utilization) -> Self:
+    def of(cls, fabric: str, use: utilization_view.Utilization) -> Self:
         return cls(
             fabric=fabric,
             generation=use.generation,
@@ -165,7 +165,7 @@ class Room(Schema):
 
 FitsWhenEmpty = Annotated[
     bool | None,
-    Field(description="Whether it would fit were all others gone and no host drained."),
+    Field(description="Whether it would fit without any other allocation and any drain."),
 ]
 CUT_OFF = (
     "Whether the searches for this answer stopped at the budget of the request: more may fit, "
@@ -189,18 +189,18 @@ class Fit(Schema):
     @classmethod
     def of(cls, fabric: str, hosts: int, fit: requests.Fit) -> Self:
         answer = fit.answer
-        no = answer if isinstance(answer, NoFit) else None
+        refusal = answer if isinstance(answer, NoFit) else None
         shape = answer.shape if isinstance(answer, Placed) else None
         return cls(
             fabric=fabric,
             hosts=hosts,
-            fits=no is None,
+            fits=refusal is None,
             largest_fit=fit.largest,
             shape=Shape.of(shape) if shape else None,
-            reason=no.reason if no else None,
-            detail=no.detail if no else None,
-            fits_when_empty=no.fits_when_empty if no else None,
-            room=Room.of(no.room) if no and no.room else None,
+            reason=refusal.reason if refusal else None,
+            detail=refusal.detail if refusal else None,
+            fits_when_empty=refusal.fits_when_empty if refusal else None,
+            room=Room.of(refusal.room) if refusal and refusal.room else None,
             cut_off=fit.cut_off,
         )
 
@@ -217,7 +217,8 @@ class Holder(Schema):
 
     name: Annotated[str | None, Field(description="Null: no worker has the fabric.")]
     until: Annotated[
-        AwareDatetime | None, Field(description="Others take over if it is silent until then.")
+        AwareDatetime | None,
+        Field(description="Another worker takes over unless it renews until then."),
     ]
     generation: Annotated[int | None, Field(description="The generation it saw.")]
     problem: str | None
@@ -378,10 +379,10 @@ class IdleSwitch(Schema):
 
 
 class Idle(Schema):
-    """What may be turned down; the links of idle switches are among the links."""
+    """Links and switches that may be turned down; the links include those of idle switches."""
 
     fabric: str
-    generation: Annotated[int, Field(description="The generation this was worked out at.")]
+    generation: Annotated[int, Field(description="The generation of this answer.")]
     links: Annotated[list[str], Field(description="Ids, as in the list of links; paged.")]
     switches: Annotated[list[IdleSwitch], Field(description="All of them, on every page.")]
     next: Annotated[str | None, Field(description="The next page of links.")]
@@ -400,15 +401,15 @@ class Idle(Schema):
 
 
 class PlaneCost(Schema):
-    """What withholding does to one policy, on the fabric without tenants."""
+    """What withholding costs one policy, on the fabric without tenants."""
 
     policy: str
     largest: Annotated[int, Field(description="The largest allocation there could be.")]
-    largest_before: Annotated[int, Field(description="The same with what is withheld now.")]
+    largest_before: Annotated[int, Field(description="The same with the links withheld now.")]
     beyond_leaf: Annotated[
         int, Field(description="Hosts that tenants of more than one leaf could have.")
     ]
-    beyond_leaf_before: Annotated[int, Field(description="The same with what is withheld now.")]
+    beyond_leaf_before: Annotated[int, Field(description="The same with the links withheld now.")]
     cut_off: Annotated[bool, Field(description=CUT_OFF)]
 
 

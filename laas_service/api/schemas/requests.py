@@ -87,11 +87,11 @@ class AllocationQuery(Paging):
 Trait = Annotated[str, Field(pattern=TRAIT, examples=["HW_GPU"])]
 Cost = Annotated[int, Field(ge=0, le=DEAREST, description="What a host costs, in any unit.")]
 MANY = 4096
-"""The most hosts, pods or traits a constraint names."""
+"""The most hosts, pods or traits that a constraint names."""
 
 
 class Wishes(Schema):
-    """What hosts must be like and where they may be; all of them are met, or it is refused."""
+    """Features and places that hosts must have; a request is refused unless all are met."""
 
     traits: Annotated[
         list[Trait] | None, Field(max_length=MANY, description="Every host has all of these.")
@@ -114,10 +114,10 @@ class Wishes(Schema):
     ] = None
 
     def domain(self) -> Wanted:
-        """The same without hosts to avoid, whose numbers only the service knows.
+        """As a domain value, without hosts to avoid, which the service looks up by name.
 
         Raises:
-            InvalidInput: two of them contradict each other.
+            InvalidInput: two constraints contradict each other.
         """
         return Wanted(
             traits=frozenset(self.traits or ()),
@@ -130,13 +130,13 @@ class Wishes(Schema):
 
 
 class Constraints(Wishes):
-    """What hosts must be like and where they may be; all of them are met, or it is refused."""
+    """Features and places that hosts must have; a request is refused unless all are met."""
 
     model_config = Body.model_config
 
     @classmethod
     def of(cls, wanted: Wanted | None, fabric: FabricRecord, admin: bool) -> Self | None:
-        """As recorded; only administrators see which hosts and pods are avoided."""
+        """Recorded constraints; only administrators see which hosts and pods are avoided."""
         if wanted is None:
             return None
         names = fabric.inventory.host_names
@@ -194,7 +194,7 @@ class Idempotency(Schema):
 class Precondition(Schema):
     if_match: Annotated[
         str | None,
-        Field(alias="If-Match", description="The ETag the allocation must still have."),
+        Field(alias="If-Match", description="The ETag that the allocation must have."),
     ] = None
 
 
@@ -236,7 +236,7 @@ class AllocationChange(Body):
 
 
 class HostChange(Body):
-    """At least one of them; what is left out stays as it is."""
+    """At least one field; the others stay unchanged."""
 
     state: Annotated[
         HostState | None, Field(strict=False, description="`up` repairs and undrains.")

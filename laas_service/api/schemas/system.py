@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What is answered of the service itself, and what is wrong with a request."""
+"""Schemas of answers about the service itself, of quotas, and of problems."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ class Problem(Schema):
     fits_when_empty: FitsWhenEmpty = None
     cut_off: Annotated[bool | None, Field(description=CUT_OFF)] = None
     room: MakesRoom = None
-    degraded: Annotated[
-        Degraded | None, Field(description="What a repair would have to replace and cannot.")
-    ] = None
+    degraded: Annotated[Degraded | None, Field(description="What a repair cannot replace.")] = None
 
 
 class Version(Schema):
@@ -62,7 +60,7 @@ class Health(Schema):
 
 class Share(Schema):
     limit: Annotated[int | None, Field(description="How many there may be; null: any number.")]
-    used: Annotated[int, Field(description="How many there are; what is queued counts.")]
+    used: Annotated[int, Field(description="How many there are; queued requests count.")]
 
 
 class Quota(Schema):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +12,6 @@ from laas_service.domain.constraints import Constraints, Within
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.inventory import Cable, Endpoint, Inventory, PortRef, Switch
 from laas_service.domain.topology import LeafLink, Port, SpineLink, Topology, Xgft
-from laas_service.messages import FabricState, TenantRoute
 
 PLAIN = Topology(Xgft((2, 2, 3), (1, 2, 4), (1, 2)), absent_hosts=frozenset({3, 11}))
 RAILS = Topology(
@@ -80,15 +78,6 @@ def test_allocation_comes_back(allocation):
     assert documents.allocation_from(document) == allocation
 
 
-@pytest.mark.parametrize("beside", [None, replace(ALLOCATION, columns=())])
-def test_fabric_state_comes_back_and_is_stable(beside):
-    state = FabricState("f", 7, SPINES, INVENTORY, (TenantRoute(ALLOCATION, 0x17, beside),))
-    document = documents.fabric_state_document(state)
-    again = documents.fabric_state_from(through_json(document))
-    assert again == state
-    assert json.dumps(documents.fabric_state_document(again)) == json.dumps(document)
-
-
 @pytest.mark.parametrize(
     ("change", "field"),
     [
@@ -113,7 +102,6 @@ def test_malformed_allocation_names_the_field(change, field):
         documents.topology_from,
         documents.inventory_from,
         documents.allocation_from,
-        documents.fabric_state_from,
         documents.topology_from_snapshot,
     ],
 )
