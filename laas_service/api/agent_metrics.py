@@ -35,19 +35,20 @@ class Agents(Collector):
             return
         labels = ("fabric", "agent")
         active = GaugeMetricFamily(
-            "laas_agent_active", "Whether the agent's word counts.", labels=labels
+            "laas_agent_active", "Whether the agent is the active one.", labels=labels
         )
         silent = GaugeMetricFamily(
             "laas_agent_silent_seconds", "Time since the agent's last report.", labels=labels
         )
         condition = GaugeMetricFamily(
             "laas_agent_condition",
-            "What the agent reported last: 1 for that, 0 for what else there is.",
+            "The condition the agent reported last: 1 for that condition, 0 for the others.",
             labels=(*labels, "condition"),
         )
         for fabric, agent in agents:
             active.add_metric([fabric, agent.name], agent.active)
             silent.add_metric([fabric, agent.name], agent.age)
-            for one in Condition:
-                condition.add_metric([fabric, agent.name, one.value], agent.seen.condition is one)
+            for value in Condition:
+                reported = agent.seen.condition is value
+                condition.add_metric([fabric, agent.name, value.value], reported)
         yield from (active, silent, condition)

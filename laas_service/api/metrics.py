@@ -122,22 +122,20 @@ class Fabrics(Collector):
             "Allocations whose links are being replaced.",
             labels=("fabric",),
         )
-        queued = GaugeMetricFamily(
-            "laas_queue_length", "Requests that wait for room.", labels=("fabric",)
-        )
+        queued = GaugeMetricFamily("laas_queue_length", "Queued requests.", labels=("fabric",))
         current = GaugeMetricFamily(
             "laas_fabric_routes_current",
-            "Whether the worker has seen the switches run what is wanted.",
+            "Whether the worker has seen the switches run the wanted generation.",
             labels=("fabric",),
         )
         drift = CounterMetricFamily(
             "laas_drift",
-            "Times that something was found to be not as recorded, by others' doing.",
+            "Times that drift was found, by kind.",
             labels=("fabric", "kind"),
         )
         repaired = CounterMetricFamily(
             "laas_drift_repaired",
-            "Times that what had drifted was made as recorded again.",
+            "Times that drift was repaired, by kind.",
             labels=("fabric", "kind"),
         )
         taken = CounterMetricFamily(
@@ -145,10 +143,10 @@ class Fabrics(Collector):
         )
         stuck = CounterMetricFamily(
             "laas_worker_stuck",
-            "Times that a worker gave the fabric up because its step did not come to an end.",
+            "Times that a worker gave the fabric up because its step did not end.",
             labels=("fabric",),
         )
-        things = {
+        resources = {
             "hosts": GaugeMetricFamily("laas_hosts", "Hosts.", labels=("fabric", "count")),
             "leaf_links": GaugeMetricFamily(
                 "laas_leaf_links", "Leaf links.", labels=("fabric", "count")
@@ -170,10 +168,10 @@ class Fabrics(Collector):
             queued.add_metric([id], use.allocations.get(State.QUEUED, 0))
             for state, number in use.allocations.items():
                 allocations.add_metric([id, state.value], number)
-            for name, family in things.items():
+            for name, family in resources.items():
                 usage: Usage = getattr(use, name)
                 for count in ("total", "allocated", "free", "failed", "drained"):
                     family.add_metric([id, count], getattr(usage, count))
         yield from (generation, allocations, degraded, changing, queued, current, drift, repaired)
         yield from (taken, stuck)
-        yield from things.values()
+        yield from resources.values()

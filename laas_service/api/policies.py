@@ -43,7 +43,7 @@ def _rule(
 def list_rules() -> list[policy.DocumentedRuleDefault]:
     """Every rule and its default, for oslo.policy and its sample generator."""
     fabric = "/v1/fabrics/{fabric_id}"
-    one = "/v1/allocations/{allocation_id}"
+    allocation = "/v1/allocations/{allocation_id}"
     return [
         _rule(
             ANY_PROJECT,
@@ -122,8 +122,8 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             READER,
             "See the own project's allocations.",
             "GET /v1/allocations",
-            f"GET {one}",
-            f"GET {one}/history",
+            f"GET {allocation}",
+            f"GET {allocation}/history",
         ),
         _rule(
             "laas:quota:get",
@@ -135,25 +135,25 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             "laas:allocation:update",
             MEMBER,
             "Rename the own project's allocations.",
-            f"PATCH {one}",
+            f"PATCH {allocation}",
         ),
         _rule(
             "laas:allocation:repair",
             MEMBER,
             "Replace failed links of the own project's allocations.",
-            f"POST {one}/repair",
+            f"POST {allocation}/repair",
         ),
         _rule(
             "laas:allocation:retry",
             MEMBER,
             "Have the next step of the own project's allocations taken now.",
-            f"POST {one}/retry",
+            f"POST {allocation}/retry",
         ),
         _rule(
             "laas:allocation:release",
             MEMBER,
             "Release the own project's allocations.",
-            f"DELETE {one}",
+            f"DELETE {allocation}",
         ),
         _rule(
             AVOID,
@@ -166,6 +166,6 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             FORCE,
             ADMIN,
             "Release an allocation although servers still run on its hosts.",
-            f"DELETE {one}?force=true",
+            f"DELETE {allocation}?force=true",
         ),
     ]

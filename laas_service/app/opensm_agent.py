@@ -143,8 +143,8 @@ class OpenSmAgent(Loop):
         self._managed.receive(self._service)
         self._compared = True
         if self._managed.refused:
-            again = self._refused == wanted
-            self._pause = min(2 * self._pause, LONGEST_PAUSE) if again else self._interval
+            repeated = self._refused == wanted
+            self._pause = min(2 * self._pause, LONGEST_PAUSE) if repeated else self._interval
             self._refused, self._try_at = wanted, self._clock() + self._pause
 
     def _tell(self) -> None:

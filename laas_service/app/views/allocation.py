@@ -31,5 +31,5 @@ def degradation_now(record: AllocationRecord, topology: Topology) -> Degraded | 
     if record.faults is None or record.travelled is None:
         return None
     links, hosts = record.faults.links, record.faults.hosts
-    found = degradation(topology, record.travelled, links, hosts)
-    return found if found.links or found.hosts else None
+    degraded = degradation(topology, record.travelled, links, hosts)
+    return degraded if degraded.links or degraded.hosts else None

@@ -109,9 +109,9 @@ def links(fabric: FabricRecord, ledger: LedgerView) -> Iterator[LinkEntry]:
             yield _link_entry(fabric, ledger, owners, link)
 
 
-def link(fabric: FabricRecord, ledger: LedgerView, wanted: Link) -> LinkEntry:
+def link(fabric: FabricRecord, ledger: LedgerView, link: Link) -> LinkEntry:
     """One link that exists."""
-    return _link_entry(fabric, ledger, ledger.owners_of_links(), wanted)
+    return _link_entry(fabric, ledger, ledger.owners_of_links(), link)
 
 
 def _link_entry(

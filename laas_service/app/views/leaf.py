@@ -68,9 +68,9 @@ def holders(
     fabric: FabricRecord, ledger: LedgerView, hosts: Iterable[int]
 ) -> dict[str, tuple[int, ...]]:
     """By allocation, containers included, the numbers of these hosts that it holds."""
-    wanted = frozenset(hosts)
+    numbers = frozenset(hosts)
     held = {
-        allocation.id: tuple(sorted(wanted.intersection(allocation.hosts(fabric.topology))))
+        allocation.id: tuple(sorted(numbers.intersection(allocation.hosts(fabric.topology))))
         for allocation in ledger.everybody()
     }
-    return {id: numbers for id, numbers in sorted(held.items()) if numbers}
+    return {id: held_hosts for id, held_hosts in sorted(held.items()) if held_hosts}
