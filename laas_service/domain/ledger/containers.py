@@ -10,6 +10,7 @@ from operator import and_
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import Conflict, NotFound
 from laas_service.domain.ledger.faults import count_losses
+from laas_service.domain.ledger.free import ReaderCaches
 from laas_service.domain.ledger.masks import Masks
 from laas_service.domain.ledger.state import LedgerState, S
 from laas_service.domain.shared_plane import NO_PLANE
@@ -28,6 +29,8 @@ def ledger_of(fabric: S, scope: str | None) -> S:
     Raises:
         NotFound: no container of that id holds anything.
     """
+    if fabric.scope == scope:
+        return fabric
     for ledger in walk(fabric):
         if ledger.scope == scope:
             return ledger
@@ -36,10 +39,20 @@ def ledger_of(fabric: S, scope: str | None) -> S:
 
 def holder(fabric: S, allocation_id: str) -> S:
     """The ledger in which an allocation is. Raises: NotFound."""
-    for ledger in walk(fabric):
-        if allocation_id in ledger.allocations:
-            return ledger
-    raise NotFound("allocation", allocation_id)
+    ledger = find_holder(fabric, allocation_id)
+    if ledger is None:
+        raise NotFound("allocation", allocation_id)
+    return ledger
+
+
+def find_holder(ledger: S, allocation_id: str) -> S | None:
+    """The ledger, out of this one and all inside it, in which an allocation is."""
+    if allocation_id in ledger.allocations:
+        return ledger
+    for inner in ledger.inside.values():
+        if (deeper := find_holder(inner, allocation_id)) is not None:
+            return deeper
+    return None
 
 
 def restrict(view: LedgerState, part: Masks) -> None:
@@ -52,7 +65,7 @@ def restrict(view: LedgerState, part: Masks) -> None:
     view.free_hosts = list(map(and_, view.free_hosts, part.hosts))
     view.free_uplinks = list(map(and_, view.free_uplinks, part.uplinks))
     view.free_spines = list(map(and_, view.free_spines, part.spines))
-    view.reader_caches = {}
+    view.reader_caches = ReaderCaches()
     view.count_free_hosts()
     count_losses(view)
 

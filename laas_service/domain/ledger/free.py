@@ -21,6 +21,16 @@ class ReaderCache(Protocol):
 C = TypeVar("C", bound=ReaderCache)
 
 
+class ReaderCaches(dict[type[ReaderCache], ReaderCache]):
+    """The caches of all readers by their classes; a copy has copies of them."""
+
+    def copy(self) -> ReaderCaches:
+        copy = ReaderCaches()
+        for kind, cache in self.items():
+            copy[kind] = cache.copy()
+        return copy
+
+
 class FreeMasks:
     """What is free now. The counts and bit sets follow from the masks.
 
@@ -28,6 +38,21 @@ class FreeMasks:
     writes of ``free_hosts`` go through ``set_free_hosts``, which keeps the counts up, and
     ``note`` comes before every write of another list, so that a trial can be undone.
     """
+
+    __slots__ = (  # reading a slot is fast, however many fields there are
+        "free_host_count",
+        "free_hosts",
+        "free_spines",
+        "free_uplinks",
+        "freed",
+        "groups_by_free",
+        "pod_free_hosts",
+        "pod_freed",
+        "pod_groups_by_free",
+        "reader_caches",
+        "topology",
+        "undo",
+    )
 
     def __init__(self, topology: Topology) -> None:
         groups = range(topology.groups)
@@ -67,7 +92,7 @@ class FreeMasks:
         self.pod_freed = [0] * topology.pods
         """``pod_freed[pod]``: the same for the hosts and leaf uplinks of one pod."""
 
-        self.reader_caches: dict[type[ReaderCache], ReaderCache] = {}
+        self.reader_caches = ReaderCaches()
         """What readers keep with this ledger (``reader_cache``), one object of each kind."""
 
         self.undo: list[UndoStep] | None = None

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from typing import Self
 
 from laas_service.domain.allocation import Allocation
@@ -14,7 +13,7 @@ from laas_service.domain.features import HostFeatures
 from laas_service.domain.ledger import containers, faults, ownership, withholding
 from laas_service.domain.ledger.masks import Masks
 from laas_service.domain.ledger.state import LedgerState, comparable, copied
-from laas_service.domain.ledger.trial import undone
+from laas_service.domain.ledger.trial import Trial
 from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import Link, Topology
 
@@ -30,6 +29,8 @@ class Ledger(LedgerState):
     they are about, those of containers included.
     """
 
+    __slots__ = ()
+
     def __init__(self, topology: Topology) -> None:
         super().__init__(topology)
         for link in topology.absent_links:
@@ -44,7 +45,7 @@ class Ledger(LedgerState):
             DoubleClaim: one of them is owned or down, or the id is taken.
             NotFound: its parent is no container.
         """
-        if any(allocation.id in ledger.allocations for ledger in self.ledgers()):
+        if containers.find_holder(self, allocation.id) is not None:
             raise DoubleClaim(f"allocation {allocation.id!r} already holds hosts")
         ledger = self.ledger(allocation.parent) if self.nests else self
         ledger._check_free(allocation)
@@ -207,19 +208,13 @@ class Ledger(LedgerState):
         containers.restrict(view, part)
         return view
 
-    @contextmanager
-    def trial(self) -> Iterator[None]:
+    def trial(self) -> Trial:
         """Try something on this ledger itself: whatever is done inside is undone at the end.
 
         Trials nest. Nobody else may look at this ledger meanwhile; an ordinary ``copy`` is
         for that.
         """
-        with ExitStack() as trials:
-            inside = tuple(self.inside.values())
-            trials.enter_context(undone(self))
-            for inner in inside:
-                trials.enter_context(inner.trial())
-            yield
+        return Trial(self.ledgers())
 
     def state(self) -> tuple[object, ...]:
         """Everything that can change, comparable: equal states behave equally."""

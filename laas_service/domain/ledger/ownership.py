@@ -23,32 +23,40 @@ def check_free(ledger: FreeMasks, allocation: Allocation) -> None:
 
 def take(ledger: FreeMasks, allocation: Allocation) -> None:
     """Take hosts and links, all of which are free, out of the free masks."""
-    width = ledger.topology.columns_per_pod
+    free_hosts, free_uplinks = ledger.free_hosts, ledger.free_uplinks
     for group, hosts, uplinks in allocation.groups:
-        ledger.set_free_hosts(group, ledger.free_hosts[group] ^ hosts)
-        ledger.note(ledger.free_uplinks, group)
-        ledger.free_uplinks[group] ^= uplinks
+        ledger.set_free_hosts(group, free_hosts[group] ^ hosts)
+        if ledger.undo is not None:
+            ledger.note(free_uplinks, group)
+        free_uplinks[group] ^= uplinks
+    free_spines, width = ledger.free_spines, ledger.topology.columns_per_pod
     for pod, column, uplinks in allocation.columns:
         index = pod * width + column
         if ledger.undo is not None:
-            ledger.note(ledger.free_spines, index)
-        ledger.free_spines[index] ^= uplinks
+            ledger.note(free_spines, index)
+        free_spines[index] ^= uplinks
 
 
 def give_back(ledger: LedgerState, allocation: Allocation) -> None:
     """Free what is usable of an allocation; its other hosts count as lost from now on."""
-    width, groups_per_pod = ledger.topology.columns_per_pod, ledger.topology.groups_per_pod
+    free_hosts, free_uplinks = ledger.free_hosts, ledger.free_uplinks
+    groups_per_pod, pods = ledger.topology.groups_per_pod, set()
     for group, hosts, uplinks in allocation.groups:
         usable = hosts & ledger.usable_hosts[group]
-        ledger.set_free_hosts(group, ledger.free_hosts[group] | usable)
-        ledger.mark_freed(group // groups_per_pod)
-        ledger.lost_host_count += (hosts ^ usable).bit_count()
-        ledger.note(ledger.free_uplinks, group)
-        ledger.free_uplinks[group] |= uplinks & ledger.usable_uplinks[group]
+        ledger.set_free_hosts(group, free_hosts[group] | usable)
+        if usable != hosts:
+            ledger.lost_host_count += (hosts ^ usable).bit_count()
+        if ledger.undo is not None:
+            ledger.note(free_uplinks, group)
+        free_uplinks[group] |= uplinks & ledger.usable_uplinks[group]
+        pods.add(group // groups_per_pod)
+    for pod in pods:
+        ledger.mark_freed(pod)
+    free_spines, width = ledger.free_spines, ledger.topology.columns_per_pod
     for pod, column, uplinks in allocation.columns:
         index = pod * width + column
         if ledger.undo is not None:
-            ledger.note(ledger.free_spines, index)
-        ledger.free_spines[index] |= uplinks & ledger.usable_spines[index]
+            ledger.note(free_spines, index)
+        free_spines[index] |= uplinks & ledger.usable_spines[index]
     if allocation.columns:
         ledger.freed += 1

@@ -11,14 +11,15 @@ Source: least constrained with link-sharing, Jigsaw (HPDC'21) 5.2.3 and 5.4.2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple
 
 from laas_service.domain.allocation import WHOLE, Allocation
 from laas_service.domain.errors import DoubleClaim, InvalidInput, NotFound
 from laas_service.domain.ledger import Ledger, LedgerView
+from laas_service.domain.ledger.free import ReaderCaches
+from laas_service.domain.ledger.state import aliased
 from laas_service.domain.topology import Topology, bits
 
 CAP = 800_000
@@ -151,21 +152,19 @@ class SharedLedger(Ledger):
     A link that has shares is not free to an allocation that needs all of it.
     """
 
+    __slots__ = ("shares",)
+
+    SHORT: ClassVar[tuple[str, ...]] = (*Ledger.SHORT, "shares")
+
     def __init__(self, topology: Topology, cap: int = CAP) -> None:
         self.shares = Shares(cap)
         """Rows are the leaf groups, and after them the L2 switches as in ``free_spines``."""
 
         super().__init__(topology)
 
-    def copy(self) -> Self:
-        copy = super().copy()
-        copy.shares = self.shares.copy()
-        return copy
-
     def with_room(self, ppm: int) -> LedgerView:
         """The fabric as a request for ``ppm`` of each link sees it: links with room are free."""
-        view = Ledger.__new__(Ledger)
-        view.__dict__.update(self.__dict__)
+        view = aliased(self, Ledger)
         crowded, groups = self.shares.crowded(ppm), self.topology.groups
         view.free_uplinks = [
             self._roomy(row, free, usable, crowded)
@@ -179,22 +178,12 @@ class SharedLedger(Ledger):
                 zip(self.free_spines, self.usable_spines, strict=True)
             )
         ]
-        view.reader_caches = {}
+        view.reader_caches = ReaderCaches()
         return view
 
     def _roomy(self, row: int, free: int, usable: int, crowded: dict[int, int]) -> int:
         """The links of a row with room: free, or shared and not crowded."""
         return free | self.shares.shared(row) & usable & ~crowded.get(row, 0)
-
-    @contextmanager
-    def trial(self) -> Iterator[None]:
-        shares_before = self.shares
-        self.shares = shares_before.copy()
-        try:
-            with super().trial():
-                yield
-        finally:
-            self.shares = shares_before
 
     def change(self, allocation: Allocation) -> Allocation:
         if allocation.bandwidth != WHOLE:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Self, TypeVar
+from typing import ClassVar, Self, TypeVar
 
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.features import PLAIN_HOSTS
@@ -17,9 +17,64 @@ from laas_service.domain.topology import Link, Topology
 class LedgerState(FreeMasks):
     """The fields of a ledger, a fabric's or a container's.
 
-    Free is what is usable and has no owner; usable is what is present in ``scope``, not
-    failed, not drained and not withheld.
+    A host or link is usable if it exists in ``part`` and is neither failed, drained nor
+    withheld. It is free if it is usable and has no owner.
     """
+
+    __slots__ = (
+        "allocations",
+        "drained_hosts",
+        "failed_hosts",
+        "failed_links",
+        "features",
+        "inside",
+        "lost_host_count",
+        "nests",
+        "odd_groups",
+        "part",
+        "present_hosts",
+        "scope",
+        "shared_plane",
+        "usable_hosts",
+        "usable_spines",
+        "usable_uplinks",
+    )
+
+    SHORT: ClassVar[tuple[str, ...]] = (
+        "allocations",
+        "drained_hosts",
+        "failed_hosts",
+        "failed_links",
+        "inside",
+        "odd_groups",
+        "pod_freed",
+        "reader_caches",
+    )
+    """Fields that are short beside the masks: a copy and a trial have copies of their own."""
+
+    LONG: ClassVar[tuple[str, ...]] = (
+        "free_hosts",
+        "free_spines",
+        "free_uplinks",
+        "groups_by_free",
+        "pod_free_hosts",
+        "usable_hosts",
+        "usable_spines",
+        "usable_uplinks",
+    )
+    """Lists of masks and counts: a copy has its own; in a trial each change is noted."""
+
+    REPLACED: ClassVar[tuple[str, ...]] = (
+        "features",
+        "free_host_count",
+        "freed",
+        "lost_host_count",
+        "shared_plane",
+    )
+    """Fields whose values never change in place: to write one is to replace its value."""
+
+    FIXED: ClassVar[tuple[str, ...]] = ("nests", "part", "present_hosts", "scope", "topology")
+    """Fields that stay what they are once the ledger is made."""
 
     def __init__(self, topology: Topology) -> None:
         super().__init__(topology)
@@ -69,20 +124,6 @@ class LedgerState(FreeMasks):
 
 S = TypeVar("S", bound=LedgerState)
 
-_LISTS = (
-    "free_hosts",
-    "free_uplinks",
-    "free_spines",
-    "usable_hosts",
-    "usable_uplinks",
-    "usable_spines",
-    "groups_by_free",
-    "pod_free_hosts",
-    "pod_freed",
-    "odd_groups",
-)
-"""Fields that a copy has lists of its own of."""
-
 
 def copied(state: S) -> S:
     """A ledger of its own in the same state; what never changes is shared.
@@ -90,17 +131,23 @@ def copied(state: S) -> S:
     The ledgers inside are still those of the original.
     """
     copy = type(state).__new__(type(state))
-    copy.__dict__.update(state.__dict__)
+    for name in (*state.SHORT, *state.LONG):
+        setattr(copy, name, getattr(state, name).copy())
+    for name in (*state.REPLACED, *state.FIXED):
+        setattr(copy, name, getattr(state, name))
+    copy.pod_groups_by_free = [bit_sets.copy() for bit_sets in state.pod_groups_by_free]
     copy.undo = None
-    copy.allocations = dict(state.allocations)
-    copy.failed_hosts = set(state.failed_hosts)
-    copy.drained_hosts = set(state.drained_hosts)
-    copy.failed_links = set(state.failed_links)
-    for name in _LISTS:
-        setattr(copy, name, list(getattr(state, name)))
-    copy.pod_groups_by_free = [list(bit_sets) for bit_sets in state.pod_groups_by_free]
-    copy.reader_caches = {kind: cache.copy() for kind, cache in state.reader_caches.items()}
     return copy
+
+
+def aliased(state: LedgerState, kind: type[S]) -> S:
+    """A ledger of class ``kind`` with the very fields of ``state``, to replace some of them."""
+    alias = kind.__new__(kind)
+    for name in (*kind.SHORT, *kind.LONG, *kind.REPLACED, *kind.FIXED):
+        setattr(alias, name, getattr(state, name))
+    alias.pod_groups_by_free = state.pod_groups_by_free
+    alias.undo = None
+    return alias
 
 
 def comparable(state: LedgerState) -> tuple[object, ...]:

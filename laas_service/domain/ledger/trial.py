@@ -1,54 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Undo: what is done to one ledger during a trial is put back at its end."""
+"""Undo: what is done to ledgers during a trial is put back at its end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
 from laas_service.domain.ledger.free import UndoStep
 from laas_service.domain.ledger.state import LedgerState
 
-_COPIED = (
-    "allocations",
-    "inside",
-    "failed_hosts",
-    "drained_hosts",
-    "failed_links",
-    "odd_groups",
-    "pod_freed",
-)
-"""Short fields, which a trial copies as a whole. Of masks each change is noted."""
 
-_VALUES = ("lost_host_count", "features", "shared_plane", "freed")
-"""Fields that are replaced and never changed in place."""
+class _Before:
+    """One ledger as it was before a trial.
 
-
-@contextmanager
-def undone(state: LedgerState) -> Iterator[None]:
-    """Put everything back at the end of the block, also if it raises.
-
-    That includes the generations of what became free and what readers cached. Trials nest.
-    Costs about as much as what is done, not as much as the fabric is large. Ledgers inside
-    are not undone here.
+    Short fields are kept as a whole and the ledger gets copies of them; of masks each change
+    is noted. So a trial costs about as much as what is done, not as much as the fabric is
+    large.
     """
-    outer, undo = state.undo, list[UndoStep]()
-    kept = {name: getattr(state, name) for name in _COPIED}
-    for name, value in kept.items():
-        setattr(state, name, value.copy())
-    kept.update((name, getattr(state, name)) for name in _VALUES)
-    kept["reader_caches"] = state.reader_caches
-    state.reader_caches = {kind: cache.copy() for kind, cache in state.reader_caches.items()}
-    state.undo = undo
-    try:
-        yield
-    finally:
-        state.undo = None
-        for masks, index, mask in reversed(undo):
+
+    def __init__(self, ledger: LedgerState) -> None:
+        self._ledger = ledger
+        self._outer_undo = ledger.undo
+        self._kept = [(name, getattr(ledger, name)) for name in ledger.REPLACED]
+        for name in ledger.SHORT:
+            value = getattr(ledger, name)
+            self._kept.append((name, value))
+            setattr(ledger, name, value.copy())
+        self._undo = list[UndoStep]()
+        ledger.undo = self._undo
+
+    def put_back(self) -> None:
+        ledger = self._ledger
+        ledger.undo = None
+        for masks, index, mask in reversed(self._undo):
             if masks is None:
-                state.set_free_hosts(index, mask)
+                ledger.set_free_hosts(index, mask)
             else:
                 masks[index] = mask
-        state.__dict__.update(kept)
-        state.undo = outer
+        for name, value in self._kept:
+            setattr(ledger, name, value)
+        ledger.undo = self._outer_undo
+
+
+class Trial:
+    """Puts ledgers back at the end of the block, also if it raises. Trials nest.
+
+    That includes the generations of what became free and what readers cached.
+    """
+
+    def __init__(self, ledgers: Iterable[LedgerState]) -> None:
+        self._ledgers = ledgers
+        self._before: list[_Before] = []
+
+    def __enter__(self) -> None:
+        self._before = [_Before(ledger) for ledger in self._ledgers]
+
+    def __exit__(self, *_: object) -> None:
+        for before in self._before:
+            before.put_back()

@@ -15,6 +15,7 @@ from laas_service.domain.allocation import Allocation, Request
 from laas_service.domain.errors import DoubleClaim
 from laas_service.domain.features import HostFeatures
 from laas_service.domain.ledger import Ledger
+from laas_service.domain.ledger.shared_links import SharedLedger
 from laas_service.domain.policies import POLICIES
 from tests.unit.domain.policies.test_brute_force import TREES
 
@@ -27,8 +28,19 @@ STEPS = st.lists(
 
 def everything(fabric: Ledger) -> dict[str, object]:
     """Every attribute, orders included; the topology does not change."""
-    kept = {name: value for name, value in vars(fabric).items() if name != "topology"}
+    kept = {name: getattr(fabric, name) for name in fields(type(fabric)) if name != "topology"}
     return deepcopy({**kept, "allocations": list(fabric.allocations.items())})
+
+
+def fields(kind: type[Ledger]) -> list[str]:
+    return [name for base in kind.__mro__ for name in getattr(base, "__slots__", ())]
+
+
+@pytest.mark.parametrize("kind", [Ledger, SharedLedger])
+def test_each_field_is_copied_and_undone_in_one_way(kind):
+    by_way = [*kind.SHORT, *kind.LONG, *kind.REPLACED, *kind.FIXED]
+    assert sorted([*by_way, "pod_groups_by_free", "undo"]) == sorted(fields(kind))
+    assert not hasattr(kind(TREES["three levels"]), "__dict__")
 
 
 def play(fabric: Ledger, steps, prefix: str) -> None:
