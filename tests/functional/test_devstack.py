@@ -324,7 +324,7 @@ def test_an_agent_where_opensm_runs(machine):
 def test_an_agent_needs_the_proxy_that_ends_tls(machine):
     machine.run("stack post-config", services=WITH_AGENT)
     with pytest.raises(InvalidInput, match=r"auth_url: 'http://192\.0\.2\.7/identity'.* use https"):
-        assert Parts(configured(machine, AGENT_CONF)).agent
+        assert Parts(configured(machine, AGENT_CONF)).opensm_agent
 
 
 def test_without_an_agent_the_worker_writes_the_files(machine):
