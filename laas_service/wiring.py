@@ -208,11 +208,13 @@ class Parts:
             seconds=options.lease_seconds,
             reconcile_interval=options.reconcile_interval,
             drift_interval=options.drift_interval,
-            pulse=self.watchdog,
+            watchdog=self.watchdog,
             clock=time.monotonic,
         )
 
-    def _converger(self, store: ConvergerStore, fabric: str, hold: Callable[[], None]) -> Converger:
+    def _converger(
+        self, store: ConvergerStore, fabric: str, before_effect: Callable[[], None]
+    ) -> Converger:
         options = self._conf.worker
         return Converger(
             store,
@@ -226,7 +228,7 @@ class Parts:
             park_after=options.park_after,
             at=self._at,
             fabric=fabric,
-            hold=hold,
+            before_effect=before_effect,
             acting_for=acting_for,
         )
 
@@ -348,6 +350,7 @@ class Parts:
                 queue=queue_discipline(self._conf.queue),
                 limits=limits(self._conf.limits),
                 search_budget=options.search_budget,
+                repair_links=self._conf.worker.repair_links,
             ),
             clock=utc_now,
             sleep=time.sleep,

@@ -8,8 +8,9 @@ import re
 
 from laas_service.api import errors, policies, schemas
 from laas_service.api.resource import Answer, Call, page
+from laas_service.app.lifecycle import LIVE
 from laas_service.app.records import AllocationRecord
-from laas_service.app.requests import LIVE, AllocationRequest
+from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import NoFit
 from laas_service.domain.errors import InvalidInput, NotSupported
 from laas_service.domain.faults.degradation import Degraded
@@ -125,7 +126,7 @@ def repair(
     if isinstance(answer, Degraded):
         record = call.allocations.allocation(call.caller, allocation_id)
         return Answer(409, errors.of_degraded(call.fabrics.fabric(record.fabric), answer))
-    if answer.phase is None:
+    if answer.change is None:
         return _shown(call, answer)
     return _shown(call, call.outcome(answer, query.wait), 202)
 

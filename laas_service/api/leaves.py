@@ -12,7 +12,8 @@ from pydantic import Field
 from laas_service.api.resource import Answer, Call
 from laas_service.api.schemas.allocations import AllocatedHost
 from laas_service.api.schemas.base import Body, Guid, Schema, guid
-from laas_service.app.records import HostState, State
+from laas_service.app.lifecycle import State
+from laas_service.app.records import HostState
 from laas_service.app.views.leaf import LeafEntry
 
 

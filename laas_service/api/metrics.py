@@ -11,7 +11,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from laas_service.api.agent_metrics import Agents
-from laas_service.app.records import Drift, State
+from laas_service.app.lifecycle import State
+from laas_service.app.records import Drift
 from laas_service.app.use_cases import UseCases
 from laas_service.app.views.utilization import Usage
 from laas_service.domain.errors import Unavailable

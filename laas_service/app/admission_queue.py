@@ -19,9 +19,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import ClassVar, NamedTuple, Protocol
 
+from laas_service.app.lifecycle import HOLDING, State
 from laas_service.app.ports.allocations import Admissions, AllocationReader, every_allocation
 from laas_service.app.ports.fabrics import FabricReader
-from laas_service.app.records import AllocationRecord, State
+from laas_service.app.records import AllocationRecord
 from laas_service.app.requests import AllocationRequest, Place
 from laas_service.domain.admission.admit import explain, largest_fit, offer
 from laas_service.domain.admission.constrained import blamed, propose
@@ -43,9 +44,6 @@ NOT_SEARCHED = NoFit(
     "what it waits for was not worked out, because the answer covers many other requests; "
     "ask for it alone",
 )
-
-HOLDING = frozenset({State.ALLOCATING, State.ACTIVE, State.RELEASING, State.ERROR})
-"""The states in which an allocation has claims."""
 
 
 class _Settled(NamedTuple):

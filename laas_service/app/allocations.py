@@ -16,8 +16,11 @@ from typing import Protocol, TypeVar
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
-from laas_service.app.admission_queue import HOLDING, AdmissionQueue
+from laas_service.app import lifecycle
+from laas_service.app.admission_queue import AdmissionQueue
+from laas_service.app.lifecycle import HOLDING, LIVE, Action, State
 from laas_service.app.lookup import Lookup
+from laas_service.app.placement_changes import begin_link_repair
 from laas_service.app.ports.allocations import (
     Admissions,
     AllocationReader,
@@ -28,17 +31,14 @@ from laas_service.app.ports.compute import Compute
 from laas_service.app.ports.fabrics import FabricReader
 from laas_service.app.ports.observations import Observations
 from laas_service.app.quotas import Quotas, too_few_servers
-from laas_service.app.records import AllocationRecord, Caller, State, Wait
+from laas_service.app.records import AllocationRecord, Caller, Wait
 from laas_service.app.refusals import Refusals
-from laas_service.app.repairs import mend
-from laas_service.app.requests import LIVE, MOVING, AllocationRequest, Place, Progress, Proposal
+from laas_service.app.requests import AllocationRequest, Place, Progress, Proposal
 from laas_service.app.views.allocation import AllocationView, degradation_now
-from laas_service.app.worker.converger import Action, next_action
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import (
     ConcurrentUpdate,
-    Conflict,
     HostsBusy,
     InvalidInput,
     PreconditionFailed,
@@ -76,7 +76,8 @@ class Allocations:
 
     ``wake`` wakes a worker; if it is lost, the worker acts one poll interval later. ``new_id``
     gives a fresh allocation id. ``search_budget`` bounds the searches for one request together;
-    ``waiters`` how many callers may wait for outcomes at one time.
+    ``waiters`` how many callers may wait for outcomes at one time. ``repair_links`` says whether
+    the workers replace links that have failed.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Allocations:
         *,
         search_budget: int,
         waiters: int,
+        repair_links: bool,
         clock: Callable[[], datetime],
         sleep: Callable[[float], None],
         wake: Callable[[], None],
@@ -103,6 +105,7 @@ class Allocations:
         self._refusals = refusals
         self._search_budget = search_budget
         self._waiters = threading.BoundedSemaphore(waiters)
+        self._repair_links = repair_links
         self._clock = clock
         self._sleep = sleep
         self._wake = wake
@@ -256,19 +259,16 @@ class Allocations:
         self, caller: Caller, id: str, force: bool, versions: Collection[int] | None
     ) -> AllocationRecord:
         record = self._expected(caller, id, versions)
-        if record.state is State.RELEASED:
+        to = lifecycle.state_after_release(record, force=force)
+        if to is None:
             return record
-        if record.state is State.RELEASING and (record.force or not force):
-            return record
-        if record.state is State.QUEUED:
-            reason = f"cancelled by {caller.user_id}"
+        if to is State.RELEASED:
+            reason = lifecycle.cancelled_reason(caller.user_id)
             return self._store.cancel(record, reason, by=caller.initiator)
         if not force and not record.container:
             self._check_empty(record)
-        reason = f"{'forced release' if force else 'release'} asked for by {caller.user_id}"
-        return self._store.transition(
-            record, State.RELEASING, reason, force=force, by=caller.initiator
-        )
+        reason = lifecycle.release_reason(caller.user_id, force=force)
+        return self._store.transition(record, to, reason, force=force, by=caller.initiator)
 
     def repair(
         self, caller: Caller, id: str, versions: Collection[int] | None = None
@@ -290,9 +290,7 @@ class Allocations:
         self, caller: Caller, id: str, versions: Collection[int] | None
     ) -> AllocationRecord | Degraded:
         record = self._expected(caller, id, versions)
-        if record.state is not State.ACTIVE:
-            raise Conflict(f"allocation {id} is {record.state.value}; wait until it is active")
-        return mend(self._store, record, caller.initiator)
+        return begin_link_repair(self._store, record, caller.initiator)
 
     def retry(
         self, caller: Caller, id: str, versions: Collection[int] | None = None
@@ -314,14 +312,10 @@ class Allocations:
         self, caller: Caller, id: str, versions: Collection[int] | None
     ) -> AllocationRecord:
         record = self._expected(caller, id, versions)
-        if record.state in (State.QUEUED, State.RELEASED):
-            raise Conflict(f"allocation {id} is {record.state.value}; there is no step to retry")
-        if record.state is not State.ERROR and record.next_try is None:
+        to = lifecycle.state_after_retry(record)
+        if to is None:
             return record
-        to: State = record.state
-        if to is State.ERROR:
-            to = record.parked or (State.RELEASING if record.handed_back else State.ALLOCATING)
-        reason = f"retry asked for by {caller.user_id}"
+        reason = lifecycle.retry_reason(caller.user_id)
         return self._store.transition(record, to, reason, by=caller.initiator)
 
     def outcome(self, caller: Caller, id: str, seconds: float) -> AllocationRecord:
@@ -337,7 +331,7 @@ class Allocations:
             return record
         try:
             until = self._clock() + timedelta(seconds=seconds)
-            while (record.state in MOVING or record.phase) and self._clock() < until:
+            while lifecycle.is_moving(record) and self._clock() < until:
                 self._sleep(POLL)
                 record = self.allocation(caller, id)
             return record
@@ -389,8 +383,8 @@ class Allocations:
     def _progress(self, record: AllocationRecord) -> Progress:
         """The next step of convergence, and the generation in the switches."""
         applied = self._store.holding(record.fabric).applied
-        confirmed = applied is not None and applied >= record.generation
-        step = next_action(record, confirmed)
+        confirmed = lifecycle.confirmed(record, applied)
+        step = lifecycle.next_action(record, confirmed, repair_links=self._repair_links)
         wanted = record.generation if record.state in HOLDING else None
         return Progress(
             None if step is Action.NOTHING else step.value,

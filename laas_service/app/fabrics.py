@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol
 
+from laas_service.app.lifecycle import LIVE
 from laas_service.app.lookup import Lookup
 from laas_service.app.ports.allocations import AllocationReader, every_allocation
 from laas_service.app.ports.fabrics import ComponentStates, FabricReader, FabricRegistry
@@ -16,7 +17,7 @@ from laas_service.app.ports.observations import Observations
 from laas_service.app.ports.subnet_manager import Switches
 from laas_service.app.records import Caller, FabricRecord, HostState, LinkState
 from laas_service.app.refusals import with_room
-from laas_service.app.requests import LIVE, AllocationRequest, Fit, Routing, Watched
+from laas_service.app.requests import AllocationRequest, Fit, Routing, Watched
 from laas_service.app.views import inventory
 from laas_service.app.views import leaf as leaf_view
 from laas_service.app.views.utilization import Utilization, utilization
@@ -212,7 +213,7 @@ class Fabrics:
         return replace(
             utilization(fabric, ledger, Counter(record.state for record in records)),
             degraded=sum(record.faults is not None for record in records),
-            changing=sum(record.phase is not None for record in records),
+            changing=sum(record.change is not None for record in records),
         )
 
     def fit(self, caller: Caller, fabric_id: str, asked: AllocationRequest) -> Fit:

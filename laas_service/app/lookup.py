@@ -8,9 +8,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Protocol
 
+from laas_service.app.lifecycle import ENTERABLE
 from laas_service.app.ports.allocations import AllocationReader
 from laas_service.app.ports.fabrics import FabricReader
-from laas_service.app.records import AllocationRecord, Caller, State
+from laas_service.app.records import AllocationRecord, Caller
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.admission.constrained import check
 from laas_service.domain.constraints import Constraints
@@ -107,7 +108,7 @@ class Lookup:
             raise InvalidInput("parent", id, "name an allocation made with container: true")
         if fabric_id and fabric_id != record.fabric:
             raise InvalidInput("fabric", fabric_id, f"the container is on {record.fabric}")
-        if record.state not in (State.ALLOCATING, State.ACTIVE):
+        if record.state not in ENTERABLE:
             raise InvalidInput("parent", id, f"it is {record.state.value}; name one that is active")
         return record
 

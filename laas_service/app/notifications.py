@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""What others are told of a change; pure."""
+"""Notifications: the values that are sent when something changes; pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
 
-from laas_service.app.records import AllocationRecord, Drift, HostState, LinkState, State
+from laas_service.app.lifecycle import State
+from laas_service.app.records import AllocationRecord, Drift, HostState, LinkState
 from laas_service.messages import Initiator, NotedAllocation, Notification
 
 ALLOCATION_EVENTS: Mapping[tuple[State | None, State], str] = {
@@ -24,7 +25,7 @@ ALLOCATION_EVENTS: Mapping[tuple[State | None, State], str] = {
     (State.RELEASING, State.RELEASED): "release.end",
     (State.RELEASING, State.ERROR): "release.error",
 }
-"""What a change of state is called; everything else that is told of is an ``update``."""
+"""The event of a change of state; every change that is not listed is an ``update``."""
 
 
 def allocation_event(old: State | None, new: State) -> str:
@@ -33,7 +34,7 @@ def allocation_event(old: State | None, new: State) -> str:
 
 
 def allocation_changed(id: str, record: AllocationRecord) -> Notification:
-    """The last line of an allocation's story, told to others."""
+    """The notification of the last entry in an allocation's history."""
     last = record.history[-1]
     old = record.history[-2].state if len(record.history) > 1 else None
     return Notification(
@@ -65,7 +66,7 @@ def part_changed(
     at: datetime,
     by: Initiator | None,
 ) -> Notification:
-    """A host or a link was drained, has failed, or is up again."""
+    """The notification that a host or a link was drained, has failed, or is up again."""
     return Notification(
         id=id,
         event_type=f"isolated_network.{'link' if host is None else 'host'}.update",
@@ -85,9 +86,12 @@ def part_changed(
 def fabric_changed(
     id: str, fabric: str, what: str, detail: str, *, drift: Drift | None, at: datetime
 ) -> Notification:
-    """Drift was found or repaired (``drift.found``, ``drift.repaired``), the switches run
-    a generation for the first time (``routes.applied``), or the description of the fabric is
-    another (``reimported``)."""
+    """The notification of a fabric: ``what`` happened, ``detail`` in a sentence.
+
+    Drift was found or repaired (``drift.found``, ``drift.repaired``), the switches run a
+    generation for the first time (``routes.applied``), or the fabric was re-imported
+    (``reimported``).
+    """
     return Notification(
         id=id,
         event_type=f"isolated_network.fabric.{what}",

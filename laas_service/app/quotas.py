@@ -7,10 +7,11 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
+from laas_service.app.lifecycle import LIVE
 from laas_service.app.ports.allocations import Admissions, AllocationReader, every_allocation
 from laas_service.app.ports.compute import Compute
 from laas_service.app.records import Caller, Limits, Usage
-from laas_service.app.requests import LIVE, AllocationRequest
+from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import NoFit, Refusal
 from laas_service.domain.errors import Forbidden, InvalidInput, LaasError
 

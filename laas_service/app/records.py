@@ -8,6 +8,7 @@ import enum
 from dataclasses import dataclass
 from datetime import datetime
 
+from laas_service.app.lifecycle import Change, Phase, State
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.inventory import Inventory
@@ -17,28 +18,6 @@ from laas_service.messages import Initiator
 
 PROJECT = r"^[A-Za-z0-9][A-Za-z0-9_.:@-]{0,63}$"
 """The ids of projects that are taken for such."""
-
-
-class State(enum.Enum):
-    """Life of an allocation; ``ERROR`` keeps its claims until somebody decides."""
-
-    QUEUED = "queued"
-    ALLOCATING = "allocating"
-    ACTIVE = "active"
-    RELEASING = "releasing"
-    RELEASED = "released"
-    ERROR = "error"
-
-
-SUCCESSORS = {
-    State.QUEUED: {State.QUEUED, State.ALLOCATING, State.RELEASED},
-    State.ALLOCATING: {State.ALLOCATING, State.ACTIVE, State.RELEASING, State.ERROR},
-    State.ACTIVE: {State.ACTIVE, State.RELEASING, State.ERROR},
-    State.RELEASING: {State.RELEASING, State.RELEASED, State.ERROR},
-    State.ERROR: {State.ERROR, State.ALLOCATING, State.ACTIVE, State.RELEASING},
-    State.RELEASED: set[State](),
-}
-"""What may follow a state; the same state again is an entry in the story."""
 
 
 class HostState(enum.Enum):
@@ -60,18 +39,6 @@ class Drift(enum.Enum):
     LEFTOVER = "leftover"
     POOL = "pool"
     ROUTES = "routes"
-
-
-class Phase(enum.Enum):
-    """How far a change of placement is; old and new are held until it is over.
-
-    ``PREPARE``: traffic goes the old way, the new one is laid beside it. ``SWITCH``:
-    traffic goes over to the new way. ``WITHDRAW``: the old way is taken up, then freed.
-    """
-
-    PREPARE = "prepare"
-    SWITCH = "switch"
-    WITHDRAW = "withdraw"
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,13 +220,18 @@ class AllocationRecord:
         return next(asked, None)
 
     @property
-    def held(self) -> Allocation | None:
-        """All that it has claimed: while its placement changes, old and new."""
-        if self.placed is None or self.leaving is None:
-            return self.placed
-        return self.placed.joined(self.leaving)
+    def change(self) -> Change | None:
+        """The change of placement under way."""
+        if self.placed is None or self.leaving is None or self.phase is None:
+            return None
+        return Change(self.leaving, self.placed, self.phase)
 
     @property
-    def travelled(self) -> Allocation | None:
+    def held(self) -> Allocation | None:
+        """Everything that it has claimed: while its placement changes, old and new."""
+        return self.placed if self.change is None else self.change.held
+
+    @property
+    def traffic(self) -> Allocation | None:
         """The placement whose links its traffic uses, as far as is decided."""
-        return self.leaving if self.phase is Phase.PREPARE else self.placed
+        return self.placed if self.change is None else self.change.routes.traffic

@@ -8,18 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from laas_service.app.records import NO_LIMITS, Drift, FabricRecord, Holding, Limits, State
+from laas_service.app.records import NO_LIMITS, Drift, FabricRecord, Holding, Limits
 from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.policies.base import Policy
 from laas_service.messages import Applied, Initiator
-
-LIVE = frozenset(State) - {State.RELEASED}
-"""The states in which an allocation holds hosts or waits for them."""
-
-MOVING = frozenset({State.QUEUED, State.ALLOCATING, State.RELEASING})
-"""The states that the service will still change without being asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +35,8 @@ class ServicePolicy:
     """Of projects without a quota of their own."""
     search_budget: int = 4_000_000
     """Bounds all searches for one request together; unit as ``domain.budget``."""
+    repair_links: bool = True
+    """The workers replace links that have failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

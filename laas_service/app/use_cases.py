@@ -77,6 +77,7 @@ class UseCases:
             Refusals(store, lookup),
             search_budget=offer.search_budget,
             waiters=offer.waiters,
+            repair_links=offer.repair_links,
             clock=clock,
             sleep=sleep,
             wake=wake,

@@ -19,8 +19,8 @@ from oslo_upgradecheck.upgradecheck import Code, Result
 
 from laas_service import conf as options
 from laas_service.api.auth import middleware
+from laas_service.app.lifecycle import State
 from laas_service.app.ports.allocations import every_allocation
-from laas_service.app.records import State
 from laas_service.cmd import api
 from laas_service.conf import review
 from laas_service.domain.errors import LaasError, NotFound

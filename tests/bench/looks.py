@@ -27,8 +27,9 @@ from laas_service.adapters.db.schema import upgrade
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.fabric_import import generator
 from laas_service.adapters.nova import NOVA_VERSION, Cloud, NovaCompute
+from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Compute
-from laas_service.app.records import AllocationRecord, State
+from laas_service.app.records import AllocationRecord
 from laas_service.app.requests import AllocationRequest
 from laas_service.app.worker.converger import Converger
 from laas_service.app.worker.drift import handover_of, managed
@@ -88,9 +89,9 @@ def aggregates(hosts: int, directory: Path) -> None:
             chance=Random(1),
             fabric="f",
         )
-        converger.look()
+        converger.check_drift()
         with measured(hosts, f"aggregates, {len(records)} tenants"):
-            assert converger.look() == []
+            assert converger.check_drift() == []
     engine.dispose()
 
 

@@ -17,7 +17,8 @@ from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.db.transactions import utc_now
 from laas_service.app.admission_queue import AdmissionQueue
-from laas_service.app.records import AllocationRecord, Limits, State, Wait
+from laas_service.app.lifecycle import State
+from laas_service.app.records import AllocationRecord, Limits, Wait
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.admission.queue import Discipline

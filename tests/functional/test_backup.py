@@ -6,7 +6,8 @@ import pytest
 from oslo_config import cfg
 
 from laas_service.adapters.db.engine import connect
-from laas_service.app.records import Caller, State
+from laas_service.app.lifecycle import State
+from laas_service.app.records import Caller
 from laas_service.app.requests import AllocationRequest
 from laas_service.conf import register_opts
 from laas_service.domain.errors import Conflict

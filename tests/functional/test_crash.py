@@ -23,7 +23,8 @@ from oslo_config import cfg
 
 from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
-from laas_service.app.records import AllocationRecord, Caller, LinkState, State
+from laas_service.app.lifecycle import State
+from laas_service.app.records import AllocationRecord, Caller, LinkState
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.topology import link_name, parse_link
 from laas_service.domain.verification import (

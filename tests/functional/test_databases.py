@@ -13,7 +13,8 @@ from laas_service.adapters.db import schema
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
-from laas_service.app.records import LinkState, State
+from laas_service.app.lifecycle import State
+from laas_service.app.records import LinkState
 from laas_service.domain.topology import SpineLink
 from tests.functional import test_admission
 from tests.servers import mariadb, postgresql

@@ -20,7 +20,8 @@ import pytest
 from laas_service.adapters.fabric_import import generator, ibnetdiscover
 from laas_service.adapters.fabric_import.netlist import netlist
 from laas_service.adapters.fabric_import.recovery import Selection, recover
-from laas_service.app.records import LinkState, State
+from laas_service.app.lifecycle import State
+from laas_service.app.records import LinkState
 from laas_service.app.requests import AllocationRequest
 from laas_service.app.worker.converger import Converger
 from laas_service.domain.admission.admit import admit

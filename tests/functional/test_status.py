@@ -10,8 +10,8 @@ import pytest
 from oslo_config import cfg
 
 from laas_service.adapters.db.engine import connect
+from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Handover
-from laas_service.app.records import State
 from laas_service.cmd import status
 from laas_service.conf import register_opts
 from laas_service.wiring import Parts

@@ -17,7 +17,7 @@ from oslo_config import cfg
 from laas_service.adapters.db import models, schema, soundness
 from laas_service.adapters.db.engine import connect, still
 from laas_service.adapters.db.store import SqlStore
-from laas_service.app.records import State
+from laas_service.app.lifecycle import State
 from laas_service.cmd.api import application
 from laas_service.conf import register_opts
 from laas_service.domain.errors import Unavailable

@@ -14,7 +14,8 @@ from oslo_config import cfg
 
 from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
-from laas_service.app.records import AllocationRecord, Caller, State
+from laas_service.app.lifecycle import State
+from laas_service.app.records import AllocationRecord, Caller
 from laas_service.app.requests import AllocationRequest
 from laas_service.wiring import Parts
 from opensm_writer import fileset

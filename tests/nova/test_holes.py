@@ -27,8 +27,9 @@ from oslo_config import cfg
 from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.adapters.nova import Cloud, NovaCompute
+from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Handover
-from laas_service.app.records import AllocationRecord, Caller, State
+from laas_service.app.records import AllocationRecord, Caller
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import NoFit, Refusal
 from laas_service.domain.errors import Conflict, HostsBusy, InvalidInput, Unavailable

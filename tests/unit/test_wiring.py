@@ -12,7 +12,8 @@ from oslo_config import cfg
 
 from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
-from laas_service.app.records import AllocationRecord, Caller, State
+from laas_service.app.lifecycle import State
+from laas_service.app.records import AllocationRecord, Caller, LinkState
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.errors import InvalidInput, Unavailable
 from laas_service.wiring import Parts
@@ -46,6 +47,25 @@ def test_defaults_make_a_service_that_needs_nothing_else(conf, tmp_path):
     assert list((tmp_path / "compute" / "commands").glob("*-hand-over-*.sh"))
     routing = use_cases.fabrics.routing("f")
     assert routing.applied["opensm"].generation == routing.wanted
+
+
+@pytest.mark.parametrize(("repair_links", "next_step"), [(True, "repair"), (False, None)])
+def test_the_service_announces_repairs_as_workers_are_configured(conf, repair_links, next_step):
+    conf.set_override("repair_links", repair_links, group="worker")
+    parts = Parts(conf)
+    parts.upgrade_database()
+    made = generate(Description(xgft="2;4,4;1,4"))
+    parts.store.add_fabric("f", made.topology, made.inventory)
+    allocations = parts.use_cases(wake=parts.worker.wake).allocations
+    answer = allocations.allocate(OPERATOR, AllocationRequest(name="a", hosts=6))
+    assert isinstance(answer, AllocationRecord)
+    parts.fabric_leases.run_once()
+    assert answer.placed is not None
+    link = next(answer.placed.links(made.topology))
+    parts.store.set_link_state("f", link, LinkState.FAILED)
+    view = allocations.view(allocations.allocation(OPERATOR, answer.id))
+    assert view.progress is not None
+    assert view.progress.next_step == next_step
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ from laas_service.adapters.db.engine import retrying
 from laas_service.adapters.db.ledger_cache import CachedLedger
 from laas_service.adapters.db.transactions import Transactions, locked_generation
 from laas_service.adapters.documents import allocation_document, constraints_document
-from laas_service.app.records import AllocationRecord, Limits, State, Usage, Wait
+from laas_service.app.lifecycle import ENTERABLE, State, claimed_reason, queued_reason
+from laas_service.app.records import AllocationRecord, Limits, Usage, Wait
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.errors import (
@@ -178,7 +179,7 @@ class Admission(Transactions):
         locked_generation(session, new.fabric)
         self._insert(session, new, self._advance(session, new.fabric, {}))
         self._change(session, self._record(session, new.id))
-        self._tell(session, new.id, State.QUEUED, f"waits: {refusal.detail}", new.by)
+        self._tell(session, new.id, State.QUEUED, queued_reason(refusal.detail), new.by)
         return self._record(session, new.id)
 
     def _claim(
@@ -210,7 +211,7 @@ class Admission(Transactions):
             owner = {"fabric": record.fabric, "allocation": id}
             session.execute(insert(models.PkeyClaim), [{**owner, "pkey": pkey}])
         self._insert_claims(session, record.fabric, answer, topology)
-        self._tell(session, id, State.ALLOCATING, f"claimed {answer.size} hosts", by)
+        self._tell(session, id, State.ALLOCATING, claimed_reason(answer.size), by)
         return self._record(session, id)
 
     def _insert_claims(
@@ -291,7 +292,7 @@ def _must_contain(parent: AllocationRecord, fabric_id: str) -> None:
     """Return if allocations can be made inside. Raises: Conflict."""
     if not parent.container or parent.fabric != fabric_id:
         raise Conflict(f"allocation {parent.id!r} is no container of fabric {fabric_id!r}")
-    if parent.state not in (State.ALLOCATING, State.ACTIVE):
+    if parent.state not in ENTERABLE:
         raise Conflict(f"container {parent.id!r} is {parent.state.value}; name another")
 
 

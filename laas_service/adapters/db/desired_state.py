@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What the subnet manager is told: every tenant's routes, as the claims and phases say."""
+"""The desired state of a fabric: every tenant's routes, for the subnet manager."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sqlalchemy.orm import Session
 from laas_service.adapters.db import models
 from laas_service.adapters.db.transactions import Transactions
 from laas_service.adapters.documents import allocation_from
-from laas_service.app.records import Phase
+from laas_service.app.lifecycle import Phase, routes
 from laas_service.domain.routing.tenant_tables import as_routed
 from laas_service.messages import FabricState, TenantRoute
 
 
 class DesiredState(Transactions):
-    """The state that a subnet manager's files are made from."""
+    """The state from which the files of a subnet manager are rendered."""
 
     def routed(self, fabric_id: str) -> FabricState:
         with self._reading() as session:
@@ -38,10 +38,10 @@ class DesiredState(Transactions):
                 table.handed_back.is_(False),
             )
         )
-        routes = {route.allocation.id: route for route in map(_route, rows)}
+        routes_of = {route.allocation.id: route for route in map(_route, rows)}
         tenants = [
-            replace(routes[one.id], allocation=one)
-            for one in as_routed(route.allocation for route in routes.values())
+            replace(routes_of[allocation.id], allocation=allocation)
+            for allocation in as_routed(route.allocation for route in routes_of.values())
         ]
         links = session.scalars(select(down.link).where(down.fabric == fabric_id))
         return FabricState(
@@ -56,11 +56,7 @@ class DesiredState(Transactions):
 
 
 def _route(row: Any) -> TenantRoute:
-    """How a tenant is routed; while its placement changes, as its phase says."""
-    placed = allocation_from(row.placed)
-    if row.leaving is None or row.phase == Phase.WITHDRAW.value:
-        return TenantRoute(placed, row.pkey)
-    before = allocation_from(row.leaving)
-    if row.phase == Phase.PREPARE.value:
-        return TenantRoute(before, row.pkey, beside=placed)
-    return TenantRoute(placed, row.pkey, beside=before)
+    """How a tenant is routed; while its placement changes, as its phase wants."""
+    leaving, phase = row.leaving and allocation_from(row.leaving), row.phase and Phase(row.phase)
+    wanted = routes(allocation_from(row.placed), leaving, phase)
+    return TenantRoute(wanted.traffic, row.pkey, wanted.beside)

@@ -13,7 +13,8 @@ from sqlalchemy import and_, or_, select, update
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
-from laas_service.app.records import FabricRecord, Faults, HostState, LinkState, State
+from laas_service.app.lifecycle import State
+from laas_service.app.records import FabricRecord, Faults, HostState, LinkState
 from laas_service.domain.topology import link_name, parse_link
 
 SHOWN = 5

@@ -17,16 +17,13 @@ from laas_service.adapters.db.engine import retrying
 from laas_service.adapters.db.ledger_cache import CachedLedger
 from laas_service.adapters.db.transactions import FEW, STEP_DONE, locked_generation
 from laas_service.adapters.documents import allocation_document
-from laas_service.app.records import AllocationRecord, Move, Phase, State
-from laas_service.domain.allocation import Allocation
-from laas_service.domain.errors import Conflict, DoubleClaim
+from laas_service.app.lifecycle import Change, Phase, check_changeable, check_changing
+from laas_service.app.records import AllocationRecord, Move
+from laas_service.domain.errors import DoubleClaim
 from laas_service.domain.ledger import Ledger
 from laas_service.messages import Initiator
 
 T = TypeVar("T")
-
-NEXT_PHASE = {Phase.PREPARE: Phase.SWITCH, Phase.SWITCH: Phase.WITHDRAW}
-"""What follows in a change of placement; after the last phase the old claims are freed."""
 
 
 class PlacementChanges(Admission):
@@ -48,7 +45,7 @@ class PlacementChanges(Admission):
         by: Initiator | None,
     ) -> AllocationRecord | T:
         """As ``_admit``: search without a lock; if the fabric moved on, again with it."""
-        _must_stand(record)
+        check_changeable(record)
         with self._admitting:
             with self._reading() as session:
                 ledger = self._ledgers.caught_up(session, record.fabric)
@@ -79,53 +76,50 @@ class PlacementChanges(Admission):
         by: Initiator | None,
     ) -> AllocationRecord:
         """Claim what the new placement has beyond the old one; ``draft`` holds both then."""
-        before = draft.holder(record.id).allocations[record.id]
-        both = move.to.joined(before)
-        draft.change(both)
-        change = {"change": allocation_document(both)}
+        change = Change.begun(draft.holder(record.id).allocations[record.id], move.to)
+        draft.change(change.held)
+        delta = {"change": allocation_document(change.held)}
         self._change(
             session,
             record,
             placed=allocation_document(move.to),
-            leaving=allocation_document(before),
-            phase=Phase.PREPARE.value,
-            generation=self._advance(session, record.fabric, change, routes=True),
+            leaving=allocation_document(change.old),
+            phase=change.phase.value,
+            generation=self._advance(session, record.fabric, delta, routes=True),
             **STEP_DONE,
         )
-        self._insert_claims(session, record.fabric, move.to.beyond(before), draft.topology)
+        self._insert_claims(session, record.fabric, change.claimed, draft.topology)
         self._tell(session, record.id, record.state, move.reason, by)
         return self._record(session, record.id)
 
     def proceed(self, record: AllocationRecord, reason: str) -> AllocationRecord:
-        old, new, phase = record.leaving, record.placed, record.phase
-        if record.state is not State.ACTIVE or old is None or new is None or phase is None:
-            raise Conflict(f"no change of placement of allocation {record.id!r} is under way")
-        if phase is Phase.WITHDRAW:
-            return self._settle(record, old, new, reason)
-        following = NEXT_PHASE[phase]
-        with self._writing(following.value) as session:
+        change = check_changing(record)
+        if change.next_phase is None:
+            return self._settle(record, change, reason)
+        return self._next_phase(record, change.next_phase, reason)
+
+    def _next_phase(self, record: AllocationRecord, phase: Phase, reason: str) -> AllocationRecord:
+        with self._writing(phase.value) as session:
             generation = self._advance(session, record.fabric, {}, routes=True)
             self._change(
                 session,
                 record,
-                phase=following.value,
+                phase=phase.value,
                 generation=generation,
                 **STEP_DONE,
             )
             self._tell(session, record.id, record.state, reason)
             return self._record(session, record.id)
 
-    def _settle(
-        self, record: AllocationRecord, old: Allocation, new: Allocation, reason: str
-    ) -> AllocationRecord:
+    def _settle(self, record: AllocationRecord, change: Change, reason: str) -> AllocationRecord:
         """Free what only the old placement held."""
-        fabric, gone = self.fabric(record.fabric), old.beyond(new)
+        fabric, gone = self.fabric(record.fabric), change.freed
         tree = fabric.topology.tree
         host, link = models.HostClaim, models.LinkClaim
         hosts: Sequence[int] = gone.hosts(fabric.topology)
         links: Sequence[int] = [tree.link_id(one) for one in gone.links(fabric.topology)]
         with self._writing("settle") as session:
-            self._advance(session, record.fabric, {"change": allocation_document(new)})
+            self._advance(session, record.fabric, {"change": allocation_document(change.new)})
             for table, column, numbers in ((host, host.host, hosts), (link, link.link, links)):
                 for first in range(0, len(numbers), FEW):
                     some = column.in_(numbers[first : first + FEW])
@@ -141,10 +135,3 @@ class PlacementChanges(Admission):
             )
             self._tell(session, record.id, record.state, reason)
             return self._record(session, record.id)
-
-
-def _must_stand(record: AllocationRecord) -> None:
-    if record.state is not State.ACTIVE or record.placed is None:
-        raise Conflict(f"allocation {record.id!r} is {record.state.value}, not active")
-    if record.leaving is not None:
-        raise Conflict(f"the placement of allocation {record.id!r} is changing already")

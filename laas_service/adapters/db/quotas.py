@@ -11,7 +11,8 @@ from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
 from laas_service.adapters.db.engine import translated, writing
-from laas_service.app.records import NO_LIMITS, Limits, State, Usage
+from laas_service.app.lifecycle import State
+from laas_service.app.records import NO_LIMITS, Limits, Usage
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.errors import NotFound, QuotaExceeded
 

@@ -20,7 +20,7 @@ from laas_service.adapters.documents import (
     inventory_document,
     topology_document,
 )
-from laas_service.app.records import State
+from laas_service.app.lifecycle import State
 from laas_service.domain.errors import ConcurrentUpdate
 from laas_service.domain.reimport import Layout, Renumbering
 

@@ -23,7 +23,7 @@ from sqlalchemy import Connection, Engine, Table, func, insert, inspect, select,
 from laas_service.adapters.db import backup, models, schema
 from laas_service.adapters.db.engine import WRITES, translated
 from laas_service.adapters.db.types import Serial
-from laas_service.app.records import State
+from laas_service.app.lifecycle import State
 from laas_service.domain.errors import Conflict, InvalidFile, LimitExceeded
 
 LIFT = 1_000_000

@@ -17,13 +17,11 @@ from sqlalchemy import Connection, ForeignKeyConstraint, and_, func, select
 from laas_service import messages
 from laas_service.adapters.db import models
 from laas_service.adapters.documents import allocation_from, inventory_from, topology_from
-from laas_service.app.records import HostState, LinkState, Phase, State
+from laas_service.app.lifecycle import HOLDING, Phase, State
+from laas_service.app.records import HostState, LinkState
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import LaasError
 from laas_service.domain.topology import Topology
-
-HELD = {State.ALLOCATING, State.ACTIVE, State.RELEASING, State.ERROR}
-"""States in which an allocation has hosts and links of its own."""
 
 SHOWN = 5
 """Numbers that a finding names before it counts the rest."""
@@ -213,7 +211,7 @@ def _life(row: Any, pkeys: list[int]) -> Iterator[str]:
     if state is None:
         yield f"{name}: there is no such state"
         return
-    if (row.placed is not None) != (state in HELD):
+    if (row.placed is not None) != (state in HOLDING):
         yield f"{name} has {'a' if row.placed is not None else 'no'} placement"
     if (row.leaving is None) != (row.phase is None) or (row.leaving and not row.placed):
         yield f"{name}: its change of placement is half recorded"

@@ -21,15 +21,8 @@ from laas_service.adapters.db.engine import WRITES, matched, translated
 from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.documents import allocation_from, constraints_from
 from laas_service.app import notifications
-from laas_service.app.records import (
-    AllocationRecord,
-    Drift,
-    Event,
-    FabricRecord,
-    Lease,
-    Phase,
-    State,
-)
+from laas_service.app.lifecycle import Phase, State
+from laas_service.app.records import AllocationRecord, Drift, Event, FabricRecord, Lease
 from laas_service.domain.errors import ConcurrentUpdate, NotFound
 from laas_service.messages import Initiator
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""From state to state: what happens to an allocation between admission and its end."""
+"""Transitions of an allocation from state to state, and the query for those that are due."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from laas_service.adapters.db.transactions import (
     as_record,
     locked_generation,
 )
-from laas_service.app.records import SUCCESSORS, AllocationRecord, State
+from laas_service.app import lifecycle
+from laas_service.app.lifecycle import DUE, DUE_IF_CHANGING, LIVE, State
+from laas_service.app.records import AllocationRecord
 from laas_service.domain.errors import Conflict, NotFound
 from laas_service.domain.wording import listed
 from laas_service.messages import Initiator
 
 
 class Transitions(Transactions):
-    """Allocations as they are, what is due for them, and their next state."""
+    """Reads allocations, finds those with a step due, and records their next state."""
 
     def allocation(self, id: str) -> AllocationRecord:
         with self._reading() as session:
@@ -64,23 +66,21 @@ class Transitions(Transactions):
         ready = or_(table.due_at.is_(None), table.due_at <= now)
         if fabric is not None:
             ready = and_(table.fabric == fabric, ready)
+        changeable = table.state.in_([state.value for state in DUE_IF_CHANGING])
         moving = or_(
-            table.state.in_([State.ALLOCATING.value, State.RELEASING.value]),
-            and_(table.state == State.ACTIVE.value, table.leaving.is_not(None)),
+            table.state.in_([state.value for state in DUE]),
+            and_(changeable, table.leaving.is_not(None)),
         )
         query = select(table.id).where(ready, moving).order_by(table.sequence).limit(limit)
         with self._reading() as session:
-            found = list(session.scalars(query))
+            ids = list(session.scalars(query))
             if faulty:
-                broken = select(table.id, table.faults).where(
-                    ready,
-                    table.state == State.ACTIVE.value,
-                    table.faults.is_not(None),
-                    table.leaving.is_(None),
+                degraded = select(table.id, table.faults).where(
+                    ready, changeable, table.faults.is_not(None), table.leaving.is_(None)
                 )
-                rows = session.execute(broken.order_by(table.sequence)).all()
-                found += [row.id for row in rows if faults.parsed(row.faults).links]
-            return found[:limit]
+                rows = session.execute(degraded.order_by(table.sequence)).all()
+                ids += [row.id for row in rows if faults.parsed(row.faults).links]
+            return ids[:limit]
 
     def postpone(self, id: str, until: datetime, error: str, *, version: int | None = None) -> None:
         table = models.Allocation
@@ -108,8 +108,8 @@ class Transitions(Transactions):
         error: str | None = None,
         by: Initiator | None = None,
     ) -> AllocationRecord:
-        if to not in SUCCESSORS[record.state] or to is State.RELEASED:
-            raise Conflict(f"allocation {record.id!r} is {record.state.value}, not {to.value}")
+        lifecycle.check_successor(record, to)
+        parked = lifecycle.parked_from(record, to)
         with self._writing(f"{to.value}") as session:
             if record.container and to is State.RELEASING:
                 locked_generation(session, record.fabric)
@@ -119,18 +119,18 @@ class Transitions(Transactions):
                 record,
                 state=to.value,
                 force=record.force or force,
-                parked=_parked(record, to),
+                parked=parked and parked.value,
                 **STEP_DONE | {"error": error},
             )
             self._tell(session, record.id, to, reason, by)
             return self._record(session, record.id)
 
     def _must_be_empty(self, session: Session, container: AllocationRecord) -> None:
-        """Raises: Conflict; the fabric's row is locked, so that nobody enters meanwhile."""
+        """Raises: Conflict. The fabric's row is locked, so no allocation enters meanwhile."""
         table = models.Allocation
         inside = session.scalars(
             select(table.id)
-            .where(table.parent == container.id, table.state != State.RELEASED.value)
+            .where(table.parent == container.id, table.state.in_([state.value for state in LIVE]))
             .order_by(table.sequence)
         ).all()
         if inside:
@@ -144,14 +144,14 @@ class Transitions(Transactions):
     ) -> AllocationRecord:
         with self._writing("rename") as session:
             self._change(session, record, name=name)
-            self._tell(session, record.id, record.state, f"renamed from {record.name!r}", by)
+            reason = lifecycle.renamed_reason(record.name)
+            self._tell(session, record.id, record.state, reason, by)
             return self._record(session, record.id)
 
     def cancel(
         self, record: AllocationRecord, reason: str, *, by: Initiator | None = None
     ) -> AllocationRecord:
-        if record.state is not State.QUEUED:
-            raise Conflict(f"allocation {record.id!r} is {record.state.value}, not queued")
+        lifecycle.check_queued(record)
         with self._writing("cancel") as session:
             self._advance(session, record.fabric, {})
             self._change(session, record, state=State.RELEASED.value)
@@ -159,7 +159,7 @@ class Transitions(Transactions):
             return self._record(session, record.id)
 
     def hand_back(self, record: AllocationRecord) -> AllocationRecord:
-        _must_release(record)
+        lifecycle.check_releasing(record)
         with self._writing("hand back") as session:
             generation = self._advance(session, record.fabric, {}, routes=True)
             self._change(
@@ -169,13 +169,11 @@ class Transitions(Transactions):
                 generation=generation,
                 **STEP_DONE,
             )
-            self._tell(session, record.id, record.state, "the routes have to go")
+            self._tell(session, record.id, record.state, lifecycle.HANDED_BACK_REASON)
             return self._record(session, record.id)
 
     def free(self, record: AllocationRecord, reason: str) -> AllocationRecord:
-        _must_release(record)
-        if not record.handed_back:
-            raise Conflict(f"allocation {record.id!r} is not handed back")
+        lifecycle.check_freeable(record)
         with self._writing("free") as session:
             self._advance(session, record.fabric, {"release": record.id})
             self._change(
@@ -192,16 +190,3 @@ class Transitions(Transactions):
                 session.execute(delete(claim).where(claim.allocation == record.id))
             self._tell(session, record.id, State.RELEASED, reason)
             return self._record(session, record.id)
-
-
-def _parked(record: AllocationRecord, to: State) -> str | None:
-    """From where an allocation came into ``error``."""
-    if to is not State.ERROR:
-        return None
-    came_from = record.parked if record.state is State.ERROR else record.state
-    return came_from and came_from.value
-
-
-def _must_release(record: AllocationRecord) -> None:
-    if record.state is not State.RELEASING:
-        raise Conflict(f"allocation {record.id!r} is {record.state.value}, not releasing")

@@ -12,7 +12,8 @@ from laas_service.api.schemas.base import Schema, Triple
 from laas_service.api.schemas.fabrics import Shape
 from laas_service.api.schemas.requests import Constraints
 from laas_service.app import requests
-from laas_service.app.records import AllocationRecord, FabricRecord, Phase, State
+from laas_service.app.lifecycle import Phase, State
+from laas_service.app.records import AllocationRecord, FabricRecord
 from laas_service.app.views.allocation import AllocationView
 from laas_service.domain.allocation import Allocation as Placed
 from laas_service.domain.allocation import Refusal

@@ -11,7 +11,8 @@ from pydantic import AwareDatetime, Field
 
 from laas_service.api.schemas.base import Guid, Schema, Triple, guid
 from laas_service.app import requests
-from laas_service.app.records import FabricRecord, HostState, LinkState, State
+from laas_service.app.lifecycle import State
+from laas_service.app.records import FabricRecord, HostState, LinkState
 from laas_service.app.views import inventory
 from laas_service.app.views import utilization as utilization_view
 from laas_service.domain import idle_links, shared_plane_cost

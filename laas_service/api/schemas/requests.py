@@ -19,7 +19,8 @@ from laas_service.api.schemas.base import (
     Schema,
 )
 from laas_service.app.allocations import LONGEST
-from laas_service.app.records import FabricRecord, HostState, LinkState, State
+from laas_service.app.lifecycle import State
+from laas_service.app.records import FabricRecord, HostState, LinkState
 from laas_service.domain.constraints import Constraints as Wanted
 from laas_service.domain.constraints import Within
 from laas_service.domain.features import DEAREST, TRAIT

@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
 from typing import Protocol, TypeVar
 
-from laas_service.app.records import AllocationRecord, Limits, Move, State, Usage, Wait
+from laas_service.app.lifecycle import State
+from laas_service.app.records import AllocationRecord, Limits, Move, Usage, Wait
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.ledger import Ledger
@@ -126,7 +127,7 @@ class Transitions(Protocol):
 
         For state ``error``, ``error`` is the problem, and the state before is kept as ``parked``.
 
-        ``Conflict`` if the state cannot follow (``records.SUCCESSORS``; ``released`` is reached
+        ``Conflict`` if the state cannot follow (``lifecycle.SUCCESSORS``; ``released`` is reached
         by ``free`` and ``cancel``), or if a container is to be released that allocations are
         inside or wait for.
         """

@@ -28,8 +28,8 @@ class AllocationView:
 
 def degradation_now(record: AllocationRecord, topology: Topology) -> Degraded | None:
     """The failed hosts and links that its traffic would use now; None if there are none."""
-    if record.faults is None or record.travelled is None:
+    if record.faults is None or record.traffic is None:
         return None
     links, hosts = record.faults.links, record.faults.hosts
-    degraded = degradation(topology, record.travelled, links, hosts)
+    degraded = degradation(topology, record.traffic, links, hosts)
     return degraded if degraded.links or degraded.hosts else None

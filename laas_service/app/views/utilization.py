@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from laas_service.app.records import FabricRecord, State
+from laas_service.app.lifecycle import State
+from laas_service.app.records import FabricRecord
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.topology import LeafLink
 

@@ -3,15 +3,15 @@
 
 """Drives Nova and the subnet manager towards what is recorded, one safe step at a time.
 
-Level-triggered: every look starts from the record and from what is observed, so
-any step can be repeated, at any time, after any crash. The order of the steps is
-what keeps the promises:
+Level-triggered: every round starts from the record and from what is observed, so any step can
+be repeated, at any time, after any crash. ``app.lifecycle`` decides which step is next. The
+order of the steps keeps the promises:
 
 * allocate: routes confirmed in the switches, then hosts handed over, then ``active``;
 * release: hosts fenced and empty and taken back, then routes withdrawn and
   confirmed, then the claims freed;
-* a container: its hosts are nobody's, so they stay in the pool; who is inside is converged
-  like anybody else;
+* a container: no project uses its hosts, so they stay in the pool; allocations inside are
+  converged like any other;
 * forced release: hosts fenced, then the network cut and confirmed, then hosts
   taken back when they are empty, then the claims freed;
 * a change of placement (a repair): both placements claimed; the new routes laid beside
@@ -21,7 +21,6 @@ what keeps the promises:
 
 from __future__ import annotations
 
-import enum
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
@@ -30,14 +29,16 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Protocol
 
-from laas_service.app.changes import next_phase
+from laas_service.app import lifecycle
+from laas_service.app.lifecycle import Action, State
+from laas_service.app.placement_changes import begin_link_repair
 from laas_service.app.ports.allocations import PlacementChanges
 from laas_service.app.ports.compute import Compute
 from laas_service.app.ports.log_context import ActingFor
 from laas_service.app.ports.subnet_manager import SubnetManager
-from laas_service.app.records import AllocationRecord, FabricRecord, State
-from laas_service.app.repairs import mend
-from laas_service.app.worker.drift import Comparison, DriftStore, handover_of, looked_after
+from laas_service.app.records import AllocationRecord, FabricRecord
+from laas_service.app.worker.drift import handover_of
+from laas_service.app.worker.drift_control import DriftControl, DriftStore, watched_fabrics
 from laas_service.app.worker.route_publisher import RoutePublisher, RouteStore
 from laas_service.domain.errors import (
     ConcurrentUpdate,
@@ -50,45 +51,12 @@ from laas_service.domain.faults.degradation import Degraded
 LOG = logging.getLogger(__name__)
 
 
-class Action(enum.Enum):
-    """What is done next for one allocation."""
-
-    NOTHING = "nothing"
-    PUBLISH = "publish routes"
-    HAND_OVER = "hand over"
-    TAKE_BACK = "take back"
-    CUT_OFF = "cut off"
-    FREE = "free"
-    REPAIR = "repair"
-    PROCEED = "proceed"
-
-
-def next_action(record: AllocationRecord, confirmed: bool, repairs: bool = True) -> Action:
-    """The next safe step; ``confirmed`` says that its present routes are in the switches.
-
-    With ``repairs`` links that have failed are replaced; those of a container stay, as
-    others may be on them.
-    """
-    if record.state is State.ACTIVE and record.phase is not None:
-        return Action.PROCEED if confirmed else Action.PUBLISH
-    if record.state is State.ACTIVE and record.faults is not None:
-        mends = repairs and record.faults.links and not record.container
-        return Action.REPAIR if mends else Action.NOTHING
-    if record.state is State.ALLOCATING:
-        return Action.HAND_OVER if confirmed else Action.PUBLISH
-    if record.state is not State.RELEASING:
-        return Action.NOTHING
-    if not record.handed_back:
-        return Action.CUT_OFF if record.force else Action.TAKE_BACK
-    return Action.FREE if confirmed else Action.PUBLISH
-
-
 @dataclass(frozen=True, slots=True)
 class Pace:
     """How long to wait, in seconds.
 
-    A step that failed or waits is tried again after ``first``, doubled each time
-    up to ``last``; the same routes are published again after ``apply_timeout``.
+    A step that failed or waits is retried after ``first``, doubled each time up to ``last``;
+    the same routes are published again after ``apply_timeout``.
     """
 
     first: float = 1.0
@@ -106,16 +74,16 @@ class ConvergerStore(PlacementChanges, DriftStore, RouteStore, Protocol):
 
 
 class Converger:
-    """The steps, and the choice of the next one; one at a time, never two at once.
+    """Takes the steps of allocations, one at a time, never two at once.
 
-    ``at`` is called with a step's name before and after each effect outside (for
-    fault injection). With ``repair`` False, drift is reported and left alone; with
-    ``repair_links`` False, so are failed links of live allocations. A step that fails as
-    nobody foresaw (a bug, or an answer that makes no sense) is tried ``park_after`` times;
-    then its allocation is parked in ``error``, and the others go on. With ``fabric`` nothing
-    but that fabric is looked at. ``hold`` is called before each effect outside and raises
-    ``LeaseLost`` if it must not happen; that, and the same from the store, ends every method.
-    What is done for an allocation is done inside ``acting_for`` of whoever asked for it.
+    ``at`` is called with a step's name before and after each effect outside (for fault
+    injection). With ``repair`` False, drift is reported and left alone; with ``repair_links``
+    False, so are failed links of live allocations. A step that fails with an unexpected error
+    (a bug, or an answer that makes no sense) is tried ``park_after`` times; then its allocation
+    is parked in ``error``, and the others go on. With ``fabric`` only that fabric is converged.
+    ``before_effect`` is called before each effect outside and raises ``LeaseLost`` if the
+    effect must not happen; that error, from there or from the store, ends every method. Every
+    step of an allocation is taken inside ``acting_for`` of the user who asked for it.
     """
 
     def __init__(
@@ -132,7 +100,7 @@ class Converger:
         at: Callable[[str], None] = lambda step: None,
         park_after: int = 5,
         fabric: str | None = None,
-        hold: Callable[[], None] = lambda: None,
+        before_effect: Callable[[], None] = lambda: None,
         acting_for: ActingFor = lambda who: nullcontext(),
     ) -> None:
         self._store = store
@@ -144,14 +112,14 @@ class Converger:
         self._at = at
         self._park_after = park_after
         self._fabric = fabric
-        self._hold = hold
+        self._before_effect = before_effect
         self._acting_for = acting_for
-        self._acts: dict[Action, Callable[[AllocationRecord], AllocationRecord]] = {
+        self._steps: dict[Action, Callable[[AllocationRecord], AllocationRecord]] = {
             Action.HAND_OVER: self._hand_over,
             Action.TAKE_BACK: self._take_back,
             Action.CUT_OFF: self._cut_off,
             Action.FREE: self._free,
-            Action.REPAIR: self._mend,
+            Action.REPAIR: self._repair_failed_links,
             Action.PROCEED: self._proceed,
         }
         self._routes = RoutePublisher(
@@ -161,7 +129,7 @@ class Converger:
             apply_timeout=pace.apply_timeout,
             effect=self._effect,
         )
-        self._comparison = Comparison(
+        self._drift = DriftControl(
             store,
             compute,
             self._routes,
@@ -172,7 +140,7 @@ class Converger:
             postpone=self._postpone,
             acting_for=acting_for,
         )
-        self._idle: set[str] = set()  # due, and nothing to be done: no reason for another round
+        self._idle: set[str] = set()  # due, without a step to take: no reason for another round
 
     # -- driving --------------------------------------------------------------
 
@@ -183,13 +151,13 @@ class Converger:
             Unavailable: the store does not answer; nothing is lost.
         """
         for fabric in self._fabrics():
-            if not self._routes.adopted(fabric.id):
-                self._comparison.adopt(fabric)
+            if not self._routes.has_taken_over(fabric.id):
+                self._drift.take_over(fabric)
         due = self._store.due(self._now(), limit, faulty=self._repair_links, fabric=self._fabric)
         self._idle.clear()
         self._drive(due)
-        for fabric in self._fabrics():  # what no allocation waited for: a link's state
-            if self._routes.changed(fabric) and (problem := self._routes.publish(fabric.id)):
+        for fabric in self._fabrics():  # changes that no allocation waits for: a link's state
+            if self._routes.has_changed(fabric) and (problem := self._routes.publish(fabric.id)):
                 LOG.warning("fabric %s: %s", fabric.id, problem)
             self._routes.read_back(fabric.id)
         return len(set(due) - self._idle)
@@ -199,59 +167,62 @@ class Converger:
         self._drive([self._store.allocation(allocation_id).id])
 
     def reconcile(self) -> list[str]:
-        """Compare all that is recorded with all that is observed; see ``Comparison``."""
-        return self._comparison.everything()
+        """Compare all that is recorded with all that is observed; see ``DriftControl``."""
+        return self._drift.reconcile()
 
-    def look(self) -> list[str]:
-        """Compare what can be seen at little cost; see ``Comparison``."""
-        return self._comparison.look()
+    def check_drift(self) -> list[str]:
+        """Compare what costs little to observe; see ``DriftControl``."""
+        return self._drift.check_drift()
 
     def _fabrics(self) -> list[FabricRecord]:
-        return looked_after(self._store, self._fabric)
+        return watched_fabrics(self._store, self._fabric)
 
     def _drive(self, ids: Iterable[str]) -> None:
-        """First what makes routes change, then one publication for all, then the rest.
+        """Take the steps that change routes, publish once for all of them, then go on.
 
-        What changes routes several times waits for as many publications.
+        An allocation that changes its routes several times waits for as many publications.
         """
-        self._routes.forget()
-        held_up = [record for record in map(self._walk, ids) if record]
-        while held_up:
+        self._routes.begin_round()
+        waiting = [record for record in map(self._advance, ids) if record]
+        while waiting:
             problems = {
                 fabric: self._routes.publish(fabric)
-                for fabric in {record.fabric for record in held_up}
+                for fabric in {record.fabric for record in waiting}
             }
-            further = []
-            for record in held_up:
+            still_waiting = []
+            for record in waiting:
                 problem = problems[record.fabric]
                 if problem is None:
-                    waiting = self._walk(record.id)
-                    if waiting is None:
+                    advanced = self._advance(record.id)
+                    if advanced is None:
                         continue
-                    if waiting.generation > record.generation:
-                        further.append(waiting)
+                    if advanced.generation > record.generation:
+                        still_waiting.append(advanced)
                         continue
                     problem = self._awaited(record)
                 self._postpone(record, problem)
-            held_up = further
+            waiting = still_waiting
 
-    def _walk(self, id: str) -> AllocationRecord | None:
-        """Step until it is done, is postponed, or its routes hold it up (then its record)."""
+    def _advance(self, id: str) -> AllocationRecord | None:
+        """Take steps until none is left (None), one fails (None), or it waits for its routes.
+
+        In the last case its record is returned.
+        """
         record = self._store.allocation(id)
         with self._acting_for(record.initiator):
-            return self._walk_from(record)
+            return self._advance_from(record)
 
-    def _walk_from(self, record: AllocationRecord) -> AllocationRecord | None:
+    def _advance_from(self, record: AllocationRecord) -> AllocationRecord | None:
         first, id = record, record.id
         try:
             while True:
-                action = next_action(record, self._confirmed(record), self._repair_links)
+                action = self._next_action(record)
                 if action is Action.NOTHING:
                     self._idle |= {id} if record is first else set()
                     return None
                 if action is Action.PUBLISH:
                     return record
-                record = self._acts[action](record)
+                record = self._steps[action](record)
         except ConcurrentUpdate:
             LOG.info("allocation %s changed meanwhile; its next step starts anew", id)
         except LeaseLost:
@@ -260,16 +231,23 @@ class Converger:
             self._postpone(record, str(error))
         except Exception as error:
             LOG.exception("allocation %s: unexpected error", id)
-            self._poisoned(record, f"unexpected {type(error).__name__}: {error}")
+            self._retry_or_park(record, f"unexpected {type(error).__name__}: {error}")
         return None
 
-    def _poisoned(self, record: AllocationRecord, why: str) -> None:
-        """Try again, but not for ever: somebody has to look."""
+    def _next_action(self, record: AllocationRecord) -> Action:
+        confirmed = False
+        if lifecycle.awaits_routes(record):
+            applied = self._routes.applied(record.fabric).generation
+            confirmed = lifecycle.confirmed(record, applied)
+        return lifecycle.next_action(record, confirmed, repair_links=self._repair_links)
+
+    def _retry_or_park(self, record: AllocationRecord, why: str) -> None:
+        """Retry a step that failed unexpectedly, but not for ever: an operator has to look."""
         tries = record.failures + 1
         if tries < self._park_after:
             self._postpone(record, why)
             return
-        reason = f"parked after {tries} tries of its step: {why}"
+        reason = lifecycle.parked_reason(tries, why)
         try:
             self._store.transition(record, State.ERROR, reason, error=why)
         except ConcurrentUpdate:
@@ -284,20 +262,12 @@ class Converger:
         self._store.postpone(record.id, self._now() + pause, why, version=record.version)
 
     def _effect(self, name: str, act: Callable[[], object]) -> None:
-        self._hold()
+        self._before_effect()
         self._at(f"before {name}")
         act()
         self._at(f"after {name}")
 
     # -- routes ---------------------------------------------------------------
-
-    def _confirmed(self, record: AllocationRecord) -> bool:
-        if record.state is State.RELEASING and not record.handed_back:
-            return False  # its routes are still to change, whatever is applied
-        if record.state is State.ACTIVE and record.phase is None:
-            return False  # nobody waits for them
-        applied = self._routes.applied(record.fabric).generation
-        return applied is not None and applied >= record.generation
 
     def _awaited(self, record: AllocationRecord) -> str:
         applied = self._routes.applied(record.fabric)
@@ -308,11 +278,11 @@ class Converger:
 
     def _hand_over(self, record: AllocationRecord) -> AllocationRecord:
         if record.container:
-            reason = "hosts stay in the pool, for allocations inside"
+            reason = lifecycle.CONTAINER_ACTIVE_REASON
             return self._store.transition(record, State.ACTIVE, reason)
         handover = handover_of(self._store.fabric(record.fabric), record)
         self._effect("hand over", lambda: self._compute.hand_over(handover))
-        return self._store.transition(record, State.ACTIVE, "routes confirmed, hosts handed over")
+        return self._store.transition(record, State.ACTIVE, lifecycle.HANDED_OVER_REASON)
 
     def _take_back(self, record: AllocationRecord) -> AllocationRecord:
         if record.container:
@@ -332,13 +302,13 @@ class Converger:
         if record.force and not record.container:
             handover = handover_of(self._store.fabric(record.fabric), record)
             self._effect("take back", lambda: self._compute.take_back(handover))
-        return self._store.free(record, "hosts taken back, withdrawn routes confirmed")
+        return self._store.free(record, lifecycle.FREED_REASON)
 
     # -- placement ------------------------------------------------------------
 
-    def _mend(self, record: AllocationRecord) -> AllocationRecord:
+    def _repair_failed_links(self, record: AllocationRecord) -> AllocationRecord:
         """Raises: Conflict, which says what is degraded."""
-        answer = mend(self._store, record)
+        answer = begin_link_repair(self._store, record)
         if isinstance(answer, Degraded):
             raise Conflict(f"degraded: {answer}")
         if answer is record:
@@ -346,5 +316,6 @@ class Converger:
         return answer
 
     def _proceed(self, record: AllocationRecord) -> AllocationRecord:
-        reason = next_phase(self._store.fabric(record.fabric).topology, record)
-        return self._store.proceed(record, reason)
+        change = lifecycle.check_changing(record)
+        topology = self._store.fabric(record.fabric).topology
+        return self._store.proceed(record, change.done(topology))

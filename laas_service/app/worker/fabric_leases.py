@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""The fabrics that a worker converges: held by lease, and shared out among the workers."""
+"""The leases of one worker: which fabrics it converges, and its share among the workers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from laas_service.app.ports.leases import Leases
 from laas_service.app.records import Lease
 from laas_service.app.worker.converger import Converger, ConvergerStore
 from laas_service.app.worker.loop import Loop
-from laas_service.app.worker.watchdog import Watchdog, untiring
+from laas_service.app.worker.watchdog import Watchdog, never_stuck
 from laas_service.domain.errors import LaasError, LeaseLost
 
 LOG = logging.getLogger(__name__)
@@ -33,143 +33,145 @@ class LeasedStore(FabricReader, Protocol):
 
 
 ConvergerFactory = Callable[[ConvergerStore, str, Callable[[], None]], Converger]
-"""A converger of one fabric, over a store, that asks before each effect outside."""
+"""Makes the converger of one fabric, given a store and what to call before each effect outside."""
 
 
 @dataclass(slots=True)
 class HeldFabric:
+    """A fabric that this worker holds, and when it is next compared, in seconds of the clock."""
+
     lease: Lease
     converger: Converger
     reconcile_at: float
-    look_at: float
+    check_drift_at: float
     lost: bool = False
 
 
 class FabricLeases:
-    """One worker's part of the work. Each fabric has one holder, and each holder a share.
+    """The fabrics that one worker holds. Each fabric has one holder, each worker an equal share.
 
-    A fabric that is taken is converged by a converger that remembers nothing. A lease lasts
-    ``seconds`` and is renewed by ``renew`` (call it every third of that, from any thread) and
-    before every effect outside, which so begins with a whole lease; what the store is told
-    is refused in the same transaction once somebody else has taken the fabric.
+    Each time a fabric is taken, a fresh converger starts. A lease lasts ``seconds``. It is
+    renewed by ``renew`` (call it every third of that, from any thread) and before every effect
+    outside, so that each effect begins with a whole lease. Once another worker has taken the
+    fabric, the store refuses every write of this one.
 
-    ``owner`` is this worker's name, of which there is one. Everything of a fabric is
-    compared when it is taken and ``reconcile_interval`` seconds of ``clock`` after that; what
-    costs little, every ``drift_interval``, and never more than a tenth of the time.
+    ``owner`` is the name of this worker; no other has it. A fabric is reconciled when it is
+    taken, and again every ``reconcile_interval`` seconds of ``clock``. Its drift is checked
+    every ``drift_interval`` seconds, but for at most a tenth of the time.
 
-    When the ``pulse`` is stuck, whoever renews gives everything up instead, so that another
-    worker takes over while this one hangs in an adapter.
+    If the ``watchdog`` finds the working thread stuck, ``renew`` gives up all fabrics, so that
+    another worker takes over while this one hangs in an adapter.
     """
 
     def __init__(
         self,
         store: LeasedStore,
         leases: Leases,
-        hire: ConvergerFactory,
+        make_converger: ConvergerFactory,
         *,
         owner: str,
         seconds: float,
         reconcile_interval: float,
         drift_interval: float,
         clock: Callable[[], float],
-        pulse: Watchdog | None = None,
+        watchdog: Watchdog | None = None,
     ) -> None:
         self._store = store
         self._leases = leases
-        self._hire = hire
+        self._make_converger = make_converger
         self._owner = owner
         self._seconds = seconds
         self._reconcile_interval = reconcile_interval
         self._drift_interval = drift_interval
         self._clock = clock
-        self.pulse = pulse or untiring()
-        self._posts: dict[str, HeldFabric] = {}
+        self.watchdog = watchdog or never_stuck()
+        self._held: dict[str, HeldFabric] = {}
         self._workers = 0
         self._reloaded = False
 
     @property
     def fabrics(self) -> list[str]:
-        """Ids of the fabrics held, as far as is known here."""
-        return sorted(self._posts)
+        """Ids of the fabrics held, as far as this worker knows."""
+        return sorted(self._held)
 
     def reload(self, *, reconcile_interval: float, drift_interval: float) -> None:
-        """Other intervals; from the next round on other convergers, too, as if taken anew."""
+        """Use other intervals, and from the next round on fresh convergers."""
         self._reconcile_interval = reconcile_interval
         self._drift_interval = drift_interval
         self._reloaded = True
 
     def run_once(self) -> int:
-        """Take every step that is due on the fabrics held; how many allocations had one.
+        """Take every step that is due on the fabrics held; returns how many allocations had one.
 
-        What goes wrong on one fabric leaves the others alone. Raises: Unavailable.
+        An error on one fabric is logged and does not stop the others. Raises: Unavailable.
         """
-        with self.pulse.working():
+        with self.watchdog.working():
             if self._reloaded:
                 self._reloaded = False
-                self._posts = {id: self._post(post.lease) for id, post in self._posts.items()}
+                self._held = {id: self._hold(held.lease) for id, held in self._held.items()}
             self._share_out()
-            return sum(self._each(lambda post: post.converger.run_once()))
+            return sum(self._each(lambda held: held.converger.run_once()))
 
     def reconcile(self) -> list[str]:
-        """Compare everything of the fabrics whose time has come; what was found."""
+        """Reconcile the fabrics whose time has come; returns the findings."""
         findings: list[str] = []
 
-        def compare(post: HeldFabric) -> int:
-            if self._clock() >= post.reconcile_at:
-                findings.extend(post.converger.reconcile())
-                post.reconcile_at = self._clock() + self._reconcile_interval
-                post.look_at = self._clock() + self._drift_interval
+        def reconcile(held: HeldFabric) -> int:
+            if self._clock() >= held.reconcile_at:
+                findings.extend(held.converger.reconcile())
+                held.reconcile_at = self._clock() + self._reconcile_interval
+                held.check_drift_at = self._clock() + self._drift_interval
             return 0
 
-        self._each(compare)
+        self._each(reconcile)
         return findings
 
-    def look(self) -> list[str]:
-        """Look for drift on the fabrics whose time has come; what was found."""
+    def check_drift(self) -> list[str]:
+        """Check the fabrics whose time has come for drift; returns the findings."""
         findings: list[str] = []
 
-        def look(post: HeldFabric) -> int:
+        def check(held: HeldFabric) -> int:
             begun = self._clock()
-            if begun >= post.look_at:
-                findings.extend(post.converger.look())
+            if begun >= held.check_drift_at:
+                findings.extend(held.converger.check_drift())
                 ended = self._clock()
-                post.look_at = ended + max(self._drift_interval, 9 * (ended - begun))
+                held.check_drift_at = ended + max(self._drift_interval, 9 * (ended - begun))
             return 0
 
-        self._each(look)
+        self._each(check)
         return findings
 
     def renew(self) -> None:
-        """Go on holding what is held, unless the steps are stuck. Raises: Unavailable."""
-        if self.pulse.stuck():
+        """Renew all leases, unless the working thread is stuck. Raises: Unavailable."""
+        if self.watchdog.stuck():
             self._give_up()
             return
         self._workers = self._leases.enrol(self._owner, self._seconds)
-        for post in list(self._posts.values()):
+        for held in list(self._held.values()):
             try:
-                self._leases.renew(post.lease, self._seconds)
+                self._leases.renew(held.lease, self._seconds)
             except LeaseLost as error:
-                LOG.warning("%s", error)  # a step at hand finds out before it does harm
-                post.lost = True
+                LOG.warning("%s", error)  # a step under way is refused at its next effect
+                held.lost = True
 
     def _give_up(self) -> None:
-        """The thread that holds them does not move: others may take over."""
-        for post in [post for post in self._posts.values() if not post.lost]:
+        """The working thread is stuck: let other workers take its fabrics."""
+        for held in [held for held in self._held.values() if not held.lost]:
             LOG.error(
                 "fabric %s: given up by %s, whose step does not come to an end",
-                post.lease.fabric,
+                held.lease.fabric,
                 self._owner,
             )
-            self._leases.give_up(post.lease)
-            post.lost = True
+            self._leases.give_up(held.lease)
+            held.lost = True
         self._leases.withdraw(self._owner)
 
-    def vacant(self) -> bool:
-        """Whether a fabric waits for somebody to take it. Raises: Unavailable."""
-        return not self._posts.keys() >= set(self._leases.free())
+    def has_vacant(self) -> bool:
+        """Whether a fabric is free that this worker does not hold. Raises: Unavailable."""
+        return not self._held.keys() >= set(self._leases.free())
 
     def leave(self) -> None:
-        """Others may take over at once. Raises: Unavailable."""
+        """Give all fabrics back, so that others take them at once. Raises: Unavailable."""
         for fabric in self.fabrics:
             self._give_back(fabric)
         self._leases.withdraw(self._owner)
@@ -177,19 +179,19 @@ class FabricLeases:
     # -- sharing --------------------------------------------------------------
 
     def _share_out(self) -> None:
-        """Give back what is beyond this worker's share, and take what is free up to it."""
+        """Give back fabrics beyond this worker's share, and take free ones up to it."""
         free = self._leases.free()
-        if not self._posts.keys().isdisjoint(free):
-            self.renew()  # too late, but perhaps nobody took them
-        self._posts = {fabric: post for fabric, post in self._posts.items() if not post.lost}
-        self.pulse.recover()
+        if not self._held.keys().isdisjoint(free):
+            self.renew()  # their leases have expired, but perhaps no worker took them
+        self._held = {fabric: held for fabric, held in self._held.items() if not held.lost}
+        self.watchdog.recover()
         if free or not self._workers:
             self._workers = self._leases.enrol(self._owner, self._seconds)
         share = -(-len(self._store.fabrics()) // self._workers)
         for fabric in self.fabrics[share:]:
             self._give_back(fabric)
         for fabric in free:
-            if fabric not in self._posts and len(self._posts) < share:
+            if fabric not in self._held and len(self._held) < share:
                 self._take(fabric)
 
     def _take(self, fabric: str) -> None:
@@ -197,32 +199,32 @@ class FabricLeases:
         if lease is None:
             return
         LOG.info("fabric %s: held by %s, token %d", fabric, lease.owner, lease.token)
-        self._posts[fabric] = self._post(lease)
+        self._held[fabric] = self._hold(lease)
 
-    def _post(self, lease: Lease) -> HeldFabric:
-        def hold() -> None:
-            self.pulse.beat()
+    def _hold(self, lease: Lease) -> HeldFabric:
+        def before_effect() -> None:
+            self.watchdog.beat()
             self._leases.renew(lease, self._seconds)
 
-        converger = self._hire(self._store.under(lease), lease.fabric, hold)
+        converger = self._make_converger(self._store.under(lease), lease.fabric, before_effect)
         now = self._clock()
         return HeldFabric(lease, converger, now, now + self._drift_interval)
 
     def _give_back(self, fabric: str) -> None:
         LOG.info("fabric %s: given back by %s", fabric, self._owner)
-        self._leases.give_back(self._posts.pop(fabric).lease)
+        self._leases.give_back(self._held.pop(fabric).lease)
 
     def _each(self, act: Callable[[HeldFabric], int]) -> list[int]:
-        return [self._one(fabric, self._posts[fabric], act) for fabric in self.fabrics]
+        return [self._on(fabric, self._held[fabric], act) for fabric in self.fabrics]
 
-    def _one(self, fabric: str, post: HeldFabric, act: Callable[[HeldFabric], int]) -> int:
+    def _on(self, fabric: str, held: HeldFabric, act: Callable[[HeldFabric], int]) -> int:
         try:
-            with self.pulse.working():
-                self.pulse.beat()
-                return act(post)
+            with self.watchdog.working():
+                self.watchdog.beat()
+                return act(held)
         except LeaseLost as error:
             LOG.warning("%s", error)
-            self._posts.pop(fabric, None)
+            self._held.pop(fabric, None)
         except LaasError as error:
             LOG.error("fabric %s has to wait: %s", fabric, error)
         except Exception:
@@ -231,20 +233,20 @@ class FabricLeases:
 
 
 class Renewal(Loop):
-    """Renews the leases while the steps of the worker take their time.
+    """Renews the leases while the worker takes its steps.
 
-    ``wake`` is called when a fabric is free, so that it is taken however seldom the worker
-    looks by itself.
+    ``wake`` is called when a fabric is free, so that the worker takes it at once, whatever its
+    interval.
     """
 
     name = "laas-renewal"
 
-    def __init__(self, tenure: FabricLeases, seconds: float, wake: Callable[[], None]) -> None:
+    def __init__(self, leases: FabricLeases, seconds: float, wake: Callable[[], None]) -> None:
         super().__init__(seconds / 3)
-        self._tenure = tenure
+        self._leases = leases
         self._wake = wake
 
     def round(self) -> None:
-        self._tenure.renew()
-        if self._tenure.vacant():
+        self._leases.renew()
+        if self._leases.has_vacant():
             self._wake()

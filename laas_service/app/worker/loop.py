@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""Work that is looked for again and again: in a process of its own, or as a thread of another."""
+"""A loop that does work periodically, in a process of its own or in a thread."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOG = logging.getLogger(__name__)
 class Loop:
     """Calls ``round`` every ``interval`` seconds, or at once when woken.
 
-    No error ends it: what could not be done now is recorded and found again.
+    No error ends it: the next round finds in the record what is still to be done.
     """
 
     name = "laas"
@@ -29,7 +29,7 @@ class Loop:
         self._thread: threading.Thread | None = None
 
     def round(self) -> None:
-        """Do what there is to do, and return early once ``stopping``."""
+        """Do the work that is due; return early once ``stopping``."""
         raise NotImplementedError
 
     @property
@@ -38,16 +38,16 @@ class Loop:
         return self._stopping.is_set()
 
     def every(self, seconds: float) -> None:
-        """The interval from the next round on."""
+        """Use another interval from now on."""
         self._interval = seconds
         self.wake()
 
     def start(self) -> None:
         """Run in a thread of this process."""
-        self._thread = threading.Thread(target=self._live, name=self.name, daemon=True)
+        self._thread = threading.Thread(target=self._run_thread, name=self.name, daemon=True)
         self._thread.start()
 
-    def _live(self) -> None:
+    def _run_thread(self) -> None:
         try:
             self.run()
         finally:
@@ -56,18 +56,18 @@ class Loop:
     def wait(self) -> None:
         """Return when the thread has ended.
 
-        Not by joining it: a join that a signal interrupts takes it for ended (Python 3.11),
-        and ``stop`` would not wait for the step at hand.
+        Waits for an event and does not join: in Python 3.11 a join that a signal interrupts
+        marks the thread as ended, and ``stop`` would not wait for the step under way.
         """
         if self._thread is not None:
             self._ended.wait()
 
     def wake(self) -> None:
-        """There may be something to do: do not wait for the interval to pass."""
+        """Begin the next round now: work may be due."""
         self._wakened.set()
 
     def stop(self, timeout: float | None = None) -> None:
-        """End after the step at hand; waits up to ``timeout`` seconds for the thread."""
+        """End after the step under way; waits up to ``timeout`` seconds for the thread."""
         self._stopping.set()
         self._wakened.set()
         if self._thread is not None and self._ended.wait(timeout):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""Tells others what happened, in the order in which it did."""
+"""Sends notifications from the outbox to the bus, in the order in which they were recorded."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from laas_service.app.worker.loop import Loop
 
 
 class Notifier(Loop):
-    """Empties the outbox onto the bus: every notification at least once, one relay at a time.
+    """Sends every notification at least once; one notifier sends at a time.
 
-    What was taken belongs to this relay for ``lease`` seconds; if it ends meanwhile, another
-    one sends it (again) after that.
+    Notifications that were taken belong to this notifier for ``lease`` seconds. If it ends
+    meanwhile, another one sends them (again) after that.
     """
 
     name = "laas-relay"
@@ -37,22 +37,22 @@ class Notifier(Loop):
         self._lease = timedelta(seconds=lease)
 
     def round(self) -> None:
-        """Send what there is. Raises: Unavailable."""
-        while not self.stopping and self._send_some():
+        """Send all notifications in the outbox. Raises: Unavailable."""
+        while not self.stopping and self._send_batch():
             pass
 
-    def _send_some(self) -> int:
+    def _send_batch(self) -> int:
         until = self._clock() + self._lease
         taken = self._outbox.take(self._clock(), until)
-        left = dict(taken)
+        unsent = dict(taken)
         try:
             for number, notification in taken:
                 if self.stopping or self._clock() >= until:
                     break
                 self._publisher.publish(notification)
                 self._outbox.done(number)
-                del left[number]
+                del unsent[number]
         finally:
-            if left and self._clock() < until:
-                self._outbox.put_back(list(left))
-        return len(taken) - len(left)
+            if unsent and self._clock() < until:
+                self._outbox.put_back(list(unsent))
+        return len(taken) - len(unsent)

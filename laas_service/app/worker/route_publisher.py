@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""What the switches of a fabric run, and what is published for them."""
+"""Publishes the routes of fabrics, and reads back what their switches run."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import Protocol
 from laas_service.app.ports.fabrics import FabricReader
 from laas_service.app.ports.observations import Observations
 from laas_service.app.ports.subnet_manager import DesiredState, SubnetManager
-from laas_service.app.records import Drift, FabricRecord
+from laas_service.app.records import FabricRecord
 from laas_service.domain.errors import LaasError, LeaseLost
 from laas_service.messages import Applied
 
 LOG = logging.getLogger(__name__)
 
 Effect = Callable[[str, Callable[[], object]], None]
-"""Does something outside, by its name; raises ``LeaseLost`` if it must not happen."""
+"""Takes an effect outside, given its name; raises ``LeaseLost`` if it must not happen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,10 @@ class RouteStore(FabricReader, Observations, DesiredState, Protocol):
 
 
 class RoutePublisher:
-    """One worker's view of the subnet manager; remembers what it saw and what it published.
+    """One worker's view of the subnet manager; remembers what it read and what it published.
 
-    The same routes are published again after ``apply_timeout`` seconds.
+    The same routes are published again after ``apply_timeout`` seconds. "Newest routes" are
+    those of the recorded ``routes_generation``.
     """
 
     def __init__(
@@ -54,69 +55,65 @@ class RoutePublisher:
         self._now = now
         self._apply_timeout = timedelta(seconds=apply_timeout)
         self._effect = effect
-        self._tried: dict[str, int] = {}  # fabric -> generation seen or published last
+        self._last_generation: dict[str, int] = {}  # fabric -> taken over, or published last
         self._published: dict[str, _Published] = {}
-        self._seen: dict[str, Applied] = {}
-        self._noted: dict[str, Applied] = {}
-        self._unread: set[str] = set()  # published, and not read back since
+        self._applied: dict[str, Applied] = {}  # as read in this round
+        self._recorded: dict[str, Applied] = {}  # as recorded last
+        self._unread: set[str] = set()  # fabrics published and not read back since
 
-    def forget(self) -> None:
-        """A new round begins: what the switches run has to be asked for again."""
-        self._seen.clear()
+    def begin_round(self) -> None:
+        """From now on the switches are asked again what they run."""
+        self._applied.clear()
 
-    def adopted(self, fabric_id: str) -> bool:
-        """Whether ``adopt`` was called for it."""
-        return fabric_id in self._tried
+    def has_taken_over(self, fabric_id: str) -> bool:
+        """Whether ``take_over`` was called for the fabric, or its routes were published."""
+        return fabric_id in self._last_generation
 
-    def adopt(self, fabric: FabricRecord) -> None:
-        """From now on what changes its routes is published."""
-        self._tried[fabric.id] = fabric.routes_generation
+    def take_over(self, fabric: FabricRecord) -> None:
+        """From now on changes of the fabric's routes are published."""
+        self._last_generation[fabric.id] = fabric.routes_generation
 
-    def changed(self, fabric: FabricRecord) -> bool:
-        """Whether its routes have changed since they were last published, or adopted."""
-        return self._tried.get(fabric.id) not in (None, fabric.routes_generation)
+    def has_changed(self, fabric: FabricRecord) -> bool:
+        """Whether its routes changed since they were last published, or taken over."""
+        return self._last_generation.get(fabric.id) not in (None, fabric.routes_generation)
 
     def applied(self, fabric_id: str) -> Applied:
-        """What the switches are seen to run, asked once a round and after publishing.
+        """What the switches run, read once a round and after each publication.
 
-        A generation that was never recorded (a database from a backup) is none of ours. It is
-        noted for others to look at, unless the switches had what is wanted and lost it: that
-        is settled by ``lose``.
+        A generation above the recorded one (after a restore of the database) counts as none.
+        The answer is recorded for other processes, unless the switches lost the newest routes:
+        ``record_loss`` records that.
         """
-        if fabric_id not in self._seen:
+        if fabric_id not in self._applied:
             self._unread.discard(fabric_id)
             applied = self._subnet_manager.applied(fabric_id)
             fabric = self._store.fabric(fabric_id)
-            wanted = fabric.routes_generation
-            if applied.generation is not None and applied.generation > wanted:
+            newest = fabric.routes_generation
+            if applied.generation is not None and applied.generation > newest:
                 applied = Applied(
-                    None, f"generation {applied.generation} is applied, {wanted} is recorded"
+                    None, f"generation {applied.generation} is applied, {newest} is recorded"
                 )
-            self._seen[fabric_id] = applied
-            if not self.lost(fabric, applied):
-                self._note(fabric_id, applied)
-        return self._seen[fabric_id]
+            self._applied[fabric_id] = applied
+            if not self.has_lost(fabric, applied):
+                self._record(fabric_id, applied)
+        return self._applied[fabric_id]
 
-    def lost(self, fabric: FabricRecord, applied: Applied) -> bool:
-        """Whether the switches were seen to run what is wanted now, and run something else."""
-        wanted = fabric.routes_generation
-        return applied.generation != wanted and self._last(fabric.id).generation == wanted
+    def has_lost(self, fabric: FabricRecord, applied: Applied) -> bool:
+        """Whether the switches ran the newest routes when last recorded, and no longer do."""
+        newest = fabric.routes_generation
+        return applied.generation != newest and self._last_recorded(fabric.id).generation == newest
 
-    def lose(self, fabric: FabricRecord, applied: Applied) -> str:
-        """Count that it is lost, and tell; may be published again at once. What is lost."""
-        instead = applied.problem or f"generation {applied.generation} is applied"
-        text = f"the switches no longer run generation {fabric.routes_generation}: {instead}"
-        self._store.note_drift(fabric.id, Drift.ROUTES, text)
-        self._note(fabric.id, applied)
-        self._published.pop(fabric.id, None)
-        return text
+    def record_loss(self, fabric_id: str, applied: Applied) -> None:
+        """Record what the switches run instead; the newest routes may be published at once."""
+        self._record(fabric_id, applied)
+        self._published.pop(fabric_id, None)
 
-    def had(self, fabric: FabricRecord) -> bool:
-        """Whether the switches have ever run what is wanted now."""
+    def ever_applied(self, fabric: FabricRecord) -> bool:
+        """Whether the switches have ever run the newest routes."""
         return self._store.holding(fabric.id).confirmed == fabric.routes_generation
 
     def read_back(self, fabric_id: str) -> None:
-        """See what became of what was published, if nobody has asked for it yet."""
+        """Read what the switches run if routes were published and not read back yet."""
         if fabric_id in self._unread:
             try:
                 self.applied(fabric_id)
@@ -125,35 +122,35 @@ class RoutePublisher:
             except LaasError as error:
                 LOG.warning("fabric %s: %s", fabric_id, error)
 
-    def _note(self, fabric_id: str, applied: Applied) -> None:
-        """What is as it was is not written again."""
-        if self._noted.get(fabric_id) != applied:
+    def _record(self, fabric_id: str, applied: Applied) -> None:
+        """Records only what differs from the last record."""
+        if self._recorded.get(fabric_id) != applied:
             self._store.note_applied(fabric_id, applied)
-            self._noted[fabric_id] = applied
+            self._recorded[fabric_id] = applied
 
-    def _last(self, fabric_id: str) -> Applied:
-        """What was noted last, by this worker or the one before it."""
-        if fabric_id in self._noted:
-            return self._noted[fabric_id]
+    def _last_recorded(self, fabric_id: str) -> Applied:
+        """What was recorded last, by this worker or the one before it."""
+        if fabric_id in self._recorded:
+            return self._recorded[fabric_id]
         holding = self._store.holding(fabric_id)
         return Applied(holding.applied, holding.problem)
 
     def publish(self, fabric_id: str) -> str | None:
-        """Publish the newest routes, for everybody; says what went wrong.
+        """Publish the newest routes of all tenants; returns what went wrong, None if nothing.
 
-        What was published a short while ago is not published again: each time
-        OpenSM is told, it starts over.
+        Routes that were published within ``apply_timeout`` are not published again: OpenSM
+        starts over each time that it reads its files.
         """
         try:
             state = self._store.routed(fabric_id)
-            self._tried[fabric_id] = state.generation
+            self._last_generation[fabric_id] = state.generation
             last = self._published.get(fabric_id)
-            fresh = self._now() - self._apply_timeout
-            if last is None or last.generation != state.generation or last.at <= fresh:
+            oldest = self._now() - self._apply_timeout
+            if last is None or last.generation != state.generation or last.at <= oldest:
                 self._effect("publish", lambda: self._subnet_manager.publish(state))
                 self._published[fabric_id] = _Published(state.generation, self._now())
                 self._unread.add(fabric_id)
-            self._seen.pop(fabric_id, None)
+            self._applied.pop(fabric_id, None)
         except LeaseLost:
             raise
         except LaasError as error:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Whether the thread that takes the steps still moves: what is stuck must not hold a fabric."""
+"""Watches the thread that takes the steps: a worker that is stuck must not hold fabrics."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from laas_service.domain.errors import LeaseLost
 
 
 class Watchdog:
-    """Beats whenever the working thread moves; taken by another thread that watches it.
+    """The working thread calls ``beat`` whenever it moves; another thread asks ``stuck``.
 
-    It is ``stuck`` when it has not moved for ``patience`` seconds of ``clock`` while it works.
-    What it held is then given up, and if it ever moves again it hears ``LeaseLost`` at its next
-    beat, before it does anything more. Other threads than the working one may beat in vain.
+    The working thread is stuck when it has not beaten for ``patience`` seconds of ``clock``
+    while it works. Its fabrics are then given up. If it moves again, its next beat raises
+    ``LeaseLost`` before it takes another effect. Beats of other threads do not count.
     """
 
     def __init__(self, clock: Callable[[], float], patience: float) -> None:
@@ -28,33 +28,33 @@ class Watchdog:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """This thread works, from here to the end of the block; may be nested."""
-        before, self._thread = self._thread, threading.get_ident()
+        """This thread is the working one until the end of the block; may be nested."""
+        outer, self._thread = self._thread, threading.get_ident()
         self._moved = self._clock()
         try:
             yield
         finally:
-            self._thread = before
+            self._thread = outer
             self._moved = self._clock()
 
     def beat(self) -> None:
-        """The working thread moves. Raises: LeaseLost, if it was given up meanwhile."""
+        """The working thread moves. Raises: LeaseLost, if its fabrics were given up meanwhile."""
         if threading.get_ident() == self._thread:
             self._moved = self._clock()
             if self._given_up:
                 raise LeaseLost("this worker was stuck, and its fabrics were given up")
 
     def recover(self) -> None:
-        """The working thread has let go of what was given up, and begins anew."""
+        """The working thread has dropped the fabrics that were given up, and begins anew."""
         self._given_up = False
 
     def stuck(self) -> bool:
-        """Whether it has not moved for too long; from now on it is given up."""
+        """Whether the working thread has not moved for too long; its next beat raises then."""
         late = self._thread is not None and self._clock() - self._moved > self._patience
         self._given_up = self._given_up or late
         return late
 
 
-def untiring() -> Watchdog:
-    """A pulse that is never stuck."""
+def never_stuck() -> Watchdog:
+    """A watchdog that never finds its thread stuck."""
     return Watchdog(lambda: 0.0, 1.0)

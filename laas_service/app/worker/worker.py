@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""The loop around convergence."""
+"""The loop of a worker: admits queued requests, converges its fabrics, checks their drift."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ LOG = logging.getLogger(__name__)
 class Worker(Loop):
     """Takes the steps that are due, every ``interval`` seconds or when woken.
 
-    Its fabrics are those of its tenure; when it ends, others may take them at once.
-    ``admit`` gives room to who waits for it, on any fabric, and returns how many got some.
+    It converges the fabrics of ``leases`` and gives them back when it ends. ``admit`` admits
+    queued requests on all fabrics, and returns how many.
     """
 
     name = "laas-worker"
 
     def __init__(
         self,
-        tenure: FabricLeases,
+        leases: FabricLeases,
         admit: Callable[[], int],
         interval: float = 2.0,
     ) -> None:
         super().__init__(interval)
-        self._tenure = tenure
+        self._leases = leases
         self._admit = admit
 
     def run(self) -> None:
-        """The loop; the last act of its thread is to give its fabrics back."""
+        """The loop; gives the fabrics back at its end."""
         super().run()
         try:
-            self._tenure.leave()
+            self._leases.leave()
         except LaasError as error:
             LOG.warning("the leases of this worker have to expire: %s", error)
 
     def round(self) -> None:
-        """Rounds until nothing is due now: what a step frees may admit somebody."""
-        with self._tenure.pulse.working():
-            self._work_off()
+        """Take steps until none is due: what a step frees may admit a queued request."""
+        with self._leases.watchdog.working():
+            self._take_due_steps()
 
-    def _work_off(self) -> None:
-        while self._admit() + self._tenure.run_once() and not self.stopping:
-            self._tenure.look()  # however much there is to do
+    def _take_due_steps(self) -> None:
+        while self._admit() + self._leases.run_once() and not self.stopping:
+            self._leases.check_drift()  # also while steps are due
         if not self.stopping:
-            self._tenure.reconcile()
-            self._tenure.look()
+            self._leases.reconcile()
+            self._leases.check_drift()

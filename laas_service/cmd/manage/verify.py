@@ -13,8 +13,9 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+from laas_service.app.lifecycle import HOLDING
 from laas_service.app.ports.allocations import every_allocation
-from laas_service.app.records import FabricRecord, State
+from laas_service.app.records import FabricRecord
 from laas_service.cmd.manage.shared import parts_of
 from laas_service.domain import verification
 from laas_service.domain.allocation import Allocation
@@ -192,9 +193,8 @@ def _steady(parts: Parts, fabric_id: str) -> tuple[list[Allocation], dict[str, A
 
 def _changing(parts: Parts, fabric_id: str) -> dict[str, Allocation]:
     """The new placements of allocations that still hold their old one too."""
-    states = [State.ACTIVE, State.RELEASING, State.ERROR]
-    records = every_allocation(parts.store, fabric=fabric_id, states=states)
-    return {record.id: record.placed for record in records if record.phase and record.placed}
+    records = every_allocation(parts.store, fabric=fabric_id, states=HOLDING)
+    return {record.id: record.change.new for record in records if record.change}
 
 
 def _has(record: FabricRecord, tables: Mapping[int, bytes]) -> bool:

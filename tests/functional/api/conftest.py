@@ -28,7 +28,7 @@ from laas_service.api.auth import middleware
 from laas_service.api.openapi import document
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.agent_registry import AgentRegistry
-from laas_service.app.records import State
+from laas_service.app.lifecycle import State
 from laas_service.app.requests import ServicePolicy
 from laas_service.app.use_cases import UseCases
 from laas_service.domain.admission.queue import Discipline

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from laas_service.app.records import State
+from laas_service.app.lifecycle import State
 from laas_service.domain.errors import Unavailable
 
 BLUE = {"name": "blue", "hosts": 2}

@@ -11,7 +11,8 @@ import pytest
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.admission_queue import EXPLAINED, AdmissionQueue
-from laas_service.app.records import HostState, State
+from laas_service.app.lifecycle import State
+from laas_service.app.records import HostState
 from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.policies import POLICIES
 

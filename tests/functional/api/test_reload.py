@@ -163,7 +163,7 @@ def test_every_part_takes_over_its_options(parts, tmp_path):
     use_cases = made.use_cases(lambda: None)
     worker, leases, queue = made.worker, made.fabric_leases, made.admission_queue
     leases.run_once()
-    before = leases._posts["main"].converger
+    before = leases._held["main"].converger
     write(
         tmp_path,
         queue="discipline = fifo",
@@ -177,7 +177,7 @@ def test_every_part_takes_over_its_options(parts, tmp_path):
         assert each._discipline.kind == "fifo"
     assert use_cases.quotas.limits.hosts == 5
     leases.run_once()
-    after = leases._posts["main"].converger
+    after = leases._held["main"].converger
     assert after is not before
     assert after._pace.last == 7
     assert leases._reconcile_interval == 99

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import pytest
 
-from laas_service.app.changes import next_phase
 from tests.functional.api.test_tenants import ask as ask
 
 LINKS = "/v1/fabrics/main/links"
@@ -22,8 +21,8 @@ def proceed(deployment):
     """One phase of every change of placement, as the worker does when it is confirmed."""
     topology = deployment.store.fabric("main").topology
     for record in deployment.store.allocations():
-        if record.phase is not None:
-            deployment.store.proceed(record, next_phase(topology, record))
+        if record.change is not None:
+            deployment.store.proceed(record, record.change.done(topology))
 
 
 @pytest.fixture
@@ -157,3 +156,12 @@ def test_who_may_repair(ask, client, deployment, spread, token, status):
     with deployment.engine.begin() as connection:
         connection.exec_driver_sql("update allocation set project_id = 'blue'")
     assert ask(token, "POST", f"/v1/allocations/{record.id}/repair").status_code == status
+
+
+def test_a_repair_is_announced_only_where_workers_repair(client, deployment, spread):
+    say(client, "failed", "leaf-0-0-1")
+    assert client.get(spread).json["progress"]["next_step"] == "repair"
+    switched_off = deployment.client(repair_links=False)
+    assert switched_off.get(spread).json["progress"]["next_step"] is None
+    assert switched_off.post(f"{spread}/repair").json["changing"] == "prepare"  # on demand
+    assert switched_off.get(spread).json["progress"]["next_step"] == "publish routes"

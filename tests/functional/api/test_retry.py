@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from laas_service.adapters.db.leases import SqlLeases
-from laas_service.app.records import Drift, State
+from laas_service.app.lifecycle import State
+from laas_service.app.records import Drift
 from laas_service.messages import Applied
 
 SOON = datetime(2030, 1, 1, tzinfo=UTC)

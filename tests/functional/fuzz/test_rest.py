@@ -22,7 +22,8 @@ from sqlalchemy import func, select
 from laas_service.adapters.db import models
 from laas_service.api.app import ROUTES, Settings, create_app
 from laas_service.api.auth import middleware
-from laas_service.app.records import Caller, State
+from laas_service.app.lifecycle import State
+from laas_service.app.records import Caller
 from laas_service.app.requests import AllocationRequest
 from tests.functional.api.conftest import Deployment
 from tests.functional.fuzz.long import EXAMPLES, LONG, Tally

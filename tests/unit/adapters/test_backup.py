@@ -17,7 +17,8 @@ from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.adapters.db.restore import LIFT, restore
 from laas_service.adapters.db.store import SqlStore
-from laas_service.app.records import Drift, Holding, HostState, LinkState, Move, State, Wait
+from laas_service.app.lifecycle import State
+from laas_service.app.records import Drift, Holding, HostState, LinkState, Move, Wait
 from laas_service.domain.allocation import NoFit, Refusal
 from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, LimitExceeded
 from laas_service.domain.features import HostChange

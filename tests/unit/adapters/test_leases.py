@@ -10,7 +10,8 @@ from sqlalchemy.orm import Session
 
 from laas_service.adapters.db.leases import SqlLeases, database_clock
 from laas_service.adapters.db.store import SqlStore
-from laas_service.app.records import HostState, Lease, LinkState, State
+from laas_service.app.lifecycle import State
+from laas_service.app.records import HostState, Lease, LinkState
 from laas_service.domain.errors import LeaseLost
 from laas_service.domain.features import HostChange
 from laas_service.domain.topology import LeafLink

@@ -11,8 +11,9 @@ import pytest
 
 from laas_service.adapters.db.outbox import SqlOutbox
 from laas_service.adapters.db.store import SqlStore
+from laas_service.app.lifecycle import SUCCESSORS, State
 from laas_service.app.notifications import allocation_event, priority
-from laas_service.app.records import SUCCESSORS, HostState, LinkState, State, Wait
+from laas_service.app.records import HostState, LinkState, Wait
 from laas_service.domain.allocation import NoFit, Refusal
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.topology import LeafLink

@@ -3,12 +3,14 @@
 
 """What the store promises, on a real SQLite file; ``test_databases`` repeats it on servers."""
 
+import itertools
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 import sqlalchemy as sa
+import sqlalchemy.orm
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
@@ -18,15 +20,9 @@ from oslo_db.exception import DBDeadlock, DBDuplicateEntry, DBError, DBReference
 from laas_service.adapters.db import models, schema
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
-from laas_service.app.records import (
-    Faults,
-    HostState,
-    LinkState,
-    Move,
-    Phase,
-    State,
-    Wait,
-)
+from laas_service.adapters.documents import allocation_document
+from laas_service.app.lifecycle import HOLDING, Action, Phase, State, next_action
+from laas_service.app.records import Faults, HostState, LinkState, Move, Wait
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, NoFit, Refusal
 from laas_service.domain.constraints import Constraints, Within
@@ -673,7 +669,7 @@ def test_a_move_holds_both_places_until_its_end(managed):
     both = {*old.links(SMALL), *new.links(SMALL)}
     record = managed.move(record, lambda fabric: Move(new, "another way"))
     assert (record.placed, record.leaving, record.phase) == (new, old, Phase.PREPARE)
-    assert (record.travelled, record.held) == (old, new.joined(old))
+    assert (record.traffic, record.held) == (old, new.joined(old))
     stories, routes, versions = [record.history[-1].reason], [], [record.version]
     while record.phase is not None:
         assert owned_links(managed) == both
@@ -724,6 +720,33 @@ def test_a_release_ends_a_move_and_frees_both_places(managed):
     assert (record.placed, record.leaving, record.phase) == (None, None, None)
     assert claims(managed)["link_claim"] == set()
     assert managed.ledger("f")[0].state() == Ledger(SMALL).state()
+
+
+@pytest.mark.parametrize("state", [state for state in State if state in HOLDING])
+def test_what_is_due_is_what_the_lifecycle_has_an_action_for(managed, state):
+    """Over every record of a state: with and without a change, a failed link, handed back."""
+    managed.move(active(managed, "a"), lambda fabric: Move(elsewhere("a"), "another way"))
+    leaving = allocation_document(across_pods("a"))
+    failed = {"links": ["spine-1-0-0"], "hosts": []}
+    for phase, faults, handed_back in itertools.product(
+        (None, *Phase), (None, failed, {"links": [], "hosts": [0]}), (False, True)
+    ):
+        with sa.orm.Session(managed._engine) as session:
+            session.execute(
+                sa.update(models.Allocation).values(
+                    state=state.value,
+                    phase=phase and phase.value,
+                    leaving=leaving if phase else None,
+                    faults=faults,
+                    handed_back=handed_back,
+                )
+            )
+            session.commit()
+        record = managed.allocation("a")
+        for repairs in (False, True):
+            action = next_action(record, False, repair_links=repairs)
+            due = managed.due(EPOCH, faulty=repairs)
+            assert due == ([] if action is Action.NOTHING else ["a"]), (phase, faults, repairs)
 
 
 def test_what_fails_of_what_is_owned_is_noted_with_it(managed):

@@ -29,14 +29,8 @@ from laas_service.adapters.fabric_import import generator, lids
 from laas_service.adapters.fabric_import.fabric_file import read_fabric
 from laas_service.adapters.fabric_import.recovery import Selection
 from laas_service.adapters.fabric_import.review import Review, review
-from laas_service.app.records import (
-    AllocationRecord,
-    FabricRecord,
-    HostState,
-    LinkState,
-    Move,
-    State,
-)
+from laas_service.app.lifecycle import State
+from laas_service.app.records import AllocationRecord, FabricRecord, HostState, LinkState, Move
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain import verification
 from laas_service.domain.admission.admit import admit

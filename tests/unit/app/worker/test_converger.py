@@ -12,20 +12,13 @@ import pytest
 
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
+from laas_service.app.lifecycle import Action, Phase, State
+from laas_service.app.placement_changes import begin_link_repair
 from laas_service.app.ports.compute import Handover
-from laas_service.app.records import (
-    AllocationRecord,
-    Drift,
-    Faults,
-    HostState,
-    LinkState,
-    Phase,
-    State,
-)
-from laas_service.app.repairs import mend
+from laas_service.app.records import AllocationRecord, Drift, Faults, HostState, LinkState
 from laas_service.app.requests import AllocationRequest
-from laas_service.app.worker.converger import Action, Converger, Pace, next_action
-from laas_service.app.worker.drift import difference
+from laas_service.app.worker.converger import Converger, Pace
+from laas_service.app.worker.drift import difference_of_handovers
 from laas_service.domain.allocation import Allocation, GroupShare, Shape
 from laas_service.domain.errors import (
     ConcurrentUpdate,
@@ -131,32 +124,6 @@ def test_a_commit_whose_answer_was_lost_leaves_no_error_behind(store):
     assert lose == []
     assert world.state("a") is State.RELEASED
     assert not [event for event in store.allocation("a").history if "failed" in event.reason]
-
-
-# -- the decision ---------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("state", "handed_back", "force", "confirmed", "action"),
-    [
-        (State.ALLOCATING, False, False, False, Action.PUBLISH),
-        (State.ALLOCATING, False, False, True, Action.HAND_OVER),
-        (State.ACTIVE, False, False, True, Action.NOTHING),
-        (State.RELEASING, False, False, True, Action.TAKE_BACK),
-        (State.RELEASING, False, True, True, Action.CUT_OFF),
-        (State.RELEASING, True, False, False, Action.PUBLISH),
-        (State.RELEASING, True, True, False, Action.PUBLISH),
-        (State.RELEASING, True, False, True, Action.FREE),
-        (State.RELEASED, True, False, True, Action.NOTHING),
-        (State.ERROR, False, False, True, Action.NOTHING),
-        (State.QUEUED, False, False, True, Action.NOTHING),
-    ],
-)
-def test_next_action(world, state, handed_back, force, confirmed, action):
-    world.allocate("a", 0)
-    record = world.store.allocation("a")
-    record = replace(record, state=state, handed_back=handed_back, force=force)
-    assert next_action(record, confirmed) is action
 
 
 # -- order ------------------------------------------------------------------------
@@ -744,7 +711,7 @@ def test_failed_links_are_only_reported_when_so_configured(world):
     assert record.faults == Faults((FAILED,))
     assert owned_uplinks(world) == 0b0011
     assert world.switches.running["f"].failed_links == (FAILED,)
-    begun = mend(world.store, record)
+    begun = begin_link_repair(world.store, record)
     assert isinstance(begun, AllocationRecord)
     assert begun.phase is Phase.PREPARE
     assert world.converger.run_once() == 1  # what was asked for is carried out
@@ -779,13 +746,13 @@ def test_degraded_ends_by_itself_when_the_link_comes_back(world):
     assert (record.faults, record.error) == (None, None)
     assert world.converger.run_once() == 0
     assert owned_uplinks(world) == 0b0011
-    assert mend(world.store, record) is record
+    assert begin_link_repair(world.store, record) is record
 
 
 def test_what_is_due_and_needs_nothing_does_not_keep_the_worker_busy(world, monkeypatch):
     linked(world)
     monkeypatch.setattr(
-        "laas_service.app.worker.converger.next_action", lambda *given: Action.NOTHING
+        "laas_service.app.lifecycle.next_action", lambda *given, **options: Action.NOTHING
     )
     assert world.store.due(world.time, faulty=True) == ["a"]
     assert world.converger.run_once() == 0
@@ -796,7 +763,7 @@ def test_two_workers_repair_once(world):
     seen = world.store.allocation("a")
     assert world.restarted().run_once() == 1
     with pytest.raises(ConcurrentUpdate):
-        mend(world.store, seen)
+        begin_link_repair(world.store, seen)
     assert sum("replaced by" in line for line in story(world)) == 1
 
 
@@ -818,7 +785,7 @@ def test_nova_away_is_a_finding(world):
 
 def test_difference_of_equals_is_none():
     handover = Handover("a", "blue", ("x", "y"))
-    assert difference(handover, replace(handover, hosts=("y", "x"))) is None
+    assert difference_of_handovers(handover, replace(handover, hosts=("y", "x"))) is None
 
 
 # -- containers -----------------------------------------------------------------------
@@ -859,16 +826,3 @@ def test_a_containers_hosts_accept_nobody_and_its_childrens_accept_their_project
     assert world.state("c") is State.RELEASED
     assert world.owned() == set()
     assert "fence" not in [step for step in world.steps if "c" in step.split()]
-
-
-def test_failed_links_of_a_container_are_not_replaced():
-    faults = Faults(links=(LeafLink(0, 0, 0),))
-    placed = Allocation("c", 1, "test", (GroupShare(0, 1, 1),), container=True)
-    record = AllocationRecord(
-        *("c", "f", "c", "blue", "test", 1, State.ACTIVE, 1, 0, placed, False, False, None),
-        *(EPOCH, EPOCH),
-        faults=faults,
-        container=True,
-    )
-    assert next_action(record, True) is Action.NOTHING
-    assert next_action(replace(record, container=False), True) is Action.REPAIR

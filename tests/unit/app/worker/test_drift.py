@@ -15,8 +15,9 @@ from laas_service.adapters.db import models
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.log_context import acting_for
+from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Handover
-from laas_service.app.records import Drift, State
+from laas_service.app.records import Drift
 from laas_service.domain.errors import NotFound, Unavailable
 from laas_service.messages import Applied, FabricState, Initiator
 from opensm_writer.local import LocalSubnetManager
@@ -54,7 +55,7 @@ def looks(world: World, times: int = 2) -> list[str]:
     findings = []
     for _ in range(times):
         world.later(10)
-        findings += world.converger.look()
+        findings += world.converger.check_drift()
     return findings
 
 
@@ -146,7 +147,7 @@ def test_a_tenants_host_gone_from_nova_is_tried_again_later_and_counted_once(wor
     assert ("node-1" in world.error("a")) is True
     tries = [call[0] for call in world.compute.faults.calls].count("hand_over")
     world.later(-9)
-    world.converger.look()  # it is not time yet
+    world.converger.check_drift()  # it is not time yet
     assert [call[0] for call in world.compute.faults.calls].count("hand_over") == tries
     looks(world, 20)
     assert ([call[0] for call in world.compute.faults.calls].count("hand_over") > tries) is repair
@@ -286,7 +287,7 @@ def test_a_sweep_between_two_looks_is_no_drift(world):
 
 
 def test_routes_that_are_only_reported_stay_so_for_the_next_worker_and_change_with_the_next(world):
-    repaired = world.converger._comparison._repair
+    repaired = world.converger._drift._repair
     older = replace(world.switches.running["f"], generation=1, tenants=())
     world.switches.running["f"] = world.switches.published["f"] = older
     looks(world)
@@ -331,7 +332,7 @@ def test_what_is_logged_of_an_allocation_is_for_whoever_asked(store):
     world.allocate("c", 2)
     world.converger.run_once()
     world.compute.aggregates.clear()
-    world.converger.look()
+    world.converger.check_drift()
     asked = [("a", "req-a"), ("b", "req-b"), ("c", None)]
     assert seen == asked * 2
     assert context.get_current() is None

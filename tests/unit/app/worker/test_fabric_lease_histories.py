@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from laas_service.adapters.db import schema
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
-from laas_service.app.records import State
+from laas_service.app.lifecycle import State
 from laas_service.app.worker.fabric_leases import FabricLeases
 from laas_service.domain.errors import Unavailable
 from tests.unit.app.worker.test_fabric_leases import LEASE, Site
@@ -87,13 +87,13 @@ class Histories(RuleBasedStateMachine):
 
     def note(self, number: int) -> None:
         """One of the posts committed; all transactions of a round are under its lease."""
-        post = self.living[number]._posts.get(self.held.get(number, ""))
+        post = self.living[number]._held.get(self.held.get(number, ""))
         if post is not None:
             self.committed.append((post.lease.fabric, post.lease.token))
 
     def begins(self, number: int, step: str) -> None:
         """An effect outside begins; nobody may have taken over by then."""
-        post = self.living[number]._posts.get(self.held.get(number, ""))
+        post = self.living[number]._held.get(self.held.get(number, ""))
         if post is not None:
             newest = self.site.store.holding(post.lease.fabric).taken
             if newest != post.lease.token:
@@ -102,22 +102,22 @@ class Histories(RuleBasedStateMachine):
     def work(self, number: int) -> None:
         if number in self.held:
             return  # it is this one that pauses
-        tenure = self.living[number]
-        each = tenure._one
+        leases = self.living[number]
+        each = leases._on
 
         def one(fabric, post, act):
             self.held[number] = fabric
             return each(fabric, post, act)
 
-        tenure._one = one  # type: ignore[method-assign]
+        leases._on = one  # type: ignore[method-assign]
         try:
-            tenure.run_once()
-            tenure.reconcile()
+            leases.run_once()
+            leases.reconcile()
         except Killed:
             self.living[number] = self.hired(number)
         finally:
             self.held.pop(number, None)
-            del tenure._one
+            del leases._on
 
     # -- rules --------------------------------------------------------------------
 

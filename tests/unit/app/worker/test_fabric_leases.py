@@ -11,8 +11,8 @@ import pytest
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
+from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Handover
-from laas_service.app.records import State
 from laas_service.app.requests import AllocationRequest
 from laas_service.app.worker.converger import Converger
 from laas_service.app.worker.fabric_leases import FabricLeases, Renewal
@@ -51,7 +51,7 @@ class Site:
         told = at or steps.append
         mine = SqlStore(self.store._engine, at=told)
 
-        def hire(store, fabric, hold):
+        def make_converger(store, fabric, before_effect):
             return Converger(
                 store,
                 self.compute,
@@ -60,19 +60,19 @@ class Site:
                 chance=Random(1),
                 at=told,
                 fabric=fabric,
-                hold=hold,
+                before_effect=before_effect,
             )
 
         return FabricLeases(
             mine,
             SqlLeases(self.store._engine, clock=lambda session: self.time),
-            hire,
+            make_converger,
             owner=name,
             seconds=LEASE,
             reconcile_interval=300,
             drift_interval=10,
             clock=lambda: self.time.timestamp(),
-            pulse=Watchdog(lambda: self.time.timestamp(), patience),
+            watchdog=Watchdog(lambda: self.time.timestamp(), patience),
         )
 
     def later(self, seconds: float) -> None:
@@ -165,11 +165,11 @@ def test_whoever_woke_up_too_late_does_nothing_more(site):
 def test_whoever_could_not_renew_and_was_not_missed_goes_on(site):
     one = site.worker("one")
     one.run_once()
-    converger = one._posts["f"].converger
+    converger = one._held["f"].converger
     site.later(1000)
     site.allocate("a", 0)
     one.run_once()
-    assert one._posts["f"].converger is converger
+    assert one._held["f"].converger is converger
     assert (one.fabrics, site.state("a")) == (["f"], State.ACTIVE)
 
 
@@ -221,7 +221,7 @@ def test_trouble_with_one_fabric_leaves_the_others_alone(store):
 
         reconcile = run_once
 
-    one._posts["f"].converger = Broken()  # type: ignore[assignment]
+    one._held["f"].converger = Broken()  # type: ignore[assignment]
     site.allocate("b", 0, fabric="g")
     assert one.run_once() == 1
     assert site.state("b") is State.ACTIVE
@@ -251,9 +251,9 @@ def test_drift_is_looked_for_between_two_comparisons(site):
     one.reconcile()
     del site.compute.aggregates["a"]
     site.later(9)
-    assert one.look() == []
+    assert one.check_drift() == []
     site.later(1)
-    assert one.look() == ["allocation a: nothing is handed over; repaired"]
+    assert one.check_drift() == ["allocation a: nothing is handed over; repaired"]
 
 
 def test_looks_take_no_more_than_a_tenth_of_the_time(site):
@@ -271,7 +271,7 @@ def test_looks_take_no_more_than_a_tenth_of_the_time(site):
     for _ in range(120):
         site.later(1)
         one.renew()
-        one.look()
+        one.check_drift()
     pauses = [(later - earlier).total_seconds() for earlier, later in pairwise(times)]
     assert min(pauses) == 50
 

@@ -96,6 +96,6 @@ def test_after_its_time_it_leaves_the_rest_to_whoever_has_it_now():
 
     memory.before = take_long
     relay = memory.relay()
-    relay._send_some()
+    relay._send_batch()
     assert memory.told == ["0"]
     assert memory.taken_until == NOW + timedelta(seconds=60)

@@ -10,7 +10,7 @@ import pytest
 
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
-from laas_service.app.records import State
+from laas_service.app.lifecycle import State
 from laas_service.app.worker.converger import Converger
 from laas_service.app.worker.fabric_leases import FabricLeases, Renewal
 from laas_service.app.worker.watchdog import Watchdog
@@ -77,7 +77,7 @@ def test_who_was_given_up_does_nothing_more_and_begins_anew(site):
     def hang(handover) -> None:
         site.later(PATIENCE + 1)
         one.renew()
-        one.pulse.beat()  # as before each call to Nova
+        one.watchdog.beat()  # as before each call to Nova
         compute.hand_over(handover)
 
     site.compute.hand_over = hang
@@ -119,7 +119,7 @@ class Real:
     def __init__(
         self, store: SqlStore, compute: FakeCompute, site: Site, name: str, patience: float
     ) -> None:
-        def hire(held, fabric, hold):
+        def make_converger(held, fabric, before_effect):
             return Converger(
                 held,
                 compute,
@@ -127,22 +127,22 @@ class Real:
                 now=lambda: EPOCH,
                 chance=Random(1),
                 fabric=fabric,
-                hold=hold,
+                before_effect=before_effect,
             )
 
-        tenure = FabricLeases(
+        leases = FabricLeases(
             SqlStore(store._engine),
             SqlLeases(store._engine),
-            hire,
+            make_converger,
             owner=name,
             seconds=LONG,
             reconcile_interval=LONG,
             drift_interval=LONG,
             clock=lambda: 0.0,
-            pulse=Watchdog(time.monotonic, patience),
+            watchdog=Watchdog(time.monotonic, patience),
         )
-        self.worker = Worker(tenure, lambda: 0, interval=0.05)
-        self.renewal = Renewal(tenure, 0.3, self.worker.wake)
+        self.worker = Worker(leases, lambda: 0, interval=0.05)
+        self.renewal = Renewal(leases, 0.3, self.worker.wake)
         for loop in (self.worker, self.renewal):
             loop.start()
 

@@ -9,18 +9,18 @@ import threading
 
 import pytest
 
-from laas_service.app.worker.watchdog import untiring
+from laas_service.app.worker.watchdog import never_stuck
 from laas_service.app.worker.worker import Worker
 from laas_service.domain.errors import Unavailable
 
 
 class Rounds:
-    """A tenure whose rounds are counted; ``answers`` are what they bring."""
+    """Leases whose rounds are counted; ``answers`` are what they bring."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
         self.rounds = 0
-        self.pulse = untiring()
+        self.watchdog = never_stuck()
         self.looks = 0
         self.reconciled = 0
         self.left = False
@@ -39,7 +39,7 @@ class Rounds:
         self.reconciled += 1
         return []
 
-    def look(self):
+    def check_drift(self):
         self.looks += 1
         if self.reconciled:
             self.idle.set()

@@ -1,37 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The decision to repair: a change of placement in which the hosts stay."""
+"""Beginning a change of placement: what the worker and the API do alike.
+
+The domain chooses the new placement, ``lifecycle`` says which steps follow, the store claims
+and records.
+"""
 
 from __future__ import annotations
 
-from laas_service.app.changes import named
+from laas_service.app import lifecycle
+from laas_service.app.lifecycle import Change
 from laas_service.app.ports.allocations import PlacementChanges
 from laas_service.app.records import AllocationRecord, Move
-from laas_service.domain.errors import ConcurrentUpdate, Conflict
+from laas_service.domain.errors import ConcurrentUpdate
 from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.faults.repair import repair
 from laas_service.domain.ledger import Ledger
 from laas_service.messages import Initiator
 
 
-def mend(
+def begin_link_repair(
     store: PlacementChanges, record: AllocationRecord, by: Initiator | None = None
 ) -> AllocationRecord | Degraded:
-    """Begin to replace the failed links of an allocation; as it is if none of them has failed.
+    """Begin to replace the failed links of an allocation; ``by`` is who asked for it.
+
+    The record comes back unchanged if none of its links has failed, or a change is under way;
+    ``Degraded`` if there are no other links for its hosts.
 
     Raises:
-        Conflict: it is not active.
+        Conflict: it is not active, or a container.
         ConcurrentUpdate: it moved on; read it again.
     """
-    placed = record.placed
-    if placed is not None and placed.container:
-        raise Conflict(
-            f"allocation {record.id!r} is a container, and others may be on its links; repair "
-            "those, or release them and it"
-        )
-    if placed is None:
-        raise Conflict(f"allocation {record.id!r} is {record.state.value}, not active")
-    if record.phase is not None or record.faults is None:
+    placed = lifecycle.check_repairable(record)
+    if record.change is not None or record.faults is None:
         return record
 
     def choose(fabric: Ledger) -> Move | Degraded | None:
@@ -43,10 +44,8 @@ def mend(
             return answer
         if answer is placed:
             return None
-        topology = fabric.topology
-        gone = sorted(placed.beyond(answer).links(topology), key=topology.tree.link_id)
-        new = sorted(answer.beyond(placed).links(topology), key=topology.tree.link_id)
-        return Move(answer, f"repair: {named(gone)} replaced by {named(new)}")
+        change = Change.begun(placed, answer)
+        return Move(answer, lifecycle.link_repair_reason(change, fabric.topology))
 
     answer = store.move(record, choose, by=by)
     return record if answer is None else answer

@@ -1,0 +1,461 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The life of an allocation: states, changes of placement, the next action, reasons; pure.
+
+The only module that knows them. Convergence, the database, the API and the drift check ask
+it, so a new state or a new step of a change of placement is added here.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from laas_service.domain.allocation import Allocation
+from laas_service.domain.errors import Conflict
+from laas_service.domain.topology import Link, Topology, link_name
+from laas_service.domain.wording import listed
+
+# -- states ---------------------------------------------------------------------------
+
+
+class State(enum.Enum):
+    """Life of an allocation; ``ERROR`` keeps its claims until somebody decides."""
+
+    QUEUED = "queued"
+    ALLOCATING = "allocating"
+    ACTIVE = "active"
+    RELEASING = "releasing"
+    RELEASED = "released"
+    ERROR = "error"
+
+
+SUCCESSORS = {
+    State.QUEUED: {State.QUEUED, State.ALLOCATING, State.RELEASED},
+    State.ALLOCATING: {State.ALLOCATING, State.ACTIVE, State.RELEASING, State.ERROR},
+    State.ACTIVE: {State.ACTIVE, State.RELEASING, State.ERROR},
+    State.RELEASING: {State.RELEASING, State.RELEASED, State.ERROR},
+    State.ERROR: {State.ERROR, State.ALLOCATING, State.ACTIVE, State.RELEASING},
+    State.RELEASED: set[State](),
+}
+"""The states that may follow a state; the same state again is one more entry in the history."""
+
+LIVE = frozenset(State) - {State.RELEASED}
+"""The states in which an allocation holds hosts, or waits for them."""
+
+HOLDING = LIVE - {State.QUEUED}
+"""The states in which an allocation has claims."""
+
+MOVING = frozenset({State.QUEUED, State.ALLOCATING, State.RELEASING})
+"""The states that the service leaves by itself."""
+
+DUE = MOVING - {State.QUEUED}
+"""The states in which a worker always has a step to take; the queue admits the queued."""
+
+DUE_IF_CHANGING = frozenset({State.ACTIVE})
+"""The states in which a worker has a step to take while the placement changes, and begins a
+change when a link has failed (if repair of links is switched on)."""
+
+HANDED_OVER = frozenset({State.ACTIVE})
+"""The states in which exactly the allocation's hosts accept its project in Nova."""
+
+ENTERABLE = frozenset({State.ALLOCATING, State.ACTIVE})
+"""The states in which a container takes further allocations."""
+
+
+# -- changes of placement ---------------------------------------------------------------
+
+
+class Phase(enum.Enum):
+    """The step of a change of placement that is under way, as recorded and shown."""
+
+    PREPARE = "prepare"
+    SWITCH = "switch"
+    WITHDRAW = "withdraw"
+
+
+class Action(enum.Enum):
+    """What a worker does next for one allocation."""
+
+    NOTHING = "nothing"
+    PUBLISH = "publish routes"
+    HAND_OVER = "hand over"
+    TAKE_BACK = "take back"
+    CUT_OFF = "cut off"
+    FREE = "free"
+    REPAIR = "repair"
+    PROCEED = "proceed"
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """What the subnet manager routes for one allocation.
+
+    Its traffic uses ``traffic``; the routes of ``beside`` are in the tables too, so that
+    traffic can move to them or may still arrive over them.
+    """
+
+    traffic: Allocation
+    beside: Allocation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a change of placement.
+
+    ``routes`` are those that the step wants; with ``awaits_routes`` the worker takes
+    ``action`` only after the switches confirm them, else at once. ``done`` is the reason that
+    is told when the step is over. Both placements are claimed during every step.
+    """
+
+    phase: Phase
+    routes: Callable[[Change], Routes]
+    done: Callable[[Change, Topology], str]
+    action: Action = Action.PROCEED
+    awaits_routes: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of placement from ``old`` to ``new``, and how far it is (``phase``).
+
+    A placement is a value with hosts and links. The order of a change:
+
+    1. what the new placement has and the old one lacks is claimed, with the decision
+       (``claimed``);
+    2. the steps (``steps``), one after the other;
+    3. what only the old placement had is freed, with the end of the last step (``freed``).
+    """
+
+    old: Allocation
+    new: Allocation
+    phase: Phase
+
+    @classmethod
+    def begun(cls, old: Allocation, new: Allocation) -> Change:
+        """A change at its first step."""
+        return cls(old, new, STEPS[0].phase)
+
+    def steps(self) -> Sequence[Step]:
+        """All steps of this change, in order."""
+        return STEPS
+
+    @property
+    def step(self) -> Step:
+        """The step under way."""
+        return next(step for step in self.steps() if step.phase is self.phase)
+
+    @property
+    def next_phase(self) -> Phase | None:
+        """The phase that follows; None if the change ends with the present one."""
+        phases = [step.phase for step in self.steps()]
+        following = phases[phases.index(self.phase) + 1 :]
+        return following[0] if following else None
+
+    @property
+    def routes(self) -> Routes:
+        """What the subnet manager routes now."""
+        return self.step.routes(self)
+
+    @property
+    def held(self) -> Allocation:
+        """Everything that is claimed until the change is over."""
+        return self.new.joined(self.old)
+
+    @property
+    def claimed(self) -> Allocation:
+        """What is claimed when the change begins."""
+        return self.new.beyond(self.old)
+
+    @property
+    def freed(self) -> Allocation:
+        """What is freed when the change ends."""
+        return self.old.beyond(self.new)
+
+    def done(self, topology: Topology) -> str:
+        """The reason that is told when the present step is over."""
+        return self.step.done(self, topology)
+
+
+STEPS: Sequence[Step] = (
+    Step(
+        Phase.PREPARE,
+        routes=lambda change: Routes(change.old, beside=change.new),
+        done=lambda change, topology: (
+            "routes over the new links confirmed; traffic goes over to them"
+        ),
+    ),
+    Step(
+        Phase.SWITCH,
+        routes=lambda change: Routes(change.new, beside=change.old),
+        done=lambda change, topology: (
+            "traffic confirmed on the new links; the old routes have to go"
+        ),
+    ),
+    Step(
+        Phase.WITHDRAW,
+        routes=lambda change: Routes(change.new),
+        done=lambda change, topology: (
+            f"old routes gone; freed {links_named(change.freed.links(topology), topology)}"
+        ),
+    ),
+)
+"""The steps of a change in which the hosts stay: lay the new routes beside the old ones, move
+the traffic to them, withdraw the old ones."""
+
+
+def routes(placed: Allocation, leaving: Allocation | None, phase: Phase | None) -> Routes:
+    """What the subnet manager routes for an allocation with claims that is not handed back.
+
+    ``leaving`` and ``phase`` are None unless its placement changes.
+    """
+    if leaving is None or phase is None:
+        return Routes(placed)
+    return Change(leaving, placed, phase).routes
+
+
+# -- one allocation ---------------------------------------------------------------------
+
+
+class Faulty(Protocol):
+    """What an allocation holds that has failed."""
+
+    @property
+    def links(self) -> Sequence[Link]: ...
+
+
+class Standing(Protocol):
+    """What has to be known of an allocation; ``records.AllocationRecord`` says what each is."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def state(self) -> State: ...
+    @property
+    def placed(self) -> Allocation | None: ...
+    @property
+    def change(self) -> Change | None: ...
+    @property
+    def faults(self) -> Faulty | None: ...
+    @property
+    def handed_back(self) -> bool: ...
+    @property
+    def force(self) -> bool: ...
+    @property
+    def container(self) -> bool: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def next_try(self) -> datetime | None: ...
+    @property
+    def parked(self) -> State | None: ...
+
+
+def next_action(allocation: Standing, confirmed: bool, *, repair_links: bool) -> Action:
+    """The next safe action; ``confirmed`` as the function of that name.
+
+    With ``repair_links`` links that have failed are replaced; those of a container stay, as
+    others may be on them.
+    """
+    if allocation.state in DUE_IF_CHANGING:
+        if allocation.change is not None:
+            step = allocation.change.step
+            return step.action if confirmed or not step.awaits_routes else Action.PUBLISH
+        repairs = repair_links and has_failed_links(allocation) and not allocation.container
+        return Action.REPAIR if repairs else Action.NOTHING
+    if allocation.state is State.ALLOCATING:
+        return Action.HAND_OVER if confirmed else Action.PUBLISH
+    if allocation.state is not State.RELEASING:
+        return Action.NOTHING
+    if not allocation.handed_back:
+        return Action.CUT_OFF if allocation.force else Action.TAKE_BACK
+    return Action.FREE if confirmed else Action.PUBLISH
+
+
+def awaits_routes(allocation: Standing) -> bool:
+    """Whether the next action depends on what the switches run."""
+    if allocation.state in DUE_IF_CHANGING:
+        return allocation.change is not None and allocation.change.step.awaits_routes
+    if allocation.state is State.RELEASING:
+        return allocation.handed_back  # before that its routes are still to change
+    return allocation.state is State.ALLOCATING
+
+
+def confirmed(allocation: Standing, applied: int | None) -> bool:
+    """Whether the switches run the routes that it waits for.
+
+    ``applied`` is the generation seen in the switches, None if none was.
+    """
+    return awaits_routes(allocation) and applied is not None and applied >= allocation.generation
+
+
+def has_failed_links(allocation: Standing) -> bool:
+    """Whether a link that it holds has failed."""
+    return allocation.faults is not None and bool(allocation.faults.links)
+
+
+def is_moving(allocation: Standing) -> bool:
+    """Whether the service still changes its state or placement by itself."""
+    return allocation.state in MOVING or allocation.change is not None
+
+
+def is_at_rest(allocation: Standing) -> bool:
+    """Whether it is handed over, without a change under way or a fault.
+
+    An error of such an allocation is about its hosts in Nova.
+    """
+    settled = allocation.change is None and allocation.faults is None
+    return allocation.state in HANDED_OVER and settled
+
+
+def parked_from(allocation: Standing, to: State) -> State | None:
+    """The state in which it came into ``ERROR``, if ``to`` is that."""
+    if to is not State.ERROR:
+        return None
+    return allocation.parked if allocation.state is State.ERROR else allocation.state
+
+
+def state_after_retry(allocation: Standing) -> State | None:
+    """The state in which a retry resumes; None if no step failed or waits.
+
+    Raises:
+        Conflict: it is queued or released, and a worker takes no step for it.
+    """
+    if allocation.state not in HOLDING:
+        raise Conflict(
+            f"allocation {allocation.id} is {allocation.state.value}; there is no step to retry"
+        )
+    if allocation.state is State.ERROR:
+        return allocation.parked or (
+            State.RELEASING if allocation.handed_back else State.ALLOCATING
+        )
+    return None if allocation.next_try is None else allocation.state
+
+
+def state_after_release(allocation: Standing, *, force: bool) -> State | None:
+    """The state into which a release brings it; None if the release is under way or over."""
+    if allocation.state is State.RELEASED:
+        return None
+    if allocation.state is State.RELEASING and (allocation.force or not force):
+        return None
+    return State.RELEASED if allocation.state is State.QUEUED else State.RELEASING
+
+
+# -- refusals -----------------------------------------------------------------------------
+
+
+def check_successor(allocation: Standing, to: State) -> None:
+    """Raises: Conflict, if the state cannot follow, or if claims are to be freed with it."""
+    if to not in SUCCESSORS[allocation.state] or to is State.RELEASED:
+        raise _conflict(allocation, f"it cannot become {to.value}")
+
+
+def check_queued(allocation: Standing) -> None:
+    """Raises: Conflict, if it is not queued."""
+    if allocation.state is not State.QUEUED:
+        raise _conflict(allocation, "only a queued request can be cancelled")
+
+
+def check_releasing(allocation: Standing) -> None:
+    """Raises: Conflict, if it is not releasing."""
+    if allocation.state is not State.RELEASING:
+        raise _conflict(allocation, "it is not being released")
+
+
+def check_freeable(allocation: Standing) -> None:
+    """Raises: Conflict, if its hosts or its routes may still be in use."""
+    check_releasing(allocation)
+    if not allocation.handed_back:
+        raise _conflict(allocation, "its hosts are not handed back")
+
+
+def check_active(allocation: Standing) -> Allocation:
+    """Its placement. Raises: Conflict, if it is not active."""
+    if allocation.state is not State.ACTIVE or allocation.placed is None:
+        raise _conflict(allocation, "wait until it is active")
+    return allocation.placed
+
+
+def check_changeable(allocation: Standing) -> Allocation:
+    """Its placement. Raises: Conflict, if no change of it can begin."""
+    placed = check_active(allocation)
+    if allocation.change is not None:
+        raise Conflict(f"the placement of allocation {allocation.id!r} is changing already")
+    return placed
+
+
+def check_changing(allocation: Standing) -> Change:
+    """The change under way. Raises: Conflict, if there is none that can proceed."""
+    if allocation.state not in DUE_IF_CHANGING or allocation.change is None:
+        raise Conflict(f"no change of placement of allocation {allocation.id!r} is under way")
+    return allocation.change
+
+
+def check_repairable(allocation: Standing) -> Allocation:
+    """Its placement. Raises: Conflict, if its links cannot be replaced."""
+    placed = check_active(allocation)
+    if allocation.container:
+        raise Conflict(
+            f"allocation {allocation.id!r} is a container, and allocations inside may use its "
+            "links; repair those, or release them and the container"
+        )
+    return placed
+
+
+def _conflict(allocation: Standing, why: str) -> Conflict:
+    return Conflict(f"allocation {allocation.id!r} is {allocation.state.value}; {why}")
+
+
+# -- reasons that are told -------------------------------------------------------------------
+
+HANDED_OVER_REASON = "routes confirmed, hosts handed over"
+CONTAINER_ACTIVE_REASON = "hosts stay in the pool, for allocations inside"
+HANDED_BACK_REASON = "its routes are to be withdrawn"
+FREED_REASON = "hosts taken back, withdrawn routes confirmed"
+
+
+def queued_reason(refusal: str) -> str:
+    return f"waits: {refusal}"
+
+
+def claimed_reason(hosts: int) -> str:
+    return f"claimed {hosts} hosts"
+
+
+def cancelled_reason(user: str) -> str:
+    return f"cancelled by {user}"
+
+
+def release_reason(user: str, *, force: bool) -> str:
+    return f"{'forced release' if force else 'release'} asked for by {user}"
+
+
+def retry_reason(user: str) -> str:
+    return f"retry asked for by {user}"
+
+
+def renamed_reason(name: str) -> str:
+    """``name`` is the old one."""
+    return f"renamed from {name!r}"
+
+
+def parked_reason(tries: int, why: str) -> str:
+    return f"parked after {tries} tries of its step: {why}"
+
+
+def hosts_repaired_reason(difference: str) -> str:
+    return f"repaired: {difference}"
+
+
+def link_repair_reason(change: Change, topology: Topology) -> str:
+    failed = links_named(change.freed.links(topology), topology)
+    return f"repair: {failed} replaced by {links_named(change.claimed.links(topology), topology)}"
+
+
+def links_named(links: Iterable[Link], topology: Topology) -> str:
+    """Links by name in the order of their numbers, the first few of many."""
+    names = [link_name(link) for link in sorted(links, key=topology.tree.link_id)]
+    return f"{'link' if len(names) == 1 else 'links'} {listed(names)}"

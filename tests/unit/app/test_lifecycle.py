@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Every state, step and flag has one next action, and the actions reach an end."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from laas_service.app import lifecycle
+from laas_service.app.lifecycle import Action, Change, Phase, Routes, State, Step
+from laas_service.app.records import AllocationRecord, Faults
+from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare
+from laas_service.domain.errors import Conflict
+from laas_service.domain.topology import LeafLink, Topology, Xgft
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+SMALL = Topology(Xgft((4, 2, 4), (1, 4, 4)))
+FAILED_LINK = Faults(links=(LeafLink(0, 0, 0),))
+FAILED_HOST = Faults(hosts=(1,))
+
+
+def placement(hosts: int = 0b11, uplinks: int = 0b0011, spines: int = 0) -> Allocation:
+    return Allocation(
+        "a",
+        hosts.bit_count(),
+        "test",
+        tuple(GroupShare(group, hosts, uplinks) for group in (0, 1)),
+        tuple(ColumnShare(0, column, spines) for column in range(4) if spines),
+    )
+
+
+OLD, NEW = placement(uplinks=0b0011), placement(uplinks=0b0110)
+
+
+def record(state: State, **fields) -> AllocationRecord:
+    made = AllocationRecord(
+        *("a", "f", "a", "blue", "test", 2, state, 1, 1, OLD, False, False, None, EPOCH, EPOCH),
+        generation=7,
+    )
+    return replace(made, **fields)
+
+
+def changing(phase: Phase, state: State = State.ACTIVE, **fields) -> AllocationRecord:
+    return record(state, placed=NEW, leaving=OLD, phase=phase, **fields)
+
+
+def everything() -> list[AllocationRecord]:
+    """Every combination of state, phase, flags and faults that a record may have."""
+    flags = itertools.product((False, True), repeat=3)
+    return [
+        replace(
+            record(state) if phase is None else changing(phase, state),
+            handed_back=handed_back,
+            force=force,
+            container=container,
+            faults=faults,
+            placed=None if state not in lifecycle.HOLDING else NEW if phase else OLD,
+        )
+        for state in State
+        for phase in (None, *Phase)
+        if phase is None or state in lifecycle.HOLDING - {State.ALLOCATING}
+        for handed_back, force, container in flags
+        for faults in (None, FAILED_LINK, FAILED_HOST)
+    ]
+
+
+# -- the next action --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "fields", "unconfirmed", "confirmed"),
+    [
+        (State.QUEUED, {}, Action.NOTHING, Action.NOTHING),
+        (State.ALLOCATING, {}, Action.PUBLISH, Action.HAND_OVER),
+        (State.ALLOCATING, {"faults": FAILED_LINK}, Action.PUBLISH, Action.HAND_OVER),
+        (State.ACTIVE, {}, Action.NOTHING, Action.NOTHING),
+        (State.ACTIVE, {"faults": FAILED_HOST}, Action.NOTHING, Action.NOTHING),
+        (State.ACTIVE, {"faults": FAILED_LINK}, Action.REPAIR, Action.REPAIR),
+        (
+            State.ACTIVE,
+            {"faults": FAILED_LINK, "container": True},
+            Action.NOTHING,
+            Action.NOTHING,
+        ),
+        (State.RELEASING, {}, Action.TAKE_BACK, Action.TAKE_BACK),
+        (State.RELEASING, {"force": True}, Action.CUT_OFF, Action.CUT_OFF),
+        (State.RELEASING, {"handed_back": True}, Action.PUBLISH, Action.FREE),
+        (State.RELEASING, {"handed_back": True, "force": True}, Action.PUBLISH, Action.FREE),
+        (State.RELEASED, {"handed_back": True}, Action.NOTHING, Action.NOTHING),
+        (State.ERROR, {}, Action.NOTHING, Action.NOTHING),
+        (State.ERROR, {"faults": FAILED_LINK}, Action.NOTHING, Action.NOTHING),
+    ],
+)
+def test_the_next_action_of_each_state(state, fields, unconfirmed, confirmed):
+    for seen, action in ((False, unconfirmed), (True, confirmed)):
+        assert lifecycle.next_action(record(state, **fields), seen, repair_links=True) is action
+
+
+@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("faults", [None, FAILED_LINK])
+def test_every_step_of_a_change_waits_for_its_routes_and_then_proceeds(phase, faults):
+    allocation = changing(phase, faults=faults)
+    act = lifecycle.next_action
+    assert act(allocation, False, repair_links=True) is Action.PUBLISH
+    assert act(allocation, True, repair_links=True) is Action.PROCEED
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_outside_active_a_change_takes_no_step(phase):
+    for state in lifecycle.HOLDING - {State.ACTIVE}:
+        plain, other = record(state), changing(phase, state)
+        for seen in (False, True):
+            assert lifecycle.next_action(other, seen, repair_links=True) is lifecycle.next_action(
+                plain, seen, repair_links=True
+            )
+
+
+def test_links_are_repaired_only_where_that_is_switched_on():
+    degraded = record(State.ACTIVE, faults=FAILED_LINK)
+    assert lifecycle.next_action(degraded, True, repair_links=True) is Action.REPAIR
+    assert lifecycle.next_action(degraded, True, repair_links=False) is Action.NOTHING
+
+
+def test_what_awaits_no_routes_does_not_depend_on_the_switches_and_the_rest_does():
+    for allocation in everything():
+        unseen, seen = (
+            lifecycle.next_action(allocation, confirmed, repair_links=True)
+            for confirmed in (False, True)
+        )
+        assert (unseen is not seen) == lifecycle.awaits_routes(allocation)
+        assert (unseen is Action.PUBLISH) == lifecycle.awaits_routes(allocation)
+        assert seen is not Action.PUBLISH
+
+
+@pytest.mark.parametrize(("applied", "answer"), [(None, False), (6, False), (7, True), (8, True)])
+def test_routes_are_confirmed_by_their_generation_or_a_later_one(applied, answer):
+    assert lifecycle.confirmed(record(State.ALLOCATING), applied) is answer
+    assert lifecycle.confirmed(record(State.ACTIVE), applied) is False
+
+
+def test_a_worker_has_a_step_exactly_for_what_is_due():
+    for allocation in everything():
+        changes = allocation.state in lifecycle.DUE_IF_CHANGING
+        degraded = lifecycle.has_failed_links(allocation) and not allocation.container
+        due = allocation.state in lifecycle.DUE or (
+            changes and (allocation.change is not None or degraded)
+        )
+        action = lifecycle.next_action(allocation, False, repair_links=True)
+        assert (action is not Action.NOTHING) == due
+
+
+def after(allocation: AllocationRecord, action: Action) -> AllocationRecord:
+    """The record once a worker has done this; routes are always confirmed in the end."""
+    if action is Action.HAND_OVER:
+        return replace(allocation, state=State.ACTIVE)
+    if action in (Action.TAKE_BACK, Action.CUT_OFF):
+        return replace(allocation, handed_back=True)
+    if action is Action.FREE:
+        freed = replace(allocation, placed=None, leaving=None, phase=None, faults=None)
+        return replace(freed, state=State.RELEASED)
+    if action is Action.REPAIR:
+        assert allocation.placed is not None
+        change = Change.begun(allocation.placed, NEW)
+        return replace(allocation, placed=NEW, leaving=change.old, phase=change.phase)
+    assert action is Action.PROCEED
+    assert allocation.change is not None
+    if allocation.change.next_phase is None:
+        return replace(allocation, leaving=None, phase=None, faults=None)
+    return replace(allocation, phase=allocation.change.next_phase)
+
+
+@given(st.sampled_from(everything()), st.lists(st.booleans(), max_size=12), st.booleans())
+def test_from_any_state_the_actions_reach_an_end(allocation, confirmations, repair_links):
+    """However often the switches let them wait, and each state may follow the one before."""
+    start = allocation.state
+    for confirmed in (*confirmations, *[True] * 8):
+        action = lifecycle.next_action(allocation, confirmed, repair_links=repair_links)
+        if action in (Action.NOTHING, Action.PUBLISH):
+            continue
+        following = after(allocation, action)
+        assert following.state in lifecycle.SUCCESSORS[allocation.state]
+        allocation = following
+    assert lifecycle.next_action(allocation, True, repair_links=repair_links) is Action.NOTHING
+    ends = {State.ALLOCATING: State.ACTIVE, State.RELEASING: State.RELEASED}
+    assert allocation.state is ends.get(start, start)
+    assert allocation.state in (State.QUEUED, State.ERROR) or not lifecycle.is_moving(allocation)
+
+
+# -- changes of placement -----------------------------------------------------------------
+
+
+def test_the_steps_of_a_change_their_routes_and_reasons():
+    change = Change.begun(OLD, NEW)
+    told: list[tuple[str, Routes, str]] = []
+    phases: list[Phase] = []
+    while True:
+        told.append((change.phase.value, change.routes, change.done(SMALL)))
+        phases.append(change.phase)
+        if change.next_phase is None:
+            break
+        change = replace(change, phase=change.next_phase)
+    assert phases == [step.phase for step in change.steps()] == list(Phase)
+    assert told == [
+        (
+            "prepare",
+            Routes(OLD, beside=NEW),
+            "routes over the new links confirmed; traffic goes over to them",
+        ),
+        (
+            "switch",
+            Routes(NEW, beside=OLD),
+            "traffic confirmed on the new links; the old routes have to go",
+        ),
+        ("withdraw", Routes(NEW), "old routes gone; freed links leaf-0-0-0, leaf-0-1-0"),
+    ]
+
+
+def test_a_record_that_changes_shows_what_it_holds_and_what_its_traffic_uses():
+    for phase in Phase:
+        allocation = changing(phase)
+        assert allocation.held == NEW.joined(OLD)
+        assert allocation.traffic == (OLD if phase is Phase.PREPARE else NEW)
+        assert lifecycle.routes(NEW, OLD, phase).traffic == allocation.traffic
+    settled = record(State.ACTIVE)
+    assert (settled.change, settled.held, settled.traffic) == (None, OLD, OLD)
+    assert lifecycle.routes(OLD, None, None) == Routes(OLD)
+
+
+masks = st.integers(1, 15)
+
+
+@given(masks, masks, masks, masks, masks, masks)
+def test_what_a_change_claims_and_frees_is_what_differs(h1, u1, s1, h2, u2, s2):
+    old, new = placement(h1, u1, s1), placement(h2, u2, s2)
+    change = Change.begun(old, new)
+
+    def parts(allocation: Allocation) -> set[object]:
+        return {*allocation.hosts(SMALL), *allocation.links(SMALL)}
+
+    assert parts(change.claimed) == parts(new) - parts(old)
+    assert parts(change.freed) == parts(old) - parts(new)
+    assert parts(change.held) == parts(old) | parts(new)
+    for phase in Phase:
+        routed = replace(change, phase=phase).routes
+        assert parts(routed.traffic) | parts(routed.beside or routed.traffic) <= parts(change.held)
+
+
+def test_a_step_of_another_kind_is_taken_without_waiting_for_routes(monkeypatch):
+    """A step that acts outside, such as hosts that join, is one entry in the list of steps."""
+    first, *others = lifecycle.STEPS
+    joining = replace(first, action=Action.HAND_OVER, awaits_routes=False)
+    assert isinstance(joining, Step)
+    monkeypatch.setattr(lifecycle, "STEPS", (joining, *others))
+    allocation = changing(first.phase)
+    assert not lifecycle.awaits_routes(allocation)
+    assert lifecycle.next_action(allocation, False, repair_links=True) is Action.HAND_OVER
+    assert allocation.change is not None
+    assert allocation.change.next_phase is others[0].phase
+
+
+def test_a_repair_says_which_links_replace_which():
+    reason = lifecycle.link_repair_reason(Change.begun(OLD, NEW), SMALL)
+    assert reason == (
+        "repair: links leaf-0-0-0, leaf-0-1-0 replaced by links leaf-0-0-2, leaf-0-1-2"
+    )
+
+
+# -- what callers ask for -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "fields", "gentle", "forced"),
+    [
+        (State.QUEUED, {}, State.RELEASED, State.RELEASED),
+        (State.ALLOCATING, {}, State.RELEASING, State.RELEASING),
+        (State.ACTIVE, {}, State.RELEASING, State.RELEASING),
+        (State.ERROR, {}, State.RELEASING, State.RELEASING),
+        (State.RELEASING, {}, None, State.RELEASING),
+        (State.RELEASING, {"force": True}, None, None),
+        (State.RELEASED, {}, None, None),
+    ],
+)
+def test_where_a_release_leads(state, fields, gentle, forced):
+    for force, to in ((False, gentle), (True, forced)):
+        allocation = record(state, **fields)
+        assert lifecycle.state_after_release(allocation, force=force) is to
+        assert to is None or to in lifecycle.SUCCESSORS[state]
+
+
+@pytest.mark.parametrize(
+    ("state", "fields", "to"),
+    [
+        (State.ALLOCATING, {}, None),
+        (State.ALLOCATING, {"next_try": EPOCH}, State.ALLOCATING),
+        (State.ACTIVE, {"next_try": EPOCH}, State.ACTIVE),
+        (State.ERROR, {"parked": State.ACTIVE}, State.ACTIVE),
+        (State.ERROR, {}, State.ALLOCATING),
+        (State.ERROR, {"handed_back": True}, State.RELEASING),
+    ],
+)
+def test_where_a_retry_resumes(state, fields, to):
+    assert lifecycle.state_after_retry(record(state, **fields)) is to
+
+
+@pytest.mark.parametrize("state", [State.QUEUED, State.RELEASED])
+def test_there_is_no_step_to_retry(state):
+    with pytest.raises(Conflict, match=f"is {state.value}; there is no step to retry"):
+        lifecycle.state_after_retry(record(state, placed=None))
+
+
+def test_an_error_remembers_where_it_was_parked():
+    assert lifecycle.parked_from(record(State.ACTIVE), State.ERROR) is State.ACTIVE
+    again = record(State.ERROR, parked=State.RELEASING)
+    assert lifecycle.parked_from(again, State.ERROR) is State.RELEASING
+    assert lifecycle.parked_from(again, State.ACTIVE) is None
+
+
+@pytest.mark.parametrize("old", State)
+@pytest.mark.parametrize("new", State)
+def test_only_successors_are_accepted_and_nothing_is_freed_by_a_transition(old, new):
+    allowed = new in lifecycle.SUCCESSORS[old] and new is not State.RELEASED
+    if allowed:
+        lifecycle.check_successor(record(old), new)
+        return
+    with pytest.raises(Conflict, match=f"'a' is {old.value}; it cannot become {new.value}"):
+        lifecycle.check_successor(record(old), new)
+
+
+@pytest.mark.parametrize(
+    ("check", "allocation", "words"),
+    [
+        (lifecycle.check_queued, record(State.ACTIVE), "is active; only a queued"),
+        (lifecycle.check_releasing, record(State.ACTIVE), "is active; it is not being released"),
+        (lifecycle.check_freeable, record(State.ACTIVE), "is active; it is not being released"),
+        (
+            lifecycle.check_freeable,
+            record(State.RELEASING),
+            "is releasing; its hosts are not handed back",
+        ),
+        (
+            lifecycle.check_active,
+            record(State.ALLOCATING),
+            "is allocating; wait until it is active",
+        ),
+        (lifecycle.check_changeable, changing(Phase.SWITCH), "is changing already"),
+        (lifecycle.check_changing, record(State.ACTIVE), "no change of placement"),
+        (lifecycle.check_changing, changing(Phase.SWITCH, State.ERROR), "no change of placement"),
+        (lifecycle.check_repairable, record(State.ERROR), "is error; wait until it is active"),
+        (lifecycle.check_repairable, record(State.ACTIVE, container=True), "is a container"),
+    ],
+)
+def test_a_refusal_says_why(check, allocation, words):
+    with pytest.raises(Conflict, match=words):
+        check(allocation)
+
+
+def test_what_may_be_done_is_not_refused():
+    lifecycle.check_queued(record(State.QUEUED, placed=None))
+    lifecycle.check_freeable(record(State.RELEASING, handed_back=True))
+    active = record(State.ACTIVE)
+    assert lifecycle.check_changeable(active) is lifecycle.check_repairable(active) is OLD
+    assert lifecycle.check_changing(changing(Phase.PREPARE)).new is NEW
+
+
+def test_sets_of_states_agree():
+    assert {*State} - {State.RELEASED} == lifecycle.LIVE
+    assert {State.ALLOCATING, State.ACTIVE, State.RELEASING, State.ERROR} == lifecycle.HOLDING
+    assert {State.QUEUED, State.ALLOCATING, State.RELEASING} == lifecycle.MOVING
+    assert {State.ALLOCATING, State.RELEASING} == lifecycle.DUE
+    assert lifecycle.ENTERABLE <= lifecycle.HOLDING
+    assert {*lifecycle.SUCCESSORS} == {*State}
+
+
+def test_an_allocation_at_rest_moves_no_more():
+    for allocation in everything():
+        if lifecycle.is_at_rest(allocation):
+            assert not lifecycle.is_moving(allocation)
+            assert not lifecycle.awaits_routes(allocation)
