@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What the service remembers of fabrics and allocations, as values."""
+"""Recorded fabrics, allocations, leases and quotas, as values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from laas_service.domain.topology import Link, Topology
 from laas_service.messages import Initiator
 
 PROJECT = r"^[A-Za-z0-9][A-Za-z0-9_.:@-]{0,63}$"
-"""The ids of projects that are taken for such."""
+"""The form of a project id."""
 
 
 class HostState(enum.Enum):
@@ -32,18 +32,21 @@ class LinkState(enum.Enum):
 
 
 class Drift(enum.Enum):
-    """What others have changed: the hosts of a live allocation, an aggregate left over or
-    unknown, free hosts that cannot be kept in the pool, what the switches run."""
+    """Kinds of drift: what differs from the record because others changed it."""
 
     HOSTS = "hosts"
+    """The hosts of an active allocation in Nova."""
     LEFTOVER = "leftover"
+    """An aggregate whose allocation is released, or was never recorded."""
     POOL = "pool"
+    """Free hosts that are not in the pool, or that another aggregate opens to projects."""
     ROUTES = "routes"
+    """Routes that the switches ran and no longer run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What an allocation holds that has failed; both ascend, links by their numbers."""
+    """The failed links and hosts of an allocation, ascending by number."""
 
     links: tuple[Link, ...] = ()
     hosts: tuple[int, ...] = ()
@@ -51,7 +54,7 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A new placement for an allocation that has one, and why."""
+    """The decision to change the placement of an allocation, and the reason that is told."""
 
     to: Allocation
     reason: str
@@ -59,9 +62,9 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, as authentication established it; never taken from a body.
+    """The user of a request, as authenticated; never taken from a request's body.
 
-    ``admin`` callers see and act for every project.
+    With ``admin`` the caller sees all projects and may act for them.
     """
 
     project_id: str
@@ -78,8 +81,8 @@ class Caller:
 class FabricRecord:
     """A managed fabric. ``generation`` grows by one with every committed change.
 
-    ``routes_generation`` is the generation of the last change that routes depend
-    on: what the subnet manager should have applied. ``shared_plane`` is withheld from tenants.
+    ``routes_generation`` is the generation of the last change of routes: the one that the
+    subnet manager should have applied. Tenants get no link of ``shared_plane``.
     """
 
     id: str
@@ -93,8 +96,10 @@ class FabricRecord:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right of one worker, ``owner``, to converge a fabric; ``token`` grows from each
-    holder to the next."""
+    """The right of one worker, ``owner``, to converge a fabric.
+
+    ``token`` is the fencing token: each holder has a larger one than the holder before.
+    """
 
     fabric: str
     owner: str
@@ -103,11 +108,11 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """Who converges a fabric (None: nobody) until when, and what it saw there and when.
+    """The worker that converges a fabric (None: no worker), and what it saw in the switches.
 
-    ``applied`` is the generation seen in the switches, None with the ``problem``;
-    ``confirmed`` the newest that was ever seen there. ``taken`` is how often a worker took it,
-    ``stuck`` how often one gave it up because its step did not come to an end.
+    Its lease ends at ``until``. At ``seen_at`` it saw the generation ``applied``, or none and a
+    ``problem``. ``confirmed`` is the newest generation ever seen. ``taken`` counts how often a
+    worker took the fabric, ``stuck`` how often one gave it up because it was stuck.
     """
 
     worker: str | None = None
@@ -122,7 +127,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many hosts and allocations a project may have at one time; None is any number."""
+    """The most hosts and allocations that a project may have at one time; None is no limit."""
 
     hosts: int | None = None
     allocations: int | None = None
@@ -133,7 +138,7 @@ NO_LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a project may have at one time, and what of it it has."""
+    """The quota of a project, and how many hosts and allocations it has now."""
 
     project_id: str
     limits: Limits
@@ -143,16 +148,16 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The answer to a request that is to be queued, and why it has to wait."""
+    """The answer to a request that is to be queued, with the refusal."""
 
     refusal: NoFit
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of an allocation's story: it became ``state``, and why.
+    """One entry in an allocation's history: the state, and the reason.
 
-    ``by`` is who asked for it; None where the service took its next step.
+    ``by`` is the user who asked for it; None where the service took its next step.
     """
 
     at: datetime
@@ -165,23 +170,21 @@ class Event:
 class AllocationRecord:
     """One allocation as recorded.
 
-    ``version`` grows with every change a reader can see (it is the ETag).
-    ``placed`` is None once the claims are freed. ``handed_back`` says that the
-    subnet manager must no longer route this tenant: Nova has confirmed that the
-    hosts are gone from it, or the release is forced and the network is cut first.
-    ``force`` is set by a forced release. ``error`` is why the last step failed or
-    has to wait, None when all is well; ``failures`` counts such steps in a row.
-    ``generation`` is the fabric's generation at which this allocation's routes
-    last changed: they are confirmed once the subnet manager has applied it.
-    While it is queued ``pkey`` is 0 and ``placed`` None. ``duration`` as in
-    ``requests.AllocationRequest``; ``ends_at`` is when it is expected to end, counted from the
-    moment its hosts were claimed. Times are UTC and aware.
+    ``version`` grows with every change that a reader can see (it is the ETag). ``placed`` is
+    the placement, None while it is queued and once the claims are freed. With ``handed_back``
+    the subnet manager must no longer route this tenant: Nova has confirmed that its hosts are
+    taken back, or the release is forced and the network is cut first. A forced release sets
+    ``force``. ``error`` is why the last step failed or has to wait, None if neither;
+    ``failures`` counts such steps in a row, and ``next_try`` is when the step is tried again.
+    ``generation`` is the fabric's generation at which this allocation's routes last changed:
+    they are confirmed once the subnet manager has applied it. ``pkey`` is the partition key, 0
+    while it is queued. ``duration`` as in ``requests.AllocationRequest``; ``ends_at`` is when it is expected
+    to end, counted from the claim of its hosts. Times are UTC and aware.
 
-    A change of placement is a new version: ``placed`` is what was decided last and
-    ``leaving`` what was held before, which stays claimed until ``phase``, how far the
-    change is, comes to its end; then both are None. ``faults`` is what has failed of all
-    it holds, None if nothing has. ``next_try`` is when the step that failed or has to wait
-    is tried again. ``parked`` is the state in which it came into ``ERROR``, None elsewhere.
+    While the placement changes, ``placed`` is the new one, ``leaving`` the old one, which stays
+    claimed, and ``phase`` the step under way; ``leaving`` and ``phase`` are None otherwise.
+    ``faults`` are those of everything it holds, None if nothing has failed. ``parked`` is the
+    state from which it came into ``ERROR``, None in other states.
     """
 
     id: str
@@ -215,7 +218,7 @@ class AllocationRecord:
 
     @property
     def initiator(self) -> Initiator | None:
-        """Who asked for what happens to it now, as far as its history is here."""
+        """The user who asked for what happens now, as far as the history was read."""
         asked = (event.by for event in reversed(self.history) if event.by is not None)
         return next(asked, None)
 

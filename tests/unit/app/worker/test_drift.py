@@ -18,6 +18,7 @@ from laas_service.adapters.log_context import acting_for
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Handover
 from laas_service.app.records import Drift
+from laas_service.app.worker import drift
 from laas_service.domain.errors import NotFound, Unavailable
 from laas_service.messages import Applied, FabricState, Initiator
 from opensm_writer.local import LocalSubnetManager
@@ -85,6 +86,52 @@ def is_settled(world: World, kind: Drift, repaired: bool) -> None:
     looks(world, 3)
     assert counted(world) == ({kind: 1}, {kind: 1} if repaired else {})
     assert told(world) == as_told(kind, repaired)
+
+
+# -- what differs, as values ---------------------------------------------------------
+
+
+def test_a_difference_names_its_kind_its_subject_and_its_repair(store):
+    world = World(store)
+    world.active("a", 0, 1)
+    fabric, record = store.fabric("f"), store.allocation("a")
+    handover = drift.handover_of(fabric, record)
+    assert drift.hosts_difference(fabric, record, handover) is None
+    difference = drift.hosts_difference(fabric, record, None)
+    assert difference == drift.Difference(
+        Drift.HOSTS, "a", ("f",), "nothing is handed over", drift.HandOver(record, handover)
+    )
+    assert difference.told == difference.finding == "allocation a: nothing is handed over"
+    assert drift.leftover_difference(record, handover, ("f",)) is None
+    leftover = drift.leftover_difference(replace(record, state=State.RELEASED), handover, ("f",))
+    assert leftover is not None
+    assert leftover.repair == drift.TakeBack(handover)
+    assert leftover.about == (Drift.LEFTOVER, "a")
+    unknown = drift.leftover_difference(None, handover, ("f",))
+    assert unknown is not None
+    assert unknown.repair is None
+    assert drift.pool_difference(fabric, ()) is None
+    missing = drift.pool_difference(fabric, {"node-3", "node-2"})
+    assert missing is not None
+    assert missing.repair == drift.Pool(["node-2", "node-3"])
+    assert missing.finding == f"fabric f: {missing.told}"
+    assert drift.opened_difference(fabric, {"elsewhere": "theirs"}) is None
+    opened = drift.opened_difference(fabric, {"node-2": "theirs"})
+    assert opened is not None
+    assert (opened.repair, opened.detail) == (None, "other aggregates open hosts: node-2 by theirs")
+    assert opened.about != missing.about
+    lost = drift.routes_difference(fabric, Applied(None, "OpenSM does not run"))
+    assert lost.repair == drift.Publish("f")
+    assert lost.finding == "fabric f: the switches no longer run generation 2: OpenSM does not run"
+
+
+def test_a_repair_that_fails_is_said_with_what_differs(world, repair):
+    world.compute.pooled.discard("node-5")
+    world.compute.servers["node-5"] = "stranger"
+    (finding,) = looks(world, 1)
+    assert "node-5" in finding
+    assert ("; not repaired: " in finding) is repair
+    assert counted(world) == ({Drift.POOL: 1}, {})
 
 
 # -- aggregates ---------------------------------------------------------------------
