@@ -178,8 +178,8 @@ class AllocationRecord:
     ``failures`` counts such steps in a row, and ``next_try`` is when the step is tried again.
     ``generation`` is the fabric's generation at which this allocation's routes last changed:
     they are confirmed once the subnet manager has applied it. ``pkey`` is the partition key, 0
-    while it is queued. ``duration`` as in ``requests.AllocationRequest``; ``ends_at`` is when it is expected
-    to end, counted from the claim of its hosts. Times are UTC and aware.
+    while it is queued. ``duration`` as in ``requests.AllocationRequest``; ``ends_at`` is when it
+    is expected to end, counted from the claim of its hosts. Times are UTC and aware.
 
     While the placement changes, ``placed`` is the new one, ``leaving`` the old one, which stays
     claimed, and ``phase`` the step under way; ``leaving`` and ``phase`` are None otherwise.
