@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The vocabulary of asking and answering: Request, Allocation, NoFit."""
+"""Requests and their answers: ``Request``, ``Allocation``, ``NoFit``; and shapes."""
 
 from __future__ import annotations
 
@@ -15,51 +15,53 @@ from laas_service.domain.constraints import Constraints
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, bits
 
 WHOLE = 1_000_000
-"""All of a link, in parts per million of its bandwidth."""
+"""The whole bandwidth of a link, in parts per million."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """A wish: share a leaf group with tenants that end at about the same time.
+    """Prefer leaf groups whose tenants end at about the same time as this one.
 
-    Then whole leaves become free together. ``closing[g]`` is when the last tenant of
-    group g is expected to end, ``until`` when this one is; ``per_host`` is the
-    difference in time that one host left free beside it outweighs. Never more than
-    a choice among legal places.
+    Whole leaves then become free together. The preference only chooses among legal
+    placements in one leaf group. The caller chooses the unit and the origin of all times.
     """
 
     closing: Sequence[float]
+    """By leaf group, when its last tenant is expected to end."""
     until: float
+    """When the requested allocation is expected to end."""
     per_host: float
+    """The difference in time that weighs as much as one host left free in the group."""
 
     def cost(self, group: int, spare: int) -> float:
-        """How little a group suits that would keep ``spare`` free hosts."""
+        """The cost of a group that would keep ``spare`` free hosts; lower is better."""
         return abs(self.closing[group] - self.until) + self.per_host * spare
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """N hosts for one tenant. ``id`` becomes the id of the allocation.
-
-    ``constraints`` are honoured by ``constrained.propose``, which shows a policy only
-    the hosts that meet them; the policy looks after those that are of its shapes.
-    ``parent`` and ``container`` as in ``Allocation``; they are nothing to a policy.
-    ``bandwidth``, parts per million of each link, matters where links can be shared. What
-    searching costs is paid from ``meter``, where there is one.
-    """
+    """A request for hosts for one tenant."""
 
     id: str
+    """Becomes the id of the allocation."""
     hosts: int
+    """The number of hosts, at least 1."""
     packing: Packing | None = field(default=None, compare=False, repr=False)
     constraints: Constraints | None = None
+    """``constrained.propose`` shows a policy only the hosts that meet them. The policy itself
+    meets those that concern shapes (``Constraints.of_shape``)."""
     parent: str | None = None
+    """As in ``Allocation``; policies ignore it."""
     container: bool = False
+    """As in ``Allocation``; policies ignore it."""
     bandwidth: int | None = None
-    meter: RequestBudget | None = field(default=None, compare=False, repr=False)
+    """Parts per million of each link; only used in fabrics whose links are shared."""
+    budget: RequestBudget | None = field(default=None, compare=False, repr=False)
+    """Searches for this request pay their work from it as well, if there is one."""
 
 
 class GroupShare(NamedTuple):
-    """Part of one leaf group: slots of hosts, and uplinks (one field of w2 bits a plane)."""
+    """Part of one leaf group: masks of its slots (``hosts``) and uplinks (w2 bits a plane)."""
 
     group: int
     hosts: int
@@ -67,7 +69,7 @@ class GroupShare(NamedTuple):
 
 
 class ColumnShare(NamedTuple):
-    """Uplinks of the L2 switch at one column of a grouped pod, a mask of w3 bits."""
+    """A mask of w3 bits: spine uplinks of the L2 switch at one column of a grouped pod."""
 
     pod: int
     column: int
@@ -78,9 +80,9 @@ class ColumnShare(NamedTuple):
 class Shape:
     """N = pods * (leaves * hosts) + (remainder_leaves * hosts + remainder_hosts).
 
-    Jigsaw (HPDC'21) section 3.2, condition (3): T, L_T, n_L, L_T^r, n_L^r. With
-    one pod the remainder leaf lies in that pod. ``leaves`` counts leaf groups.
-    Policies that promise no shape (baseline, ta) answer None instead.
+    Jigsaw (HPDC'21), section 3.2, condition (3): T, L_T, n_L, L_T^r, n_L^r. ``leaves``
+    counts leaf groups. In a shape of one pod the remainder leaf lies in that pod. Allocations
+    of policies that promise no shape (baseline, ta) have none.
     """
 
     pods: int
@@ -91,6 +93,7 @@ class Shape:
 
     @property
     def size(self) -> int:
+        """Hosts in all."""
         full = self.pods * self.leaves * self.hosts
         return full + self.remainder_leaves * self.hosts + self.remainder_hosts
 
@@ -103,27 +106,27 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Hosts and links with one owner, kept as masks; names appear only at the edges.
+    """The hosts and links of one owner, as masks. Names of hosts and switches are elsewhere.
 
-    ``requested`` is what was asked; the hosts may be more where a policy rounds
-    up (laas across pods). Groups and columns ascend; no share is empty. ``bandwidth`` is
-    how much of each link it holds, parts per million; less than all only in ledgers
-    that share links out (``shares``).
-
-    A ``container`` is a virtual tenant: what it holds is for further allocations, whose
-    ``parent`` is its id. They lie within it and are to each other what allocations on a
-    fabric are; each may be a container again (LaaS, ANCS'16, section 5).
+    A ``container`` is a virtual tenant: its hosts and links serve further allocations, whose
+    ``parent`` is its id. These lie within the container and have no host or link in common.
+    Each of them may be a container again (LaaS, ANCS'16, section 5).
     """
 
     id: str
     requested: int
+    """The number of hosts asked for; a policy may round up (laas across pods)."""
     policy: str
     groups: tuple[GroupShare, ...]
+    """Ascending by group; no share is empty."""
     columns: tuple[ColumnShare, ...] = ()
+    """Ascending by pod and column; no share is empty."""
     shape: Shape | None = None
     parent: str | None = None
+    """The id of the container that this allocation lies within."""
     container: bool = False
     bandwidth: int = WHOLE
+    """Parts per million of each link held; below ``WHOLE`` only if links are shared."""
 
     @property
     def size(self) -> int:
@@ -132,8 +135,8 @@ class Allocation:
 
     def hosts(self, topology: Topology) -> tuple[int, ...]:
         """Host numbers, ascending."""
-        found = (topology.host_at(g, slot) for g, mask, _ in self.groups for slot in bits(mask))
-        return tuple(sorted(host for host in found if host is not None))
+        hosts = (topology.host_at(g, slot) for g, mask, _ in self.groups for slot in bits(mask))
+        return tuple(sorted(host for host in hosts if host is not None))
 
     def leaf_links(self, topology: Topology) -> Iterator[LeafLink]:
         """Every leaf link held, on every rail."""
@@ -156,11 +159,12 @@ class Allocation:
                 yield SpineLink(physical_pod, l2, up)
 
     def links(self, topology: Topology) -> Iterator[Link]:
+        """Every link held: leaf links, then spine links."""
         yield from self.leaf_links(topology)
         yield from self.spine_links(topology)
 
     def over(self, container: Allocation) -> Allocation:
-        """The same hosts over a container's links: how a child without links is routed."""
+        """These hosts with a container's links, over which a child without links is routed."""
         hosts = {share.group: share.hosts for share in self.groups}
         links = {share.group: share.uplinks for share in container.groups}
         shares = (
@@ -170,11 +174,11 @@ class Allocation:
         return replace(self, groups=tuple(shares), columns=container.columns)
 
     def joined(self, other: Allocation) -> Allocation:
-        """Both holdings in one: what an owner holds while it changes its place."""
+        """The hosts and links of both; an owner holds both while its placement changes."""
         return self._combined(other, or_)
 
     def beyond(self, other: Allocation) -> Allocation:
-        """What this holds and ``other`` does not."""
+        """The hosts and links of this allocation that ``other`` does not hold."""
         return self._combined(other, lambda a, b: a & ~b)
 
     def _combined(self, other: Allocation, masks: Callable[[int, int], int]) -> Allocation:
@@ -200,7 +204,7 @@ class Allocation:
 
 
 class Refusal(enum.Enum):
-    """Which limit was hit; the value is the stable code that callers see."""
+    """The reason of a refusal; the value is the stable code that callers see."""
 
     TOO_FEW_HOSTS = "too_few_hosts"
     NO_LEGAL_SHAPE = "no_legal_shape"
@@ -213,31 +217,32 @@ class Refusal(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """A way to make room: allocations to release, or hosts whose drain to undo.
-
-    Ids and host numbers ascend. ``hosts`` is how many hosts the releases take from tenants.
-    """
+    """A way to make room for a request: release allocations, or stop draining hosts."""
 
     releases: tuple[str, ...] = ()
+    """Ids of allocations to release, ascending."""
     undrain: tuple[int, ...] = ()
+    """Numbers of drained hosts to use again, ascending."""
     hosts: int = 0
+    """The number of hosts that the releases take from tenants."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoFit:
-    """A refusal: the limit that was hit, a sentence, and the largest size that would fit now.
+    """A refusal: its reason, a sentence, and what would fit instead.
 
-    ``largest_fit`` is None until somebody asks for it (``allocator.explain``),
-    because finding it costs a few more searches; policies to which it costs
-    nothing say it at once. So it is with ``fits_when_empty``, whether it would fit were
-    all others gone and no host drained, and with ``room``, the cheapest way found to
-    make it fit (``room.make_room``). With ``cut_off`` the searches for these stopped at the
-    budget of the request: more may fit, and less may have to go.
+    The last four fields take further searches, which ``admit.explain`` and ``make_room`` make
+    on demand. They are None until then, unless a policy knows one of them anyway.
     """
 
     reason: Refusal
     detail: str
     largest_fit: int | None = None
+    """The largest number of hosts that fits now."""
     fits_when_empty: bool | None = None
+    """Whether the request fits without all other allocations and with no host drained."""
     room: Room | None = None
+    """The cheapest way found to make the request fit."""
     cut_off: bool = False
+    """Whether the searches for these stopped at the request's budget. Then a larger size may
+    fit, and a cheaper way to make room may exist."""

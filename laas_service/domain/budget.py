@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""One budget for all the searches that are made to answer one request.
+"""The budget that all searches for one request share, in units of work.
 
-A single search has its own (``search.one_pod.WORK``). An answer may take hundreds of them:
-the largest size that fits, what would make room, which queued requests may start. Steps are
-counted, never seconds, so that the same state gives the same answer everywhere.
+Each search has a budget of its own as well (``search.budget``). One request may need hundreds
+of searches: for the largest size that fits, for what would make room, for the queue. Searches
+count steps and never seconds, so that the same state gives the same answer on every machine.
 """
 
 from __future__ import annotations
 
 UNBOUNDED = 1 << 62
-"""A budget that no request exhausts, units of work."""
+"""More units than any request can use."""
 
 
 class RequestBudget:
-    """Units of work that several searches share, about half a microsecond each.
+    """The units of work that the searches for one request have left.
 
-    The units are those of ``search.bicliques.Budget``.
+    A unit is that of ``search.budget.SearchBudget``, about half a microsecond.
     """
 
     def __init__(self, work: int) -> None:
@@ -27,7 +27,7 @@ class RequestBudget:
         """Whether a search needed more than was left, so that an answer may be incomplete."""
 
     def spend(self, cost: int) -> bool:
-        """Take ``cost`` units; if fewer are left, take these and return False."""
+        """Pay ``cost`` units; False, with nothing left, if there are fewer."""
         if cost > self.left:
             self.left = 0
             self.cut = True

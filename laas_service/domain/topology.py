@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The fat-tree: sizes, addresses, cables and rails; immutable, built once, shared.
+"""The fat-tree: sizes, addresses, cables and rails; immutable and shared.
 
 Notation follows the papers, after Öhring: XGFT(3; m1,m2,m3; 1,w2,w3). Indices
 are 0-based and match the snapshot format:
@@ -9,10 +9,9 @@ are 0-based and match the snapshot format:
 * a leaf link is ``(pod, leaf, up)`` with ``up = l2 * p + cable``;
 * a spine link is ``(pod, l2, up)`` with ``up = spine * p + cable``.
 
-Two views of one thing live here. The *physical* view (``Xgft``) counts leaves,
-L2 switches and cables. The *grouped* view (``Topology``) is what a policy sees:
-hosts with R ports hang on a *leaf group* of R leaves, and for R = 1 the group
-is the leaf, so nothing is paid for rails where there are none.
+The module has two views of a tree. The *physical* view (``Xgft``) counts leaves,
+L2 switches and cables. Policies use the *grouped* view (``Topology``): hosts with R ports
+are connected to a *leaf group* of R leaves. With one rail a leaf group is a leaf.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from laas_service.domain.errors import InvalidInput
 
 
 class LeafLink(NamedTuple):
-    """Cable between a leaf and an L2 switch; ``up`` in 0..w2-1 counts cables."""
+    """The cable between a leaf and an L2 switch; ``up`` in 0..w2-1 counts cables."""
 
     pod: int
     leaf: int
@@ -44,7 +43,7 @@ class LeafLink(NamedTuple):
 
 
 class SpineLink(NamedTuple):
-    """Cable between an L2 switch and a spine; ``up`` in 0..w3-1 counts cables."""
+    """The cable between an L2 switch and a spine; ``up`` in 0..w3-1 counts cables."""
 
     pod: int
     l2: int
@@ -62,7 +61,7 @@ class SpineLink(NamedTuple):
 
 
 class Port(NamedTuple):
-    """Where one HCA port of a host is plugged in; ``k`` in 0..m1-1."""
+    """The place of one HCA port of a host; ``k`` in 0..m1-1."""
 
     pod: int
     leaf: int
@@ -75,8 +74,8 @@ Link = LeafLink | SpineLink
 class Column(NamedTuple):
     """The L2 switches at one column of all grouped pods.
 
-    ``bundle`` is the mask of the uplinks of a leaf group that lead to it; each
-    stands for one cable from every leaf of the group that is on one of ``rails``.
+    ``bundle`` is the mask of the uplinks of a leaf group that lead to the column. Each of
+    them stands for ``rails`` cables, one on each rail of the column's plane.
     """
 
     number: int
@@ -122,49 +121,54 @@ class Xgft:
 
     @property
     def leaves(self) -> int:
+        """Leaf switches in all."""
         return self.m[1] * self.m[2]
 
     @property
     def l2_per_pod(self) -> int:
+        """L2 switches in each pod."""
         return self.w[1] // self.cables[0]
 
     @property
     def spines_per_group(self) -> int:
+        """Spines that are connected to one L2 switch."""
         return self.w[2] // self.cables[1]
 
     @property
     def taper(self) -> tuple[int, int]:
-        """Flows an uplink may have to carry, ceil(down / up), at leaves and at L2 switches.
+        """The flows per uplink at full load, ceil(down / up), at leaves and at L2 switches.
 
-        1 is a full tree. Source: LaaS (ANCS'16) section 3, over-subscription.
+        1 is a full tree. Source: LaaS (ANCS'16), section 3, over-subscription.
         """
         (m1, m2, _), (_, w2, w3) = self.m, self.w
         return (-(-m1 // w2) if w2 else 1, -(-(m2 * self.cables[0]) // w3) if w3 else 1)
 
     @property
     def leaf_links(self) -> int:
+        """Cables between leaves and L2 switches in all."""
         return self.leaves * self.w[1]
 
     @property
     def spine_links(self) -> int:
+        """Cables between L2 switches and spines in all."""
         return self.m[2] * self.l2_per_pod * self.w[2]
 
     def leaf_id(self, pod: int, leaf: int) -> int:
-        """Number of a leaf among all leaves, 0..leaves-1."""
+        """The number of a leaf among all leaves, 0..leaves-1."""
         return pod * self.m[1] + leaf
 
     def l2_id(self, pod: int, l2: int) -> int:
-        """Number of an L2 switch among all of them, 0..m3*l2_per_pod-1."""
+        """The number of an L2 switch among all of them, 0..m3*l2_per_pod-1."""
         return pod * self.l2_per_pod + l2
 
     def link_id(self, link: Link) -> int:
-        """Dense number of a link: leaf links first, then spine links."""
+        """The number of a link, 0..leaf_links+spine_links-1: leaf links first."""
         if isinstance(link, LeafLink):
             return self.leaf_id(link.pod, link.leaf) * self.w[1] + link.up
         return self.leaf_links + self.l2_id(link.pod, link.l2) * self.w[2] + link.up
 
     def link_at(self, number: int) -> Link:
-        """Inverse of ``link_id``."""
+        """The link of a number; the inverse of ``link_id``."""
         if number < self.leaf_links:
             leaf, up = divmod(number, self.w[1])
             return LeafLink(*divmod(leaf, self.m[1]), up)
@@ -172,6 +176,7 @@ class Xgft:
         return SpineLink(*divmod(l2, self.l2_per_pod), up)
 
     def has_link(self, link: Link) -> bool:
+        """Whether the address of a link lies within the tree."""
         lower = self.m[1] if isinstance(link, LeafLink) else self.l2_per_pod
         width = self.w[1] if isinstance(link, LeafLink) else self.w[2]
         return 0 <= link[0] < self.m[2] and 0 <= link[1] < lower and 0 <= link[2] < width
@@ -199,21 +204,20 @@ def parse_link(name: str) -> Link:
 
 @dataclass(frozen=True)
 class Topology:
-    """A tree, the rails its hosts have, and what the ideal tree has but this one lacks.
+    """A tree, the rails of its hosts, and the hosts and links that are absent from it.
 
-    For one rail hosts are numbered by position, ``(pod*m2 + leaf)*m1 + k``. For
-    more, ``host_ports[h]`` lists the R ports of host h in rail order, every one
-    on a different leaf; hosts that share one leaf share all (a leaf group), and
-    the groups' leaves of one rail lie in one pod per grouped pod. A *plane* is a
-    pod of the grouped pod: rails that share a pod share a plane.
+    With one rail, hosts are numbered by position, ``(pod*m2 + leaf)*m1 + k``. With more,
+    ``host_ports[h]`` lists the R ports of host h in rail order, each on a different leaf.
+    Hosts that share one leaf share all their leaves (a leaf group). In one grouped pod, the
+    leaves of one rail all lie in one physical pod. Rails whose leaves lie in the same
+    physical pod share a *plane*.
 
-    What a policy sees is regular: ``pods`` pods of ``groups_per_pod`` groups of
-    ``slots`` hosts; group ``g`` is in pod ``g // groups_per_pod``; short pods are
-    padded with empty groups. The uplinks of a group are one mask with a field of
-    ``tree.w[1]`` bits for each plane; the rails of a plane always take the same
-    uplinks, which is what joins them. ``columns_per_pod = planes * l2_per_pod``
-    L2 switches stand above a pod; column ``c`` is L2 switch ``c % l2_per_pod`` of
-    plane ``c // l2_per_pod``.
+    The grouped view is regular: ``pods`` pods of ``groups_per_pod`` groups of ``slots``
+    hosts. Group ``g`` is in pod ``g // groups_per_pod``. Short pods are padded with empty
+    groups. The uplinks of a group are one mask with a field of ``tree.w[1]`` bits for each
+    plane. The rails of a plane always take the same uplinks and so meet at the same L2
+    switches. A pod has ``columns_per_pod = planes * l2_per_pod`` L2 switches; column ``c`` is
+    L2 switch ``c % l2_per_pod`` of plane ``c // l2_per_pod``.
 
     Raises:
         InvalidInput: rails do not form leaf groups, or an address is outside.
@@ -260,7 +264,7 @@ class Topology:
             object.__setattr__(self, name, value)
 
     def _group(self) -> None:
-        """Find the leaf groups and their pods; see the class for what must hold."""
+        """Find the leaf groups and their pods, and check what the class requires of them."""
         tree = self.tree
         members: dict[tuple[int, ...], list[int]] = {}
         leaf_owner: dict[int, tuple[int, ...]] = {}
@@ -323,28 +327,37 @@ class Topology:
 
     @property
     def hosts(self) -> int:
-        """How many host numbers there are, absent hosts included."""
+        """The number of host numbers, absent hosts included."""
         tree = self.tree
         return len(self.host_ports) if self.host_ports else tree.m[0] * tree.leaves
 
+    @cached_property
+    def taper(self) -> tuple[int, int]:
+        """``Xgft.taper`` of the tree."""
+        return self.tree.taper
+
     @property
     def groups(self) -> int:
+        """Leaf groups in all, padding included."""
         return self.pods * self.groups_per_pod
 
     @property
     def planes(self) -> int:
+        """The number of planes, 1..rails."""
         return max(self.plane_of_rail) + 1
 
     @property
     def columns_per_pod(self) -> int:
+        """L2 switches in a grouped pod."""
         return self.planes * self.tree.l2_per_pod
 
     def rails_in_plane(self, plane: int) -> int:
+        """The number of rails that share a plane, at least 1."""
         return self.plane_of_rail.count(plane)
 
     @cached_property
     def plane_fields(self) -> tuple[int, ...]:
-        """For each plane the mask of its uplinks among those of a leaf group."""
+        """By plane, the mask of its uplinks in a leaf group's mask."""
         field = (1 << self.tree.w[1]) - 1
         return tuple(field << plane * self.tree.w[1] for plane in range(self.planes))
 
@@ -361,7 +374,7 @@ class Topology:
 
     @cached_property
     def _pod_sizes(self) -> tuple[tuple[int, ...], ...]:
-        """Hosts present on each leaf group, by pod."""
+        """By pod, the number of hosts present on each leaf group."""
         width = self.groups_per_pod
         return tuple(
             tuple(self.present_slots(group).bit_count() for group in range(first, first + width))
@@ -370,12 +383,12 @@ class Topology:
 
     @cached_property
     def largest_leaf(self) -> int:
-        """Hosts of the leaf group that has the most."""
+        """The most hosts of a leaf group."""
         return max(map(max, self._pod_sizes))
 
     @cached_property
     def largest_pod(self) -> int:
-        """Hosts of the pod that has the most."""
+        """The most hosts of a pod."""
         return max(map(sum, self._pod_sizes))
 
     @cached_property
@@ -401,7 +414,7 @@ class Topology:
         return self._group_leaves[group] if self._group_leaves else (group,)
 
     def host_at(self, group: int, slot: int) -> int | None:
-        """The host number at a slot of a group; None for a slot nobody has."""
+        """The host number at a slot of a group; None if no host is there."""
         if not self._group_hosts:
             return group * self.slots + slot
         hosts = self._group_hosts[group]
@@ -419,12 +432,12 @@ class Topology:
         return (Port(*divmod(leaf, self.tree.m[1]), k),)
 
     def l2_of_column(self, pod: int, column: int) -> tuple[int, int]:
-        """Physical (pod, l2) of a column of a grouped pod."""
+        """The physical (pod, l2) of a column of a grouped pod."""
         plane, l2 = divmod(column, self.tree.l2_per_pod)
         return (self._pod_planes[pod][plane] if self._pod_planes else pod, l2)
 
     def present_slots(self, group: int) -> int:
-        """Mask of the slots of a group that have a host which is not absent."""
+        """The mask of a group's slots with a host that is not absent."""
         mask = 0
         for slot in range(self.slots):
             host = self.host_at(group, slot)

@@ -7,7 +7,7 @@ the remainder leaf, which pod is the remainder pod. What is left to choose is a 
 uplinks that the full leaves have in common, a subset of it for the remainder leaf, and
 for each L2 index a set of spine uplinks for the full pods and a nested one for the
 remainder pod: Jigsaw (HPDC'21) section 3.2, conditions (4) to (6), with taper and
-rails as in ``policies.search``. The columns only meet in how many uplinks they add up
+rails as in ``search.search``. The columns only meet in how many uplinks they add up
 to, so an exact choice takes no search: the best sets of each column for each number of
 uplinks, and a table over the columns of a plane.
 """
@@ -173,7 +173,7 @@ class _Links:
 
     @property
     def _rest_is_smaller(self) -> bool:
-        """Whether the remainder pod is the one with fewer spines; see ``AcrossPods._placement``."""
+        """Whether the remainder pod is the one with fewer spines; see ``MultiPod``."""
         return self._rest_leaves < self._leaves
 
     # -- a column -------------------------------------------------------------

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The policies, by name."""
+"""The placement policies, by name."""
 
 from laas_service.domain.policies.base import PolicyFactory
 from laas_service.domain.policies.baseline import Baseline

@@ -84,4 +84,4 @@ class BudgetedPolicy:
             return self._policy.propose(fabric, request)
         if not self._budget.spend(SEARCH):
             return CUT_OFF
-        return self._policy.propose(fabric, replace(request, meter=self._budget))
+        return self._policy.propose(fabric, replace(request, budget=self._budget))

@@ -8,23 +8,26 @@ from typing import ClassVar
 
 from laas_service.domain.allocation import Allocation, NoFit, Request
 from laas_service.domain.ledger import LedgerView
-from laas_service.domain.search.min_cost import search_for
-from laas_service.domain.search.one_pod import WORK
+from laas_service.domain.search.budget import WORK
+from laas_service.domain.search.multi_pod import in_several_pods, in_two_pods
+from laas_service.domain.search.one_leaf import in_one_leaf_group
+from laas_service.domain.search.one_pod import in_one_pod
+from laas_service.domain.search.search import Search
 
 
 class Jigsaw:
-    """Smith and Lowenthal (HPDC'21), Algorithm 1, with the search made complete.
+    """Smith and Lowenthal (HPDC'21), Algorithm 1, with a complete search.
 
-    A request takes exactly its hosts, as few levels as it can, and the links of
-    section 3.2, conditions (1) to (6); across pods every leaf but the remainder
-    leaf is full (section 4). Algorithm 1 leaves unsaid that the remainder pod is
-    smaller than the others and that there is at least one full pod.
+    A tenant gets exactly its hosts on as few levels as possible, and the links of section
+    3.2, conditions (1) to (6). Across pods every leaf but the remainder leaf is full (section
+    4). Algorithm 1 does not say that the remainder pod is smaller than the other pods and
+    that there is at least one full pod.
 
-    ``two_pods`` goes beyond the paper: with one full pod (T = 1) conditions (1) and
-    (3) are not necessary, and the pod with the remainder leaf may be as large as the
-    other or larger. Only as many flows cross as the smaller pod has hosts, each L2
-    index carries an equal part of them, and the smaller pod's spines are the
-    larger's too, so any permutation still has a link for each flow.
+    ``two_pods`` goes beyond the paper. With one full pod (T = 1) conditions (1) and (3) are
+    not necessary: the pod with the remainder leaf may be as large as the other pod or larger.
+    Only as many flows cross as the smaller pod has hosts, each L2 index carries an equal part
+    of them, and the larger pod has the smaller pod's spines, too. So every permutation still
+    has a link for each flow.
     """
 
     name: ClassVar[str] = "jigsaw"
@@ -37,15 +40,14 @@ class Jigsaw:
 
     def propose(self, fabric: LedgerView, request: Request) -> Allocation | NoFit:
         variant = "two pods" if self._two_pods else ""
-        search = search_for(fabric, self.name, request, self._work, variant)
-        if refusal := search.hopeless():
-            return refusal
+        search = Search(fabric, self.name, request, self._work, variant)
         hosts = request.hosts
-        placement = (
-            search.in_one_group(hosts)
-            or search.in_one_pod(hosts)
-            or search.across_pods(*divmod(hosts, search.slots))
-        )
-        if placement is None and self._two_pods:
-            placement = search.across_two_pods(*divmod(hosts, search.slots))
-        return search.answer(placement)
+        leaves, rest = divmod(hosts, fabric.topology.slots)
+        steps = [
+            in_one_leaf_group(search, hosts),
+            in_one_pod(search, hosts),
+            in_several_pods(search, leaves, rest),
+        ]
+        if self._two_pods:
+            steps.append(in_two_pods(search, leaves, rest))
+        return search.answer(*steps)

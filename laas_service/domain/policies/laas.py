@@ -8,17 +8,20 @@ from typing import ClassVar
 
 from laas_service.domain.allocation import Allocation, NoFit, Request
 from laas_service.domain.ledger import LedgerView
-from laas_service.domain.search.min_cost import search_for
-from laas_service.domain.search.one_pod import WORK
+from laas_service.domain.search.budget import WORK
+from laas_service.domain.search.multi_pod import in_several_pods
+from laas_service.domain.search.one_leaf import in_one_leaf_group
+from laas_service.domain.search.one_pod import in_one_pod
+from laas_service.domain.search.search import Search
 
 
 class Laas:
-    """Zahavi et al. (ANCS'16), Algorithm 2, with the search made complete.
+    """Zahavi et al. (ANCS'16), Algorithm 2, with a complete search.
 
-    Read with these corrections: line 5 calls FLAP for D hosts, lines 11 and 23
-    start at the smaller of the two sizes, line 22 rounds up (N' = m1 * ceil(N / m1),
-    as the text says), there are at most m2 leaves and m3 pods with the remainder
-    included, and a single pod without remainder is no three-level shape.
+    Read Algorithm 2 with these corrections. Line 5 calls FLAP for D hosts. Lines 11 and 23
+    start at the smaller of the two sizes. Line 22 rounds up (N' = m1 * ceil(N / m1), as the
+    text says). There are at most m2 leaves and m3 pods, the remainder included. A single pod
+    without remainder is no three-level shape.
     """
 
     name: ClassVar[str] = "laas"
@@ -29,12 +32,10 @@ class Laas:
         self._work = work
 
     def propose(self, fabric: LedgerView, request: Request) -> Allocation | NoFit:
-        search = search_for(fabric, self.name, request, self._work)
-        if refusal := search.hopeless():
-            return refusal
+        search = Search(fabric, self.name, request, self._work)
         hosts = request.hosts
         return search.answer(
-            search.in_one_group(hosts)
-            or search.in_one_pod(hosts)
-            or search.across_pods(-(-hosts // search.slots), 0)
+            in_one_leaf_group(search, hosts),
+            in_one_pod(search, hosts),
+            in_several_pods(search, -(-hosts // fabric.topology.slots), 0),
         )

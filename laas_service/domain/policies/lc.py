@@ -8,17 +8,22 @@ from typing import ClassVar
 
 from laas_service.domain.allocation import Allocation, NoFit, Request
 from laas_service.domain.ledger import LedgerView
-from laas_service.domain.search.min_cost import search_for
-from laas_service.domain.search.one_pod import WORK
+from laas_service.domain.search.budget import WORK
+from laas_service.domain.search.multi_pod import in_several_pods
+from laas_service.domain.search.one_leaf import in_one_leaf_group
+from laas_service.domain.search.one_pod import in_one_pod
+from laas_service.domain.search.partial_leaves import on_partial_leaves
+from laas_service.domain.search.search import Search
 
 
 class Lc:
-    """Smith and Lowenthal (HPDC'21), section 3.2, conditions (1) to (6) and no more.
+    """Smith and Lowenthal (HPDC'21), section 3.2, conditions (1) to (6) and no others.
 
-    Across pods leaves hold any equal number of hosts, which Jigsaw (section 4)
-    forbids: it finds places where Jigsaw finds none and, as the paper warns, leaves
-    the fabric more fragmented, and its search is larger. Within a leaf or a pod both
-    are the same. Few levels come first, then full leaves, then ever thinner ones.
+    Across pods the leaves hold any equal number of hosts. Jigsaw (section 4) allows only full
+    leaves there, and is the same within a leaf or a pod. So this policy finds placements where
+    Jigsaw finds none. As the paper warns, it leaves the fabric more fragmented, and its search
+    is larger. Placements on few levels come first, then full leaves, then leaves with fewer
+    and fewer hosts.
     """
 
     name: ClassVar[str] = "lc"
@@ -29,13 +34,11 @@ class Lc:
         self._work = work
 
     def propose(self, fabric: LedgerView, request: Request) -> Allocation | NoFit:
-        search = search_for(fabric, self.name, request, self._work)
-        if refusal := search.hopeless():
-            return refusal
+        search = Search(fabric, self.name, request, self._work)
         hosts = request.hosts
         return search.answer(
-            search.in_one_group(hosts)
-            or search.in_one_pod(hosts)
-            or search.across_pods(*divmod(hosts, search.slots))
-            or search.across_pods_on_thin_leaves(hosts)
+            in_one_leaf_group(search, hosts),
+            in_one_pod(search, hosts),
+            in_several_pods(search, *divmod(hosts, fabric.topology.slots)),
+            on_partial_leaves(search, hosts),
         )

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Simple: complete subtrees only; the heuristic LaaS is compared with."""
+"""Simple: complete subtrees only; the heuristic that LaaS is compared with."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from typing import ClassVar
 
 from laas_service.domain.allocation import Allocation, NoFit, Request
 from laas_service.domain.ledger import LedgerView
-from laas_service.domain.search.min_cost import search_for
-from laas_service.domain.search.one_pod import WORK
+from laas_service.domain.search.budget import WORK
+from laas_service.domain.search.multi_pod import on_whole_pods
+from laas_service.domain.search.one_leaf import in_one_leaf_group
+from laas_service.domain.search.one_pod import on_whole_leaves
+from laas_service.domain.search.search import Search
 
 
 class Simple:
     """LaaS (ANCS'16), section 3, "Simple heuristic", on three levels.
 
-    As many empty subtrees of one level as hold N hosts: up to m1 hosts inside a
-    leaf; up to m1 * m2 on whole leaves of one pod; more on whole pods. The paper
-    defines R_0 = 0 where a subtree of level 0 is one host, so 1 is meant. Where a
-    fabric has more uplinks than hosts, only as many as hosts are taken.
+    A tenant gets as many empty subtrees of one level as hold N hosts: up to m1 hosts inside a
+    leaf, up to m1 * m2 on whole leaves of one pod, and more on whole pods. The paper defines
+    R_0 = 0 where a subtree of level 0 is one host; 1 is meant. If a fabric has more uplinks
+    than hosts, the tenant gets only as many as it has hosts.
     """
 
     name: ClassVar[str] = "simple"
@@ -29,12 +32,11 @@ class Simple:
         self._work = work
 
     def propose(self, fabric: LedgerView, request: Request) -> Allocation | NoFit:
-        search = search_for(fabric, self.name, request, self._work)
-        if refusal := search.hopeless():
-            return refusal
-        hosts, leaf, pod = request.hosts, search.slots, search.slots * search.groups
+        search = Search(fabric, self.name, request, self._work)
+        hosts, leaf = request.hosts, fabric.topology.slots
+        pod = leaf * fabric.topology.groups_per_pod
         if hosts <= leaf:
-            return search.answer(search.in_one_group(hosts))
+            return search.answer(in_one_leaf_group(search, hosts))
         if hosts <= pod:
-            return search.answer(search.whole_groups(-(-hosts // leaf)))
-        return search.answer(search.whole_pods(-(-hosts // pod)))
+            return search.answer(on_whole_leaves(search, -(-hosts // leaf)))
+        return search.answer(on_whole_pods(search, -(-hosts // pod)))

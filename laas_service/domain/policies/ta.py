@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Topology-aware: hosts only, kept where tenants cannot meet on a link whatever the routing."""
+"""Topology-aware: hosts only, chosen so that no two tenants can meet on a link."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from laas_service.domain.allocation import Allocation, GroupShare, NoFit, Refusa
 from laas_service.domain.constraints import Constraints, Within
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.search.any_hosts import any_hosts
-from laas_service.domain.search.bicliques import lowest
-from laas_service.domain.search.one_pod import too_few
+from laas_service.domain.search.bicliques import lowest_bits
+from laas_service.domain.search.search import too_few_hosts
 
 
 class Ta:
-    """Jain et al. (IPDPS'17) and Pollard et al. (SC'18), as Jigsaw (HPDC'21), 5.2.2, has them.
+    """Jain et al. (IPDPS'17) and Pollard et al. (SC'18), as described in Jigsaw (HPDC'21), 5.2.2.
 
-    No link is claimed. Hosts are given so that under any up-down routing no two
+    The policy claims no links. It chooses hosts so that under any up-down routing no two
     tenants use the same link:
 
-    * a tenant that some leaf could hold must lie in one leaf, one that some pod
-      could hold in one pod; only larger ones lie across pods;
-    * of the tenants on a leaf at most one may leave it, as its traffic may climb
-      every uplink; those inside the leaf use none and may join anywhere;
-    * likewise at most one tenant of a pod may leave the pod, and those inside the
-      pod on other leaves do not meet it.
+    * a tenant that some leaf could hold lies in one leaf; a tenant that some pod could hold
+      lies in one pod; only larger tenants lie across pods;
+    * at most one of the tenants on a leaf leaves it, as its traffic may use every uplink;
+      tenants inside the leaf use no uplink and may join anywhere;
+    * at most one of the tenants in a pod leaves the pod; tenants inside the pod on other
+      leaves do not meet it.
 
-    Where the papers are silent: "could hold" is said of the empty fabric, less
-    absent hosts, so a size always goes to the same level. Best fit is the fullest
-    leaf or pod with room; within a pod the emptiest leaves, and across pods the
-    emptiest pods, as few of them as hold the tenant, the last one again by best
-    fit. On R rails a leaf is a leaf group, and each rail is looked at by itself.
-    All other tenants count by the hosts they hold, whatever their policy.
+    The papers leave the rest open. Here "could hold" refers to the empty fabric without its
+    absent hosts, so a size always belongs to the same level. Best fit is the fullest leaf or
+    pod with room. Within a pod the emptiest leaves are taken, and across pods the emptiest
+    pods; as few of them as hold the tenant, and the last one by best fit again. On R rails a
+    leaf is a leaf group, and each rail is considered by itself. Other tenants count by the
+    hosts they hold, whatever their policy.
 
-    A refusal of N does not imply one of N + 1, which may belong to a higher level;
-    so refusals say at once which smaller size would fit.
+    A refusal of N hosts does not imply a refusal of N + 1, which may belong to a higher
+    level. Every refusal therefore says which smaller size would fit.
     """
 
     name: ClassVar[str] = "ta"
@@ -43,7 +43,7 @@ class Ta:
     monotone: ClassVar[bool] = False
 
     def propose(self, fabric: LedgerView, request: Request) -> Allocation | NoFit:
-        if refusal := too_few(fabric, request.hosts):
+        if refusal := too_few_hosts(fabric, request.hosts):
             return refusal
         topology, hosts = fabric.topology, request.hosts
         if request.constraints is not None and request.constraints.of_shape:
@@ -51,32 +51,36 @@ class Ta:
         if hosts <= topology.largest_leaf:
             groups = _in_a_leaf(fabric, hosts)
         elif hosts <= topology.largest_pod:
-            groups = _Ground(fabric).in_a_pod(hosts)
+            groups = _ClearLeaves(fabric).in_a_pod(hosts)
         else:
-            groups = _Ground(fabric).across_pods(hosts)
+            groups = _ClearLeaves(fabric).across_pods(hosts)
         if groups:
             return Allocation(request.id, hosts, self.name, tuple(sorted(groups)))
         return NoFit(
             Refusal.NO_LEGAL_SHAPE,
             f"{fabric.free_host_count} hosts free, {hosts} asked, but no leaf, pod or set of pods"
             " of the right level has them clear of other tenants' traffic",
-            _Ground(fabric).largest_fit(hosts),
+            _ClearLeaves(fabric).largest_fit(hosts),
         )
 
     def _constrained(
-        self, fabric: LedgerView, request: Request, wish: Constraints
+        self, fabric: LedgerView, request: Request, constraints: Constraints
     ) -> Allocation | NoFit:
-        """Any hosts that the rules leave; which level a size belongs to stays as it is."""
-        topology, hosts = fabric.topology, request.hosts
-        leaf, pod = hosts <= topology.largest_leaf, hosts <= topology.largest_pod
-        level = "leaf" if leaf else "pod" if pod else "set of pods"
-        if (wish.spread > 1 and pod) or (wish.within and not pod):
+        """Any hosts that the rules allow; a size still belongs to the same level."""
+        topology, hosts, within = fabric.topology, request.hosts, constraints.within
+        fits_leaf, fits_pod = hosts <= topology.largest_leaf, hosts <= topology.largest_pod
+        level = "leaf" if fits_leaf else "pod" if fits_pod else "set of pods"
+        if (constraints.spread > 1 and fits_pod) or (within and not fits_pod):
             return NoFit(Refusal.CONSTRAINT, f"ta gives {hosts} hosts one {level}, no other")
-        if wish.within is Within.LEAF and not leaf:
+        if within is Within.LEAF and not fits_leaf:
             return NoFit(Refusal.CONSTRAINT, f"ta gives {hosts} hosts one {level}, no other")
-        ground = _Ground(fabric)
-        places = [[group] for group in range(topology.groups)] if leaf else ground.places(pod)
-        if shares := any_hosts(fabric, places, hosts, wish):
+        if fits_leaf:
+            places = [[group] for group in range(topology.groups)]
+        elif fits_pod:
+            places = _ClearLeaves(fabric).by_pod()
+        else:
+            places = [_ClearLeaves(fabric).of_uncrossed_pods()]
+        if shares := any_hosts(fabric, places, hosts, constraints):
             return Allocation(request.id, hosts, self.name, tuple(shares))
         return NoFit(
             Refusal.NO_LEGAL_SHAPE,
@@ -86,88 +90,93 @@ class Ta:
 
 
 def _in_a_leaf(fabric: LedgerView, hosts: int) -> list[GroupShare]:
-    """The fullest leaf with room; nothing if there is none."""
+    """Hosts of the fullest leaf with room; empty if there is none."""
     for roomy in fabric.groups_by_free[hosts:]:
         if roomy:
             group = (roomy & -roomy).bit_length() - 1
-            return [GroupShare(group, lowest(fabric.free_hosts[group], hosts), 0)]
+            return [GroupShare(group, lowest_bits(fabric.free_hosts[group], hosts), 0)]
     return []
 
 
-class _Ground:
-    """What tenants that leave their leaf may still use.
+class _ClearLeaves:
+    """The leaf groups and pods that a tenant may use which leaves its leaf or its pod."""
 
-    ``taken`` are the leaf groups, ``crossed`` the pods that such a tenant, or one
-    that leaves its pod, is in; ``room[pod]`` counts free hosts on leaves not taken.
-    """
+    taken: set[int]
+    """Leaf groups with a tenant that leaves them."""
+    crossed: set[int]
+    """Pods with a tenant that leaves them."""
+    room: list[int]
+    """By pod, the free hosts on leaf groups that are not taken."""
 
     def __init__(self, fabric: LedgerView) -> None:
-        self.fabric = fabric
-        self.width = fabric.topology.groups_per_pod
+        self._fabric = fabric
+        self._width = fabric.topology.groups_per_pod
         self.room = list(fabric.pod_free_hosts)
-        self.taken: set[int] = set()
-        self.crossed: set[int] = set()
+        self.taken = set()
+        self.crossed = set()
         for allocation in fabric.allocations.values():
             if len(allocation.groups) > 1:
-                self._note({share.group for share in allocation.groups})
+                self._take({share.group for share in allocation.groups})
 
-    def _note(self, groups: set[int]) -> None:
-        """Somebody is on these leaf groups at once."""
+    def _take(self, groups: set[int]) -> None:
+        """Record a tenant that lies on all of these leaf groups."""
         for group in groups - self.taken:
-            self.room[group // self.width] -= self.fabric.free_hosts[group].bit_count()
+            self.room[group // self._width] -= self._fabric.free_hosts[group].bit_count()
         self.taken |= groups
-        pods = {group // self.width for group in groups}
+        pods = {group // self._width for group in groups}
         if len(pods) > 1:
             self.crossed |= pods
 
-    def places(self, pod: bool) -> list[list[int]]:
-        """The groups not taken of each pod, or of all pods that nobody crosses."""
-        pods = [
-            [
-                group
-                for group in range(one * self.width, (one + 1) * self.width)
-                if group not in self.taken
-            ]
-            for one in range(self.fabric.topology.pods)
-            if pod or one not in self.crossed
-        ]
-        return pods if pod else [[group for some in pods for group in some]]
+    def by_pod(self) -> list[list[int]]:
+        """For each pod, its leaf groups that are not taken."""
+        return [self._clear_groups(pod) for pod in range(self._fabric.topology.pods)]
+
+    def of_uncrossed_pods(self) -> list[int]:
+        """The leaf groups that are not taken, in pods that no tenant leaves."""
+        pods = (pod for pod in range(self._fabric.topology.pods) if pod not in self.crossed)
+        return [group for pod in pods for group in self._clear_groups(pod)]
+
+    def _clear_groups(self, pod: int) -> list[int]:
+        groups = range(pod * self._width, (pod + 1) * self._width)
+        return [group for group in groups if group not in self.taken]
 
     def in_a_pod(self, hosts: int) -> list[GroupShare]:
-        """The pod with the least room that is enough; nothing if there is none."""
+        """Hosts of the pod with the least room that is enough; empty if there is none."""
         pods = [pod for pod, room in enumerate(self.room) if room >= hosts]
         return self._on_leaves(min(pods, key=self.room.__getitem__), hosts) if pods else []
 
     def across_pods(self, hosts: int) -> list[GroupShare]:
-        """As few pods as hold them; nothing if all together do not."""
+        """Hosts of as few pods as possible; empty if all pods together have too few."""
         room = {pod: room for pod, room in enumerate(self.room) if pod not in self.crossed}
-        return [share for pod, part in _packed(room, hosts) for share in self._on_leaves(pod, part)]
+        return [
+            share for pod, count in _packed(room, hosts) for share in self._on_leaves(pod, count)
+        ]
 
     def _on_leaves(self, pod: int, hosts: int) -> list[GroupShare]:
-        """As few leaves of a pod as hold them."""
-        free = self.fabric.free_hosts
-        groups = range(pod * self.width, (pod + 1) * self.width)
-        room = {group: free[group].bit_count() for group in groups if group not in self.taken}
+        """Hosts of as few leaf groups of a pod as possible."""
+        free = self._fabric.free_hosts
+        room = {group: free[group].bit_count() for group in self._clear_groups(pod)}
         return [
-            GroupShare(group, lowest(free[group], part), 0) for group, part in _packed(room, hosts)
+            GroupShare(group, lowest_bits(free[group], count), 0)
+            for group, count in _packed(room, hosts)
         ]
 
     def largest_fit(self, below: int) -> int:
-        """The largest size under ``below``, a size that does not fit, that would."""
-        topology = self.fabric.topology
+        """The largest size under ``below`` that fits; ``below`` itself does not fit."""
+        topology = self._fabric.topology
         across = sum(room for pod, room in enumerate(self.room) if pod not in self.crossed)
         if topology.largest_pod < across < below:
             return across
         if topology.largest_leaf < max(self.room) < below:
             return max(self.room)
         sizes = range(min(below, topology.largest_leaf + 1))
-        return max((free for free in sizes if self.fabric.groups_by_free[free]), default=0)
+        return max((free for free in sizes if self._fabric.groups_by_free[free]), default=0)
 
 
 def _packed(room: dict[int, int], hosts: int) -> list[tuple[int, int]]:
-    """Places and how many hosts go to each: the emptiest first, the last by best fit.
+    """(place, number of hosts) in as few places as possible; empty if there is too little room.
 
-    Nothing if all places together have too little room.
+    The emptiest places are filled first; the last place is chosen by best fit.
     """
     if sum(room.values()) < hosts:
         return []

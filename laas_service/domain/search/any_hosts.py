@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Any hosts out of some leaf groups: what policies that claim no links choose under constraints."""
+"""Any free hosts of some leaf groups: the choice under constraints of policies without links."""
 
 from __future__ import annotations
 
@@ -12,53 +12,58 @@ from laas_service.domain.constraints import Constraints
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.topology import bits
 
-Choice = tuple[int, int, int]
-"""Cost, leaf group, slot."""
+HostChoice = tuple[int, int, int]
+"""Cost, leaf group, slot of a host."""
 
 
 def any_hosts(
-    fabric: LedgerView, places: Iterable[Collection[int]], hosts: int, wish: Constraints
+    fabric: LedgerView,
+    places: Iterable[Collection[int]],
+    hosts: int,
+    constraints: Constraints,
 ) -> list[GroupShare]:
-    """``hosts`` free hosts of one of the ``places`` (sets of leaf groups); [] if none has them.
+    """``hosts`` free hosts of one of the ``places``; empty if no place has them.
 
-    They are in at least ``wish.spread`` pods. With ``wish.cheapest`` they cost least of
-    all such hosts; else the place with the least room that is enough is taken.
+    A place is a set of leaf groups. The hosts lie in at least ``constraints.spread`` pods.
+    With ``constraints.cheapest`` they cost least of all such hosts. Otherwise the place with
+    the fewest free hosts that are enough is taken.
     """
-    found = []
+    options = []
     for place in places:
-        room = sum(fabric.free_hosts[group].bit_count() for group in place)
-        if room >= hosts and (some := _chosen(fabric, place, hosts, wish)):
-            found.append((sum(cost for cost, _, _ in some), room, some))
-    if not found:
+        free = sum(fabric.free_hosts[group].bit_count() for group in place)
+        if free >= hosts and (chosen := _choose(fabric, place, hosts, constraints)):
+            options.append((sum(cost for cost, _, _ in chosen), free, chosen))
+    if not options:
         return []
     masks: dict[int, int] = {}
-    for _, group, slot in min(found)[2]:
+    for _, group, slot in min(options)[2]:
         masks[group] = masks.get(group, 0) | 1 << slot
     return [GroupShare(group, mask, 0) for group, mask in sorted(masks.items())]
 
 
-def _chosen(
-    fabric: LedgerView, place: Collection[int], hosts: int, wish: Constraints
-) -> list[Choice]:
-    """The cheapest host of each of as many pods as needed, then the cheapest of the rest.
+def _choose(
+    fabric: LedgerView, place: Collection[int], hosts: int, constraints: Constraints
+) -> list[HostChoice]:
+    """The cheapest host of each of ``spread`` pods, then the cheapest other hosts.
 
-    The pods are those whose cheapest host is cheapest: a choice that lacks one of them
-    has a host in another pod that can be changed for that pod's cheapest at no loss.
+    The pods are those whose cheapest host is cheapest. This is optimal: in a choice without a
+    host of one of these pods, a host of another pod can be exchanged for that pod's cheapest
+    host at no extra cost.
     """
-    width = fabric.topology.groups_per_pod
-    choices = sorted(_free(fabric, place, wish.cheapest))
-    first: dict[int, Choice] = {}
+    width, spread = fabric.topology.groups_per_pod, constraints.spread
+    choices = sorted(_free_hosts(fabric, place, constraints.cheapest))
+    first_of_pod: dict[int, HostChoice] = {}
     for choice in choices:
-        first.setdefault(choice[1] // width, choice)
-    if len(first) < wish.spread or hosts < wish.spread:
+        first_of_pod.setdefault(choice[1] // width, choice)
+    if len(first_of_pod) < spread or hosts < spread:
         return []
-    kept = list(islice(first.values(), wish.spread)) if wish.spread > 1 else []
-    rest = (choice for choice in choices if choice not in kept)
-    return kept + list(islice(rest, hosts - len(kept)))
+    kept = list(islice(first_of_pod.values(), spread)) if spread > 1 else []
+    others = (choice for choice in choices if choice not in kept)
+    return kept + list(islice(others, hosts - len(kept)))
 
 
-def _free(fabric: LedgerView, place: Collection[int], by_cost: bool) -> Iterable[Choice]:
-    """Free hosts of these groups; all cost the same where nobody asks."""
+def _free_hosts(fabric: LedgerView, place: Collection[int], by_cost: bool) -> Iterable[HostChoice]:
+    """The free hosts of these groups; all have cost 0 unless ``by_cost``."""
     topology, features = fabric.topology, fabric.features
     for group in place:
         for slot in bits(fabric.free_hosts[group]):

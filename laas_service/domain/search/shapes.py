@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The shapes a policy may give to N hosts, the most wanted first."""
+"""The shapes that N hosts can have, in the order in which a search tries them.
+
+``slots`` is the number of hosts on a full leaf group, ``groups`` the number of leaf groups in
+a pod, ``pods`` the number of pods. A taper of 1 is a full tree.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from laas_service.domain.allocation import ColumnShare, GroupShare, Shape
 
 
 class Placement(NamedTuple):
-    """Shares of groups and columns that together have one shape."""
+    """Hosts and links that have a legal shape; both tuples ascend and have no empty share."""
 
     groups: tuple[GroupShare, ...]
     columns: tuple[ColumnShare, ...]
@@ -20,26 +24,27 @@ class Placement(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def pod_shapes(hosts: int, slots: int, groups: int, taper: int) -> tuple[Shape, ...]:
-    """All shapes of ``hosts`` hosts on two or more of a pod's ``groups`` leaf groups.
+    """All shapes of ``hosts`` hosts on two or more leaf groups of one pod.
 
-    Dense shapes first; with taper, those that waste no part of an uplink before
-    all others (LaaS section 3).
+    Shapes with many hosts on a leaf come first. Where leaves are tapered, shapes that waste
+    no part of an uplink come before all others (LaaS, section 3).
     """
     shapes = []
-    for dense in range(min(hosts - 1, slots), 0, -1):
-        full, rest = divmod(hosts, dense)
-        if full + (rest > 0) > groups:
+    for leaf_hosts in range(min(hosts - 1, slots), 0, -1):
+        leaves, rest = divmod(hosts, leaf_hosts)
+        if leaves + (rest > 0) > groups:
             break
-        shapes.append(Shape(1, full, dense, 0, rest))
+        shapes.append(Shape(1, leaves, leaf_hosts, 0, rest))
     return tuple(sorted(shapes, key=lambda shape: shape.hosts % taper > 0))
 
 
 @lru_cache(maxsize=4096)
 def two_pod_shapes(leaves: int, rest: int, slots: int, groups: int) -> tuple[Shape, ...]:
-    """All shapes over two pods whose remainder pod is no smaller than the other one.
+    """All shapes on two pods whose remainder pod is no smaller than the full pod.
 
-    ``leaves`` full leaf groups and one of ``rest`` hosts, which with the larger half
-    of the others forms the remainder pod; the most uneven first.
+    The shapes have ``leaves`` full leaf groups and a remainder leaf of ``rest`` hosts. The
+    remainder pod has the remainder leaf and at least half of the full leaves. The most uneven
+    shape comes first. There is none without a remainder leaf.
     """
     if not rest:
         return ()
@@ -51,33 +56,40 @@ def two_pod_shapes(leaves: int, rest: int, slots: int, groups: int) -> tuple[Sha
 
 
 @lru_cache(maxsize=4096)
-def tree_shapes(
-    leaves: int, rest: int, slots: int, groups: int, pods: int, taper: int
+def multi_pod_shapes(
+    leaves: int, rest: int, leaf_hosts: int, groups: int, pods: int, taper: int
 ) -> tuple[Shape, ...]:
-    """All shapes of ``leaves`` full leaf groups and ``rest`` hosts over two or more pods.
+    """All shapes on two or more pods of ``leaves`` leaves and a remainder leaf.
 
-    Few pods first; with taper, shapes that waste no part of a spine uplink before
-    all others. The remainder pod is smaller than the full ones (Jigsaw, condition 1).
+    Each leaf has ``leaf_hosts`` hosts, the remainder leaf ``rest`` (0: there is none). Shapes
+    on few pods come first. Where L2 switches are tapered, shapes that waste no part of a
+    spine uplink come before all others. The remainder pod is smaller than the full pods
+    (Jigsaw, section 3.2, condition 1).
     """
     shapes = []
-    for dense in range(min(leaves, groups), 0, -1):
-        full, more = divmod(leaves, dense)
-        taken = full + (more > 0 or rest > 0)
-        if taken > pods:
+    for pod_leaves in range(min(leaves, groups), 0, -1):
+        full_pods, remainder_leaves = divmod(leaves, pod_leaves)
+        used_pods = full_pods + (remainder_leaves > 0 or rest > 0)
+        if used_pods > pods:
             break
-        if taken > 1:
-            shapes.append(Shape(full, dense, slots, more, rest))
+        if used_pods > 1:
+            shapes.append(Shape(full_pods, pod_leaves, leaf_hosts, remainder_leaves, rest))
     return tuple(sorted(shapes, key=lambda shape: shape.leaves % taper > 0))
 
 
 @lru_cache(maxsize=1024)
 def most_pods(hosts: int, slots: int, groups: int, pods: int) -> int:
-    """The most pods that any shape of ``hosts`` hosts has, on leaves however thin."""
+    """The most pods of any shape of ``hosts`` hosts, with any number of hosts on a leaf."""
     return max(
         (
-            shape.pods + (shape.remainder_leaves > 0 or shape.remainder_hosts > 0)
-            for thin in range(1, min(slots, hosts) + 1)
-            for shape in tree_shapes(*divmod(hosts, thin), thin, groups, pods, 1)
+            pods_of(shape)
+            for leaf_hosts in range(1, min(slots, hosts) + 1)
+            for shape in multi_pod_shapes(*divmod(hosts, leaf_hosts), leaf_hosts, groups, pods, 1)
         ),
         default=1,
     )
+
+
+def pods_of(shape: Shape) -> int:
+    """The number of pods of a shape, the remainder pod included."""
+    return shape.pods + (shape.remainder_leaves > 0 or shape.remainder_hosts > 0)

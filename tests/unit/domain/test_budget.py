@@ -14,8 +14,8 @@ from laas_service.domain.constraints import Constraints
 from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.base import CUT_OFF, SEARCH, BudgetedPolicy, Policy
-from laas_service.domain.search import one_pod
-from laas_service.domain.search.bicliques import Budget
+from laas_service.domain.search import search
+from laas_service.domain.search.budget import SearchBudget
 from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.shared_plane_cost import costs
 from laas_service.domain.topology import Topology, Xgft
@@ -30,13 +30,13 @@ class Tally:
         self.work = self.searches = 0
         tally = self
 
-        class Tallied(Budget):
+        class Tallied(SearchBudget):
             def spend(self, cost: int) -> bool:
                 done = super().spend(cost)
                 tally.work += cost if done else 0
                 return done
 
-        patch.setattr(one_pod, "Budget", Tallied)
+        patch.setattr(search, "SearchBudget", Tallied)
 
     def of(self, name: str) -> Policy:
         """A policy whose searches are counted."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Constraints, judged by host numbers and ports alone: no masks, no code of policies."""
+"""Checks of constraints by host numbers and ports; they use no masks and no policy code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRAITS = ("gpu", "nvme")
 
 
 def some_features(fabric: Ledger, rng: Random) -> dict[int, HostFeatures]:
-    """Traits and costs here and there; sometimes all hosts cost the same."""
+    """Random traits and costs of all hosts; sometimes all hosts cost the same."""
     costs = rng.choice(((0,), (0, 1), (1, 2, 3, 5, 8, 13)))
     return {
         host: HostFeatures(
@@ -50,16 +50,16 @@ def acceptable(fabric: Ledger, wish: Constraints, host: int) -> bool:
 def broken(fabric: Ledger, wish: Constraints, answer: Allocation) -> list[str]:
     """Every constraint that the answer does not meet."""
     hosts = answer.hosts(fabric.topology)
-    found = [f"host {host}" for host in hosts if not acceptable(fabric, wish, host)]
+    violations = [f"host {host}" for host in hosts if not acceptable(fabric, wish, host)]
     leaves = {leaves_of(fabric, host) for host in hosts}
     pods = {pods_of(fabric, host) for host in hosts}
     if wish.within is Within.LEAF and len(leaves) > 1:
-        found.append(f"{len(leaves)} leaves")
+        violations.append(f"{len(leaves)} leaves")
     if wish.within is Within.POD and len(pods) > 1:
-        found.append(f"{len(pods)} pods")
+        violations.append(f"{len(pods)} pods")
     if len(pods) < wish.spread:
-        found.append(f"only {len(pods)} pods")
-    return found
+        violations.append(f"only {len(pods)} pods")
+    return violations
 
 
 def price(fabric: Ledger, answer: Allocation) -> int:
@@ -68,7 +68,7 @@ def price(fabric: Ledger, answer: Allocation) -> int:
 
 
 class Priced(Naive):
-    """What every placement would cost that is legal and meets the constraints, by trying all."""
+    """The costs of all legal placements that meet the constraints, by trying all combinations."""
 
     def __init__(self, fabric: Ledger, wish: Constraints) -> None:
         left = fabric.copy()
@@ -112,7 +112,7 @@ class Priced(Naive):
                             yield cost + self._least(pod, leaf, rest)
 
     def _with(self, pod, chosen, size, leaf, rest):
-        """Whether these leaves and just this remainder leaf have the uplinks."""
+        """Whether these leaves and exactly this remainder leaf have the uplinks."""
         if self.hosts[pod][leaf] < rest:
             return False
         common = [set.intersection(*(self.up[pod][x][p] for x in chosen)) for p in self.planes]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Random ledgers: what a fabric looks like after a while, tidy or not."""
+"""Random ledgers: fabrics after a history of owners and faults."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def some_bits(rng: Random, mask: int, share: float) -> int:
 
 
 def noisy_fabric(topology: Topology, rng: Random) -> Ledger:
-    """Owners that took hosts and links in no order at all, and a few faults.
+    """A fabric whose hosts and links are owned at random, with a few faults.
 
-    Such states reach corners (crowns, odd spine columns) that tidy owners seldom do.
+    Such states have crowns and odd spine columns, which histories of policies rarely reach.
     """
     fabric = Ledger(topology)
     hosts, links, spines = (rng.choice((0, 0.1, 0.3, 0.5)) for _ in range(3))
@@ -39,7 +39,7 @@ def noisy_fabric(topology: Topology, rng: Random) -> Ledger:
 
 
 def some_holding(fabric: Ledger, rng: Random, id: str) -> Allocation:
-    """Some of what is free, in no order at all."""
+    """An allocation of random free hosts and links."""
     width = fabric.topology.columns_per_pod
     groups = (
         GroupShare(group, some_bits(rng, fabric.free_hosts[group], 0.4), some_bits(rng, free, 0.4))

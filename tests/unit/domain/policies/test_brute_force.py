@@ -246,9 +246,9 @@ def test_every_size_against_all_combinations(name):
         for policy in ("simple", "laas", "jigsaw", "lc"):
             for size in range(1, topology.hosts + 2):
                 answer = POLICIES[policy]().propose(fabric, Request("t", size))
-                found = isinstance(answer, Allocation)
+                placed = isinstance(answer, Allocation)
                 where = f"state {number}, {policy}, {size} hosts: {answer}"
-                assert found == naive.fits(policy, size), where
+                assert placed == naive.fits(policy, size), where
                 if isinstance(answer, Allocation):
                     assert not shape_violations(topology, answer), where
                     assert not isolation_violations(
@@ -259,5 +259,5 @@ def test_every_size_against_all_combinations(name):
                         assert not permutation_violations(topology, answer, tried), where
                     fabric.claim(answer)
                     fabric.release("t")
-                fitted, refused = fitted + found, refused + (not found)
+                fitted, refused = fitted + placed, refused + (not placed)
     assert min(fitted, refused) > STATES  # the states say something

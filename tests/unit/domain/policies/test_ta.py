@@ -21,7 +21,7 @@ WIDE = Topology(Xgft((4, 3, 3), (1, 4, 3)))  # 36 hosts: 3 pods of 3 leaves of 4
 
 
 def within_reach(topology, groups):
-    """What tenants on these leaf groups may load under some up-down routing."""
+    """The links that a tenant on these leaf groups may use under some up-down routing."""
     pods = {group // topology.groups_per_pod for group in groups}
     links = {("uplinks of leaf", group) for group in groups if len(groups) > 1}
     return links | {("spine links of pod", pod) for pod in pods if len(pods) > 1}
@@ -32,7 +32,7 @@ def footprint(allocation):
 
 
 def random_tenants(topology, rng):
-    """A fabric on which tenants have come and gone, and some hosts are down."""
+    """A fabric after a history of tenants, with some hosts down."""
     fabric = Ledger(topology)
     for number in range(40):
         if rng.random() < 0.3 and fabric.allocations:
@@ -83,18 +83,18 @@ def test_every_size_against_all_sets_of_leaves(name):
     for _ in range(25):
         fabric = random_tenants(topology, rng)
         for hosts in range(1, topology.hosts + 1):
-            found = isinstance(Ta().propose(fabric, Request("x", hosts)), Allocation)
-            assert found == naive_fit(fabric, hosts), f"{hosts} hosts"
-            outcomes.append(found)
+            fits = isinstance(Ta().propose(fabric, Request("x", hosts)), Allocation)
+            assert fits == naive_fit(fabric, hosts), f"{hosts} hosts"
+            outcomes.append(fits)
     assert min(outcomes.count(True), outcomes.count(False)) > 25
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_no_two_tenants_can_meet_on_a_link(seed):
     fabric = random_tenants(WIDE, Random(seed))
-    for one, other in itertools.combinations(fabric.allocations.values(), 2):
-        assert within_reach(WIDE, footprint(one)).isdisjoint(within_reach(WIDE, footprint(other)))
-        assert not set(one.hosts(WIDE)) & set(other.hosts(WIDE))
+    for a, b in itertools.combinations(fabric.allocations.values(), 2):
+        assert within_reach(WIDE, footprint(a)).isdisjoint(within_reach(WIDE, footprint(b)))
+        assert not set(a.hosts(WIDE)) & set(b.hosts(WIDE))
     for allocation in fabric.allocations.values():
         assert allocation.size == allocation.requested
         assert not [*allocation.links(WIDE)]

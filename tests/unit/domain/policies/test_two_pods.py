@@ -75,7 +75,7 @@ class NaiveTwo(Naive):
 
 
 def lopsided_fabric(topology: Topology, rng: Random) -> Ledger:
-    """Leaves all free, all taken or in between, more of the one in some pods than in others."""
+    """Leaves that are free, full or in between, in other proportions in each pod."""
     fabric = Ledger(topology)
     shares = []
     for pod in range(topology.pods):
@@ -113,9 +113,9 @@ def test_every_size_against_all_combinations(name):
         for size in range(1, topology.hosts + 1):
             where = f"state {number}, {size} hosts"
             answer = TWO_PODS.propose(fabric, Request("t", size))
-            found = isinstance(answer, Allocation)
-            fits.append(found)
-            assert found == naive.fits("jigsaw", size), where
+            placed = isinstance(answer, Allocation)
+            fits.append(placed)
+            assert placed == naive.fits("jigsaw", size), where
             if not isinstance(answer, Allocation) or answer.shape is None:
                 continue
             if answer.shape.pods > 1 or answer.shape.remainder_leaves < answer.shape.leaves:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Blocks of a bit matrix against all combinations of rows, and what the search is made of."""
+"""Bicliques of a bit matrix against all combinations of rows, and the parts of the search."""
 
 from __future__ import annotations
 
@@ -13,52 +13,59 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laas_service.domain.search.bicliques import Budget, Wanted, blocks, held_by, lowest, matching
-from laas_service.domain.search.multi_pod import _most_rest
+from laas_service.domain.search.bicliques import (
+    BicliqueSpec,
+    bicliques,
+    bits_of_at_least,
+    lowest_bits,
+)
+from laas_service.domain.search.budget import SearchBudget
+from laas_service.domain.search.column_split import most_remainder_uplinks
+from laas_service.domain.search.matching import matching_size
 
 MASKS = st.lists(st.integers(0, 255), min_size=1, max_size=7)
 
 
 @given(masks=MASKS, count=st.integers(1, 8))
-def test_bits_held_by_so_many(masks, count):
-    held = {bit for bit in range(8) if sum(mask >> bit & 1 for mask in masks) >= count}
-    assert held_by(masks, count) == sum(1 << bit for bit in held)
+def test_bits_that_enough_masks_have(masks, count):
+    bits = {bit for bit in range(8) if sum(mask >> bit & 1 for mask in masks) >= count}
+    assert bits_of_at_least(count, masks) == sum(1 << bit for bit in bits)
 
 
 @given(mask=st.integers(0, 1 << 40), count=st.integers(0, 41))
 def test_lowest_bits(mask, count):
     ones = [bit for bit in range(41) if mask >> bit & 1]
-    assert lowest(mask, count) == sum(1 << bit for bit in ones[:count])
+    assert lowest_bits(mask, count) == sum(1 << bit for bit in ones[:count])
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_every_combination_of_rows_is_covered_and_nothing_else_is_found(seed):
-    """Random matrices, dense enough for blocks and sparse enough to hide them."""
+def test_bicliques_cover_every_combination_of_rows_and_nothing_else(seed):
+    """Random matrices, dense enough for bicliques and sparse enough to hide them."""
     rng = Random(seed)
     for _ in range(80):
         rows = [sum(1 << b for b in range(10) if rng.random() < 0.75) for _ in range(8)]
-        count, need, other = rng.randint(1, 5), rng.randint(0, 4), rng.randint(0, 4)
-        needs = [(0b11111, need), (0b1111100000, other)]
+        count, low, high = rng.randint(1, 5), rng.randint(0, 4), rng.randint(0, 4)
+        needs = [(0b11111, low), (0b1111100000, high)]
 
-        def met(common, needs=needs):
+        def enough(common, needs=needs):
             return all((common & field).bit_count() >= n for field, n in needs)
 
-        budget = Budget(10**6)
-        found = list(blocks(rows, Wanted(count, needs, met), budget))
-        for block, common in found:
-            assert len(block) >= count
-            assert met(common)
-            assert all(common & ~rows[row] == 0 for row in block)
+        budget = SearchBudget(10**6)
+        found = list(bicliques(rows, BicliqueSpec(count, needs, enough), budget))
+        for members, common in found:
+            assert len(members) >= count
+            assert enough(common)
+            assert all(common & ~rows[row] == 0 for row in members)
         for chosen in itertools.combinations(range(8), count):
             common = reduce(and_, (rows[row] for row in chosen))
-            if met(common):
-                assert any(set(chosen) <= set(block) and common == bits for block, bits in found), (
-                    f"{rows} {count} {needs}: {chosen} was not found"
-                )
+            if enough(common):
+                assert any(
+                    set(chosen) <= set(members) and common == bits for members, bits in found
+                ), f"{rows} {count} {needs}: {chosen} was not found"
         assert not budget.exceeded
 
 
-def test_crowns_are_refuted_without_a_search():
+def test_konigs_bound_refutes_crowns_without_a_search():
     """Each row (each two, each three rows) misses a bit of its own."""
     for twins in (1, 2, 3):
         rows = [0xFFFFFF & ~(1 << row // twins) for row in range(24)]
@@ -66,27 +73,27 @@ def test_crowns_are_refuted_without_a_search():
             most = 24 - -(-count // twins)
             for need, fits in ((most, True), (most + 1, False)):
 
-                def met(common, need=need):
+                def enough(common, need=need):
                     return common.bit_count() >= need
 
-                budget = Budget(400)
-                wanted = Wanted(count, [(0xFFFFFF, need)], met)
-                assert any(blocks(rows, wanted, budget)) == fits
+                budget = SearchBudget(400)
+                spec = BicliqueSpec(count, [(0xFFFFFF, need)], enough)
+                assert any(bicliques(rows, spec, budget)) == fits
                 assert not budget.exceeded
                 assert not budget.nodes
 
 
 @given(masks=MASKS, rows=st.integers(1, 3), bits=st.integers(1, 3))
 def test_a_matching_is_as_large_as_the_largest_flow(masks, rows, bits):
-    """Hall's defect version, by all sets of rows; every row and bit as often as it may be."""
+    """The defect version of Hall's theorem, with multiplicities, over all sets of rows."""
     total = rows * len(masks)
     defect = max(
-        rows * len(some) - bits * reduce(or_, some, 0).bit_count()
+        rows * len(subset) - bits * reduce(or_, subset, 0).bit_count()
         for size in range(len(masks) + 1)
-        for some in itertools.combinations(masks, size)
+        for subset in itertools.combinations(masks, size)
     )
-    assert matching(masks, total, rows, bits)[0] == total - defect
-    assert matching(masks, 2, rows, bits)[0] >= min(3, total - defect)
+    assert matching_size(masks, total, rows, bits)[0] == total - defect
+    assert matching_size(masks, 2, rows, bits)[0] >= min(3, total - defect)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -94,19 +101,19 @@ def test_the_most_uplinks_for_a_remainder_leaf(seed):
     rng = Random(seed)
     for _ in range(60):
         options = [
-            [(some, rng.randint(0, some)) for some in range(rng.randint(0, 2), -1, -1)]
+            [(full, rng.randint(0, full)) for full in range(rng.randint(0, 2), -1, -1)]
             for _ in range(4)
         ]
         width = rng.randint(0, 6)
         sums = [
             sum(extra for _, extra in choice)
             for choice in itertools.product(*options)
-            if sum(some for some, _ in choice) == width
+            if sum(full for full, _ in choice) == width
         ]
-        best = _most_rest(options, width)
+        best = most_remainder_uplinks(options, width)
         if best is None:
             assert not sums
         else:
             assert all(choice in column for choice, column in zip(best, options, strict=True))
-            assert sum(some for some, _ in best) == width
+            assert sum(full for full, _ in best) == width
             assert sum(extra for _, extra in best) == max(sums)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The bounds on pods that share spines against all sets of pods."""
+"""The bounds on sets of pods that share spines, against all sets of pods."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 
 from laas_service.domain.allocation import Allocation, ColumnShare
 from laas_service.domain.ledger import Ledger
-from laas_service.domain.search.bicliques import Budget
-from laas_service.domain.search.spine_bounds import Spines
+from laas_service.domain.search.budget import SearchBudget
+from laas_service.domain.search.spine_bounds import SpineBounds
 from laas_service.domain.topology import Topology, Xgft
 
 PODS, COLUMNS, WIDTH = 6, 4, 5
@@ -22,7 +22,7 @@ TREE = Topology(Xgft((4, 5, PODS), (1, COLUMNS, WIDTH)))
 
 
 def random_spines(rng: Random) -> Ledger:
-    """Masks of two kinds, disturbed: some columns equal, some pods that go together."""
+    """Masks of two kinds with noise: some columns are equal, some pods share many spines."""
     fabric = Ledger(TREE)
     kinds = [rng.getrandbits(WIDTH) | rng.getrandbits(WIDTH) for _ in range(2)]
     noise = rng.choice((0, 0.1, 0.3))
@@ -44,12 +44,12 @@ def sharing(fabric: Ledger, chosen: tuple[int, ...], need: int) -> int:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_no_pod_that_may_take_part_is_left_out(seed):
+def test_the_candidates_contain_every_pod_of_a_possible_set(seed):
     rng = Random(seed)
     sharp = loose = 0
     for _ in range(25):
         fabric = random_spines(rng)
-        spines = Spines(fabric, Budget(10**6))
+        bounds = SpineBounds(fabric, SearchBudget(10**6))
         for pods, need, columns in itertools.product(
             range(1, PODS + 1), range(1, WIDTH + 1), range(1, COLUMNS + 1)
         ):
@@ -64,15 +64,15 @@ def test_no_pod_that_may_take_part_is_left_out(seed):
                 ),
                 0,
             )
-            found = spines.candidates(among, pods, need, columns)
-            assert taking_part & ~found == 0
-            assert found & ~among == 0
-            sharp += found == taking_part
-            loose += found != taking_part
-    assert sharp > 4 * loose  # the bounds say something
+            candidates = bounds.candidates(among, pods, need, columns)
+            assert taking_part & ~candidates == 0
+            assert candidates & ~among == 0
+            sharp += candidates == taking_part
+            loose += candidates != taking_part
+    assert sharp > 4 * loose  # the bounds are sharp in most cases
 
 
 def test_without_budget_nothing_is_ruled_out():
     fabric = random_spines(Random(3))
     among = (1 << PODS) - 1
-    assert Spines(fabric, Budget(0)).candidates(among, 3, 4, COLUMNS) == among
+    assert SpineBounds(fabric, SearchBudget(0)).candidates(among, 3, 4, COLUMNS) == among

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""How the uplinks of a placement on several pods are divided among the columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from laas_service.domain.allocation import Shape
+from laas_service.domain.search.pod_view import PodView
+from laas_service.domain.topology import Column
+
+Split = list[tuple[int, int]]
+"""For each column, the uplinks of a full leaf and the uplinks of the remainder leaf."""
+
+
+def column_split(
+    view: PodView,
+    shape: Shape,
+    full_spines: Sequence[int],
+    remainder_spines: Sequence[int],
+    remainder_uplinks: int,
+) -> Split | None:
+    """The number of uplinks that each leaf takes in each column; None if there is no way.
+
+    In each plane the uplinks add up to what the leaves need. No L2 switch gets more uplinks
+    from below than its spine uplinks carry: in the full pods the masks ``full_spines``, in
+    the remainder pod the masks ``remainder_spines``, both by column. The remainder leaf may
+    use the uplinks ``remainder_uplinks``.
+    """
+    width, rest_width = view.uplinks_for(shape.hosts), view.uplinks_for(shape.remainder_hosts)
+    split: Split = []
+    for plane in range(len(view.spare)):
+        options = [
+            _options(view, column, shape, full_spines, remainder_spines, remainder_uplinks)
+            for column in view.columns
+            if column.plane == plane
+        ]
+        chosen = most_remainder_uplinks(options, width)
+        if chosen is None:
+            return None
+        needed = rest_width
+        for full, rest in chosen:
+            split.append((full, min(rest, needed)))
+            needed -= min(rest, needed)
+        if needed:
+            return None
+    return split
+
+
+def _options(
+    view: PodView,
+    column: Column,
+    shape: Shape,
+    full_spines: Sequence[int],
+    remainder_spines: Sequence[int],
+    remainder_uplinks: int,
+) -> Split:
+    """What a column allows: uplinks of a full leaf, with the most of the remainder leaf."""
+    size = view.bundle_sizes[column.number]
+    most = min(size, view.capacity(full_spines[column.number], column) // shape.leaves)
+    limit = view.capacity(remainder_spines[column.number], column)
+    usable = (column.bundle & remainder_uplinks).bit_count()
+    return [
+        (full, min(room, full, usable))
+        for full in range(most, max(0, size - view.spare[column.plane]) - 1, -1)
+        if (room := limit - full * shape.remainder_leaves) >= 0
+    ]
+
+
+def most_remainder_uplinks(options: Sequence[Split], width: int) -> Split | None:
+    """One option of each column: ``width`` full uplinks in all, and the most remainder uplinks.
+
+    ``options[c]`` are pairs (full, rest) for column c. None if no choice adds up to ``width``.
+    Dynamic programming over the columns.
+    """
+    if all(len(choices) == 1 for choices in options):
+        only = [choices[0] for choices in options]
+        return only if sum(full for full, _ in only) == width else None
+    # Full uplinks so far -> the most remainder uplinks with them, and the choices.
+    best: dict[int, tuple[int, Split]] = {0: (0, [])}
+    for choices in options:
+        extended: dict[int, tuple[int, Split]] = {}
+        for taken, (rest, chosen) in best.items():
+            for full, extra in choices:
+                total = taken + full
+                if total <= width and rest + extra > extended.get(total, (-1,))[0]:
+                    extended[total] = rest + extra, [*chosen, (full, extra)]
+        best = extended
+    return best[width][1] if width in best else None

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The first step of a search: one leaf group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from laas_service.domain.allocation import Shape
+from laas_service.domain.search.search import Search
+from laas_service.domain.search.shapes import Placement
+
+
+def in_one_leaf_group(search: Search, hosts: int) -> Iterator[Placement]:
+    """The preferred placement of ``hosts`` hosts in one leaf group, at most one.
+
+    Hosts of a leaf group need no uplink, unless several rails meet in one plane.
+    """
+    preference = search.preference
+    for group in preference.leaf_groups(hosts) if search.one_leaf_allowed else ():
+        uplinks = _joining_uplinks(search, group) if hosts > 1 else 0
+        if uplinks is not None:
+            shares = preference.shares((group,), hosts, uplinks)
+            yield Placement(tuple(shares), (), Shape(1, 1, hosts))
+            return
+
+
+def _joining_uplinks(search: Search, group: int) -> int | None:
+    """One free uplink in each plane of several rails; None if one of these has none.
+
+    The rails of a plane use the same uplink index and so meet at its L2 switch.
+    """
+    topology, joining = search.topology, 0
+    if len(topology.plane_fields) < topology.rails:
+        for plane, field in enumerate(topology.plane_fields):
+            if topology.rails_in_plane(plane) > 1:
+                free = search.fabric.free_uplinks[group] & field
+                if not free:
+                    return None
+                joining |= free & -free
+    return joining
