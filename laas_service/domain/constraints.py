@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What a request may ask of its hosts and of its place, beyond their number."""
+"""Constraints of a request on its hosts and on where they lie."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from laas_service.domain.errors import InvalidInput
 
 
 class Within(enum.Enum):
-    """The part of the tree that an allocation may not leave."""
+    """The part of the tree that has to hold all hosts of an allocation."""
 
     LEAF = "leaf"
     POD = "pod"
@@ -20,30 +20,29 @@ class Within(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """LaaS (ANCS'16) section 5, "Heterogeneous LaaS", and where a tenant may be.
+    """Constraints on traits, cost and place; LaaS (ANCS'16), section 5, "Heterogeneous LaaS".
 
-    * ``traits``: every host has all of these;
-    * ``avoid_hosts``, ``avoid_pods``: no host of these, by number; pods as in links,
-      and a host is in the pods of all its rails;
-    * ``within``: all hosts in one leaf group, or in one pod;
-    * ``spread``: hosts in at least this many pods;
-    * ``max_host_cost``: no host is dearer;
-    * ``cheapest``: of the placements that are legal for the policy the one whose hosts
-      cost least together (``policies.cheapest`` says what exactly is promised).
-
-    All but ``cheapest`` are musts: an answer meets them, or there is none.
+    All but ``cheapest`` are musts: an allocation meets them, or the request is refused.
 
     Raises:
-        InvalidInput: a number is out of range, or two of them contradict each other.
+        InvalidInput: a number is out of range, or two constraints contradict each other.
     """
 
     traits: frozenset[str] = frozenset()
+    """Every host has all of these traits."""
     avoid_hosts: frozenset[int] = frozenset()
+    """Numbers of hosts that are not used."""
     avoid_pods: frozenset[int] = frozenset()
+    """Numbers of pods that are not used, as in links; a host is in the pods of all its rails."""
     within: Within | None = None
+    """All hosts lie in one leaf group or in one pod."""
     spread: int = 1
+    """The hosts lie in at least this many pods, 1 or more."""
     max_host_cost: int | None = None
+    """No host costs more than this, 0 or more."""
     cheapest: bool = False
+    """Take the placement whose hosts cost least together, of those that are legal for the
+    policy (``search.min_cost`` says what exactly is promised)."""
 
     def __post_init__(self) -> None:
         if self.spread < 1:
@@ -60,26 +59,27 @@ class Constraints:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those that are set, by field name, ``cheapest`` included."""
+        """The field names of the constraints that are set, ``cheapest`` included."""
         return tuple(f.name for f in fields(self) if getattr(self, f.name) != f.default)
 
     @property
     def musts(self) -> Constraints:
-        """The same without the wish for the cheapest: what decides whether something fits."""
+        """The constraints without ``cheapest``: they decide whether a placement is accepted."""
         return replace(self, cheapest=False) if self.cheapest else self
 
     @property
     def of_shape(self) -> bool:
-        """Whether a policy has to know them; all others only take hosts away."""
+        """Whether some constraint concerns shapes. A policy has to meet it while it searches; the
+        other constraints only take hosts away."""
         return self.cheapest or self.spread > 1 or self.within is not None
 
     def without(self, name: str) -> Constraints:
-        """The same without one of them."""
+        """The constraints without the one of that field name."""
         default: Any = next(f.default for f in fields(self) if f.name == name)
         return replace(self, **{name: default})
 
-    def told(self, name: str) -> str:
-        """One of them in words that name nobody's hosts."""
+    def described(self, name: str) -> str:
+        """The constraint of that field name in words, without host or pod numbers."""
         value = getattr(self, name)
         if name == "traits":
             return f"traits ({', '.join(sorted(value))})"

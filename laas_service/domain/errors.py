@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The one exception tree: callers' mistakes, lost races, and broken invariants.
+"""The exceptions of this project: callers' mistakes, lost races, and broken invariants.
 
-"No room" is not here: a refusal is an answer (``allocation.NoFit``), not an
-exception. Each class has a stable ``code`` that the API publishes; one table
-in ``laas_service.api.errors`` gives each class its HTTP status.
+A refusal is no exception but an answer (``allocation.NoFit``). Each class has a stable
+``code`` that the API publishes. One table, in ``laas_service.api.errors``, gives each class
+its HTTP status.
 """
 
 from __future__ import annotations
 
 
 class LaasError(Exception):
-    """Root of every error this project raises on purpose."""
+    """Base class of every error that this project raises on purpose."""
 
     code = "error"
 
 
 class InvalidInput(LaasError):
-    """A value from outside is wrong; says which field, the value and the fix."""
+    """A value from outside is wrong; names the field, the value and the fix."""
 
     code = "invalid_input"
 
@@ -25,12 +25,12 @@ class InvalidInput(LaasError):
         self.field = field
         self.value = value
         self.fix = fix
-        shown = field if field.isprintable() else repr(field)  # it may be a key of theirs
+        shown = field if field.isprintable() else repr(field)  # a caller may have chosen the name
         super().__init__(f"{shown}: {value!r} is not valid; {fix}")
 
 
 class InvalidFile(LaasError):
-    """A file is not what it should be; says which line and why."""
+    """A file has a wrong form; names the line and the reason."""
 
     code = "invalid_file"
 
@@ -42,7 +42,7 @@ class InvalidFile(LaasError):
 
 
 class QuotaExceeded(LaasError):
-    """A project would have more than it may; says of what, how much that would be, the fix."""
+    """A project would exceed a quota; names the quota, the value it would have and the fix."""
 
     code = "quota_exceeded"
 
@@ -54,7 +54,7 @@ class QuotaExceeded(LaasError):
 
 
 class TooManyRequests(LaasError):
-    """The project asks faster than it may; ``after`` seconds it may ask again."""
+    """The project exceeds its request rate; it may ask again after ``after`` seconds."""
 
     code = "too_many_requests"
 
@@ -64,7 +64,7 @@ class TooManyRequests(LaasError):
 
 
 class NotFound(LaasError):
-    """What was named does not exist, or is not the caller's to see."""
+    """The named thing does not exist, or the caller may not see it."""
 
     code = "not_found"
 
@@ -81,37 +81,37 @@ class Forbidden(LaasError):
 
 
 class Unauthenticated(LaasError):
-    """The caller did not prove who it is."""
+    """The caller did not authenticate."""
 
     code = "unauthenticated"
 
 
 class Conflict(LaasError):
-    """The request does not go with the present state."""
+    """The request conflicts with the current state."""
 
     code = "conflict"
 
 
 class ConcurrentUpdate(Conflict):
-    """Somebody else changed the same thing first; reading again and retrying is safe."""
+    """Another writer changed the same object first; reading again and retrying is safe."""
 
     code = "concurrent_update"
 
 
 class LeaseLost(LaasError):
-    """Another worker has the fabric now: what was about to be written was not written."""
+    """Another worker holds the fabric's lease; the pending write was not made."""
 
     code = "lease_lost"
 
 
 class DoubleClaim(Conflict):
-    """A host or link that has an owner (or is down) was about to be claimed."""
+    """A claim names a host or link that has an owner or is down; nothing was claimed."""
 
     code = "double_claim"
 
 
 class HostsBusy(Conflict):
-    """Servers still run on the hosts that were to change hands."""
+    """Servers still run on hosts that should change their owner."""
 
     code = "hosts_busy"
 
@@ -123,13 +123,13 @@ class IdempotencyMismatch(LaasError):
 
 
 class PreconditionFailed(LaasError):
-    """``If-Match`` names another version than the present one."""
+    """``If-Match`` names another version than the current one."""
 
     code = "precondition_failed"
 
 
 class NotSupported(LaasError):
-    """A documented request that this release does not carry out."""
+    """This release does not carry out a documented request."""
 
     code = "not_supported"
 
@@ -141,6 +141,6 @@ class LimitExceeded(LaasError):
 
 
 class Unavailable(LaasError):
-    """Something this step needs (database, Nova, subnet manager) did not answer."""
+    """A system that this step needs (database, Nova, subnet manager) did not answer."""
 
     code = "unavailable"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What stands behind the indices: host names, GUIDs, switch ports, cables; immutable."""
+"""The inventory of a fabric: host names, GUIDs, switches, ports and cables; immutable."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Cable:
-    """A switch-to-switch cable; ``link`` is None where it is no part of the regular tree."""
+    """A switch-to-switch cable; ``link`` is None if it is not part of the regular tree."""
 
     lower: PortRef
     upper: PortRef
@@ -39,62 +39,64 @@ class Cable:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A channel adapter's port and where it is plugged in.
-
-    ``host`` and ``rail`` are set for ports of hosts that are for tenants; the
-    others (subnet manager, storage, aggregation nodes, odd hosts) have None.
-    """
+    """A port of a channel adapter."""
 
     guid: int
     name: str
     at: PortRef
+    """The switch port that it is plugged into."""
     host: int | None = None
+    """The number of its host if tenants can have the host; None for all other ports (subnet
+    manager, storage, aggregation nodes, hosts outside the tree)."""
     rail: int = 0
+    """The rail of a host's port."""
 
 
 @dataclass(frozen=True)
 class Inventory:
-    """Everything physical, in a fixed order: equal fabrics give equal inventories.
-
-    ``host_names[h]`` is the Nova host name of host h ("" for a slot nobody has).
-    ``lids`` pins a LID (1..0xBFFF) to every endpoint port GUID and switch GUID:
-    hosts low, other endpoints above, then from a new block of 64 on the switches, and
-    subnet manager ports (where known) on top, the highest LID no multiple of 64. It is
-    empty for a fabric larger than a subnet, which only exists on paper.
-    ``leaf_guids[leaf_id]`` and so on name the switch at each position of the
-    tree, 0 where there is none; virtual spines may share a physical switch.
-    """
+    """The physical parts of a fabric, in a fixed order: equal fabrics have equal inventories."""
 
     host_names: tuple[str, ...]
+    """By host number, the Nova host name; empty for a host number without a host."""
     switches: tuple[Switch, ...]
     cables: tuple[Cable, ...]
     endpoints: tuple[Endpoint, ...]
     leaf_guids: tuple[int, ...]
+    """By leaf id (``Xgft.leaf_id``), the switch GUID; 0 if there is no switch."""
     l2_guids: tuple[int, ...]
+    """By L2 id (``Xgft.l2_id``), the switch GUID; 0 if there is no switch."""
     spine_guids: tuple[int, ...]
+    """By spine number, the switch GUID; 0 if there is no switch. Spines of the tree may share
+    a physical switch."""
     lids: dict[int, int] = field(default_factory=dict, compare=True)
+    """The LID (1..0xBFFF) pinned to each endpoint port GUID and switch GUID. Hosts have the
+    lowest LIDs, then follow other endpoints, switches from the next multiple of 64 on, and
+    known subnet manager ports. The highest LID is no multiple of 64. Empty for a fabric with
+    more ports than a subnet has LIDs; such fabrics are only planned."""
 
     @cached_property
     def host_numbers(self) -> dict[str, int]:
-        """Host name -> host number."""
+        """The host number of each host name."""
         return {name: number for number, name in enumerate(self.host_names) if name}
 
     @cached_property
     def endpoint_of_port(self) -> dict[tuple[int, int], Endpoint]:
-        """(host, rail) -> its endpoint."""
+        """The endpoint of each (host number, rail)."""
         return {(e.host, e.rail): e for e in self.endpoints if e.host is not None}
 
     @cached_property
     def service_endpoints(self) -> tuple[Endpoint, ...]:
-        """Endpoints that are no tenant's, without the aggregation nodes inside switches."""
+        """Endpoints that no tenant can have, without the aggregation nodes inside switches."""
         return tuple(
             e for e in self.endpoints if e.host is None and "Aggregation Node" not in e.name
         )
 
     @cached_property
     def cable_of_link(self) -> dict[Link, Cable]:
+        """The cable of each link of the tree."""
         return {cable.link: cable for cable in self.cables if cable.link is not None}
 
     @cached_property
     def switch_of_guid(self) -> dict[int, Switch]:
+        """The switch of each node GUID."""
         return {switch.guid: switch for switch in self.switches}

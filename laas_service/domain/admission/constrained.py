@@ -102,7 +102,7 @@ def blamed(policy: Policy, fabric: LedgerView, request: Request, refusal: NoFit)
         return replace(without, largest_fit=None)
     musts = wish.musts
     culprits = [
-        musts.told(name)
+        musts.described(name)
         for name in musts.names
         if isinstance(
             propose(policy, fabric, replace(request, constraints=musts.without(name))), Allocation
@@ -111,6 +111,6 @@ def blamed(policy: Policy, fabric: LedgerView, request: Request, refusal: NoFit)
     if culprits:
         which = f"constraint {' or without '.join(culprits)}"
     else:
-        which = f"constraints {' and '.join(map(musts.told, musts.names))} together"
+        which = f"constraints {' and '.join(map(musts.described, musts.names))} together"
     detail = f"{request.hosts} hosts would fit without {which}; under constraints: {refusal.detail}"
     return replace(refusal, reason=Refusal.CONSTRAINT, detail=detail)
