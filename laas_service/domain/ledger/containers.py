@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Ledgers inside ledgers: what a container holds is a fabric of its own for its children."""
+"""Ledgers of containers: a container's hosts and links are a fabric of their own inside it."""
 
 from __future__ import annotations
 
@@ -55,23 +55,23 @@ def find_holder(ledger: S, allocation_id: str) -> S | None:
     return None
 
 
-def restrict(view: LedgerState, part: Masks) -> None:
-    """Remove what is outside of ``part`` from a copy of a ledger."""
-    view.part = view.part & part
-    view.present_hosts = list(map(and_, view.present_hosts, part.hosts))
-    view.usable_hosts = list(map(and_, view.usable_hosts, part.hosts))
-    view.usable_uplinks = list(map(and_, view.usable_uplinks, part.uplinks))
-    view.usable_spines = list(map(and_, view.usable_spines, part.spines))
-    view.free_hosts = list(map(and_, view.free_hosts, part.hosts))
-    view.free_uplinks = list(map(and_, view.free_uplinks, part.uplinks))
-    view.free_spines = list(map(and_, view.free_spines, part.spines))
+def restrict(view: LedgerState, extent: Masks) -> None:
+    """Remove hosts and links outside of ``extent`` from a copy of a ledger."""
+    view.extent = view.extent & extent
+    view.present_hosts = list(map(and_, view.present_hosts, extent.hosts))
+    view.usable_hosts = list(map(and_, view.usable_hosts, extent.hosts))
+    view.usable_uplinks = list(map(and_, view.usable_uplinks, extent.uplinks))
+    view.usable_spines = list(map(and_, view.usable_spines, extent.spines))
+    view.free_hosts = list(map(and_, view.free_hosts, extent.hosts))
+    view.free_uplinks = list(map(and_, view.free_uplinks, extent.uplinks))
+    view.free_spines = list(map(and_, view.free_spines, extent.spines))
     view.reader_caches = ReaderCaches()
     view.count_free_hosts()
     count_losses(view)
 
 
 def begin(ledger: S, container: Allocation, view: S) -> None:
-    """Keep ``view``, of what a container holds, as the container's ledger, without children."""
+    """Keep ``view``, restricted to a container, as the container's ledger, without children."""
     view.allocations = {}
     view.scope, view.nests, view.shared_plane = container.id, True, NO_PLANE
     view.free_hosts = list(view.usable_hosts)

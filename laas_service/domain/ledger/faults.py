@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Hosts and links go down and come up: what of one ledger is usable, and so free."""
+"""Failed and drained hosts, failed links: which hosts and links of a ledger are usable."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _refresh_leaf_link(ledger: LedgerState, link: LeafLink) -> None:
         for r, rail_leaf in enumerate(topology.leaves_of_group(group))
         if topology.plane_of_rail[r] == plane
     ]
-    up = bool(ledger.part.uplinks[group] & bit) and not any(_is_out(ledger, x) for x in links)
+    up = bool(ledger.extent.uplinks[group] & bit) and not any(_is_out(ledger, x) for x in links)
     owned = any(
         share.group == group and share.uplinks & bit
         for allocation in ledger.allocations.values()
@@ -89,7 +89,7 @@ def _refresh_spine_link(ledger: LedgerState, link: SpineLink) -> None:
         return
     index = topology.column_of_l2[link.pod, link.l2]
     bit = 1 << link.up
-    up = bool(ledger.part.spines[index] & bit) and not _is_out(ledger, link)
+    up = bool(ledger.extent.spines[index] & bit) and not _is_out(ledger, link)
     width = topology.columns_per_pod
     owned = any(
         share.pod * width + share.column == index and share.uplinks & bit
@@ -126,7 +126,7 @@ def _is_out(ledger: LedgerState, link: Link) -> bool:
 
 
 def count_losses(ledger: LedgerState) -> None:
-    """Count once what is down: hosts nobody owns, and leaf groups that miss an uplink."""
+    """Count lost hosts, and mark leaf groups that miss an uplink; then kept up by refreshes."""
     topology = ledger.topology
     owned = [0] * topology.groups
     for allocation in ledger.allocations.values():

@@ -13,7 +13,7 @@ UndoStep = tuple[list[int] | None, int, int]
 
 
 class ReaderCache(Protocol):
-    """What one kind of reader has derived from a ledger and keeps with it; begins empty."""
+    """Results that one kind of reader keeps with a ledger; a new one is empty."""
 
     def copy(self) -> Self: ...
 
@@ -32,7 +32,7 @@ class ReaderCaches(dict[type[ReaderCache], ReaderCache]):
 
 
 class FreeMasks:
-    """What is free now. The counts and bit sets follow from the masks.
+    """The free hosts and links, and counts and bit sets that follow from them.
 
     Readers use the lists directly, so that a search need not look at every leaf. All
     writes of ``free_hosts`` go through ``set_free_hosts``, which keeps the counts up, and
@@ -86,17 +86,17 @@ class FreeMasks:
         """``pod_free_hosts[pod]``: how many hosts of the pod are free."""
 
         self.freed = 0
-        """Generation of what became free: advances whenever a host or link does. What does not
-        fit now fits no sooner than this changes, whatever is claimed or fails."""
+        """Generation: advances whenever a host or link becomes free. A request that does not fit
+        now does not fit before this changes, whatever is claimed or fails."""
 
         self.pod_freed = [0] * topology.pods
         """``pod_freed[pod]``: the same for the hosts and leaf uplinks of one pod."""
 
         self.reader_caches = ReaderCaches()
-        """What readers keep with this ledger (``reader_cache``), one object of each kind."""
+        """The objects that readers keep with this ledger (``reader_cache``), one of each kind."""
 
         self.undo: list[UndoStep] | None = None
-        """What the innermost trial has to put back, in order; None outside of trials."""
+        """Changes that the innermost trial has to put back, in order; None outside of trials."""
 
         self.count_free_hosts()
 

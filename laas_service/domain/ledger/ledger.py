@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The ledger of a fabric: who owns which host and link, what is down, what is free."""
+"""The ledger of a fabric: the owner of each host and link, faults, free hosts and links."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Ledger(LedgerState):
 
     The fields are described in ``state`` and ``free``. The methods below are the only
     writers; each either happens entirely or raises and changes nothing. Readers have
-    ``LedgerView``, through which the type checker lets nobody write.
+    ``LedgerView``: the type checker refuses to write through it.
 
     Methods that change something are called on the fabric's ledger and find the ledgers
     they are about, those of containers included.
@@ -54,11 +54,11 @@ class Ledger(LedgerState):
         ledger._open(allocation)
 
     def release(self, allocation_id: str) -> Allocation:
-        """Take everything back from an owner; what is down stays out of the free pool.
+        """Take everything back from an owner; hosts and links that are down do not become free.
 
         Raises:
-            NotFound: nobody of that id holds anything.
-            Conflict: it is a container, and others hold something inside.
+            NotFound: there is no allocation of that id.
+            Conflict: it is a container, and allocations are inside.
         """
         ledger = self.holder(allocation_id)
         containers.end(ledger, allocation_id)
@@ -67,16 +67,16 @@ class Ledger(LedgerState):
         return allocation
 
     def change(self, allocation: Allocation) -> Allocation:
-        """From now on the owner of that id holds exactly this; returns what it held.
+        """Let the owner of that id hold exactly this; returns its previous allocation.
 
-        What it keeps it may keep although it is down. What it gives up is free at once:
-        an owner whose traffic has still to move holds both (``Allocation.joined``) until
-        it has.
+        It may keep hosts and links that are down. Those that it gives up are free at once: an
+        owner whose traffic has still to move holds both places (``Allocation.joined``) until
+        then.
 
         Raises:
-            NotFound: nobody of that id holds anything.
-            DoubleClaim: what it did not hold is owned or down.
-            Conflict: it is a container, and others hold something inside.
+            NotFound: there is no allocation of that id.
+            DoubleClaim: a host or link that it did not hold is owned or down.
+            Conflict: it is a container, and allocations are inside.
         """
         ledger = self.holder(allocation.id)
         previous = ledger.allocations[allocation.id]
@@ -99,7 +99,7 @@ class Ledger(LedgerState):
         ownership.give_back(self, allocation)
 
     def everybody(self) -> Iterator[Allocation]:
-        """All owners, containers before what is inside them."""
+        """All allocations, a container before those inside it."""
         return (a for ledger in self.ledgers() for a in ledger.allocations.values())
 
     def owners_of_hosts(self) -> dict[int, str]:
@@ -185,7 +185,7 @@ class Ledger(LedgerState):
     # -- copies, views, trials ------------------------------------------------
 
     def copy(self) -> Self:
-        """A ledger of its own in the same state; what never changes is shared."""
+        """A ledger of its own in the same state; values that never change are shared."""
         copy = copied(self)
         copy.inside = {id: inner.copy() for id, inner in self.inside.items()}
         return copy
@@ -197,22 +197,21 @@ class Ledger(LedgerState):
         copy.nests = False
         return copy
 
-    def within(self, part: Masks) -> Self:
-        """A ledger of its own in which only ``part`` exists: what is outside is not free.
+    def within(self, extent: Masks) -> Self:
+        """A ledger of its own in which only ``extent`` exists: nothing outside is free.
 
-        For looking: what a policy finds in it is free in this ledger too, and is claimed
-        here. The owners are the same, so that releasing one in the view frees of what
-        it holds no more than lies in the part.
+        For looking: a placement that a policy finds in it is free in this ledger too, and is
+        claimed here. The owners are the same. Releasing one in the view frees only those of
+        its hosts and links that lie in ``extent``.
         """
         view = self.surface()
-        containers.restrict(view, part)
+        containers.restrict(view, extent)
         return view
 
     def trial(self) -> Trial:
-        """Try something on this ledger itself: whatever is done inside is undone at the end.
+        """Undo at the end of the block all that is done to this ledger in it.
 
-        Trials nest. Nobody else may look at this ledger meanwhile; an ordinary ``copy`` is
-        for that.
+        Trials nest. No other thread may read this ledger meanwhile; a ``copy`` is for that.
         """
         return Trial(self.ledgers())
 

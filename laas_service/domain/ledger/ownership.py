@@ -38,7 +38,7 @@ def take(ledger: FreeMasks, allocation: Allocation) -> None:
 
 
 def give_back(ledger: LedgerState, allocation: Allocation) -> None:
-    """Free what is usable of an allocation; its other hosts count as lost from now on."""
+    """Free the usable hosts and links of an allocation; count its other hosts as lost."""
     free_hosts, free_uplinks = ledger.free_hosts, ledger.free_uplinks
     groups_per_pod, pods = ledger.topology.groups_per_pod, set()
     for group, hosts, uplinks in allocation.groups:

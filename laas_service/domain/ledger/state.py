@@ -17,13 +17,14 @@ from laas_service.domain.topology import Link, Topology
 class LedgerState(FreeMasks):
     """The fields of a ledger, a fabric's or a container's.
 
-    A host or link is usable if it exists in ``part`` and is neither failed, drained nor
+    A host or link is usable if it exists in ``extent`` and is neither failed, drained nor
     withheld. It is free if it is usable and has no owner.
     """
 
     __slots__ = (
         "allocations",
         "drained_hosts",
+        "extent",
         "failed_hosts",
         "failed_links",
         "features",
@@ -31,7 +32,6 @@ class LedgerState(FreeMasks):
         "lost_host_count",
         "nests",
         "odd_groups",
-        "part",
         "present_hosts",
         "scope",
         "shared_plane",
@@ -73,7 +73,7 @@ class LedgerState(FreeMasks):
     )
     """Fields whose values never change in place: to write one is to replace its value."""
 
-    FIXED: ClassVar[tuple[str, ...]] = ("nests", "part", "present_hosts", "scope", "topology")
+    FIXED: ClassVar[tuple[str, ...]] = ("nests", "extent", "present_hosts", "scope", "topology")
     """Fields that stay what they are once the ledger is made."""
 
     def __init__(self, topology: Topology) -> None:
@@ -83,8 +83,13 @@ class LedgerState(FreeMasks):
         """The owners by id, in the order of their claims."""
 
         self.failed_hosts: set[int] = set()
+        """Numbers of the hosts that are down."""
+
         self.drained_hosts: set[int] = set()
+        """Numbers of the hosts that get no new allocation."""
+
         self.failed_links: set[Link] = set()
+        """The links that are down."""
 
         self.features = PLAIN_HOSTS
         """The traits and costs of hosts."""
@@ -102,11 +107,11 @@ class LedgerState(FreeMasks):
         self.nests = True
         """Whether containers have ledgers inside; if not they are owners like any other."""
 
-        self.part = Masks.whole(topology)
-        """What is there: all of the fabric, or what a container holds."""
+        self.extent = Masks.whole(topology)
+        """The hosts and links that exist in this ledger: the whole fabric's or a container's."""
 
         self.present_hosts = list(self.free_hosts)
-        """Masks of the hosts that exist in ``part``, by leaf group."""
+        """Masks of the hosts that exist in ``extent``, by leaf group."""
 
         self.usable_hosts = list(self.free_hosts)
         self.usable_uplinks = list(self.free_uplinks)
@@ -126,7 +131,7 @@ S = TypeVar("S", bound=LedgerState)
 
 
 def copied(state: S) -> S:
-    """A ledger of its own in the same state; what never changes is shared.
+    """A ledger of its own in the same state; values that never change are shared.
 
     The ledgers inside are still those of the original.
     """

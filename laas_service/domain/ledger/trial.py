@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Undo: what is done to ledgers during a trial is put back at its end."""
+"""Trials: changes of ledgers that are undone at the end of a block."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ class _Before:
     """One ledger as it was before a trial.
 
     Short fields are kept as a whole and the ledger gets copies of them; of masks each change
-    is noted. So a trial costs about as much as what is done, not as much as the fabric is
-    large.
+    is noted. So the cost of a trial grows with its changes, not with the size of the fabric.
     """
 
     def __init__(self, ledger: LedgerState) -> None:

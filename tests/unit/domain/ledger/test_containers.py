@@ -38,7 +38,7 @@ STEP = st.tuples(
 
 
 def take_step(fabric: Ledger, step: tuple[str, int], number: int) -> None:
-    """What a tenant, an operator or a fault does next."""
+    """One event: a tenant comes or goes, an operator or a fault changes a host or link."""
     kind, choice = step
     everybody, topology = list(fabric.everybody()), fabric.topology
     if kind in ("allocate", "container"):
@@ -50,14 +50,14 @@ def take_step(fabric: Ledger, step: tuple[str, int], number: int) -> None:
         request = Request(f"t{number}", size, parent=scope, container=kind == "container")
         admit(policy, fabric, request)
     elif kind == "release" and everybody:
-        one = everybody[choice % len(everybody)]
-        if one.container and fabric.ledger(one.id).allocations:
-            before = fabric.state()
+        owner = everybody[choice % len(everybody)]
+        if owner.container and fabric.ledger(owner.id).allocations:
+            initial_state = fabric.state()
             with pytest.raises(Conflict, match="release them first"):
-                fabric.release(one.id)
-            assert fabric.state() == before
+                fabric.release(owner.id)
+            assert fabric.state() == initial_state
         else:
-            fabric.release(one.id)
+            fabric.release(owner.id)
     elif kind == "host":
         host = choice // 2 % topology.hosts
         if host not in topology.absent_hosts:
@@ -71,15 +71,15 @@ def take_step(fabric: Ledger, step: tuple[str, int], number: int) -> None:
 
 def rebuilt(fabric: Ledger) -> Ledger:
     """Owners first, then what is down: as from a database."""
-    twin = Ledger(fabric.topology)
-    twin.withhold(fabric.shared_plane)
+    anew = Ledger(fabric.topology)
+    anew.withhold(fabric.shared_plane)
     for allocation in fabric.everybody():
-        twin.claim(allocation)
+        anew.claim(allocation)
     for host in fabric.failed_hosts:
-        twin.fail_host(host)
+        anew.fail_host(host)
     for link in fabric.failed_links:
-        twin.fail_link(link)
-    return twin
+        anew.fail_link(link)
+    return anew
 
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
@@ -174,14 +174,14 @@ def test_faults_are_known_inside(nested):
 
 
 def test_a_link_outside_that_is_repaired_is_not_inside(nested):
-    before = nested.state()
+    initial_state = nested.state()
     for up in range(3):
         for leaf in range(9):
             nested.fail_link(LeafLink(*divmod(leaf, 3), up))
     for up in range(3):
         for leaf in range(9):
             nested.repair_link(LeafLink(*divmod(leaf, 3), up))
-    assert nested.state() == before
+    assert nested.state() == initial_state
 
 
 def test_the_innermost_owner_is_named(nested):
@@ -284,8 +284,8 @@ def test_a_containers_idle_hosts_keep_to_the_plane():
 
 def test_the_cables_of_a_container_are_not_turned_down():
     fabric = shared()
-    found = idle(fabric, inventory_of(FULL))
-    assert set(found.links).isdisjoint(fabric.owners_of_links())
+    unused = idle(fabric, inventory_of(FULL))
+    assert set(unused.links).isdisjoint(fabric.owners_of_links())
 
 
 # -- the judge ------------------------------------------------------------------------
@@ -294,15 +294,15 @@ def test_the_cables_of_a_container_are_not_turned_down():
 def test_the_judge_finds_who_leaves_the_container_or_meets_a_sibling(nested):
     everybody = {a.id: a for a in nested.everybody()}
     assert isolation_violations(FULL, everybody.values()) == []
-    inside = everybody | {"free": replace(everybody["free"], parent="outer")}
-    found = isolation_violations(FULL, inside.values())
-    assert any("free holds host" in line and "its container lacks" in line for line in found)
-    twin = replace(everybody["deep"], id="twin")
-    found = isolation_violations(FULL, [*everybody.values(), twin])
-    assert any("owned by deep and by twin" in line for line in found)
+    outsider = everybody | {"free": replace(everybody["free"], parent="outer")}
+    lines = isolation_violations(FULL, outsider.values())
+    assert any("free holds host" in line and "its container lacks" in line for line in lines)
+    double = replace(everybody["deep"], id="double")
+    lines = isolation_violations(FULL, [*everybody.values(), double])
+    assert any("owned by deep and by double" in line for line in lines)
     orphan = replace(everybody["deep"], parent="beside")
-    found = isolation_violations(FULL, (everybody | {"deep": orphan}).values())
-    assert "isolation: deep is inside beside, which is no container" in found
+    lines = isolation_violations(FULL, (everybody | {"deep": orphan}).values())
+    assert "isolation: deep is inside beside, which is no container" in lines
 
 
 def test_a_seeded_history_reaches_any_depth():

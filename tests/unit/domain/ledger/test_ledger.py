@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The ledger's verb for an owner that changes its place."""
+"""An owner that changes its place: ``Ledger.change``."""
 
 from __future__ import annotations
 
@@ -55,23 +55,23 @@ def test_a_change_happens_entirely_or_not_at_all():
     rng = Random(2)
     mine = some_holding(fabric, rng, "t")
     fabric.claim(mine)
-    before = fabric.state()
+    initial_state = fabric.state()
     theirs = fabric.allocations["noise"]
     stolen = Allocation("t", 1, "test", theirs.groups, theirs.columns)
     with pytest.raises(DoubleClaim):
         fabric.change(stolen)
     with pytest.raises(NotFound):
         fabric.change(some_holding(fabric, rng, "nobody"))
-    assert fabric.state() == before
+    assert fabric.state() == initial_state
 
 
-def test_what_is_both_old_and_new_is_counted_once():
+def test_a_share_that_is_both_old_and_new_is_counted_once():
     fabric = noisy_fabric(TREES["three levels"], Random(1))
-    one, other = (some_holding(fabric, Random(seed), "t") for seed in (3, 4))
-    links = [set(a.links(fabric.topology)) for a in (one, other, one.joined(other))]
+    old, new = (some_holding(fabric, Random(seed), "t") for seed in (3, 4))
+    links = [set(a.links(fabric.topology)) for a in (old, new, old.joined(new))]
     assert links[2] == links[0] | links[1]
-    assert set(one.beyond(other).links(fabric.topology)) == links[0] - links[1]
-    hosts = [set(a.hosts(fabric.topology)) for a in (one, other, one.joined(other))]
+    assert set(old.beyond(new).links(fabric.topology)) == links[0] - links[1]
+    hosts = [set(a.hosts(fabric.topology)) for a in (old, new, old.joined(new))]
     assert hosts[2] == hosts[0] | hosts[1]
-    assert set(one.beyond(other).hosts(fabric.topology)) == hosts[0] - hosts[1]
-    assert one.joined(other) == other.joined(one)
+    assert set(old.beyond(new).hosts(fabric.topology)) == hosts[0] - hosts[1]
+    assert old.joined(new) == new.joined(old)

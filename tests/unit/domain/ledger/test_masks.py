@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Looking at part of a fabric is looking at a fabric in which the rest is down."""
+"""A view of part of a fabric equals a fabric in which the rest is down."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def some_part(topology: Topology, rng: Random) -> Masks:
 
 def without(fabric: Ledger, part: Masks) -> Ledger:
     """The same ledger after everything outside ``part`` failed."""
-    twin, topology = fabric.copy(), fabric.topology
+    copy, topology = fabric.copy(), fabric.topology
     whole = Masks.whole(topology)
     outside = Masks(
         *(
@@ -45,21 +45,21 @@ def without(fabric: Ledger, part: Masks) -> Ledger:
     columns = [ColumnShare(*divmod(c, width), mask) for c, mask in enumerate(outside.spines)]
     for link in Allocation("", 0, "", tuple(groups), tuple(columns)).links(topology):
         if link not in topology.absent_links:
-            twin.fail_link(link)
+            copy.fail_link(link)
     for group, mask in enumerate(outside.hosts):
         for slot in bits(mask & topology.present_slots(group)):
             host = topology.host_at(group, slot)
             assert host is not None
-            twin.fail_host(host)
-    return twin
+            copy.fail_host(host)
+    return copy
 
 
 @every_tree
 @given(seed=st.integers(0, 10**6))
-def test_what_is_outside_is_not_there(tree, seed):
+def test_hosts_and_links_outside_of_a_part_are_not_in_its_view(tree, seed):
     rng = Random(seed)
     fabric = noisy_fabric(TREES[tree], rng)
-    before, part = fabric.state(), some_part(fabric.topology, rng)
+    initial_state, part = fabric.state(), some_part(fabric.topology, rng)
     view, down = fabric.within(part), without(fabric, part)
     for name in ("free_hosts", "free_uplinks", "free_spines", "free_host_count"):
         assert getattr(view, name) == getattr(down, name)
@@ -68,9 +68,9 @@ def test_what_is_outside_is_not_there(tree, seed):
     for policy in POLICIES.values():
         for hosts in range(1, view.free_host_count + 1):
             asked = Request("t", hosts)
-            found, expected = policy().propose(view, asked), policy().propose(down, asked)
-            assert found == expected or type(found) is type(expected) is not Allocation
-    assert fabric.state() == before
+            answer, expected = policy().propose(view, asked), policy().propose(down, asked)
+            assert answer == expected or type(answer) is type(expected) is not Allocation
+    assert fabric.state() == initial_state
 
 
 @every_tree
@@ -85,16 +85,16 @@ def test_the_whole_is_the_fabric_itself(tree):
 def test_an_owner_released_in_a_view_of_its_own_part_can_have_it_all_again(tree):
     fabric = Ledger(TREES[tree])
     for policy in POLICIES.values():
-        given_ = policy().propose(fabric, Request("t", fabric.topology.hosts // 2))
-        assert isinstance(given_, Allocation)
-        fabric.claim(given_)
-        view = fabric.within(Masks.of(fabric.topology, given_))
+        placement = policy().propose(fabric, Request("t", fabric.topology.hosts // 2))
+        assert isinstance(placement, Allocation)
+        fabric.claim(placement)
+        view = fabric.within(Masks.of(fabric.topology, placement))
         assert view.free_host_count == 0
         view.release("t")
-        assert view.free_host_count == given_.size
-        again = policy().propose(view, Request("t", given_.size))
+        assert view.free_host_count == placement.size
+        again = policy().propose(view, Request("t", placement.size))
         assert isinstance(again, Allocation)
-        assert again.hosts(fabric.topology) == given_.hosts(fabric.topology)
+        assert again.hosts(fabric.topology) == placement.hosts(fabric.topology)
         fabric.release("t")
 
 
@@ -108,6 +108,6 @@ def test_parts_of_pods_and_hosts(tree):
         assert not any((together & pod).hosts)
         together |= pod
     assert together == whole
-    some = Masks.of_hosts(topology, [0, topology.hosts - 1])
-    assert sum(mask.bit_count() for mask in some.hosts) == 2
-    assert (some & whole).uplinks == whole.uplinks
+    two_hosts = Masks.of_hosts(topology, [0, topology.hosts - 1])
+    assert sum(mask.bit_count() for mask in two_hosts.hosts) == 2
+    assert (two_hosts & whole).uplinks == whole.uplinks

@@ -99,7 +99,7 @@ def play(fabric: SharedLedger, rng: Random, prefix: str, steps: int = 30) -> int
         if rng.random() < 0.1 and fabric.failed_links:
             fabric.repair_link(sorted(fabric.failed_links)[0])
         live = fabric.allocations.values()
-        held = Counter(link for one in live for link in one.links(fabric.topology))
+        held = Counter(link for owner in live for link in owner.links(fabric.topology))
         several += sum(count > 1 for count in held.values())
     return several
 
@@ -143,12 +143,12 @@ def test_every_size_of_every_share_against_all_combinations(tree):
         play(fabric, rng, "t", 14)
         topology = fabric.topology
         used: Counter[tuple[str, int, int]] = Counter()
-        for one in fabric.allocations.values():
-            for group, _, uplinks in one.groups:
-                used.update({("up", group, bit): one.bandwidth for bit in bits(uplinks)})
-            for pod, column, uplinks in one.columns:
+        for owner in fabric.allocations.values():
+            for group, _, uplinks in owner.groups:
+                used.update({("up", group, bit): owner.bandwidth for bit in bits(uplinks)})
+            for pod, column, uplinks in owner.columns:
                 at = pod * topology.columns_per_pod + column
-                used.update({("spine", at, bit): one.bandwidth for bit in bits(uplinks)})
+                used.update({("spine", at, bit): owner.bandwidth for bit in bits(uplinks)})
         for bandwidth in CLASSES:
             seen = Ledger(topology)
             seen.free_hosts = list(fabric.free_hosts)
@@ -182,9 +182,9 @@ def sharing(*bandwidths: int) -> list[Allocation]:
 def test_the_judge_adds_up_the_shares():
     topology = TREES["wide leaves"]
     assert not isolation_violations(topology, sharing(400_000, 400_000))
-    found = isolation_violations(topology, sharing(400_000, 300_000, 200_000))
-    assert len(found) == 2
-    assert "900000 ppm of link leaf-0-0-0 are given to t0 and t1 and t2" in found[0]
+    lines = isolation_violations(topology, sharing(400_000, 300_000, 200_000))
+    assert len(lines) == 2
+    assert "900000 ppm of link leaf-0-0-0 are given to t0 and t1 and t2" in lines[0]
     assert isolation_violations(topology, sharing(400_000, 400_000), cap=700_000)
     assert isolation_violations(topology, sharing(100_000, WHOLE))  # whole links have one owner
     columns = (ColumnShare(0, 0, 1),)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What-ifs on the ledger itself: whatever is tried is undone, to the last index and misfit."""
+"""Trials on the ledger itself are undone completely: indices, generations, reader caches."""
 
 from __future__ import annotations
 
@@ -74,17 +74,17 @@ def test_any_trial_leaves_everything_as_it_was(tree, before, outer, inner, after
         with fabric.trial():
             play(fabric, inner, "c")
         assert everything(fabric) | {"undo": None} == halfway | {"undo": None}
-        twin = fabric.copy()
+        copy = fabric.copy()
     assert everything(fabric) == known
     straight = Ledger(TREES[tree])
     play(straight, before, "a")
     play(straight, outer, "b")
-    assert twin.state() == straight.state()  # inside, the ledger is like any other
+    assert copy.state() == straight.state()  # in a trial, the ledger is like any other
     play(fabric, after, "d")
     again = Ledger(TREES[tree])
     play(again, before, "a")
     play(again, after, "d")
-    assert everything(fabric) == everything(again)  # and afterwards nothing is left of it
+    assert everything(fabric) == everything(again)  # afterwards nothing is left of the trial
 
 
 def test_a_trial_that_fails_is_undone_too():
