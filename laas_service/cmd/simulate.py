@@ -20,10 +20,12 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TaskProgressColumn,
-    TextColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 from laas_service.adapters.fabric_import.generator import parse_xgft
 from laas_service.adapters.snapshot import snapshot
@@ -431,6 +433,23 @@ def _read_results(path: str) -> list[Result]:
 # -- edges --------------------------------------------------------------------
 
 
+class _UnitColumn(ProgressColumn):
+    """The unit that a progress bar counts, and with ``rate`` the units per second.
+
+    The rate is left out while it is unknown: Rich needs two updates to measure one.
+    """
+
+    def __init__(self, unit: str, *, rate: bool) -> None:
+        super().__init__()
+        self._unit = unit
+        self._rate = rate
+
+    def render(self, task: Task) -> Text:
+        if not self._rate or task.speed is None:
+            return Text(self._unit)
+        return Text(f"{self._unit}, {task.speed:.0f}/s")
+
+
 @contextmanager
 def _progress(unit: str) -> Iterator[Callable[[int, int], None]]:
     """A bar with rate and time left, on a terminal only; call it with (done, all)."""
@@ -442,7 +461,7 @@ def _progress(unit: str) -> Iterator[Callable[[int, int], None]]:
         BarColumn(),
         TaskProgressColumn(show_speed=True),
         MofNCompleteColumn(),
-        TextColumn(unit + ", {task.speed:.0f}/s" if unit == "jobs" else unit),
+        _UnitColumn(unit, rate=unit == "jobs"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console) as bar:

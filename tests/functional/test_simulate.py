@@ -5,9 +5,12 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -52,6 +55,35 @@ def test_run_writes_the_figures_of_the_contract_and_a_snapshot(tmp_path):
     assert len(owners) == len(set(owners)) > 64
     links = [tuple(x) for a in snapshot["allocations"] for x in a["leaf_links"]]
     assert len(links) == len(set(links)) > 0
+
+
+def on_a_terminal(*options):
+    """Run laas-simulate on a pseudo-terminal; return its exit status and what it wrote."""
+    command = [sys.executable, "-m", "laas_service.cmd.simulate", *map(str, options)]
+    controller, terminal = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    with subprocess.Popen(
+        command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment
+    ) as process:
+        os.close(terminal)
+        written = b""
+        with open(controller, "rb", buffering=0) as screen, suppress(OSError):
+            # Linux reports EIO when the last process has closed the terminal.
+            while piece := screen.read(4096):
+                written += piece
+        return process.wait(), written.decode()
+
+
+@pytest.mark.parametrize("jobs", [1, 50, 2000])
+def test_a_run_on_a_terminal_shows_a_bar_and_ends_with_the_figures(jobs):
+    """The first of these runs ends before the bar knows a speed."""
+    status, written = on_a_terminal(
+        "run", "--policy", "jigsaw", "--radix", 4, "--synthetic", f"exp:3:{jobs}"
+    )
+    assert status == 0, written
+    assert "Traceback" not in written
+    assert f"{jobs}/{jobs}" in written
+    assert "utilization" in written
 
 
 def test_the_same_seed_gives_the_same_figures(tmp_path):
