@@ -16,7 +16,7 @@ from laas_service.adapters.db.store import SqlStore
 from laas_service.app.lifecycle import State
 from laas_service.app.records import LinkState
 from laas_service.domain.topology import SpineLink
-from tests.functional import test_admission
+from tests.functional import test_admission, test_races
 from tests.servers import mariadb, postgresql
 from tests.unit.adapters import (
     test_agent_switches,
@@ -46,7 +46,7 @@ ONLY_SQLITE = {
 
 SHARED = {
     name: value
-    for module in (test_store, test_outbox, test_leases, test_admission, test_backup)
+    for module in (test_store, test_outbox, test_leases, test_admission, test_races, test_backup)
     for name, value in vars(module).items()
 }
 OF_AGENTS = (
@@ -61,6 +61,7 @@ OF_AGENTS = (
 
 managed, telling, outbox = test_store.managed, test_outbox.telling, test_outbox.outbox
 told, empty = test_backup.told, test_backup.empty
+rivals = test_races.rivals
 clock, leases, busy = test_leases.clock, test_leases.leases, test_leases.busy
 agents = test_agent_switches.agents
 globals().update(

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Admission: a search on the present state, and the claims of what it found, in one transaction.
+"""Admission of new and queued requests: what is checked, and what an admission writes.
 
-It works on a copy of the ledger that takes its place only when the database has
-committed, so a failed one leaves nothing behind in memory either.
+``optimistic`` says how a search and its commit belong together.
 """
 
 from __future__ import annotations
@@ -17,18 +16,16 @@ from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models, quotas
-from laas_service.adapters.db.engine import retrying
 from laas_service.adapters.db.ledger_cache import CachedLedger
-from laas_service.adapters.db.transactions import Transactions, locked_generation
+from laas_service.adapters.db.optimistic import Decision, Optimist, Settled, Written
 from laas_service.adapters.documents import allocation_document, constraints_document
 from laas_service.app.lifecycle import ENTERABLE, State, claimed_reason, queued_reason
-from laas_service.app.records import AllocationRecord, Limits, Usage, Wait
+from laas_service.app.records import NO_LIMITS, AllocationRecord, Limits, Usage, Wait
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.errors import (
     ConcurrentUpdate,
     Conflict,
-    DoubleClaim,
     IdempotencyMismatch,
     LimitExceeded,
 )
@@ -40,51 +37,18 @@ PKEYS = range(0x0001, 0x7FFF)
 """Partition keys for tenants; 0x7FFF is the default partition."""
 
 
-class Admission(Transactions):
-    """How requests get hosts and links, or wait for them."""
+class Admission(Optimist):
+    """Admission of new and queued requests."""
 
     def admit(
         self, new: AllocationRequest, propose: Callable[[Ledger], Allocation | NoFit | Wait]
     ) -> AllocationRecord | NoFit:
-        return retrying()(self._admit, new, propose)
+        return self._decide(_NewRequest(self, new, propose))
 
-    def _admit(
-        self, new: AllocationRequest, propose: Callable[[Ledger], Allocation | NoFit | Wait]
-    ) -> AllocationRecord | NoFit:
-        """Search without a lock, so that no other writer waits; if the race is lost, with it.
-
-        Nobody starves: the second search cannot lose.
-        """
-        with self._admitting:
-            with self._reading() as session:
-                if previous := self._answered(session, new):
-                    return previous
-                limits = quotas.limits(session, new)
-                quotas.check(session, new, limits)  # before the search, which may take long
-                ledger = self._ledgers.caught_up(session, new.fabric)
-            draft, answer = _proposed(ledger, propose)
-            if isinstance(answer, NoFit):
-                return answer
-            try:
-                with self._writing("admit") as session:
-                    quotas.lock(session, limits)
-                    if locked_generation(session, new.fabric) != ledger.generation:
-                        if previous := self._answered(session, new):
-                            return previous
-                        ledger = self._ledgers.caught_up(session, new.fabric)
-                        draft, answer = _proposed(ledger, propose)
-                        if isinstance(answer, NoFit):
-                            return answer
-                    quotas.check(session, new, limits)
-                    if isinstance(answer, Wait):
-                        return self._enqueue(session, new, answer.refusal)
-                    self._insert(session, new, ledger.generation + 1)
-                    record = self._claim(session, new.id, answer, draft.topology, new.by)
-            except DBDuplicateEntry as error:
-                self._ledgers.forget(new.fabric)
-                raise DoubleClaim(f"the database refused the claims of {new.id!r}") from error
-            self._ledgers.keep(new.fabric, CachedLedger(draft, record.generation))
-            return record
+    def admit_waiting(
+        self, fabric_id: str, choose: Callable[[Ledger], Sequence[Allocation]]
+    ) -> list[AllocationRecord]:
+        return self._decide(_QueuedRequests(self, fabric_id, choose))
 
     def usage(self, project_id: str, limits: Limits) -> Usage:
         with self._reading() as session:
@@ -93,34 +57,6 @@ class Admission(Transactions):
     def within_limits(self, new: AllocationRequest) -> None:
         with self._reading() as session:
             quotas.check(session, new, quotas.limits(session, new))
-
-    def admit_waiting(
-        self, fabric_id: str, choose: Callable[[Ledger], Sequence[Allocation]]
-    ) -> list[AllocationRecord]:
-        return retrying()(self._admit_waiting, fabric_id, choose)
-
-    def _admit_waiting(
-        self, fabric_id: str, choose: Callable[[Ledger], Sequence[Allocation]]
-    ) -> list[AllocationRecord]:
-        """As ``_admit``, for requests that are recorded already."""
-        with self._admitting:
-            with self._reading() as session:
-                ledger = self._ledgers.caught_up(session, fabric_id)
-            draft, chosen = _chosen(ledger, choose)
-            if not chosen:
-                return []
-            try:
-                with self._writing("admit") as session:
-                    if locked_generation(session, fabric_id) != ledger.generation:
-                        ledger = self._ledgers.caught_up(session, fabric_id)
-                        draft, chosen = _chosen(ledger, choose)
-                    records = [self._claim(session, one.id, one, draft.topology) for one in chosen]
-            except DBDuplicateEntry as error:
-                self._ledgers.forget(fabric_id)
-                raise DoubleClaim("the database refused the claims of who waited") from error
-            if records:
-                self._ledgers.keep(fabric_id, CachedLedger(draft, records[-1].generation))
-            return records
 
     def _answered(self, session: Session, new: AllocationRequest) -> AllocationRecord | None:
         """What an earlier request with the same key got."""
@@ -176,7 +112,6 @@ class Admission(Transactions):
         self, session: Session, new: AllocationRequest, refusal: NoFit
     ) -> AllocationRecord:
         """Record a request that waits; who decides by the queue has to look again."""
-        locked_generation(session, new.fabric)
         self._insert(session, new, self._advance(session, new.fabric, {}))
         self._change(session, self._record(session, new.id))
         self._tell(session, new.id, State.QUEUED, queued_reason(refusal.detail), new.by)
@@ -261,31 +196,85 @@ def _asked(new: AllocationRequest) -> dict[str, Any]:
     return asked
 
 
-def _proposed(
-    ledger: CachedLedger, propose: Callable[[Ledger], Allocation | NoFit | Wait]
-) -> tuple[Ledger, Allocation | NoFit | Wait]:
-    """The answer, and a copy of the ledger on which it is claimed."""
-    draft = ledger.fabric.copy()
-    answer = propose(draft)
-    if isinstance(answer, Allocation) and not _holds(draft, answer.id):
-        draft.claim(answer)
-    return draft, answer
+class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
+    """The admission of a new request, or its place in the queue."""
+
+    def __init__(
+        self,
+        admission: Admission,
+        new: AllocationRequest,
+        propose: Callable[[Ledger], Allocation | NoFit | Wait],
+    ) -> None:
+        super().__init__(new.fabric, repr(new.id))
+        self._admission = admission
+        self._new = new
+        self._propose = propose
+        self._limits = NO_LIMITS
+
+    def prepare(self, session: Session) -> AllocationRecord | None:
+        if previous := self._admission._answered(session, self._new):
+            return previous
+        self._limits = quotas.limits(session, self._new)
+        quotas.check(session, self._new, self._limits)  # before a search that may take long
+        return None
+
+    def search(self, draft: Ledger) -> Allocation | Wait | Settled[AllocationRecord | NoFit]:
+        answer = self._propose(draft)
+        return Settled(answer) if isinstance(answer, NoFit) else answer
+
+    def claim(self, draft: Ledger, answer: Allocation | Wait) -> None:
+        if isinstance(answer, Allocation):
+            _claim_once(draft, answer)
+
+    def lock(self, session: Session) -> None:
+        quotas.lock(session, self._limits)
+
+    def write(
+        self, session: Session, answer: Allocation | Wait, draft: Ledger, generation: int
+    ) -> Written[AllocationRecord | NoFit]:
+        quotas.check(session, self._new, self._limits)
+        if isinstance(answer, Wait):
+            return Written(self._admission._enqueue(session, self._new, answer.refusal), None)
+        self._admission._insert(session, self._new, generation + 1)
+        new, topology = self._new, draft.topology
+        record = self._admission._claim(session, new.id, answer, topology, new.by)
+        return Written(record, CachedLedger(draft, record.generation))
 
 
-def _chosen(
-    ledger: CachedLedger, choose: Callable[[Ledger], Sequence[Allocation]]
-) -> tuple[Ledger, Sequence[Allocation]]:
-    """What is chosen, and a copy of the ledger on which it is claimed."""
-    draft = ledger.fabric.copy()
-    chosen = choose(draft)
-    for allocation in chosen:
-        if not _holds(draft, allocation.id):
-            draft.claim(allocation)
-    return draft, chosen
+class _QueuedRequests(Decision[Sequence[Allocation], list[AllocationRecord]]):
+    """The admission of requests from the queue."""
+
+    def __init__(
+        self,
+        admission: Admission,
+        fabric_id: str,
+        choose: Callable[[Ledger], Sequence[Allocation]],
+    ) -> None:
+        super().__init__(fabric_id, "queued requests")
+        self._admission = admission
+        self._choose = choose
+
+    def search(self, draft: Ledger) -> Sequence[Allocation] | Settled[list[AllocationRecord]]:
+        return self._choose(draft) or Settled([])
+
+    def claim(self, draft: Ledger, answer: Sequence[Allocation]) -> None:
+        for allocation in answer:
+            _claim_once(draft, allocation)
+
+    def write(
+        self, session: Session, answer: Sequence[Allocation], draft: Ledger, generation: int
+    ) -> Written[list[AllocationRecord]]:
+        admission, topology = self._admission, draft.topology
+        records = [
+            admission._claim(session, allocation.id, allocation, topology) for allocation in answer
+        ]
+        return Written(records, CachedLedger(draft, records[-1].generation))
 
 
-def _holds(fabric: Ledger, id: str) -> bool:
-    return any(id in ledger.allocations for ledger in fabric.ledgers())
+def _claim_once(draft: Ledger, allocation: Allocation) -> None:
+    """Claim on the draft, unless the search has done so."""
+    if not any(allocation.id in ledger.allocations for ledger in draft.ledgers()):
+        draft.claim(allocation)
 
 
 def _must_contain(parent: AllocationRecord, fabric_id: str) -> None:

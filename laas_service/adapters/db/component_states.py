@@ -178,7 +178,7 @@ class ComponentStates(Transactions):
     @retrying().wraps
     def set_shared_plane(self, fabric_id: str, plane: SharedPlane) -> int:
         self.fabric(fabric_id)
-        with self._admitting, self._writing("set shared plane") as session:
+        with self._writing("set shared plane") as session:
             locked_generation(session, fabric_id)
             ledger = self._ledgers.caught_up(session, fabric_id)
             if ledger.fabric.shared_plane == plane:

@@ -7,20 +7,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from oslo_db.exception import DBDuplicateEntry
 from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import faults, models
 from laas_service.adapters.db.admission import Admission
-from laas_service.adapters.db.engine import retrying
 from laas_service.adapters.db.ledger_cache import CachedLedger
-from laas_service.adapters.db.transactions import FEW, STEP_DONE, locked_generation
+from laas_service.adapters.db.optimistic import Decision, Settled, Written
+from laas_service.adapters.db.transactions import FEW, STEP_DONE
 from laas_service.adapters.documents import allocation_document
 from laas_service.app.lifecycle import Change, Phase, check_changeable, check_changing
 from laas_service.app.records import AllocationRecord, Move
-from laas_service.domain.errors import DoubleClaim
 from laas_service.domain.ledger import Ledger
+from laas_service.domain.topology import Topology
 from laas_service.messages import Initiator
 
 T = TypeVar("T")
@@ -36,60 +35,31 @@ class PlacementChanges(Admission):
         *,
         by: Initiator | None = None,
     ) -> AllocationRecord | T:
-        return retrying()(self._move, record, choose, by)
-
-    def _move(
-        self,
-        record: AllocationRecord,
-        choose: Callable[[Ledger], Move | T],
-        by: Initiator | None,
-    ) -> AllocationRecord | T:
-        """As ``_admit``: search without a lock; if the fabric moved on, again with it."""
         check_changeable(record)
-        with self._admitting:
-            with self._reading() as session:
-                ledger = self._ledgers.caught_up(session, record.fabric)
-            answer = choose(ledger.fabric.copy())
-            if not isinstance(answer, Move):
-                return answer
-            try:
-                with self._writing("move") as session:
-                    if locked_generation(session, record.fabric) != ledger.generation:
-                        ledger = self._ledgers.caught_up(session, record.fabric)
-                        answer = choose(ledger.fabric.copy())
-                        if not isinstance(answer, Move):
-                            return answer
-                    draft = ledger.fabric.copy()
-                    changed = self._hold_both(session, record, answer, draft, by)
-            except DBDuplicateEntry as error:
-                self._ledgers.forget(record.fabric)
-                raise DoubleClaim(f"the database refused the claims of {record.id!r}") from error
-            self._ledgers.keep(record.fabric, CachedLedger(draft, changed.generation))
-            return changed
+        return self._decide(_Beginning(self, record, choose, by))
 
     def _hold_both(
         self,
         session: Session,
         record: AllocationRecord,
-        move: Move,
-        draft: Ledger,
+        change: Change,
+        reason: str,
+        topology: Topology,
         by: Initiator | None,
     ) -> AllocationRecord:
-        """Claim what the new placement has beyond the old one; ``draft`` holds both then."""
-        change = Change.begun(draft.holder(record.id).allocations[record.id], move.to)
-        draft.change(change.held)
+        """Claim what the new placement has beyond the old one."""
         delta = {"change": allocation_document(change.held)}
         self._change(
             session,
             record,
-            placed=allocation_document(move.to),
+            placed=allocation_document(change.new),
             leaving=allocation_document(change.old),
             phase=change.phase.value,
             generation=self._advance(session, record.fabric, delta, routes=True),
             **STEP_DONE,
         )
-        self._insert_claims(session, record.fabric, change.claimed, draft.topology)
-        self._tell(session, record.id, record.state, move.reason, by)
+        self._insert_claims(session, record.fabric, change.claimed, topology)
+        self._tell(session, record.id, record.state, reason, by)
         return self._record(session, record.id)
 
     def proceed(self, record: AllocationRecord, reason: str) -> AllocationRecord:
@@ -135,3 +105,40 @@ class PlacementChanges(Admission):
             )
             self._tell(session, record.id, record.state, reason)
             return self._record(session, record.id)
+
+
+class _Beginning(Decision[Move, AllocationRecord | T]):
+    """The beginning of a change of placement: both placements are claimed."""
+
+    step = "move"
+
+    def __init__(
+        self,
+        changes: PlacementChanges,
+        record: AllocationRecord,
+        choose: Callable[[Ledger], Move | T],
+        by: Initiator | None,
+    ) -> None:
+        super().__init__(record.fabric, repr(record.id))
+        self._changes = changes
+        self._record = record
+        self._choose = choose
+        self._by = by
+
+    def search(self, draft: Ledger) -> Move | Settled[AllocationRecord | T]:
+        answer = self._choose(draft.copy())
+        return answer if isinstance(answer, Move) else Settled(answer)
+
+    def claim(self, draft: Ledger, answer: Move) -> None:
+        """Hold both placements. The change is remembered for ``write``."""
+        id = self._record.id
+        self._change = Change.begun(draft.holder(id).allocations[id], answer.to)
+        draft.change(self._change.held)
+
+    def write(
+        self, session: Session, answer: Move, draft: Ledger, generation: int
+    ) -> Written[AllocationRecord | T]:
+        changed = self._changes._hold_both(
+            session, self._record, self._change, answer.reason, draft.topology, self._by
+        )
+        return Written(changed, CachedLedger(draft, changed.generation))

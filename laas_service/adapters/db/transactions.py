@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from sqlalchemy.orm import Session
 from laas_service.adapters.db import faults, leases, models, outbox
 from laas_service.adapters.db.engine import WRITES, matched, translated
 from laas_service.adapters.db.ledger_cache import LedgerCache
+from laas_service.adapters.db.turns import Turns
 from laas_service.adapters.documents import allocation_from, constraints_from
 from laas_service.app import notifications
 from laas_service.app.lifecycle import Phase, State
@@ -66,7 +66,7 @@ class Transactions:
         self._keep_deltas = keep_deltas
         self._announces = announce
         self._ledgers = LedgerCache()
-        self._admitting = threading.Lock()
+        self._turns = Turns(engine)
         self._lease: Lease | None = None
 
     def under(self, lease: Lease) -> Self:

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Turns: a request that lost its races is decided before the newcomers of its fabric.
+
+A turn is a lock with the fabric's name that the database keeps for a session: an advisory
+lock of PostgreSQL or MariaDB; for SQLite, whose processes share a machine, a lock on a file
+beside the database. It ends with the process that has it, and the schema knows nothing of it.
+
+Newcomers do not take the lock: in the transaction that would commit they see that another
+request has the turn, commit nothing, wait, and search again. Only they wait: releases, states
+of hosts and links, and every other fabric go on. No decision depends on a turn being kept, as
+every commit compares generations; that is why a turn may be overrun when its holder is stuck.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from oslo_db.exception import DBError
+from sqlalchemy import ColumnElement, Connection, Engine, func, literal, not_, select, text
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
+
+from laas_service.adapters.db import models
+from laas_service.adapters.db.engine import translated
+from laas_service.domain.errors import Unavailable
+
+PATIENCE = 30.0
+"""Seconds for which a request respects another one's turn, whose process may be stopped."""
+
+POLL = 0.02
+"""Seconds between two looks whether a turn is over."""
+
+
+class Turns:
+    """The turns of one database; safe to share between threads.
+
+    ``patience`` in seconds, see ``PATIENCE``.
+    """
+
+    def __init__(self, engine: Engine, *, patience: float = PATIENCE) -> None:
+        self._engine = engine
+        self._patience = patience
+        self._applicants: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._watchers: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+    def locked_generation(self, session: Session, fabric_id: str) -> tuple[int, bool]:
+        """The fabric's generation, and whether a request has the turn there.
+
+        The generation cannot move on before this transaction ends.
+        """
+        table = models.Fabric
+        query = select(table.generation, self._is_taken(fabric_id)).where(table.id == fabric_id)
+        generation, taken = session.execute(query.with_for_update()).one()
+        return generation, bool(taken)
+
+    @contextmanager
+    def taken(self, fabric_id: str) -> Iterator[None]:
+        """Have the turn inside, after those who waited for it before.
+
+        A turn that is not over after ``patience`` seconds is overrun. Raises: Unavailable.
+        """
+        until = time.monotonic() + self._patience
+        mutex = self._applicants[fabric_id]
+        alone = mutex.acquire(timeout=self._patience)
+        try:
+            with self._held(fabric_id, until):
+                yield
+        finally:
+            if alone:
+                mutex.release()
+
+    def wait(self, fabric_id: str) -> bool:
+        """Return when no request has the turn; False if one still has it after ``patience``.
+
+        Of the threads that wait one looks into the database. Raises: Unavailable.
+        """
+        until = time.monotonic() + self._patience
+        watching = self._watchers[fabric_id]
+        if not watching.acquire(timeout=self._patience):
+            return False
+        try:
+            while self._looked(fabric_id):
+                if time.monotonic() >= until:
+                    return False
+                time.sleep(POLL)
+            return True
+        finally:
+            watching.release()
+
+    def _looked(self, fabric_id: str) -> bool:
+        with translated(), self._engine.connect() as connection:
+            return bool(connection.scalar(select(self._is_taken(fabric_id))))
+
+    # -- by database ------------------------------------------------------------
+
+    def _is_taken(self, fabric_id: str) -> ColumnElement[Any]:
+        """Whether a session other than this one has the turn; no statement of its own."""
+        match self._engine.dialect.name:
+            case "postgresql":
+                return not_(func.pg_try_advisory_xact_lock_shared(*_key(fabric_id)))
+            case "mysql" | "mariadb":
+                return func.is_used_lock(_name(fabric_id)).is_not(None)
+            case _:
+                path = self._file(fabric_id)
+                return literal(path is not None and _is_locked(path))
+
+    @contextmanager
+    def _held(self, fabric_id: str, until: float) -> Iterator[None]:
+        if self._engine.dialect.name == "sqlite":
+            path = self._file(fabric_id)
+            if path is None:
+                yield
+                return
+            file = _lock(path, until)
+            try:
+                yield
+            finally:
+                os.close(file)
+                time.sleep(2 * POLL)  # so that other processes see that it is free, too
+            return
+        with translated():
+            connection = self._engine.connect()
+            connection.detach()  # the pool is for transactions, which are short
+        try:
+            with translated():
+                self._apply(connection, fabric_id, until)
+            yield
+        finally:
+            connection.close()
+
+    def _apply(self, connection: Connection, fabric_id: str, until: float) -> None:
+        """Take the lock for the session, outside of a transaction; applicants stand in line."""
+        seconds = max(until - time.monotonic(), 1e-3)
+        if connection.dialect.name == "postgresql":
+            connection.execute(text(f"SET lock_timeout = {round(1000 * seconds)}"))
+            query = select(func.pg_advisory_lock(*_key(fabric_id)))
+        else:
+            query = select(func.get_lock(_name(fabric_id), seconds))
+        try:
+            connection.execute(query)
+        except (DBError, OperationalError):
+            if time.monotonic() < until:
+                raise
+        connection.rollback()
+
+    def _file(self, fabric_id: str) -> Path | None:
+        """None for a database in memory, which has no other process."""
+        database = self._engine.url.database
+        return Path(f"{database}-turn-{fabric_id}") if database else None
+
+
+def _key(fabric_id: str) -> tuple[ColumnElement[int], ColumnElement[int]]:
+    return func.hashtext("laas-turn"), func.hashtext(fabric_id)
+
+
+def _name(fabric_id: str) -> ColumnElement[str]:
+    """Names of locks are those of the whole server, and have 64 characters at most."""
+    return func.concat("laas-turn-", func.md5(func.concat(func.database(), "/", fabric_id)))
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether anybody has the lock; without a file nobody ever had it."""
+    try:
+        file = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise Unavailable(f"the lock {path} cannot be read: {error}") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
+def _lock(path: Path, until: float) -> int:
+    """The open file, which is locked until it is closed; from ``until`` on in any case."""
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o640)
+    except OSError as error:
+        raise Unavailable(f"the lock {path} cannot be made: {error}") from error
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return file
+            time.sleep(POLL)
+        else:
+            return file

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Searches race for one database: none holds a lock, and each is decided in the end."""
+
+import multiprocessing
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pytest
+
+from laas_service.adapters.db.engine import connect
+from laas_service.adapters.db.optimistic import LOSSES
+from laas_service.adapters.db.store import SqlStore
+from laas_service.adapters.db.turns import Turns
+from laas_service.app.lifecycle import State
+from laas_service.app.records import AllocationRecord, HostState, LinkState, Move, Wait
+from laas_service.app.requests import AllocationRequest
+from laas_service.domain.admission.admit import admit
+from laas_service.domain.allocation import Allocation, GroupShare, NoFit, Refusal, Request
+from laas_service.domain.inventory import Inventory
+from laas_service.domain.ledger import Ledger
+from laas_service.domain.policies.baseline import Baseline
+from laas_service.domain.topology import LeafLink, SpineLink, Topology, Xgft
+
+TOPOLOGY = Topology(Xgft((4, 4, 4), (1, 4, 4)))  # 64 hosts
+NOBODY = Inventory((), (), (), (), (), (), ())
+ELSEWHERE = SpineLink(3, 3, 3)
+ENOUGH = 4 * LOSSES
+"""Searches after which a request counts as starved."""
+
+
+@pytest.fixture
+def rivals(database):
+    """Two stores on one database, as of two processes."""
+    stores = [SqlStore(connect(database)) for _ in range(2)]
+    stores[0].add_fabric("f", TOPOLOGY, NOBODY)
+    yield stores
+    for store in stores:
+        store._engine.dispose()
+
+
+def new(id: str, hosts: int = 2, fabric: str = "f", **changes) -> AllocationRequest:
+    values = {"name": id, "id": id, "project_id": "blue", "policy": "baseline"} | changes
+    return AllocationRequest(hosts=hosts, fabric=fabric, **values)
+
+
+def placed(id: str, ledger: Ledger) -> Allocation | NoFit:
+    return admit(Baseline(), ledger, Request(id, 2))
+
+
+def ask(store: SqlStore, id: str, fabric: str = "f"):
+    return store.admit(new(id, fabric=fabric), partial(placed, id))
+
+
+# -- nobody waits for a search ------------------------------------------------------
+
+
+def test_two_fabrics_of_one_process_do_not_wait_for_each_other(rivals):
+    store, _ = rivals
+    store.add_fabric("g", TOPOLOGY, NOBODY)
+    with ThreadPoolExecutor(1) as threads:
+
+        def slow(ledger: Ledger) -> Allocation | NoFit:
+            assert threads.submit(ask, store, "quick", "g").result(timeout=60).id == "quick"
+            return placed("slow", ledger)
+
+        assert store.admit(new("slow"), slow).id == "slow"
+    assert store.ledger("g")[0].allocations.keys() == {"quick"}
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["in this process", "in another"])
+def test_a_slow_search_does_not_delay_other_admissions(rivals, number):
+    store, quick = rivals[0], rivals[number]
+    calls: list[int] = []
+    with ThreadPoolExecutor(1) as threads:
+
+        def slow(ledger: Ledger) -> Allocation | NoFit:
+            calls.append(len(ledger.allocations))
+            if len(calls) < LOSSES:
+                id = f"quick-{len(calls)}"
+                assert threads.submit(ask, quick, id).result(timeout=60).id == id
+            return placed("slow", ledger)
+
+        assert store.admit(new("slow"), slow).id == "slow"
+    assert calls == list(range(LOSSES))
+    assert set(store.ledger("f")[0].allocations) == {"slow", "quick-1", "quick-2"}
+
+
+# -- nobody starves -------------------------------------------------------------
+
+
+def stream(url: str, progress, committed, gave_way, stop) -> None:
+    """Admit and release, as fast as it goes, and count."""
+
+    def at(step: str) -> None:
+        count = {"after commit: admit": committed, "lost race: admit": gave_way}.get(step)
+        if count is not None:
+            with progress:
+                count.value += 1
+                progress.notify_all()
+
+    store, number = SqlStore(connect(url), at=at), 0
+    while not stop.is_set():
+        number += 1
+        record = ask(store, f"quick-{number}")
+        if isinstance(record, AllocationRecord):
+            record = store.transition(record, State.RELEASING, "asked")
+            store.free(store.hand_back(record), "gone")
+    store._engine.dispose()
+
+
+@pytest.mark.parametrize("process", [False, True], ids=["threads", "processes"])
+def test_a_slow_search_is_decided_before_a_stream_of_newcomers(rivals, database, process):
+    context = multiprocessing.get_context("spawn")
+    progress, stop = context.Condition(), context.Event()
+    committed, gave_way = (context.Value("i", 0, lock=False) for _ in range(2))
+    calls: list[int] = []
+    gave_way_before = 0
+
+    def at(step: str) -> None:
+        """Called before the turn is taken."""
+        nonlocal gave_way_before
+        gave_way_before = gave_way.value
+
+    def slow(ledger: Ledger) -> Allocation | NoFit:
+        """Goes on when newcomers have been admitted meanwhile, or wait."""
+        calls.append(committed.value)
+        assert len(calls) <= ENOUGH, "it starves"
+        with progress:
+            admitted = committed.value
+
+            def overtaken_or_first() -> bool:
+                return bool(committed.value >= admitted + 2 or gave_way.value > gave_way_before)
+
+            assert progress.wait_for(overtaken_or_first, timeout=600)
+        return placed("slow", ledger)
+
+    rivals[0]._at = at
+    start = context.Process if process else threading.Thread
+    newcomers = start(target=stream, args=(database, progress, committed, gave_way, stop))
+    newcomers.start()
+    try:
+        assert rivals[0].admit(new("slow"), slow).id == "slow"
+    finally:
+        stop.set()
+        newcomers.join(timeout=600)
+    assert LOSSES < len(calls) <= LOSSES + 2
+    assert gave_way.value >= 1
+
+
+def begin(store: SqlStore, kind: str) -> Callable[[Callable[[Ledger], Allocation]], object]:
+    """What starts a decision of this kind about the allocation ``a``, given its search."""
+    if kind == "admit":
+        return lambda search: store.admit(new("a", 1), search)
+    if kind == "queue":
+        store.admit(new("a", 1, wait=True), lambda _: Wait(NoFit(Refusal.TOO_FEW_HOSTS, "full")))
+        return lambda search: store.admit_waiting("f", lambda ledger: [search(ledger)])
+    store.admit(new("a", 1), lambda _: on_leaf("a", 15))
+    record = store.transition(store.allocation("a"), State.ACTIVE, "handed over")
+    return lambda search: store.move(record, lambda ledger: Move(search(ledger), "elsewhere"))
+
+
+def on_leaf(id: str, leaf: int) -> Allocation:
+    return Allocation(id, 1, "baseline", (GroupShare(leaf, 1, 1),))
+
+
+KINDS = pytest.mark.parametrize("kind", ["admit", "queue", "move"])
+
+
+@KINDS
+def test_what_was_found_is_kept_when_something_else_changes(rivals, kind):
+    """Every search is overtaken by a link that fails or is repaired somewhere else."""
+    store, other = rivals
+    decide, calls = begin(store, kind), []
+
+    def search(ledger: Ledger) -> Allocation:
+        calls.append(ELSEWHERE in ledger.failed_links)
+        assert len(calls) <= ENOUGH, "it starves"
+        other.set_link_state("f", ELSEWHERE, LinkState("up" if calls[-1] else "failed"))
+        return on_leaf("a", 0)
+
+    decide(search)
+    assert calls == [False, True, False, True][: LOSSES + 1]
+    assert store.allocation("a").placed == on_leaf("a", 0)
+    for seen in rivals:
+        assert seen.ledger("f")[0].state() == SqlStore(store._engine).ledger("f")[0].state()
+
+
+@KINDS
+def test_what_was_found_is_searched_anew_when_it_is_no_longer_free(rivals, kind):
+    """From the turn on, the host that each search finds fails before the commit."""
+    store, other = rivals
+    decide, calls = begin(store, kind), []
+
+    def search(ledger: Ledger) -> Allocation:
+        calls.append(len(ledger.failed_hosts))
+        leaf = len(calls)
+        if leaf < ENOUGH:
+            other.set_host_state("f", 4 * leaf, HostState.FAILED)
+        return on_leaf("a", leaf)
+
+    decide(search)
+    assert calls == list(range(ENOUGH))
+    assert store.allocation("a").placed == on_leaf("a", ENOUGH)
+
+
+def test_a_key_that_was_answered_meanwhile_is_answered_first(rivals):
+    store, other = rivals
+    calls: list[int] = []
+
+    def search(ledger: Ledger) -> Allocation | NoFit:
+        calls.append(1)
+        other.set_link_state("f", LeafLink(0, 0, len(calls) % 4), LinkState.FAILED)
+        if len(calls) == LOSSES:
+            first = new("first", idempotency_key="key")
+            other.admit(first, partial(placed, "first"))
+        return placed("again", ledger)
+
+    again = new("again", name="first", idempotency_key="key")
+    assert store.admit(again, search).id == "first"
+    assert len(calls) == LOSSES
+
+
+# -- turns ------------------------------------------------------------------------
+
+
+def test_a_turn_is_one_request_s_and_ends(rivals):
+    first, second = (Turns(store._engine, patience=600) for store in rivals)
+    order, taken, asked = [], threading.Event(), threading.Event()
+
+    def holder() -> None:
+        with first.taken("f"):
+            taken.set()
+            assert asked.wait(timeout=600)
+            assert not Turns(first._engine, patience=0).wait("f")
+            assert Turns(first._engine, patience=0).wait("g")
+            order.append("first")
+
+    def applicant() -> None:
+        assert taken.wait(timeout=600)
+        asked.set()
+        with second.taken("f"):
+            order.append("second")
+
+    with ThreadPoolExecutor(2) as threads:
+        for done in [threads.submit(holder), threads.submit(applicant)]:
+            done.result(timeout=600)
+    assert order == ["first", "second"]
+    assert first.wait("f")
+    assert second.wait("f")
+
+
+def test_a_turn_whose_holder_is_stuck_is_overrun(rivals):
+    store, other = rivals
+    other._turns = Turns(other._engine, patience=0.1)
+    with store._turns.taken("f"):
+        assert ask(other, "newcomer").id == "newcomer"
+        with other._turns.taken("f"):
+            assert ask(other, "starved").id == "starved"
