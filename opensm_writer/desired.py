@@ -20,7 +20,7 @@ from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import InvalidInput, LimitExceeded, NotFound
 from laas_service.domain.inventory import Inventory, PortRef
 from laas_service.domain.routing.default_tables import NO_ROUTE
-from laas_service.domain.routing.tenant_tables import ForwardingTables, forwarding_tables
+from laas_service.domain.routing.fabric_tables import ForwardingTables, forwarding_tables
 from laas_service.domain.topology import Link
 from laas_service.messages import FabricState
 

@@ -12,7 +12,7 @@ import networkx as nx
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.inventory import Cable, Inventory, PortRef
 from laas_service.domain.routing.default_tables import NO_ROUTE
-from laas_service.domain.routing.tenant_tables import ForwardingTables
+from laas_service.domain.routing.fabric_tables import ForwardingTables
 from laas_service.domain.topology import Link, Topology
 
 LONGEST = 10

@@ -23,7 +23,7 @@ from laas_service.domain.allocation import WHOLE, Allocation, ColumnShare, Group
 from laas_service.domain.errors import DoubleClaim, InvalidInput
 from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.ledger.shared_links import CAP, SharedLedger
-from laas_service.domain.routing.tenant_tables import as_routed, tenant_tables
+from laas_service.domain.routing.tenant_tables import routed_allocations, tenant_tables
 from laas_service.domain.topology import LeafLink, SpineLink, Topology
 
 
@@ -59,7 +59,7 @@ def snapshot(fabric: LedgerView, tables: bool = False) -> dict[str, Any]:
     """The snapshot of a ledger, with each allocation's shape and, if asked, its tables."""
     document = documents.snapshot(fabric)
     held = {allocation.id: allocation for allocation in fabric.everybody()}
-    routed = {allocation.id: allocation for allocation in as_routed(fabric.everybody())}
+    routed = {allocation.id: allocation for allocation in routed_allocations(fabric.everybody())}
     for entry in _entries(document["allocations"]):
         entry["shape"] = shape_document(held[entry["id"]].shape)
         if tables and entry["id"] in routed:

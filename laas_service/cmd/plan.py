@@ -56,7 +56,7 @@ from laas_service.domain.ledger.shared_links import CAP, SharedLedger
 from laas_service.domain.policies import PLANNING
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.policies.lc_s import LcS
-from laas_service.domain.routing.tenant_tables import as_routed
+from laas_service.domain.routing.tenant_tables import routed_allocations
 from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import LeafLink, Link, SpineLink
 
@@ -191,7 +191,7 @@ def _write_opensm(source: FabricFile, fabric: LedgerView, directory: Path) -> No
     from opensm_writer import desired, fileset, publish, render
 
     directory = directory.absolute()
-    tenants = as_routed(fabric.everybody())
+    tenants = routed_allocations(fabric.everybody())
     for tenant in tenants:
         if tenant.bandwidth != WHOLE:
             raise InvalidInput("opensm", tenant.id, "give it whole links; lc-s is not for routing")

@@ -17,6 +17,9 @@ from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, bi
 WHOLE = 1_000_000
 """The whole bandwidth of a link, in parts per million."""
 
+HOSTS_ONLY = frozenset({"baseline", "ta"})
+"""The policies whose allocations hold hosts and no links, by name."""
+
 
 @dataclass(frozen=True, slots=True)
 class Packing:
@@ -127,6 +130,11 @@ class Allocation:
     container: bool = False
     bandwidth: int = WHOLE
     """Parts per million of each link held; below ``WHOLE`` only if links are shared."""
+
+    @property
+    def isolated(self) -> bool:
+        """Whether its hosts may use no links but its own, which follows from its policy."""
+        return self.policy not in HOSTS_ONLY
 
     @property
     def size(self) -> int:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from laas_service.domain.inventory import Inventory, Switch
 from laas_service.domain.ledger import LedgerView
-from laas_service.domain.routing.tenant_tables import ForwardingTables, as_routed, forwarding_tables
+from laas_service.domain.routing.fabric_tables import ForwardingTables, forwarding_tables
+from laas_service.domain.routing.tenant_tables import routed_allocations
 from laas_service.domain.topology import Link
 
 
@@ -52,7 +53,7 @@ def idle(fabric: LedgerView, inventory: Inventory) -> Idle:
     tables = forwarding_tables(
         topology,
         inventory,
-        as_routed(fabric.everybody()),
+        routed_allocations(fabric.everybody()),
         fabric.failed_links,
         plane=fabric.shared_plane,
     )
@@ -64,7 +65,7 @@ def idle(fabric: LedgerView, inventory: Inventory) -> Idle:
     services = inventory.service_endpoints
     doors = {endpoint.at.guid for endpoint in services} or {g for g in inventory.leaf_guids if g}
     targets = [endpoint.guid for endpoint in services] or sorted(doors)
-    for allocation in as_routed(fabric.everybody()):
+    for allocation in routed_allocations(fabric.everybody()):
         ports = [
             endpoint
             for host in allocation.hosts(topology)

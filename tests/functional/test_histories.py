@@ -14,7 +14,7 @@ from laas_service.domain.allocation import Allocation, Request
 from laas_service.domain.faults.repair import repair
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
-from laas_service.domain.routing.tenant_tables import forwarding_tables
+from laas_service.domain.routing.fabric_tables import forwarding_tables
 from laas_service.domain.topology import LeafLink, SpineLink, Topology, Xgft, bits
 from laas_service.domain.verification import (
     adversarial_permutations,

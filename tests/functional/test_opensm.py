@@ -34,7 +34,7 @@ from laas_service.domain.policies.baseline import Baseline
 from laas_service.domain.policies.jigsaw import Jigsaw
 from laas_service.domain.policies.lc import Lc
 from laas_service.domain.routing.default_tables import NO_ROUTE
-from laas_service.domain.routing.tenant_tables import as_routed
+from laas_service.domain.routing.tenant_tables import routed_allocations
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Topology
 from laas_service.domain.verification import credit_loop, physical_tables, walk_violations
@@ -284,11 +284,11 @@ def test_allocations_inside_allocations():
         assert isinstance(admit(policy, ledger, request), Allocation)
     everybody = list(ledger.everybody())
     with site(topology, inventory, sm) as here:
-        here.boot(as_routed(everybody))
+        here.boot(routed_allocations(everybody))
         assert assert_sound(here, everybody) > 500
         before = here.rows()
         ledger.release("c")
-        here.change(as_routed(ledger.everybody()))
+        here.change(routed_allocations(ledger.everybody()))
         assert_sound(here, ledger.everybody())
         after = here.rows()
         for kept in ("d", "e", "g", "h", "i"):

@@ -14,7 +14,7 @@ from laas_service.adapters.db import models
 from laas_service.adapters.db.transactions import Transactions
 from laas_service.adapters.documents import allocation_from
 from laas_service.app.lifecycle import Phase, routes
-from laas_service.domain.routing.tenant_tables import as_routed
+from laas_service.domain.routing.tenant_tables import routed_allocations
 from laas_service.messages import FabricState, TenantRoute
 
 
@@ -41,7 +41,7 @@ class DesiredState(Transactions):
         routes_of = {route.allocation.id: route for route in map(_route, rows)}
         tenants = [
             replace(routes_of[allocation.id], allocation=allocation)
-            for allocation in as_routed(route.allocation for route in routes_of.values())
+            for allocation in routed_allocations(route.allocation for route in routes_of.values())
         ]
         links = session.scalars(select(down.link).where(down.fabric == fabric_id))
         return FabricState(

@@ -18,7 +18,7 @@ from laas_service.domain.errors import LaasError
 from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.reimport.layout import Layout
 from laas_service.domain.reimport.renumbering import Renumbering
-from laas_service.domain.routing.tenant_tables import as_routed, tenant_tables
+from laas_service.domain.routing.tenant_tables import routed_allocations, tenant_tables
 from laas_service.domain.topology import Link, link_name
 
 
@@ -132,12 +132,12 @@ class _Effects:
             after = list(ledger_after(self.ledger, self.numbers).everybody())
         except LaasError as error:
             return {one.id: str(error) for one in before}
-        now = {one.id: one for one in as_routed(after)}
+        now = {one.id: one for one in routed_allocations(after)}
         failed = self.ledger.failed_links
         there = {link for link in map(self.numbers.link, failed) if link is not None}
         return {
             one.id: "changes its routes"
-            for one in as_routed(before)
+            for one in routed_allocations(before)
             if self._renamed(one, failed) != tenant_tables(self.after.topology, now[one.id], there)
         }
 

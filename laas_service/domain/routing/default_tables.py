@@ -2,8 +2,10 @@
 
 """Default forwarding tables: D-mod-k on the physical tree, whatever tenants hold.
 
-For the promises see ``laas_service.domain.routing.tenant_tables``, whose default step this is. All
-destinations are looked at together: sets of switches are masks, rows are arrays.
+``laas_service.domain.routing.fabric_tables`` says what these entries promise. All destinations
+are handled at once: sets of switches are masks, rows are arrays.
+
+Source: Zahavi, CCIT report 776.
 """
 
 from __future__ import annotations
@@ -26,42 +28,42 @@ Row = NDArray[np.uint8]
 """A switch's ports, one for each destination."""
 
 
-class _Way(NamedTuple):
-    """One end of a cable: the number of the switch at the other end, and the own port."""
+class _Neighbor(NamedTuple):
+    """The switch at the other end of a cable, by number, and the own port."""
 
-    to: int
+    switch: int
     port: int
 
 
 class _Tier(NamedTuple):
-    """Cables that may be used together: of each switch those that lead down, and up."""
+    """Cables that may be used together: the neighbors below and above each switch."""
 
-    down: Sequence[Sequence[_Way]]
-    up: Sequence[Sequence[_Way]]
+    down: Sequence[Sequence[_Neighbor]]
+    up: Sequence[Sequence[_Neighbor]]
 
 
 class _Destinations(NamedTuple):
-    """LIDs to be reached, as arrays of equal length.
+    """LIDs to be reached, as arrays of equal length."""
 
-    ``at`` is the number of the switch where each hangs, ``rank`` that switch's place in
-    its level, ``turn`` counts the destinations of a switch from 0.
-    """
+    switch: NDArray[np.intp]
+    """The number of the switch that each is attached to, or is."""
 
-    at: NDArray[np.intp]
     rank: NDArray[np.intp]
-    turn: NDArray[np.intp]
+    """The place of that switch in its level."""
 
-    def some(self, which: NDArray[np.bool_]) -> _Destinations:
-        return _Destinations(*(each[which] for each in self))
+    position: NDArray[np.intp]
+    """The place of the destination among those of its switch, from 0."""
+
+    def selected(self, mask: NDArray[np.bool_]) -> _Destinations:
+        return _Destinations(*(column[mask] for column in self))
 
 
 class DefaultRoutes:
-    """All switches and cables, and the default step over them.
+    """All switches and cables, and the default entries over them.
 
-    Switches are numbered by level, within it first those that have no place in the
-    regular tree, then by GUID; every cable leads up from the lower number, so that
-    ascending and descending order are orders of height even where cables join
-    switches of one level.
+    Switches are numbered by level, within a level first those outside the regular tree,
+    then by GUID. Every cable leads up from the lower number to the higher one, so
+    ascending order goes up even where cables join switches of one level.
     """
 
     def __init__(
@@ -77,96 +79,102 @@ class DefaultRoutes:
             cable.link is not None and plane.carries(tree, cable.link) for cable in inventory.cables
         ]
         self._tiers = self._make_tiers(inventory, failed)
-        broken = any(cable.link in failed for cable in inventory.cables)
-        self._sound = self._tiers[:-1] if broken else self._tiers
-        hanging: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        any_failed = any(cable.link in failed for cable in inventory.cables)
+        self._working_tiers = self._tiers[:-1] if any_failed else self._tiers
+        attached: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for endpoint in inventory.endpoints:
-            hanging[endpoint.at.guid].append((endpoint.at.port, endpoint.guid))
+            attached[endpoint.at.guid].append((endpoint.at.port, endpoint.guid))
         self._own: list[tuple[int, bytes]] = []
-        """Of each switch the place of its first destination, and its entries to its own."""
-        found: list[int] = []
+        """For each switch the index of its first destination, and its entries to its own."""
+        destinations: list[int] = []
         for switch in self._switches:
-            hung = sorted(hanging[switch.guid])
-            self._own.append((len(found), bytes([*(port for port, _ in hung), 0])))
-            found += [guid for _, guid in hung]
-            found.append(switch.guid)
-        self.destinations = tuple(found)
+            adapters = sorted(attached[switch.guid])
+            self._own.append((len(destinations), bytes([*(port for port, _ in adapters), 0])))
+            destinations += [guid for _, guid in adapters]
+            destinations.append(switch.guid)
+        self.destinations = tuple(destinations)
 
     def _make_tiers(self, inventory: Inventory, failed: frozenset[Link]) -> list[_Tier]:
-        """Regular cables of the plane (of all, if there is none) that work; then all regular
-        ones that work; then irregular ones too; then failed ones too."""
-        ranked: list[list[tuple[tuple[int, ...], _Way, _Way]]] = [[], [], [], []]
+        """Tiers of cables, each with all cables of those before it.
+
+        Working regular cables of the plane (without a plane: all); then all working regular
+        ones; then irregular ones; then failed ones.
+        """
+        ranked: list[list[tuple[tuple[int, ...], _Neighbor, _Neighbor]]] = [[], [], [], []]
         for cable, preferred in zip(inventory.cables, self._preferred, strict=True):
             lower, upper = cable.lower, cable.upper
             if self._number[lower.guid] > self._number[upper.guid]:
                 lower, upper = upper, lower
             order = (cable.link[2] if cable.link else 1 << 16, lower.port)
             up, down = (
-                _Way(self._number[upper.guid], lower.port),
-                _Way(self._number[lower.guid], upper.port),
+                _Neighbor(self._number[upper.guid], lower.port),
+                _Neighbor(self._number[lower.guid], upper.port),
             )
-            sound = 2 if cable.link is None else 3 if cable.link in failed else 1
-            ranked[0 if sound == 1 and preferred else sound].append((order, up, down))
+            rank = 2 if cable.link is None else 3 if cable.link in failed else 1
+            ranked[0 if rank == 1 and preferred else rank].append((order, up, down))
         tiers: list[_Tier] = []
-        usable: list[tuple[tuple[int, ...], _Way, _Way]] = []
-        for more in ranked:
-            if tiers and not more:
+        usable: list[tuple[tuple[int, ...], _Neighbor, _Neighbor]] = []
+        for cables in ranked:
+            if tiers and not cables:
                 continue
-            usable = sorted(usable + more)
-            downs: list[list[_Way]] = [[] for _ in self._switches]
-            ups: list[list[_Way]] = [[] for _ in self._switches]
+            usable = sorted(usable + cables)
+            downs: list[list[_Neighbor]] = [[] for _ in self._switches]
+            ups: list[list[_Neighbor]] = [[] for _ in self._switches]
             for _, up, down in usable:
-                ups[down.to].append(up)
-                downs[up.to].append(down)
+                ups[down.switch].append(up)
+                downs[up.switch].append(down)
             tiers.append(_Tier(downs, ups))
         return tiers
 
     def rows(self) -> dict[int, bytes]:
         """The ports towards ``destinations``, by GUID of the switch.
 
-        Up and down where that is possible, else by the pivot, else as it comes.
+        Up and then down where that is possible; else over the pivot; else over any cables,
+        failed ones included.
         """
-        all_of_them = self._all_destinations()
-        rows, reached = self._ways_to(all_of_them, self._sound)
-        for row, (place, own) in zip(rows, self._own, strict=True):
-            row[place : place + len(own)] = np.frombuffer(own, np.uint8)
+        destinations = self._all_destinations()
+        rows, reached = self._rows_towards(destinations, self._working_tiers)
+        for row, (first, own) in zip(rows, self._own, strict=True):
+            row[first : first + len(own)] = np.frombuffer(own, np.uint8)
         pivot = self._pivot(reached)
         if pivot is not None:
-            self._lead_over(pivot, rows)
+            self._route_over_pivot(pivot, rows)
         missing = np.zeros(len(self.destinations), bool)
         for row in rows:
             missing |= row == NO_ROUTE
         if missing.any():
-            anyhow, _ = self._ways_to(all_of_them.some(missing), self._tiers)
-            for row, otherwise in zip(rows, anyhow, strict=True):
-                row[missing] = np.where(row[missing] == NO_ROUTE, otherwise, row[missing])
+            over_any, _ = self._rows_towards(destinations.selected(missing), self._tiers)
+            for row, fallback in zip(rows, over_any, strict=True):
+                row[missing] = np.where(row[missing] == NO_ROUTE, fallback, row[missing])
         by_guid = {s.guid: row.tobytes() for s, row in zip(self._switches, rows, strict=True)}
         return dict(sorted(by_guid.items()))
 
     def _all_destinations(self) -> _Destinations:
         in_level: dict[int, int] = defaultdict(int)
-        at: list[int] = []
-        rank: list[int] = []
-        turn: list[int] = []
+        numbers: list[int] = []
+        ranks: list[int] = []
+        positions: list[int] = []
         for number, (switch, (_, own)) in enumerate(zip(self._switches, self._own, strict=True)):
-            at += [number] * len(own)
-            rank += [in_level[switch.level]] * len(own)
-            turn += range(len(own))
+            numbers += [number] * len(own)
+            ranks += [in_level[switch.level]] * len(own)
+            positions += range(len(own))
             in_level[switch.level] += 1
-        return _Destinations(*(np.array(each, np.intp) for each in (at, rank, turn)))
+        columns = (numbers, ranks, positions)
+        return _Destinations(*(np.array(column, np.intp) for column in columns))
 
-    def _lead_over(self, pivot: int, rows: Sequence[Row]) -> None:
-        """Send what has no way to the pivot, if that has one."""
-        place = np.zeros(1, np.intp)
-        to_pivot, _ = self._ways_to(_Destinations(place + pivot, place, place), self._sound)
+    def _route_over_pivot(self, pivot: int, rows: Sequence[Row]) -> None:
+        """Send a packet for which a switch has no entry to the pivot, if the pivot has one."""
+        zero = np.zeros(1, np.intp)
+        pivot_itself = _Destinations(zero + pivot, zero, zero)
+        to_pivot, _ = self._rows_towards(pivot_itself, self._working_tiers)
         onward = rows[pivot] != NO_ROUTE
         for row, (port,) in zip(rows, to_pivot, strict=True):
             row[onward & (row == NO_ROUTE)] = port
 
     def _pivot(self, reached: Sequence[int]) -> int | None:
-        """The leaf that is reached by most of those above which no paths meet; None without such.
+        """The leaf that most switches reach, of those with a tree above; None without such.
 
-        ``reached`` has for every switch the leaves that it reaches.
+        ``reached[n]`` is the mask of switches that switch n reaches.
         """
         best, most = None, 0
         for leaf, switch in enumerate(self._switches):
@@ -182,68 +190,71 @@ class DefaultRoutes:
         """Whether there is one way up from a leaf to each switch above it."""
         above = {leaf}
         for number in range(leaf + 1, len(self._switches)):
-            ways = {way.to for way in self._tiers[-1].down[number]} & above
-            if ways:
+            below = {neighbor.switch for neighbor in self._tiers[-1].down[number]} & above
+            if below:
                 above.add(number)
-            if len(ways) > 1:
+            if len(below) > 1:
                 return False
         return True
 
-    def _ways_to(
-        self, wanted: _Destinations, tiers: Sequence[_Tier]
+    def _rows_towards(
+        self, destinations: _Destinations, tiers: Sequence[_Tier]
     ) -> tuple[list[Row], list[int]]:
-        """A row for each switch, and the switches that it reaches, as masks.
+        """A row for each switch, and the mask of the switches that it reaches.
 
-        Digits: up at level 1 the turn, higher up the rank of the target in its level
-        (with parallel cables rank * cables + turn % cables), down where there is a
-        choice rank + turn.
+        Digits: up at level 1 the destination's position, higher up the rank of its switch
+        (with parallel cables rank * cables + position % cables); down, where there is a
+        choice, rank + position.
         """
-        rows = [np.full(len(wanted.at), NO_ROUTE, np.uint8) for _ in self._switches]
-        high = wanted.rank * self._parallel + wanted.turn % self._parallel
-        low = wanted.rank + wanted.turn
+        rows = [np.full(len(destinations.switch), NO_ROUTE, np.uint8) for _ in self._switches]
+        up_digit = destinations.rank * self._parallel + destinations.position % self._parallel
+        down_digit = destinations.rank + destinations.position
         down = [0] * len(self._switches)
-        for number in set(wanted.at.tolist()):
+        for number in set(destinations.switch.tolist()):
             down[number] = 1 << number
         reached = list(down)
         for tier in tiers:
-            for number, ways in enumerate(tier.down):
-                groups = _groups(ways, down, reached[number])
-                _enter(rows[number], wanted.at, low, groups, len(down))
+            for number, neighbors in enumerate(tier.down):
+                groups = _targets_by_ports(neighbors, down, reached[number])
+                _write(rows[number], destinations.switch, down_digit, groups, len(down))
                 new = sum(targets for targets, _ in groups)
                 down[number] |= new
                 reached[number] |= new
             for number in range(len(self._switches) - 1, -1, -1):
-                digit = wanted.turn if self._switches[number].level == 1 else high
-                groups = _groups(tier.up[number], reached, reached[number])
-                _enter(rows[number], wanted.at, digit, groups, len(down))
+                digit = destinations.position if self._switches[number].level == 1 else up_digit
+                groups = _targets_by_ports(tier.up[number], reached, reached[number])
+                _write(rows[number], destinations.switch, digit, groups, len(down))
                 reached[number] |= sum(targets for targets, _ in groups)
         return rows, reached
 
 
-def _groups(
-    ways: Iterable[_Way], reach: Sequence[int], known: int
+def _targets_by_ports(
+    neighbors: Iterable[_Neighbor], reach: Sequence[int], known: int
 ) -> list[tuple[int, tuple[int, ...]]]:
-    """Targets beyond ``known`` that some ways reach: disjoint masks, each with all its ports."""
-    found: dict[tuple[int, ...], int] = {}
-    for way in ways:
-        left = reach[way.to] & ~known
+    """Target switches beyond ``known`` that neighbors reach: disjoint masks, each with all ports.
+
+    ``reach[n]`` is the mask of switches that neighbor n reaches.
+    """
+    by_ports: dict[tuple[int, ...], int] = {}
+    for neighbor in neighbors:
+        left = reach[neighbor.switch] & ~known
         split: dict[tuple[int, ...], int] = {}
-        for ports, targets in found.items():
+        for ports, targets in by_ports.items():
             both = targets & left
             if both:
-                split[*ports, way.port] = both
+                split[*ports, neighbor.port] = both
             if both != targets:
                 split[ports] = targets ^ both
             left ^= both
         if left:
-            split[way.port,] = left
-        found = split
-    return [(targets, ports) for ports, targets in found.items()]
+            split[neighbor.port,] = left
+        by_ports = split
+    return [(targets, ports) for ports, targets in by_ports.items()]
 
 
-def _enter(
+def _write(
     row: Row,
-    at: NDArray[np.intp],
+    switch_of: NDArray[np.intp],
     digit: NDArray[np.intp],
     groups: Sequence[tuple[int, tuple[int, ...]]],
     switches: int,
@@ -258,7 +269,7 @@ def _enter(
         packed = np.frombuffer(targets.to_bytes(switches // 8 + 1, "little"), np.uint8)
         group_of[np.unpackbits(packed, bitorder="little")[:switches].view(bool)] = number
         ports_of[number, : len(ports)] = ports
-    group = group_of[at]
-    (places,) = (group >= 0).nonzero()
-    group = group[places]
-    row[places] = ports_of[group, digit[places] % choices[group]]
+    group = group_of[switch_of]
+    (entries,) = (group >= 0).nonzero()
+    group = group[entries]
+    row[entries] = ports_of[group, digit[entries] % choices[group]]

@@ -15,7 +15,7 @@ from laas_service.domain.idle_links import idle
 from laas_service.domain.inventory import Endpoint, PortRef, Switch
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
-from laas_service.domain.routing.tenant_tables import forwarding_tables
+from laas_service.domain.routing.fabric_tables import forwarding_tables
 from laas_service.domain.topology import LeafLink, Topology, Xgft
 
 TREE = Topology(Xgft((4, 4, 3), (1, 4, 4)))

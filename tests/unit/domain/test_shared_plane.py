@@ -16,7 +16,7 @@ from laas_service.domain.allocation import Allocation, NoFit, Request, Shape
 from laas_service.domain.errors import Conflict, DoubleClaim, InvalidInput
 from laas_service.domain.ledger import Ledger, Masks
 from laas_service.domain.policies import POLICIES
-from laas_service.domain.routing.tenant_tables import forwarding_tables
+from laas_service.domain.routing.fabric_tables import forwarding_tables
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import LeafLink, SpineLink, Topology, Xgft
 from laas_service.domain.verification import (

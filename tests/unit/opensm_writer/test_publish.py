@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from laas_service.domain.errors import Conflict, InvalidFile
-from laas_service.domain.routing.tenant_tables import ForwardingTables
+from laas_service.domain.routing.fabric_tables import ForwardingTables
 from opensm_writer import fileset, publish, render
 from opensm_writer.desired import Plan, plan
 from tests.unit.opensm_writer.states import ONE, POD, SETTINGS, WIDE, state

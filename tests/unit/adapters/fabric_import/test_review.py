@@ -47,7 +47,8 @@ from laas_service.domain.inventory import Inventory, PortRef
 from laas_service.domain.ledger import Ledger, LedgerView, Masks
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.reimport import Layout, changes, laid_over
-from laas_service.domain.routing.tenant_tables import as_routed, forwarding_tables
+from laas_service.domain.routing.fabric_tables import forwarding_tables
+from laas_service.domain.routing.tenant_tables import routed_allocations
 from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import LeafLink, Link, Topology, link_name
 from opensm_writer.desired import plan
@@ -151,13 +152,15 @@ def assert_routed_alike(found: Review, before: LedgerView, after: LedgerView) ->
     walks = [
         Walks.over(
             layout.inventory,
-            forwarding_tables(layout.topology, layout.inventory, as_routed(ledger.everybody())),
+            forwarding_tables(
+                layout.topology, layout.inventory, routed_allocations(ledger.everybody())
+            ),
         )
         for layout, ledger in ((found.before, before), (found.after, after))
     ]
     stays = found.after.inventory.lids.keys() & found.before.inventory.lids.keys()
     ends = found.before.host_endpoints
-    for one in as_routed(before.everybody()):
+    for one in routed_allocations(before.everybody()):
         own = set(one.links(found.before.topology))
         for source, target in permutations(one.hosts(found.before.topology), 2):
             for a, b in zip(ends[source], ends[target], strict=True):

@@ -18,7 +18,8 @@ from laas_service.domain.errors import Conflict, DoubleClaim, NotFound
 from laas_service.domain.idle_links import idle
 from laas_service.domain.ledger import Ledger, Masks
 from laas_service.domain.policies import POLICIES
-from laas_service.domain.routing.tenant_tables import as_routed, forwarding_tables
+from laas_service.domain.routing.fabric_tables import forwarding_tables
+from laas_service.domain.routing.tenant_tables import routed_allocations
 from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import LeafLink
 from laas_service.domain.verification import (
@@ -100,7 +101,7 @@ def test_no_history_with_containers_breaks_a_promise(name, steps, random):
             if ledger.scope
             else set(ledger.owners_of_links())
         )
-    sound = forwarding_tables(topology, inventory, as_routed(everybody))
+    sound = forwarding_tables(topology, inventory, routed_allocations(everybody))
     tables = physical_tables(sound.rows, sound.index)
     if name != "planes":
         assert walk_violations(topology, inventory, tables, everybody, [SM]).violations == []
@@ -218,7 +219,7 @@ def judged(fabric: Ledger, allocations=None) -> list[str]:
     """What the judge says of the tables for these allocations, by default of all."""
     topology, inventory = fabric.topology, inventory_of(fabric.topology)
     everybody = list(fabric.everybody())
-    routed = as_routed(everybody) if allocations is None else allocations
+    routed = routed_allocations(everybody) if allocations is None else allocations
     tables = forwarding_tables(topology, inventory, routed, plane=fabric.shared_plane)
     rows = physical_tables(tables.rows, tables.index)
     walks = walk_violations(topology, inventory, rows, everybody, [SM], fabric.shared_plane)
@@ -241,7 +242,11 @@ def shared() -> Ledger:
 def test_who_shares_a_container_stays_on_its_links():
     fabric = shared()
     assert judged(fabric) == []
-    assert [allocation.id for allocation in as_routed(fabric.everybody())] == ["a", "b", "own"]
+    assert [allocation.id for allocation in routed_allocations(fabric.everybody())] == [
+        "a",
+        "b",
+        "own",
+    ]
 
 
 def test_a_child_that_is_not_kept_on_its_containers_links_is_found():
@@ -266,7 +271,7 @@ def test_hosts_that_nobody_inside_has_are_idle():
     fabric.release("a")
     fabric.release("b")
     container = fabric.allocations["shared"]
-    with_it = forwarding_tables(FULL, inventory, as_routed(fabric.everybody()))
+    with_it = forwarding_tables(FULL, inventory, routed_allocations(fabric.everybody()))
     without = forwarding_tables(FULL, inventory, [fabric.allocations["own"]])
     assert with_it.rows == without.rows
     assert container.size == 18

@@ -183,6 +183,11 @@ def test_shapes_that_divide_evenly_come_first_where_leaves_are_tapered(name):
 
 
 @every_policy
+def test_an_allocation_knows_whether_its_policy_isolates(name):
+    assert Allocation("t", 1, name, ()).isolated is POLICIES[name].isolating
+
+
+@every_policy
 def test_the_fullest_leaf_and_pod_that_fit_are_taken(name):
     fabric = Ledger(TREES["wide leaves"])  # pods of two leaves of 3 hosts
     fabric.fail_host(6)  # pod 1, first leaf: 2 hosts left

@@ -13,7 +13,7 @@ import pytest
 from laas_service.domain.allocation import Allocation, GroupShare, NoFit, Request
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies.jigsaw import Jigsaw
-from laas_service.domain.routing.tenant_tables import forwarding_tables
+from laas_service.domain.routing.fabric_tables import forwarding_tables
 from laas_service.domain.topology import Topology, Xgft
 from laas_service.domain.verification import (
     adversarial_permutations,
@@ -24,7 +24,7 @@ from laas_service.domain.verification import (
 )
 from tests.unit.domain.policies.states import break_things, some_bits
 from tests.unit.domain.policies.test_brute_force import TREES, Naive, divided_up, subsets
-from tests.unit.domain.routing.test_tenant_tables import inventory_of
+from tests.unit.domain.routing.test_fabric_tables import inventory_of
 from tests.walks import Walks
 
 TWO_PODS = Jigsaw(two_pods=True)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Routes that change under traffic: whatever entries a packet meets, it stays on its own links."""
+"""Routes that change under traffic: a packet stays on the tenant's links, old or new entries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from laas_service.domain.faults.repair import repair
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies.jigsaw import Jigsaw
-from laas_service.domain.routing.tenant_tables import ForwardingTables
+from laas_service.domain.routing.fabric_tables import ForwardingTables
 from laas_service.domain.topology import Link, Topology, Xgft
 from laas_service.domain.verification import credit_loop, physical_tables, walk_violations
 from laas_service.messages import FabricState, TenantRoute
@@ -32,9 +32,10 @@ WIDE = Topology(Xgft((2, 4, 3), (1, 4, 4)))
 
 
 def wired(topology: Topology) -> Inventory:
-    """With the LIDs that a subnet manager takes."""
-    found = inventory_of(topology)
-    return replace(found, lids=pinned(found.endpoints, found.switches, [0xFF0000]))
+    """The inventory with the LIDs that a subnet manager assigns."""
+    inventory = inventory_of(topology)
+    lids = pinned(inventory.endpoints, inventory.switches, [0xFF0000])
+    return replace(inventory, lids=lids)
 
 
 FABRICS = {
@@ -51,7 +52,7 @@ KEYS = {"t": 0x10, "u": 0x11, "v": 0x12}
 
 
 class Case:
-    """Tenants on a fabric; some links of one of them fail, which can be repaired or not."""
+    """Tenants on a fabric; some links of one of them have failed, repairable or not."""
 
     def __init__(self, name: str, rng: Random) -> None:
         self.topology, self.inventory = FABRICS[name]
@@ -77,17 +78,17 @@ class Case:
         allocation: Allocation,
         beside: Allocation | None,
         failed: Collection[Link],
-        before: Plan | None = None,
+        previous: Plan | None = None,
     ) -> Plan:
         others = [a for id, a in self.fabric.allocations.items() if id != "t"]
         routes = [TenantRoute(a, KEYS[a.id]) for a in others]
         routes.append(TenantRoute(allocation, KEYS["t"], beside))
         ordered = tuple(sorted(routes, key=lambda route: route.allocation.id))
         state = FabricState("f", 1, self.topology, self.inventory, ordered, tuple(failed))
-        return plan(state, before)
+        return plan(state, previous)
 
     def mixed(self, held: Allocation, *plans: Plan, failed: Collection[Link] = ()) -> Mixed:
-        walks = [Walks.over(self.inventory, one.tables) for one in plans]
+        walks = [Walks.over(self.inventory, each.tables) for each in plans]
         return Mixed(self.topology, walks, held, failed)
 
 
@@ -102,13 +103,13 @@ def repairable(name: str, rng: Random) -> tuple[Case, Allocation]:
 def entries(tables: ForwardingTables, inventory: Inventory, hosts: Collection[int]) -> list[bytes]:
     """The entries of every switch towards some hosts."""
     ports = [e.guid for e in inventory.endpoints if e.host in hosts]
-    places = [tables.index[guid] for guid in ports]
-    return [bytes(row[place] for place in places) for row in tables.rows.values()]
+    positions = [tables.index[guid] for guid in ports]
+    return [bytes(row[i] for i in positions) for row in tables.rows.values()]
 
 
 @pytest.mark.parametrize("name", FABRICS)
 @given(seed=st.integers(0, 10**6))
-def test_a_link_that_fails_leads_no_packet_astray(name, seed):
+def test_a_failing_link_sends_no_packet_over_links_of_others(name, seed):
     case = Case(name, Random(seed))
     before, after = (case.tables(case.old, None, failed) for failed in ((), case.failed))
     assert case.mixed(case.old, before, after, failed=case.failed).foreign == set()
@@ -116,8 +117,8 @@ def test_a_link_that_fails_leads_no_packet_astray(name, seed):
 
 @pytest.mark.parametrize("name", FABRICS)
 @given(seed=st.integers(0, 10**6))
-def test_a_repair_leads_no_packet_astray(name, seed):
-    """Nor does it lose any but while traffic switches, where a parallel cable has failed."""
+def test_a_repair_sends_no_packet_over_links_of_others(name, seed):
+    """Packets are lost only while traffic switches, and only where a parallel cable has failed."""
     case, new = repairable(name, Random(seed))
     old, both, failed = case.old, case.old.joined(new), case.failed
     phases = [case.tables(old, None, failed)]
@@ -130,13 +131,13 @@ def test_a_repair_leads_no_packet_astray(name, seed):
         mixed = case.mixed(both, before, after, failed=failed)
         assert mixed.foreign == set()
         assert not (lossless and mixed.lost) or before is phases[1]
-    # Traffic uses nothing but the new links from the second phase on: the old may be freed.
+    # From the second phase on, traffic uses the new links only: the old ones may be released.
     for phase in phases[2:]:
         assert case.mixed(new, phase, failed=failed).foreign == set()
     judged = [a for a in case.fabric.allocations.values() if a.id != "t"]
     others = [host for a in judged for host in a.hosts(case.topology)]
     seen = [entries(phase.tables, case.inventory, others) for phase in phases]
-    assert all(one == seen[0] for one in seen)
+    assert all(rows == seen[0] for rows in seen)
     assert all(phase.partitions == phases[0].partitions for phase in phases)
     for phase, held in zip(phases[1:], (both, both, new), strict=True):
         tables = physical_tables(phase.tables.rows, phase.tables.index)

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from laas_service.domain.allocation import ColumnShare, GroupShare
 from laas_service.domain.errors import NotSupported
 from laas_service.domain.ledger import Ledger
-from laas_service.domain.routing.tenant_tables import forwarding_tables
+from laas_service.domain.routing.fabric_tables import forwarding_tables
 from laas_service.domain.stars.place import Racks
 from laas_service.domain.stars.plan import Plan
 from laas_service.domain.stars.scap import Method, propose
 from laas_service.domain.topology import LeafLink, SpineLink, Topology, Xgft
 from laas_service.domain.verification import shape_violations, violations, walk_violations
-from tests.unit.domain.routing.test_tenant_tables import inventory_of
+from tests.unit.domain.routing.test_fabric_tables import inventory_of
 from tests.unit.domain.stars.test_stars import some_ask
 from tests.unit.domain.verification.sound import CABLES, FULL, RAILS, TWO_LEVEL
 

@@ -13,7 +13,7 @@ import pytest
 
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, Shape
 from laas_service.domain.inventory import Inventory, PortRef
-from laas_service.domain.routing.tenant_tables import forwarding_tables
+from laas_service.domain.routing.fabric_tables import forwarding_tables
 from laas_service.domain.topology import LeafLink, Link, Topology
 from laas_service.domain.verification import (
     credit_loop,

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Forwarding tables of the whole fabric: the default entries, with every tenant's over them.
+
+A switch has one entry for each destination, whoever sends, so isolation depends on
+which link each switch uses towards each destination:
+
+* towards a port of a tenant, the switches of the tenant's partition use the tenant's
+  links (``tenant_tables``);
+* all other entries follow D-mod-k on the physical tree (``default_tables``): towards idle
+  hosts, subnet manager, storage and every switch's own LID, and at the switches outside
+  a partition towards its tenant.
+
+Where a *shared plane* is withheld from tenants, the default entries use its links alone
+as far as they reach, so an owned link carries packets of its owner only. A destination
+that the plane does not reach, because a cable of it is missing or has failed, is reached
+over any other links. So is a switch outside the plane, by its own LID.
+
+Every path of a tenant, and nearly every other path, goes up and then down, so there is
+neither a loop nor a credit loop. Where no such path exists (between two spines, or past
+a missing cable), the path leads over one chosen leaf, the *pivot*, or over a switch above
+it. Only there may a path turn from down to up. No path from below the pivot's own
+switches comes back to the pivot, so no cycle of dependencies closes. Where a spine stands
+above several L2 switches of every leaf (directors), this argument fails. Such pairs then
+have no route; only management traffic between switches needs one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from laas_service.domain.allocation import Allocation
+from laas_service.domain.errors import NotFound
+from laas_service.domain.inventory import Inventory
+from laas_service.domain.routing.default_tables import NO_ROUTE, DefaultRoutes
+from laas_service.domain.routing.tenant_tables import NamedLink, Partition, tenant_ports
+from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
+from laas_service.domain.topology import Link, Topology, link_name
+
+
+class _TenantEntries(NamedTuple):
+    """Entries of one switch towards a tenant's ports on one leaf."""
+
+    positions: Sequence[int]
+    """Where the ports stand in ``ForwardingTables.destinations``."""
+
+    ports: Sequence[int]
+    """The out port for each of them, or ``NO_ROUTE``."""
+
+
+@dataclass(frozen=True)
+class ForwardingTables:
+    """The out port of every switch towards every destination."""
+
+    destinations: tuple[int, ...]
+    """Port GUIDs of channel adapters and node GUIDs of switches, in a fixed order: switch by
+    switch, first the adapters attached to it, then the switch itself."""
+
+    rows: dict[int, bytes]
+    """By GUID of the switch, ascending: its port towards each destination, in their order.
+    0 is the switch itself; ``NO_ROUTE`` means that it has no entry."""
+
+    cache: _RenderCache | None = field(default=None, repr=False, compare=False)
+    """What the next call of ``forwarding_tables`` can reuse."""
+
+    @cached_property
+    def index(self) -> dict[int, int]:
+        """GUID -> its position in ``destinations``."""
+        return {guid: i for i, guid in enumerate(self.destinations)}
+
+    def port(self, switch: int, destination: int) -> int | None:
+        """The out port of a switch towards a GUID; None if it has no entry."""
+        port = self.rows[switch][self.index[destination]]
+        return None if port == NO_ROUTE else port
+
+
+def forwarding_tables(
+    topology: Topology,
+    inventory: Inventory,
+    allocations: Iterable[Allocation],
+    failed_links: Collection[Link] = (),
+    previous: ForwardingTables | None = None,
+    plane: SharedPlane = NO_PLANE,
+) -> ForwardingTables:
+    """Tables for the whole fabric; the same input gives the same tables.
+
+    The default entries prefer the links of ``plane`` to all others.
+
+    A failed link is used only where no other link leads on. The default entries then
+    prefer any other cable, and a tenant's entries any other link of the tenant, never
+    one of another owner: a tenant that a fault cuts off stays cut off until it is placed
+    anew. The entries towards one tenant's ports depend on that tenant and the faults,
+    not on the other tenants. The rails of an isolated tenant may not be joined by its
+    links (their planes meet above its partition). Its leaves then have no route from one
+    rail to another, as it would lead over links of others. Two exceptions: a leaf with a
+    subnet manager, and a tenant of one host, which has no peer.
+
+    If two allocations are placements of one tenant, the entries of the later one are
+    used, and those of the earlier one where the later has none.
+
+    ``previous`` only saves time: the tables of an earlier state of the fabric. While
+    hardware and faults are the same, entries are computed for new tenants only, and a row
+    that does not change is the very same object.
+
+    Raises:
+        NotFound: an allocation holds a link or a host that the inventory lacks.
+    """
+    failed = frozenset(failed_links)
+    cache = previous.cache if previous is not None else None
+    if (
+        previous is None
+        or cache is None
+        or not cache.defaults.are_for(topology, inventory, failed, plane)
+    ):
+        defaults = _DefaultTables(topology, inventory, failed, plane)
+        cache, rows = _RenderCache(defaults, {}, {}), {}
+    else:
+        defaults, rows = cache.defaults, previous.rows
+    by_tenant = {a: cache.by_tenant.get(a) or defaults.tenant_entries(a) for a in allocations}
+    by_switch: dict[int, list[_TenantEntries]] = {guid: [] for guid in defaults.rows}
+    for entries_of_tenant in by_tenant.values():
+        for switch, entries in entries_of_tenant:
+            by_switch[switch].append(entries)
+    rows = {
+        guid: rows[guid]
+        if changes == cache.by_switch.get(guid)
+        else _overwritten(defaults.rows[guid], changes)
+        for guid, changes in by_switch.items()
+    }
+    return ForwardingTables(
+        defaults.destinations, rows, _RenderCache(defaults, by_tenant, by_switch)
+    )
+
+
+def _overwritten(row: bytes, changes: Iterable[_TenantEntries]) -> bytes:
+    overwritten = bytearray(row)
+    for entries in changes:
+        for position, port in zip(entries.positions, entries.ports, strict=True):
+            overwritten[position] = port
+    return bytes(overwritten)
+
+
+class _DefaultTables:
+    """The default entries of one state of hardware, faults and shared plane."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        inventory: Inventory,
+        failed: frozenset[Link],
+        plane: SharedPlane,
+    ) -> None:
+        self._topology = topology
+        self._inventory = inventory
+        self._failed = failed
+        self._plane = plane
+        routes = DefaultRoutes(inventory, failed, topology.tree, plane)
+        self.destinations = routes.destinations
+        self.rows = routes.rows()
+        self._index = {guid: i for i, guid in enumerate(routes.destinations)}
+        self._manager_leaves = _manager_leaves(inventory)
+
+    def are_for(
+        self,
+        topology: Topology,
+        inventory: Inventory,
+        failed: frozenset[Link],
+        plane: SharedPlane,
+    ) -> bool:
+        own = (self._topology, self._inventory, self._failed, self._plane)
+        return (topology, inventory, failed, plane) == own
+
+    def tenant_entries(self, allocation: Allocation) -> list[tuple[int, _TenantEntries]]:
+        """The entries that differ from the default for a tenant's ports, each with its switch.
+
+        A leaf with a subnet manager, unless it is one of the tenant's, keeps its default
+        entries where the tenant's lead nowhere: the default leads round the fault.
+        """
+        partition = Partition(self._topology, allocation, self._named_by_guid, self._failed)
+        on_leaves = list(tenant_ports(self._topology, allocation))
+        apart = allocation.size > 1 and allocation.isolated
+        leaf_guids = self._inventory.leaf_guids
+        leaves = {leaf_guids[leaf] for leaf, _, _ in on_leaves}
+        changes = []
+        for leaf, rail, hosts in on_leaves:
+            positions = [self._index[_port_guid(self._inventory, host, rail)] for host in hosts]
+            joined = {leaf_guids[leaf]}
+            for switch, ports, leads_on in partition.entries(leaf_guids[leaf], len(hosts)):
+                joined.add(switch)
+                if leads_on or switch in leaves or switch not in self._manager_leaves:
+                    changes.append((switch, _TenantEntries(positions, ports)))
+            for from_leaf, from_rail, _ in on_leaves if apart else ():
+                switch = leaf_guids[from_leaf]
+                if from_rail != rail and switch not in joined | self._manager_leaves:
+                    no_routes = _TenantEntries(positions, [NO_ROUTE] * len(positions))
+                    changes.append((switch, no_routes))
+        return changes
+
+    def _named_by_guid(self, link: Link) -> NamedLink[int]:
+        cable = self._inventory.cable_of_link.get(link)
+        if cable is None:
+            raise NotFound("cable", link_name(link))
+        lower, upper = cable.lower, cable.upper
+        return NamedLink(link, lower.guid, upper.guid, lower.port, upper.port)
+
+
+@dataclass(frozen=True)
+class _RenderCache:
+    """Intermediate results of ``forwarding_tables``, reused for the next state."""
+
+    defaults: _DefaultTables
+    by_tenant: Mapping[Allocation, list[tuple[int, _TenantEntries]]]
+    by_switch: Mapping[int, list[_TenantEntries]]
+
+
+def _manager_leaves(inventory: Inventory) -> set[int]:
+    """GUIDs of the leaves with a subnet manager: traffic of others relies on their entries.
+
+    Subnet managers have LIDs above those of all switches. If no such adapter is known, any
+    adapter that is not for tenants may be one, except aggregation nodes inside switches.
+    """
+    lids = inventory.lids
+    services = inventory.service_endpoints
+    top = max((lids.get(switch.guid, 0) for switch in inventory.switches), default=0)
+    managers = [endpoint for endpoint in services if lids.get(endpoint.guid, 0) > top]
+    return {endpoint.at.guid for endpoint in managers or services}
+
+
+def _port_guid(inventory: Inventory, host: int, rail: int) -> int:
+    endpoint = inventory.endpoint_of_port.get((host, rail))
+    if endpoint is None:
+        raise NotFound("port of host", f"{host}/{rail}")
+    return endpoint.guid
