@@ -79,7 +79,7 @@ def test_a_life_is_told_in_order_with_states_and_who_asked(telling, outbox):
 
 
 def test_who_waits_is_told_of_and_admitted_later(telling, outbox):
-    wish = replace(new("q", waits=True), by=ALICE)
+    wish = replace(new("q", wait=True), by=ALICE)
     telling.admit(wish, lambda fabric: Wait(NoFit(Refusal.TOO_FEW_HOSTS, "none free")))
     telling.admit_waiting("f", lambda fabric: [across_pods("q")])
     assert [(n.event_type, n.old_state, n.new_state, n.initiator) for n in told(outbox)] == [

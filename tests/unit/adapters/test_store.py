@@ -323,7 +323,7 @@ NO_ROOM = Wait(NoFit(Refusal.TOO_FEW_HOSTS, "nothing is free"))
 
 
 def enqueue(store: SqlStore, id: str, key: str | None = None, **changes):
-    return store.admit(new(id, key, waits=True, **changes), lambda fabric: NO_ROOM)
+    return store.admit(new(id, key, wait=True, **changes), lambda fabric: NO_ROOM)
 
 
 def test_who_waits_has_no_claims_and_everybody_has_to_look_again(managed):
@@ -856,7 +856,7 @@ WISH = Constraints(
 @pytest.mark.parametrize("wish", [None, WISH, Constraints(spread=2)])
 def test_constraints_are_remembered_with_the_request(managed, wish):
     waits = NoFit(Refusal.TOO_FEW_HOSTS, "none")
-    managed.admit(new("q", constraints=wish, waits=True), lambda fabric: Wait(waits))
+    managed.admit(new("q", constraints=wish, wait=True), lambda fabric: Wait(waits))
     managed.admit(new("a", constraints=wish), lambda fabric: across_pods("a"))
     again = SqlStore(managed._engine)
     assert again.allocation("q").constraints == wish
