@@ -364,6 +364,7 @@ class Allocations:
             avoid=(),
             by=caller.initiator,
             limits=self._quotas.limits,
+            alone=self._quotas.one_per_project and not asked.container,
         )
 
     def _over_quota(self, request: AllocationRequest, server_limit: int | None) -> NoFit | None:

@@ -23,14 +23,17 @@ class QuotaStore(AllocationReader, Admissions, Protocol):
 
 
 class Quotas:
-    """The limits of projects; ``limits`` are those of projects without a quota of their own."""
+    """The limits of projects; ``limits`` are those of projects without a quota of their own.
+
+    With ``one_per_project`` a project holds one allocation at a time, beside containers.
+    """
 
     def __init__(
         self, store: QuotaStore, compute: Compute, *, limits: Limits, one_per_project: bool = False
     ) -> None:
         self._store = store
         self._compute = compute
-        self._one_per_project = one_per_project
+        self.one_per_project = one_per_project
         self.limits = limits
 
     def reload(self, limits: Limits) -> None:
@@ -60,7 +63,7 @@ class Quotas:
 
         Containers do not count, because Nova has no aggregate of them.
         """
-        if not self._one_per_project or request.container:
+        if not self.one_per_project or request.container:
             return None
         live = every_allocation(self._store, project_id=request.project_id, states=LIVE)
         held = next((record for record in live if not record.container), None)

@@ -72,6 +72,8 @@ class AllocationRequest:
     by: Initiator | None = None
     limits: Limits = NO_LIMITS
     """Of a project without a quota of its own."""
+    alone: bool = False
+    """Its project may hold no other allocation; containers do not count."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,45 @@ def test_two_at_one_time_do_not_pass_a_quota_together(database, fabrics):
         store._engine.dispose()
 
 
+@pytest.mark.parametrize("fabrics", [("f", "f"), ("f", "g")], ids=["one fabric", "two"])
+def test_a_project_that_may_have_one_allocation_gets_one(database, fabrics):
+    """Two threads of one process ask at one time, be it on fabrics of their own."""
+    store = SqlStore(connect(database))
+    for fabric in sorted(set(fabrics)):
+        store.add_fabric(fabric, TOPOLOGY, Inventory((), (), (), (), (), (), ()))
+    looked = threading.Barrier(2)
+
+    def one(number: int) -> object:
+        request = Request(f"a{number}", 5)
+        first = iter([True])
+
+        def propose(ledger: Ledger) -> Allocation | NoFit:
+            if store.allocations(project_id="blue"):
+                return NoFit(Refusal.QUOTA, "it has one")
+            answer = admit(Baseline(), ledger, request)
+            if next(first, False):
+                looked.wait(timeout=600)
+            return answer
+
+        new = AllocationRequest(
+            id=request.id,
+            fabric=fabrics[number],
+            name="x",
+            project_id="blue",
+            policy="baseline",
+            hosts=5,
+            alone=True,
+        )
+        return store.admit(new, propose)
+
+    with ThreadPoolExecutor(2) as threads:
+        answers = list(threads.map(one, range(2)))
+    assert sum(isinstance(answer, AllocationRecord) for answer in answers) == 1
+    assert NoFit(Refusal.QUOTA, "it has one") in answers
+    assert len(store.allocations(project_id="blue")) == 1
+    store._engine.dispose()
+
+
 def serve(url: str, start, answers) -> None:
     """A worker that admits from the queue until nobody waits."""
     store = SqlStore(connect(url))

@@ -227,12 +227,13 @@ class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
             _claim_once(draft, answer)
 
     def lock(self, session: Session) -> None:
-        quotas.lock(session, self._limits)
+        quotas.lock(session, self._new, self._limits)
 
     def write(
         self, session: Session, answer: Allocation | Wait, draft: Ledger, generation: int
     ) -> Written[AllocationRecord | NoFit]:
         quotas.check(session, self._new, self._limits)
+        quotas.check_alone(session, self._new)
         if isinstance(answer, Wait):
             return Written(self._admission._enqueue(session, self._new, answer.refusal), None)
         self._admission._insert(session, self._new, generation + 1)

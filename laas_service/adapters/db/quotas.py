@@ -14,7 +14,7 @@ from laas_service.adapters.db.engine import translated, writing
 from laas_service.app.lifecycle import State
 from laas_service.app.records import NO_LIMITS, Limits, Usage
 from laas_service.app.requests import AllocationRequest
-from laas_service.domain.errors import NotFound, QuotaExceeded
+from laas_service.domain.errors import ConcurrentUpdate, NotFound, QuotaExceeded
 
 FIX = "it may have {most}; release some, or ask an administrator for more"
 
@@ -50,13 +50,13 @@ def _own(own: int | None, default: int | None) -> int | None:
     return None if own == ANY else own
 
 
-def lock(session: Session, limits: Limits) -> None:
-    """Let nobody else admit for the project, on any fabric, before this transaction ends.
+def lock(session: Session, new: AllocationRequest, limits: Limits) -> None:
+    """If anything limits the project, let no transaction admit on any fabric before this ends.
 
-    It has to be the transaction's first step, so that what is read then is as fresh. The
-    rows of all fabrics are locked in one order; who locks one alone waits for nobody.
+    It has to be the first statement of the transaction, so that reads after it are as fresh.
+    All transactions lock the rows of fabrics in one order, so that there are no deadlocks.
     """
-    if limits != NO_LIMITS:
+    if limits != NO_LIMITS or new.alone:
         table = models.Fabric
         session.execute(select(table.generation).order_by(table.id).with_for_update()).all()
 
@@ -74,6 +74,22 @@ def check(session: Session, new: AllocationRequest, limits: Limits) -> None:
     _hold("allocations", allocations + 1, limits.allocations)
     if new.parent is None:
         _hold("hosts", int(hosts) + new.hosts, limits.hosts)
+
+
+def check_alone(session: Session, new: AllocationRequest) -> None:
+    """Return if ``new`` may have other allocations beside it, or its project has none.
+
+    Raises:
+        ConcurrentUpdate: the project got one during the search.
+    """
+    if not new.alone:
+        return
+    table = models.Allocation
+    others = select(func.count()).where(
+        table.project_id == new.project_id, LIVE, table.container.is_(False)
+    )
+    if session.scalars(others).one():
+        raise ConcurrentUpdate(f"project {new.project_id!r} got another allocation")
 
 
 COUNTED = (
