@@ -8,7 +8,7 @@ import logging
 from typing import Protocol
 
 from laas_service.app.lifecycle import LIVE
-from laas_service.app.ports.allocations import Admissions, AllocationReader, every_allocation
+from laas_service.app.ports.allocations import AllocationReader, QuotaReader, every_allocation
 from laas_service.app.ports.compute import Compute
 from laas_service.app.records import Caller, Limits, Usage
 from laas_service.app.requests import AllocationRequest
@@ -18,7 +18,7 @@ from laas_service.domain.errors import Forbidden, InvalidInput, LaasError
 LOG = logging.getLogger(__name__)
 
 
-class QuotaStore(AllocationReader, Admissions, Protocol):
+class QuotaStore(AllocationReader, QuotaReader, Protocol):
     """The recorded allocations and quotas."""
 
 

@@ -13,6 +13,7 @@ from laas_service.app.agent_registry import AgentRegistry
 from laas_service.app.allocations import Allocations, AllocationStore
 from laas_service.app.fabrics import Fabrics, FabricStore
 from laas_service.app.lookup import Lookup
+from laas_service.app.ports.allocations import QuotaReader
 from laas_service.app.ports.compute import Compute
 from laas_service.app.ports.subnet_manager import Switches
 from laas_service.app.quotas import Quotas
@@ -25,7 +26,7 @@ from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.base import BudgetedPolicy, Policy
 
 
-class UseCaseStore(AllocationStore, FabricStore, Protocol):
+class UseCaseStore(AllocationStore, FabricStore, QuotaReader, Protocol):
     """The recorded decisions, as all use cases need them."""
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Recorded allocations: reading, admission, transitions, changes of placement."""
+"""Recorded allocations: reading, quotas, admission, transitions, changes of placement."""
 
 from __future__ import annotations
 
@@ -99,6 +99,10 @@ class Admissions(Protocol):
         The id of an allocation is that of its request; the records come back as ``allocating``.
         ``choose`` is called as ``propose`` of ``admit`` is.
         """
+
+
+class QuotaReader(Protocol):
+    """Quotas of projects and their use."""
 
     def usage(self, project_id: str, limits: Limits) -> Usage:
         """What a project may have, by its own quota or else by ``limits``, and what it has."""

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Recorded fabrics and allocations in memory, as far as lookups and quotas read them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from laas_service.adapters.fabric_import.generator import inventory
+from laas_service.app.lifecycle import State
+from laas_service.app.records import AllocationRecord, FabricRecord, Limits, Usage
+from laas_service.domain.errors import NotFound, QuotaExceeded
+from laas_service.domain.ledger import Ledger
+from laas_service.domain.topology import Topology, Xgft
+
+TOPOLOGY = Topology(Xgft((4, 4, 2), (1, 4, 4)))
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Memory:
+    """Empty fabrics of 32 hosts, and allocations that hold none of them."""
+
+    def __init__(self, *fabrics: str) -> None:
+        hosts = inventory(TOPOLOGY)
+        self._fabrics = {id: FabricRecord(id, TOPOLOGY, hosts, 1, EPOCH) for id in fabrics}
+        self._records: dict[str, AllocationRecord] = {}
+
+    def add(self, id: str, project: str, *, fabric: str = "f", **values) -> AllocationRecord:
+        record = AllocationRecord(
+            **{
+                "id": id,
+                "fabric": fabric,
+                "name": id,
+                "project_id": project,
+                "policy": "jigsaw",
+                "hosts": 1,
+                "state": State.ACTIVE,
+                "version": 1,
+                "pkey": 0,
+                "placed": None,
+                "handed_back": False,
+                "force": False,
+                "error": None,
+                "created_at": EPOCH,
+                "updated_at": EPOCH,
+                **values,
+            }
+        )
+        self._records[id] = record
+        return record
+
+    def fabrics(self):
+        return [self._fabrics[id] for id in sorted(self._fabrics)]
+
+    def fabric(self, id):
+        if id not in self._fabrics:
+            raise NotFound("fabric", id)
+        return self._fabrics[id]
+
+    def ledger(self, fabric_id):
+        return Ledger(self.fabric(fabric_id).topology), 1
+
+    def allocation(self, id):
+        if id not in self._records:
+            raise NotFound("allocation", id)
+        return self._records[id]
+
+    def allocations(self, *, fabric=None, project_id=None, states=(), limit=2, marker=None):
+        """Pages of two, so that readers have to turn them."""
+        ids = list(self._records)
+        after = ids[ids.index(marker) + 1 :] if marker else ids
+        return [
+            record
+            for record in map(self._records.__getitem__, after)
+            if fabric in (None, record.fabric)
+            and project_id in (None, record.project_id)
+            and (not states or record.state in states)
+        ][: min(limit, 2)]
+
+    def due(self, now, limit=100, *, faulty=False, fabric=None):
+        return []
+
+    def usage(self, project_id: str, limits: Limits) -> Usage:
+        held = [r for r in self._records.values() if r.project_id == project_id]
+        return Usage(project_id, limits, sum(r.hosts for r in held), len(held))
+
+    def within_limits(self, request) -> None:
+        usage = self.usage(request.project_id, request.limits)
+        if usage.limits.hosts is not None and usage.hosts + request.hosts > usage.limits.hosts:
+            raise QuotaExceeded("hosts", usage.hosts, "release some")
