@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What the subnet manager is to know, as values: tables, partitions, routing chains.
+"""Desired configuration of a subnet manager, as values: tables, partitions, routing chains.
 
-Everything is derived from one ``FabricState`` and nothing else. ``files`` turns
-these values into text, ``reader`` turns the text into equal values again.
+Everything is derived from one ``FabricState``. ``render`` turns these values into text, and
+``parse`` turns the text into equal values.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from laas_service.messages import FabricState
 
 MAX_LID = 0xBFFF
 MAX_PKEY = 0x7FFE
-"""The highest partition key of a tenant; 0x7fff is the default partition."""
+"""Highest partition key of a tenant; 0x7fff is the default partition."""
 
 BLOCK = 64
 """LIDs in one block of a forwarding table."""
@@ -35,10 +35,10 @@ MAX_TOPOLOGIES = 50
 MAX_STEPS = 50
 MAX_STEP_ID = 100
 MAX_RULE = 250
-"""Rules of a port group stay below this: the vendor's headers have a 256-byte constant."""
+"""A rule of a port group has fewer bytes: the vendor's headers have a 256-byte constant."""
 
 PLANE_SWITCHES, PLANE_ADAPTERS = "laas.plane-sw", "laas.plane-hca"
-"""Names that no allocation's group has: those begin with ``laas-``."""
+"""Group names of the shared plane. Names of allocations' groups begin with ``laas-``."""
 
 SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 
@@ -62,7 +62,7 @@ class PortGroup:
 
 @dataclass(frozen=True, slots=True)
 class SubTopology:
-    """A part of the fabric that is routed by itself; both groups by name. ``id`` 1..50."""
+    """A part of the fabric that a step routes separately; groups by name. ``id`` is 1..50."""
 
     id: int
     switches: str
@@ -71,7 +71,7 @@ class SubTopology:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a routing chain; topology 0 is the whole fabric. ``id`` 1..100."""
+    """One step of a routing chain; topology 0 is the whole fabric. ``id`` is 1..100."""
 
     id: int
     engine: str
@@ -90,8 +90,8 @@ class Chains:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """All values of one generation. ``chains`` is None where ``chains_omitted`` says why."""
+class SubnetConfiguration:
+    """All values of one generation. If ``chains`` is None, ``chains_omitted`` is the reason."""
 
     state: FabricState
     tables: ForwardingTables
@@ -107,17 +107,17 @@ class Plan:
 
     @cached_property
     def by_lid(self) -> Callable[[bytes], bytes]:
-        """Brings the ports of a row of the tables into the order of ``lids``."""
+        """A function that puts the ports of a row of the tables into the order of ``lids``."""
         return picker([self.tables.index[guid] for guid in self.lids])
 
     def row_by_lid(self, switch: int) -> bytes:
-        """A switch's ports by LID, ``NO_ROUTE`` in between, up to the last that has a port."""
-        none = bytes([NO_ROUTE])
-        return self._spread(self.tables.rows[switch] + none).rstrip(none)
+        """Ports of a switch by LID, ``NO_ROUTE`` for none, up to the last LID that has a port."""
+        no_route = bytes([NO_ROUTE])
+        return self._spread(self.tables.rows[switch] + no_route).rstrip(no_route)
 
     @cached_property
     def _spread(self) -> Callable[[bytes], bytes]:
-        """From a row with ``NO_ROUTE`` behind it to ports by LID."""
+        """A function from a row with ``NO_ROUTE`` appended to ports by LID."""
         places = [-1] * (max(self.lids.values()) + 1)
         for guid, lid in self.lids.items():
             places[lid] = self.tables.index[guid]
@@ -125,15 +125,17 @@ class Plan:
 
 
 def picker(places: Sequence[int]) -> Callable[[bytes], bytes]:
-    """A function that picks the bytes at some places; made once, as picking is done often."""
+    """A function that returns the bytes at the given positions of a row."""
     if len(places) < 2:
         return lambda row: bytes(row[place] for place in places)
     pick = itemgetter(*places)
     return lambda row: bytes(pick(row))
 
 
-def plan(state: FabricState, before: Plan | None = None) -> Plan:
-    """The values for a state; ``before``, an earlier plan of the fabric, only saves time.
+def subnet_configuration(
+    state: FabricState, previous: SubnetConfiguration | None = None
+) -> SubnetConfiguration:
+    """The values for a state. ``previous``, an earlier result for the fabric, only saves time.
 
     Raises:
         InvalidInput: LIDs or partition keys that no subnet manager would accept, or
@@ -147,38 +149,37 @@ def plan(state: FabricState, before: Plan | None = None) -> Plan:
         state.inventory,
         [a for tenant in state.tenants for a in (tenant.beside, tenant.allocation) if a],
         state.failed_links,
-        before.tables if before is not None else None,
+        previous.tables if previous is not None else None,
         state.shared_plane,
     )
-    omitted = None
-    planned = None
+    routing_chains, omitted = None, None
     try:
-        planned = chains(state)
+        routing_chains = chains(state)
     except LimitExceeded as error:
         omitted = str(error)
-    return Plan(state, tables, partitions(state), planned, omitted)
+    return SubnetConfiguration(state, tables, partitions(state), routing_chains, omitted)
 
 
 def partitions(state: FabricState) -> tuple[Partition, ...]:
-    """One partition a tenant, by ascending key.
+    """One partition for each tenant, by ascending key.
 
     Raises:
         InvalidInput: a key is out of range or used twice.
     """
-    seen: dict[int, str] = {}
-    found = []
+    owners: dict[int, str] = {}
+    result = []
     for tenant in state.tenants:
         name = tenant.allocation.id
         if not 1 <= tenant.pkey <= MAX_PKEY:
             raise InvalidInput(f"pkey of {name}", tenant.pkey, "keys are 0x0001..0x7ffe")
-        if seen.setdefault(tenant.pkey, name) != name:
-            raise InvalidInput(f"pkey of {name}", tenant.pkey, f"{seen[tenant.pkey]} has it")
-        found.append(Partition(group_name(name), tenant.pkey, tenant_ports(state, tenant.held)))
-    return tuple(sorted(found, key=lambda partition: partition.pkey))
+        if owners.setdefault(tenant.pkey, name) != name:
+            raise InvalidInput(f"pkey of {name}", tenant.pkey, f"{owners[tenant.pkey]} has it")
+        result.append(Partition(group_name(name), tenant.pkey, tenant_ports(state, tenant.held)))
+    return tuple(sorted(result, key=lambda partition: partition.pkey))
 
 
 def tenant_ports(state: FabricState, allocation: Allocation) -> tuple[int, ...]:
-    """Port GUIDs of a tenant's hosts, all rails, ascending."""
+    """Port GUIDs of a tenant's hosts on all rails, ascending."""
     endpoints = state.inventory.endpoint_of_port
     return tuple(
         sorted(
@@ -190,20 +191,19 @@ def tenant_ports(state: FabricState, allocation: Allocation) -> tuple[int, ...]:
 
 
 def group_name(allocation_id: str, kind: str = "") -> str:
-    """A name no subnet manager has reserved (``Default``, anything that begins with ``ALL``)."""
+    """A name that OpenSM has not reserved (``Default``, names that begin with ``ALL``)."""
     return f"laas-{allocation_id}{kind}"
 
 
 def chains(state: FabricState) -> Chains:
-    """A base step for the whole fabric, one for the shared plane if there is one, then a step
-    for each tenant that has links.
+    """Routing chains: a base step, a step for the shared plane if any, one for each tenant.
 
-    The plane's step holds every adapter whose switch has a link of the plane; what it does not
-    reach stays with the base step. A tenant under one leaf gets no topology: the base step
-    already keeps it there.
+    The base step routes the whole fabric. The step of the plane routes every adapter whose
+    switch has a link of the plane; the base step routes the others. A tenant under one leaf has
+    no links and gets no step, because the base step keeps its traffic inside the leaf.
 
     Raises:
-        LimitExceeded: more tenants with links than the vendor's tables hold.
+        LimitExceeded: there are more tenants with links than the vendor's tables hold.
     """
     tenants = [t.allocation for t in state.tenants if any(t.allocation.links(state.topology))]
     first = 2 if state.shared_plane.l2 else 1
@@ -215,14 +215,14 @@ def chains(state: FabricState) -> Chains:
         )
     groups, topologies = [], []
     steps = [Step(1, "updn", 0, "base.conf")]
-    lists = {"base.roots": _top(state.inventory)}
+    lists = {"base.roots": _top_switches(state.inventory)}
     if state.shared_plane.l2:
-        shared = _shared(state)
-        groups += [PortGroup(PLANE_SWITCHES, shared.switches)]
-        groups += [PortGroup(PLANE_ADAPTERS, tuple((guid, ()) for guid in shared.adapters))]
+        plane = _plane_ports(state)
+        groups += [PortGroup(PLANE_SWITCHES, plane.switches)]
+        groups += [PortGroup(PLANE_ADAPTERS, tuple((guid, ()) for guid in plane.adapters))]
         topologies.append(SubTopology(1, PLANE_SWITCHES, PLANE_ADAPTERS))
         steps.append(Step(2, "updn", 1, "plane.conf"))
-        lists["plane.roots"] = shared.roots
+        lists["plane.roots"] = plane.roots
     for number, allocation in enumerate(tenants, first):
         switches = group_name(allocation.id, "-sw")
         adapters = group_name(allocation.id, "-hca")
@@ -236,15 +236,15 @@ def chains(state: FabricState) -> Chains:
     return Chains(tuple(groups), tuple(topologies), tuple(steps), lists)
 
 
-class _Shared(NamedTuple):
-    """The shared plane as ports: what its step routes, over what, from which roots."""
+class _PlanePorts(NamedTuple):
+    """GUIDs and ports of the shared plane's step."""
 
-    switches: tuple[tuple[int, tuple[int, ...]], ...]
-    adapters: tuple[int, ...]
-    roots: tuple[int, ...]
+    switches: tuple[tuple[int, tuple[int, ...]], ...]  # GUID and ports of its links and adapters
+    adapters: tuple[int, ...]  # GUIDs of the adapters that it routes
+    roots: tuple[int, ...]  # GUIDs of its topmost switches
 
 
-def _shared(state: FabricState) -> _Shared:
+def _plane_ports(state: FabricState) -> _PlanePorts:
     inventory, failed, plane = state.inventory, set(state.failed_links), state.shared_plane
     cables = [
         cable
@@ -252,11 +252,11 @@ def _shared(state: FabricState) -> _Shared:
         if link not in failed and plane.holds(state.topology.tree, link)
     ]
     lower, upper = {cable.lower.guid for cable in cables}, {cable.upper.guid for cable in cables}
-    joined = [e for e in inventory.endpoints if e.at.guid in lower | upper]
+    attached = [e for e in inventory.endpoints if e.at.guid in lower | upper]
     ends = [end for cable in cables for end in (cable.lower, cable.upper)]
-    return _Shared(
-        _by_switch([*ends, *(e.at for e in joined)]),
-        tuple(sorted(e.guid for e in joined)),
+    return _PlanePorts(
+        _by_switch([*ends, *(e.at for e in attached)]),
+        tuple(sorted(e.guid for e in attached)),
         tuple(sorted(upper - lower)),
     )
 
@@ -264,7 +264,7 @@ def _shared(state: FabricState) -> _Shared:
 def _switch_ports(
     state: FabricState, allocation: Allocation
 ) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """Both ends of every cable of a tenant, and the ports its hosts are plugged into."""
+    """Both ends of every cable of a tenant, and the switch ports of its hosts."""
     inventory = state.inventory
     ends: list[PortRef] = [
         inventory.endpoint_of_port[host, rail].at
@@ -285,20 +285,20 @@ def _by_switch(ends: Iterable[PortRef]) -> tuple[tuple[int, tuple[int, ...]], ..
 
 
 def _roots(state: FabricState, allocation: Allocation) -> tuple[int, ...]:
-    """The tenant's topmost switches: spines, or L2 switches where it has no spine."""
+    """GUIDs of the tenant's topmost switches: its spines, or its L2 switches if it has none."""
     cables = state.inventory.cable_of_link
     tops: list[Link] = [*allocation.spine_links(state.topology)]
     tops = tops or [*allocation.leaf_links(state.topology)]
     return tuple(sorted({cables[link].upper.guid for link in tops}))
 
 
-def _top(inventory: Inventory) -> tuple[int, ...]:
+def _top_switches(inventory: Inventory) -> tuple[int, ...]:
     level = max(switch.level for switch in inventory.switches)
     return tuple(sorted(s.guid for s in inventory.switches if s.level == level))
 
 
 def _check_names(state: FabricState) -> None:
-    """Ids become names of files and groups; nothing in them may mean more than a name."""
+    """Refuse ids with characters that have a meaning in paths or OpenSM's files."""
     for field, name in (
         ("fabric", state.fabric),
         *(("allocation", tenant.allocation.id) for tenant in state.tenants),
@@ -310,27 +310,29 @@ def _check_names(state: FabricState) -> None:
 
 
 def _check_lids(inventory: Inventory) -> None:
-    """Every port and switch has a LID of its own, and none can lie beyond OpenSM's tables.
+    """Check that every port and switch has a LID of its own, inside OpenSM's tables.
 
-    An entry for a port that is gone is written at the LID the file gives, without a
-    bounds check; it is inside as long as something of the topmost block is there.
+    OpenSM writes the entry of an absent port at the LID in the file, without a bounds check.
+    The entry is inside the table if a port or switch of the topmost block is present. Hosts may
+    be absent, so that block has none.
     """
-    wanted = [*(e.guid for e in inventory.endpoints), *(s.guid for s in inventory.switches)]
-    missing = [guid for guid in wanted if guid not in inventory.lids]
+    guids = [*(e.guid for e in inventory.endpoints), *(s.guid for s in inventory.switches)]
+    missing = [guid for guid in guids if guid not in inventory.lids]
     if missing:
         raise NotFound("LID of GUID", f"{missing[0]:#018x}")
-    lids = [inventory.lids[guid] for guid in wanted]
+    lids = [inventory.lids[guid] for guid in guids]
     if len(set(lids)) != len(lids) or not all(1 <= lid <= MAX_LID for lid in lids):
         raise InvalidInput("lids", max(lids), f"LIDs are unique and lie in 1..{MAX_LID:#x}")
     top = max(lids)
     if top % BLOCK == 0:
         raise InvalidInput("lids", top, f"the highest LID may not be a multiple of {BLOCK}")
-    rented = [inventory.lids[e.guid] for e in inventory.endpoints if e.host is not None]
-    if any(lid // BLOCK == top // BLOCK for lid in rented):
+    host_lids = [inventory.lids[e.guid] for e in inventory.endpoints if e.host is not None]
+    if any(lid // BLOCK == top // BLOCK for lid in host_lids):
         raise InvalidInput(
             "lids", top, f"the topmost block of {BLOCK} LIDs is for switches and services only"
         )
 
 
 def guid_text(guid: int) -> str:
+    """``0x`` and 16 hexadecimal digits."""
     return f"{guid:#018x}"

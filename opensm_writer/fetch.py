@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Takes a set of files from elsewhere and makes it current, or leaves all as it was."""
+"""Fetches a set of files from the service and makes it current, or changes nothing."""
 
 from __future__ import annotations
 
@@ -16,70 +16,73 @@ from opensm_writer import fileset, parse, validate
 from opensm_writer.desired import SAFE_NAME
 from opensm_writer.fileset import MANIFEST, Manifest
 
-CHUNK = 1 << 20
-
 
 class Source(Protocol):
-    """Where the wanted set is."""
+    """Where the desired set is fetched from."""
 
     def described(self) -> Mapping[str, Any]:
-        """Its ``manifest``, the ``sizes`` of its files, and of ``lfts`` the ``parts``, one a
-        switch: size and sha256."""
+        """The set's ``manifest``, the ``sizes`` of its files in bytes, and ``parts``.
+
+        ``parts["lfts"]`` lists the size and sha256 (hex) of the table of each switch.
+        """
 
     def contents(self, generation: int, name: str, start: int, size: int) -> Iterable[bytes]:
-        """Some bytes of a file. ``NotFound`` if the set has been replaced by another."""
+        """``size`` bytes of a file from ``start``. Raises: NotFound if the set was replaced."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A switch's table in ``lfts``; ``kept`` is where our own file has the same bytes."""
+class TableSpan:
+    """The bytes of one or several neighbouring tables in ``lfts``."""
 
     start: int
     size: int
-    kept: int | None = None
+    local: int | None = None  # where the current set has the same bytes, None if it has not
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Description:
+    """A set before its files are fetched."""
+
     manifest: Manifest
-    sizes: Mapping[str, int]
-    parts: Sequence[tuple[int, bytes]]
+    sizes: Mapping[str, int]  # bytes, by file
+    tables: Sequence[tuple[int, bytes]]  # size and sha256 of the tables in ``lfts``
 
 
-def receive(
+def fetch_set(
     source: Source,
     root: Path,
     fabric: str,
     keep: int,
     known: Mapping[bytes, parse.SwitchTable] | None = None,
-    shown: Collection[int] = (),
+    switches: Collection[int] = (),
 ) -> Path:
-    """Make the source's set current, if it is fit for it; where it is then.
+    """Make the source's set current if it passes all checks; the directory of the set.
 
-    Does nothing if it is current already, and undamaged. Of ``lfts`` only the tables are
-    fetched that the current set lacks. ``keep``, ``known`` and ``shown`` are described at
-    ``fileset.make_current`` and ``validate.check``.
+    Does nothing if the set is current and undamaged. Of ``lfts``, only tables that the current
+    set lacks are fetched. ``keep`` is described at ``fileset.make_current``; ``known`` and
+    ``switches`` are described at ``validate.check``.
 
     Raises:
-        InvalidFile, Conflict: it is not fit: see ``validate``, ``fileset.check_follows``.
+        InvalidFile, Conflict: the set failed a check of ``validate`` or
+            ``fileset.check_follows``.
         OSError: the directory cannot be written.
-        LaasError: whatever the source raises.
+        LaasError: raised by the source.
     """
     if not SAFE_NAME.fullmatch(fabric):
         raise InvalidFile(MANIFEST, 1, f"{fabric!r} cannot be the name of a directory")
     home = root / fabric
     with fileset.changing(home):
-        wanted = _wanted(source.described(), fabric)
-        manifest, current = wanted.manifest, home / "current"
-        before = fileset.readable(root, fabric)
-        if before is not None and fileset.is_current(current, before, fileset.text(manifest)):
-            return current.resolve()
-        fileset.check_not_older(before, manifest.generation, home)
+        description = _checked_description(source.described(), fabric)
+        manifest, link = description.manifest, home / "current"
+        current = fileset.readable(root, fabric)
+        if current is not None and fileset.is_current(link, current, fileset.text(manifest)):
+            return link.resolve()
+        fileset.check_not_older(current, manifest.generation, home)
         draft = fileset.draft(home)
         try:
-            _fetch(source, wanted, draft, current, known)
-            validate.check(draft, manifest, current, known, shown)
-            fileset.check_follows(before, manifest, home)
+            _fetch_files(source, description, draft, link, known)
+            validate.check(draft, manifest, link, known, switches)
+            fileset.check_follows(current, manifest, home)
             fileset.write(draft / MANIFEST, [fileset.text(manifest)])
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
@@ -87,92 +90,94 @@ def receive(
         return fileset.make_current(home, draft, manifest.generation, keep)
 
 
-def _wanted(document: Mapping[str, Any], fabric: str) -> _Wanted:
+def _checked_description(document: Mapping[str, Any], fabric: str) -> _Description:
     try:
-        return _read(document, fabric)
+        return _description(document, fabric)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InvalidFile(MANIFEST, 1, f"what was described is no set: {error!r}") from error
+        raise InvalidFile(MANIFEST, 1, f"the description of the set is wrong: {error!r}") from error
 
 
-def _read(document: Mapping[str, Any], fabric: str) -> _Wanted:
+def _description(document: Mapping[str, Any], fabric: str) -> _Description:
     manifest = validate.manifest(document["manifest"], fabric)
-    sizes, parts = document["sizes"], document["parts"].get("lfts", [])
-    numbers = [*sizes.values(), *(size for size, _ in parts)]
+    sizes, tables = document["sizes"], document["parts"].get("lfts", [])
+    numbers = [*sizes.values(), *(size for size, _ in tables)]
     if any(type(size) is not int or size < 0 for size in numbers):
-        raise InvalidFile(MANIFEST, 1, "a size is no number of bytes")
+        raise InvalidFile(MANIFEST, 1, "a size is not a number of bytes")
     if sizes.keys() != manifest.files.keys():
         raise InvalidFile(MANIFEST, 1, "the sizes are not those of its files")
-    if sum(size for size, _ in parts) != sizes["lfts"]:
-        raise InvalidFile("lfts", 1, "its parts are not as long as the file")
-    return _Wanted(manifest, sizes, [(size, bytes.fromhex(digest)) for size, digest in parts])
+    if sum(size for size, _ in tables) != sizes["lfts"]:
+        raise InvalidFile("lfts", 1, "the sizes of its parts do not add up to its size")
+    digests = [(size, bytes.fromhex(digest)) for size, digest in tables]
+    return _Description(manifest, sizes, digests)
 
 
-def _fetch(
+def _fetch_files(
     source: Source,
-    wanted: _Wanted,
+    description: _Description,
     draft: Path,
     current: Path,
     known: Mapping[bytes, parse.SwitchTable] | None,
 ) -> None:
-    """Write the files of a set, each with the size and the sha256 it should have."""
-    generation = wanted.manifest.generation
-    for name, digest in sorted(wanted.manifest.files.items()):
-        size = wanted.sizes[name]
+    """Write the files of a set; checks the size and sha256 of each."""
+    generation = description.manifest.generation
+    for name, digest in sorted(description.manifest.files.items()):
+        size = description.sizes[name]
         pieces: Iterable[bytes]
         if name == "lfts":
-            pieces = _tables(source, generation, _parts(wanted, current, known), current)
+            spans = _table_spans(description, current, known)
+            pieces = _tables(source, generation, spans, current)
         else:
             pieces = source.contents(generation, name, 0, size)
-        if fileset.write(draft / name, _measured(pieces, name, size)) != digest:
+        if fileset.write(draft / name, _of_size(pieces, name, size)) != digest:
             raise InvalidFile(name, 1, "its sha256 is not the one in the manifest")
 
 
-def _parts(
-    wanted: _Wanted, current: Path, known: Mapping[bytes, parse.SwitchTable] | None
-) -> list[Part]:
-    ours = _kept(current / "lfts", known)
-    starts = accumulate((size for size, _ in wanted.parts), initial=0)
+def _table_spans(
+    description: _Description, current: Path, known: Mapping[bytes, parse.SwitchTable] | None
+) -> list[TableSpan]:
+    local = _local_tables(current / "lfts", known)
+    starts = accumulate((size for size, _ in description.tables), initial=0)
     return [
-        Part(start, size, ours.get((size, digest)))
-        for start, (size, digest) in zip(starts, wanted.parts, strict=False)
+        TableSpan(start, size, local.get((size, digest)))
+        for start, (size, digest) in zip(starts, description.tables, strict=False)
     ]
 
 
-def _kept(
+def _local_tables(
     path: Path, known: Mapping[bytes, parse.SwitchTable] | None
 ) -> dict[tuple[int, bytes], int]:
-    """Where the tables of our own file are, by size and sha256; none if it is damaged."""
-    found, start = {}, 0
+    """Size and sha256 of each table in a file -> where it starts; empty if it is damaged."""
+    starts, start = {}, 0
     try:
         for table in parse.switch_tables(parse.file_pieces(path), path.name, known):
-            found[table.size, table.digest] = start
+            starts[table.size, table.digest] = start
             start += table.size
     except (OSError, InvalidFile):
         return {}
-    return found
+    return starts
 
 
 def _tables(
-    source: Source, generation: int, parts: Iterable[Part], current: Path
+    source: Source, generation: int, spans: Iterable[TableSpan], current: Path
 ) -> Iterator[bytes]:
-    """The bytes of ``lfts``: neighbouring parts that we lack are asked for together."""
-    missing: Part | None = None
-    for part in parts:
-        if part.kept is None:
-            missing = replace(missing, size=missing.size + part.size) if missing else part
+    """The bytes of ``lfts``; fetches neighbouring tables that are not local in one request."""
+    missing: TableSpan | None = None
+    for span in spans:
+        if span.local is None:
+            missing = replace(missing, size=missing.size + span.size) if missing else span
             continue
         if missing is not None:
             yield from source.contents(generation, "lfts", missing.start, missing.size)
             missing = None
         with (current / "lfts").open("rb") as file:
-            file.seek(part.kept)
-            yield file.read(part.size)
+            file.seek(span.local)
+            yield file.read(span.size)
     if missing is not None:
         yield from source.contents(generation, "lfts", missing.start, missing.size)
 
 
-def _measured(pieces: Iterable[bytes], name: str, size: int) -> Iterator[bytes]:
-    """The pieces, if they are as long together as they should be; never more than that."""
+def _of_size(pieces: Iterable[bytes], name: str, size: int) -> Iterator[bytes]:
+    """The pieces; raises ``InvalidFile`` at the first byte too many, or if some are missing."""
     left = size
     for piece in pieces:
         left -= len(piece)

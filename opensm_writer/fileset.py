@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Sets of files on disk: one directory a generation, switched atomically by a link.
+"""Sets of files on disk: one directory for each generation, switched atomically by a link.
 
-    <root>/<fabric>/gen-41/...   as published before
-    <root>/<fabric>/gen-42/...   complete, synced, checked
+    <root>/<fabric>/gen-41/...   published earlier
+    <root>/<fabric>/gen-42/...   complete, synced and checked
     <root>/<fabric>/current      -> gen-42
 
-OpenSM's configuration names the files through ``current``, so a sweep reads one
-generation or the next and never a mixture of halves of a file. Whoever makes a set,
-by rendering or by receiving it, does so in ``draft(home)`` under ``changing(home)``.
+OpenSM's configuration names the files through ``current``, so that a sweep never reads part of a
+file. ``publish`` and ``fetch`` write a new set into ``draft(home)`` under ``changing(home)``.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ MANIFEST = "manifest.json"
 
 INCLUDED = "included"
 OMITTED = "omitted: "
-"""The values of a manifest's ``chains``; a reason follows the second."""
+"""Values of a manifest's ``chains``; a reason follows the second one."""
 
 _CHAINS = re.compile(rf"{INCLUDED}|{OMITTED}[A-Za-z0-9 .,;()-]{{1,200}}")
 
@@ -46,46 +45,41 @@ def are_chains(text: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What ``manifest.json`` says: a set of files and its generation.
-
-    ``files`` are the sha256 of the set's files by name. ``chains`` is ``INCLUDED``, or
-    ``OMITTED`` and a reason for people, which no file repeats. ``tenants`` are the sha256
-    of ``depends`` and ``entries`` by allocation id.
-    """
+    """Contents of ``manifest.json``: the files of a set and its generation."""
 
     fabric: str
     generation: int
-    files: Mapping[str, str]
-    chains: str
-    tenants: Mapping[str, Mapping[str, str]]
+    files: Mapping[str, str]  # name -> sha256
+    chains: str  # INCLUDED, or OMITTED and a reason for people, which no other file repeats
+    tenants: Mapping[str, Mapping[str, str]]  # id -> sha256 of "depends" and of "entries"
 
 
 def is_current(link: Path, manifest: Manifest, text: str) -> bool:
-    """Whether the current set is whole, and is the one of this text."""
+    """Whether the current set has this manifest and is undamaged."""
     return (link / MANIFEST).read_text() == text and not damaged(link, manifest)
 
 
 def readable(root: Path, fabric: str) -> Manifest | None:
-    """As ``current``; None also where there is one that cannot be read."""
+    """As ``current``, but None also if the manifest cannot be read."""
     try:
         return current(root, fabric)
     except InvalidFile as error:
-        LOG.warning("fabric %s: publishing anew: %s", fabric, error)
+        LOG.warning("fabric %s: the current set is ignored: %s", fabric, error)
         return None
 
 
 def current(root: Path, fabric: str) -> Manifest | None:
-    """The published set's manifest; None if there is none yet.
+    """The manifest of the current set; None without a current set.
 
     Raises:
-        InvalidFile: there is one that cannot be read.
+        InvalidFile: the manifest cannot be read.
     """
     link = root / fabric / "current"
     return read_manifest(link) if link.exists() else None
 
 
 def published_generation(root: Path, fabric: str) -> int:
-    """The highest generation of any set that is there, current or not; 0 if there is none."""
+    """The highest generation of all sets on disk; 0 without sets."""
     numbers = (
         path.name.removeprefix("gen-").split(".")[0] for path in root.glob(f"{fabric}/gen-*")
     )
@@ -98,11 +92,15 @@ def read_manifest(directory: Path) -> Manifest:
     try:
         return manifest(json.loads(path.read_text()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InvalidFile(str(path), 1, f"this is no manifest: {error}") from error
+        raise InvalidFile(str(path), 1, f"this is not a manifest: {error}") from error
 
 
 def manifest(document: Mapping[str, Any]) -> Manifest:
-    """Raises: ValueError, KeyError, TypeError, AttributeError on anything else."""
+    """The manifest in a document.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError: the document has another form.
+    """
     return Manifest(
         str(document["fabric"]),
         int(document["generation"]),
@@ -113,7 +111,7 @@ def manifest(document: Mapping[str, Any]) -> Manifest:
 
 
 def text(manifest: Manifest) -> str:
-    """The list that makes files a set, as it is written: equal manifests give equal bytes."""
+    """The text of ``manifest.json``; equal manifests give equal bytes."""
     document: dict[str, object] = {
         "fabric": manifest.fabric,
         "generation": manifest.generation,
@@ -127,7 +125,7 @@ def text(manifest: Manifest) -> str:
 
 
 def damaged(directory: Path, manifest: Manifest) -> list[str]:
-    """Files of a set that are missing or not what the manifest says."""
+    """Names of files that are missing, or whose sha256 differs from the manifest."""
     return [
         name
         for name, digest in manifest.files.items()
@@ -136,87 +134,92 @@ def damaged(directory: Path, manifest: Manifest) -> list[str]:
 
 
 Signature = tuple[tuple[str, int, int, int, int], ...]
+"""Path, inode, size, and times of the last change (ns) of each file of a set."""
 
 
 def signature(directory: Path) -> Signature:
-    """What changes when somebody touches a file of a set; no file is read for it."""
-    found = []
+    """Differs after any change to a file of a set; reads metadata only."""
+    entries = []
     for path in sorted(directory.rglob("*")):
         with suppress(OSError):
             stat = path.lstat()
             times = stat.st_mtime_ns, stat.st_ctime_ns
-            found.append((str(path), stat.st_ino, stat.st_size, *times))
-    return tuple(found)
+            entries.append((str(path), stat.st_ino, stat.st_size, *times))
+    return tuple(entries)
 
 
-def check_follows(before: Manifest | None, after: Manifest, home: Path) -> None:
-    """Return if a set may follow the current one.
+def check_follows(current: Manifest | None, new: Manifest, home: Path) -> None:
+    """Check that a new set may replace the current one.
 
     Raises:
-        Conflict: it is older, or the entries of a tenant that did not change would change.
+        Conflict: the new set is older, or entries of a tenant would change although nothing
+            that they depend on did.
     """
-    check_not_older(before, after.generation, home)
-    for name in disturbed(before.tenants, after.tenants) if before is not None else ():
-        raise Conflict(  # while OpenSM writes tables, old and new entries mix
+    check_not_older(current, new.generation, home)
+    for name in disturbed(current.tenants, new.tenants) if current is not None else ():
+        raise Conflict(  # while OpenSM writes tables, switches have a mixture of both sets
             f"the entries of tenant {name} would change although nothing it depends on did; "
             "after an upgrade that changes routing, remove the 'current' link to publish anew"
         )
 
 
-def check_not_older(before: Manifest | None, generation: int, home: Path) -> None:
-    """As ``check_follows``, of the generation alone."""
-    if before is not None and before.generation > generation:
+def check_not_older(current: Manifest | None, generation: int, home: Path) -> None:
+    """Check that a generation may replace the current one. Raises: Conflict."""
+    if current is not None and current.generation > generation:
         raise Conflict(
-            f"generation {before.generation} of {before.fabric} is published, "
+            f"generation {current.generation} of {current.fabric} is published, "
             f"{generation} is older; remove {home / 'current'} to go back"
         )
 
 
 def disturbed(
-    before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping[str, str]]
+    current: Mapping[str, Mapping[str, str]], new: Mapping[str, Mapping[str, str]]
 ) -> list[str]:
-    """Tenants whose entries would change although nothing they depend on does."""
-    both = sorted(before.keys() & after.keys())
-    same = [name for name in both if before[name]["depends"] == after[name]["depends"]]
-    return [name for name in same if before[name]["entries"] != after[name]["entries"]]
+    """Tenants whose entries would change although nothing that they depend on does.
+
+    Both are ``Manifest.tenants``.
+    """
+    both = sorted(current.keys() & new.keys())
+    unchanged = [name for name in both if current[name]["depends"] == new[name]["depends"]]
+    return [name for name in unchanged if current[name]["entries"] != new[name]["entries"]]
 
 
 @contextmanager
 def changing(home: Path) -> Iterator[None]:
-    """One publisher at a time, also among processes; the lock goes with its holder."""
+    """Lock a fabric's sets against other threads and processes; a lock ends with its process."""
     home.mkdir(parents=True, exist_ok=True)
     with (home / ".lock").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def make_current(home: Path, made: Path, generation: int, keep: int) -> Path:
-    """The set in the directory ``made`` becomes the current one; where it is then.
+def make_current(home: Path, draft: Path, generation: int, keep: int) -> Path:
+    """Make the set in ``draft`` the current one; its directory from now on.
 
-    Its files are complete, checked and synced. ``keep`` older sets stay. Killed at any
-    instant, either the set before or this one is current.
+    Its files are complete, checked and synced. ``keep`` older sets stay. If the process is
+    killed at any moment, either the old set or this one is current and complete.
     """
-    for directory in (made, *(path for path in made.rglob("*") if path.is_dir())):
+    for directory in (draft, *(path for path in draft.rglob("*") if path.is_dir())):
         sync(directory)
     final = _free_name(home, generation)
-    made.rename(final)
+    draft.rename(final)
     replace_link(home / "current", final.name)
     _prune(home, keep)
     return final
 
 
 def draft(home: Path) -> Path:
-    """An empty place for the files of a set that is not current yet."""
-    made = home / ".draft"
-    if made.is_symlink() or made.is_file():
-        made.unlink()
-    shutil.rmtree(made, ignore_errors=True)
-    made.mkdir()
-    return made
+    """An empty directory for the files of the next set."""
+    directory = home / ".draft"
+    if directory.is_symlink() or directory.is_file():
+        directory.unlink()
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    return directory
 
 
 def write(path: Path, pieces: Iterable[str | bytes]) -> str:
-    """Write a file, durably; its sha256."""
+    """Write and sync a file; its sha256."""
     path.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
     with path.open("wb") as file:
@@ -236,7 +239,7 @@ def digest_of(path: Path) -> str:
 
 
 def sync(directory: Path) -> None:
-    """Make the names in a directory durable."""
+    """Sync the names in a directory to the disk."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -245,13 +248,13 @@ def sync(directory: Path) -> None:
 
 
 def _free_name(home: Path, generation: int) -> Path:
-    """``gen-N``; where that exists (other settings, or damage) ``gen-N.1`` and so on."""
+    """``gen-N``, or ``gen-N.1`` and so on if it exists (other settings, or damage)."""
     names = [f"gen-{generation}", *(f"gen-{generation}.{n}" for n in range(1, 1000))]
     return next(home / name for name in names if not (home / name).exists())
 
 
 def replace_link(link: Path, target: str) -> None:
-    """Point a symbolic link elsewhere in one step, durably."""
+    """Point a symbolic link to another target, in one step, and sync it."""
     draft = link.with_name(f".{link.name}.new")
     draft.unlink(missing_ok=True)
     draft.symlink_to(target)
@@ -260,7 +263,7 @@ def replace_link(link: Path, target: str) -> None:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Give a file another content in one step, durably; does nothing if it has it."""
+    """Replace the contents of a file in one step, and sync it; does nothing if they are equal."""
     if path.is_file() and path.read_text() == text:
         return
     draft = path.with_name(f".{path.name}.new")
@@ -270,8 +273,8 @@ def replace_file(path: Path, text: str) -> None:
 
 
 def _prune(home: Path, keep: int) -> None:
-    """Remove all but the current set and the ``keep`` youngest others."""
-    now = (home / "current").resolve()
-    others = [path for path in home.glob("gen-*") if path.resolve() != now]
+    """Remove all sets except the current one and the ``keep`` newest others."""
+    current_set = (home / "current").resolve()
+    others = [path for path in home.glob("gen-*") if path.resolve() != current_set]
     for path in sorted(others, key=lambda p: p.stat().st_mtime_ns, reverse=True)[keep:]:
         shutil.rmtree(path)

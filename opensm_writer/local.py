@@ -11,7 +11,7 @@ from pathlib import Path
 from laas_service.domain.errors import InvalidFile, InvalidInput, Unavailable
 from laas_service.messages import Applied, FabricState
 from opensm_writer import fileset, parse, publish, reload, render
-from opensm_writer.desired import plan
+from opensm_writer.desired import subnet_configuration
 from opensm_writer.opensm import OpenSm
 
 
@@ -60,7 +60,7 @@ class LocalSubnetManager:
         self._sleep = sleep
         self._clock = clock
         self._told: dict[str, float] = {}
-        self._last: dict[str, publish.Published] = {}
+        self._last: dict[str, publish.PublishedSet] = {}
         self._intact: dict[str, fileset.Signature] = {}
         self._meant: dict[str, Mapping[int, bytes]] = {}
         self._settings("any")  # so that a wrong setting shows at the start
@@ -74,10 +74,12 @@ class LocalSubnetManager:
                 second case the new files are current and OpenSM reads them at its start.
         """
         last = self._last.get(state.fabric)
-        planned = plan(state, last.plan if last is not None else None)
+        configuration = subnet_configuration(
+            state, last.configuration if last is not None else None
+        )
         try:
-            self._last[state.fabric] = publish.publish(
-                planned, self._settings(state.fabric), self._directory, self._keep, last
+            self._last[state.fabric] = publish.publish_set(
+                configuration, self._settings(state.fabric), self._directory, self._keep, last
             )
             if self._opensm is not None:
                 reload.tell(self._directory / state.fabric, self._opensm)
@@ -86,16 +88,16 @@ class LocalSubnetManager:
             raise Unavailable(f"{self._directory}: {error}") from error
 
     def rehearse(self, state: FabricState) -> list[str]:
-        """Plan and render as ``publish`` would, and write nothing; tenants it would disturb.
+        """Render as ``publish`` would, and write nothing; ids of allocations that it would disturb.
 
         Raises:
             LimitExceeded: see ``writer.publish``.
         """
-        planned = plan(state)
-        for pieces in render.render(planned, self._settings(state.fabric)).values():
+        configuration = subnet_configuration(state)
+        for pieces in render.set_files(configuration, self._settings(state.fabric)).values():
             for _ in pieces:
                 pass
-        return publish.disturbed(planned, self._directory)
+        return publish.disturbed(configuration, self._directory)
 
     def applied(self, fabric: str) -> Applied:
         """See ``laas_service.app.ports.subnet_manager.SubnetManager``."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Reads the subnet manager's files back: strictly what we write, leniently what tools print.
+"""Parses the subnet manager's files strictly, and the output of diagnostic tools leniently.
 
-Strict means: every byte is accounted for, or ``InvalidFile`` names the line. A file
-that OpenSM would half understand must never be published.
+A strict parser accepts exactly the bytes that ``render`` writes, else ``InvalidFile`` names the
+line: a file that OpenSM would read only in part is never published.
 """
 
 from __future__ import annotations
@@ -49,30 +49,26 @@ _ANY_ENTRY = re.compile(r"\s*0x([0-9A-Fa-f]+)\s+(\d+)\b")
 
 @dataclass(frozen=True, slots=True)
 class SwitchTable:
-    """One switch as a file has it: ports by LID, and the GUID that stands beside each LID.
-
-    ``row[lid]`` is the port, ``NO_ROUTE`` where there is no entry; it ends at the last entry.
-    ``size`` and ``digest`` (sha256) are those of the bytes it was read from.
-    """
+    """The forwarding table of one switch in a file."""
 
     guid: int
     lid: int
-    row: bytes
-    guids: Mapping[int, int]
-    size: int
-    digest: bytes
+    row: bytes  # port by LID, NO_ROUTE without an entry, up to the last entry
+    guids: Mapping[int, int]  # LID -> GUID, as the entries name them
+    size: int  # of the text, in bytes
+    digest: bytes  # sha256 of the text
 
 
 def switch_tables(
     pieces: Iterable[bytes], source: str, known: Mapping[bytes, SwitchTable] | None = None
 ) -> Iterator[SwitchTable]:
-    """The switches of an ``lfts`` file of ours, one after the other.
+    """The switches of an ``lfts`` file, in the order of the file.
 
-    ``pieces`` are its lines, or parts of any other size. ``known`` are tables by digest:
-    what was read before is not read again while its bytes are the same.
+    ``pieces`` are the bytes of the file in pieces of any size. ``known`` are tables that were
+    parsed before, by digest; a table with the same bytes is not parsed again.
 
     Raises:
-        InvalidFile: anything is not exactly as we write it, or the end is missing.
+        InvalidFile: a byte differs from what ``render`` writes, or the end is missing.
     """
     first, frame = 1, None
     guids: Mapping[int, int] = {}
@@ -80,12 +76,12 @@ def switch_tables(
         digest = hashlib.sha256(block).digest()
         table = known.get(digest) if known else None
         if table is None:
-            head, entries = _parts(block, source, first)
+            head, entries = _head_and_entries(block, source, first)
             ports = _ports(entries, source, first)
             lines = _without_ports(entries)
             if frame is None or frame.lines != lines:
                 frame = _Frame(lines, source, first)
-                guids = _shared(frame.guids, known)
+                guids = _shared_mapping(frame.guids, known)
             row = frame.row(ports)
             own, guid = int(head[1]), int(head[2], 16)
             if not own < len(row) or row[own] != 0:
@@ -97,35 +93,35 @@ def switch_tables(
         first += len(table.guids) + 2
 
 
-def _shared(
+def _shared_mapping(
     guids: Mapping[int, int], known: Mapping[bytes, SwitchTable] | None
 ) -> Mapping[int, int]:
-    """The same mapping as read before: tables that stay known would keep one for each reading."""
-    each = {id(table.guids): table.guids for table in known.values()} if known else {}
-    return next((one for one in each.values() if one == guids), guids)
+    """An equal mapping of a known table if there is one, so that only one stays in memory."""
+    mappings = {id(table.guids): table.guids for table in known.values()} if known else {}
+    return next((mapping for mapping in mappings.values() if mapping == guids), guids)
 
 
 def file_pieces(path: Path) -> Iterator[bytes]:
-    """The contents of a file in parts of 1 MiB."""
+    """The contents of a file in pieces of 1 MiB."""
     with path.open("rb") as file:
         yield from iter(lambda: file.read(1 << 20), b"")
 
 
 def _tables(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """A text cut before every line that begins with ``Unicast``."""
+    """The text, split before each line that begins with ``Unicast``."""
     rest = b""
     for piece in pieces:
-        at = max(0, len(rest) - len(_CUT))  # the first piece of a line may be in the rest
+        at = max(0, len(rest) - len(_CUT))  # the beginning of the line may be in the rest
         rest += piece
-        while (at := rest.find(_CUT[1], at + 1)) > 0:  # one byte is found much faster
+        while (at := rest.find(_CUT[1], at + 1)) > 0:  # searching for one byte is much faster
             if rest.startswith(_CUT, at - 1):
                 yield rest[:at]
                 rest, at = rest[at:], 0
     yield rest
 
 
-def _parts(block: bytes, source: str, first: int) -> tuple[re.Match[bytes], bytes]:
-    """The head of a switch's table, and its entries, as many as its last line says."""
+def _head_and_entries(block: bytes, source: str, first: int) -> tuple[re.Match[bytes], bytes]:
+    """The head of a switch's table, and its entries, whose number its last line gives."""
     head = _HEADER.match(block)
     if head is None:
         raise InvalidFile(source, first, "this is not the head of a switch's table")
@@ -160,30 +156,30 @@ def _without_ports(entries: bytes) -> bytes:
 
 
 class _Frame:
-    """Entries without their ports: the LIDs and GUIDs, the same for most switches of a file."""
+    """LIDs and GUIDs of entries without their ports; most switches of a file share them."""
 
     def __init__(self, lines: bytes, source: str, first: int) -> None:
         self.lines = lines
-        found = _ENTRY.findall(lines)
-        if len(found) * ENTRY_SIZE != len(lines):
+        entries = _ENTRY.findall(lines)
+        if len(entries) * ENTRY_SIZE != len(lines):
             _check_entries(lines, source, first + 1)
-        lids = [int(lid, 16) for lid, _ in found]
+        lids = [int(lid, 16) for lid, _ in entries]
         for line, (low, high) in enumerate(pairwise(lids), first + 2):
             if low >= high:
                 raise InvalidFile(source, line, f"LID {high:#06x} is not above {low:#06x}")
-        self.guids = {lid: int(guid, 16) for lid, (_, guid) in zip(lids, found, strict=True)}
+        self.guids = {lid: int(guid, 16) for lid, (_, guid) in zip(lids, entries, strict=True)}
         places = [-1] * (max(lids, default=0) + 1)
         for place, lid in enumerate(lids):
             places[lid] = place
         self._pick = picker(places)
 
     def row(self, ports: bytes) -> bytes:
-        """Ports in the order of the entries, as a row by LID."""
+        """A row by LID, from ports in the order of the entries."""
         return self._pick(ports + bytes([NO_ROUTE])).rstrip(bytes([NO_ROUTE]))
 
 
 def row_by_lid(lids: Sequence[int], ports: Sequence[int]) -> bytes:
-    """Ports by LID, ``NO_ROUTE`` in between, up to the last LID that has a port."""
+    """Ports by LID, ``NO_ROUTE`` for none, up to the last LID that has a port."""
     row = bytearray([NO_ROUTE]) * (max(lids, default=0) + 1)
     for lid, port in zip(lids, ports, strict=True):
         row[lid] = port
@@ -191,19 +187,18 @@ def row_by_lid(lids: Sequence[int], ports: Sequence[int]) -> bytes:
 
 
 def _check_entries(lines: bytes, source: str, first: int) -> None:
-    """Say which of the lines is no entry."""
+    """Raise ``InvalidFile`` for the first line that is not an entry."""
     for number, line in enumerate(lines.splitlines(keepends=True), first):
         if not _ENTRY.fullmatch(line):
             text = line.decode("latin-1").strip()
-            raise InvalidFile(source, number, f"{text!r} is no entry")
+            raise InvalidFile(source, number, f"{text!r} is not an entry")
 
 
 def dumped_tables(lines: Iterable[str]) -> dict[int, bytes]:
     """Switch GUID -> ports by LID, from ``dump_lfts``, ``ibroute`` or ``opensm-lfts.dump``.
 
-    Rows are as in ``SwitchTable``. Reads the GUID of the header, the LID and the port,
-    and nothing else. ``dump_lfts`` does not print the highest LID if that is a
-    multiple of 64.
+    Rows are as in ``SwitchTable``. Reads only the GUID of each header, and the LID and port of
+    each entry. ``dump_lfts`` does not print the highest LID if that is a multiple of 64.
     """
     tables: dict[int, dict[int, int]] = {}
     rows: dict[int, bytes] = {}
@@ -221,50 +216,50 @@ def dumped_tables(lines: Iterable[str]) -> dict[int, bytes]:
 
 
 class Dumps:
-    """Reads dumps as ``dumped_tables`` does, one after the other.
+    """Parses successive dumps, as ``dumped_tables`` does.
 
-    The lines of a switch that are those of the dump before (sha256) are not read again.
+    Does not parse the lines of a switch again if they equal (sha256) those in the last dump.
     """
 
     def __init__(self) -> None:
         self._known: dict[bytes, dict[int, bytes]] = {}
 
     def read(self, pieces: Iterable[bytes]) -> dict[int, bytes]:
-        """``pieces`` of any size, in the order of the dump."""
+        """Switch GUID -> ports by LID. ``pieces`` are the bytes of a dump, of any size."""
         known: dict[bytes, dict[int, bytes]] = {}
         rows: dict[int, bytes] = {}
         for block in _tables(pieces):
             digest = hashlib.sha256(block).digest()
-            found = self._known.get(digest)
-            if found is None:
-                found = dumped_tables(block.decode(errors="replace").split("\n"))
-            known[digest] = found
-            rows |= found
+            tables = self._known.get(digest)
+            if tables is None:
+                tables = dumped_tables(block.decode(errors="replace").split("\n"))
+            known[digest] = tables
+            rows |= tables
         self._known = known
         return rows
 
 
 def guid2lid(text: str, source: str) -> dict[int, int]:
-    """GUID -> LID, from records that are each followed by an empty line.
+    """GUID -> LID, from records with an empty line after each.
 
     Raises:
-        InvalidFile: a record OpenSM would drop, or a LID or GUID that comes twice.
+        InvalidFile: OpenSM would drop a record, or a LID or GUID occurs twice.
     """
     record = re.compile(r"0x([0-9a-f]{16}) 0x([0-9a-f]{4}) 0x([0-9a-f]{4})")
     lines = text.split("\n")
     if lines.pop() or len(lines) % 2:
-        raise InvalidFile(source, len(lines), "the last record has no empty line after it")
+        raise InvalidFile(source, len(lines), "no empty line follows the last record")
     lids: dict[int, int] = {}
     for number in range(0, len(lines), 2):
-        found = record.fullmatch(lines[number])
-        if found is None or found[2] != found[3] or lines[number + 1]:
+        match = record.fullmatch(lines[number])
+        if match is None or match[2] != match[3] or lines[number + 1]:
             raise InvalidFile(source, number + 1, "records are 0xGUID 0xLID 0xLID, then empty")
-        guid, lid = int(found[1], 16), int(found[2], 16)
+        guid, lid = int(match[1], 16), int(match[2], 16)
         if guid in lids:
-            raise InvalidFile(source, number + 1, f"GUID {guid:#018x} comes twice")
+            raise InvalidFile(source, number + 1, f"GUID {guid:#018x} occurs twice")
         lids[guid] = lid
     if len(set(lids.values())) != len(lids):
-        raise InvalidFile(source, 1, "a LID comes twice")
+        raise InvalidFile(source, 1, "a LID occurs twice")
     if lids and max(lids.values()) % BLOCK == 0:
         raise InvalidFile(source, 1, f"the highest LID is a multiple of {BLOCK}")
     return lids
@@ -277,19 +272,19 @@ _DEFAULT = re.compile(r"Default=0x7fff : ALL=limited, ALL_SWITCHES=full, SELF=fu
 
 @dataclass(frozen=True, slots=True)
 class PartitionFile:
-    """``partitions.conf`` as read: the services of the default rule, then the tenants."""
+    """Contents of ``partitions.conf``."""
 
-    services: tuple[int, ...]
-    multicast: bool
+    services: tuple[int, ...]  # port GUIDs, full members of the default partition
+    multicast: bool  # whether a tenant has a broadcast group
     partitions: tuple[Partition, ...]
 
 
 def partitions(text: str, source: str) -> PartitionFile:
-    """The partitions of a file of ours.
+    """The contents of a ``partitions.conf``.
 
     Raises:
-        InvalidFile: a line OpenSM might not parse (it would then make every port a full
-            member of everything), or no default rule at the start.
+        InvalidFile: OpenSM might not parse a line (it would then make every port a full member
+            of everything), or the file does not begin with the default rule.
     """
     for number, line in enumerate(text.split("\n"), 1):
         if len(line) > _MAX_LINE:
@@ -298,36 +293,36 @@ def partitions(text: str, source: str) -> PartitionFile:
     if default is None:
         raise InvalidFile(source, 1, "the first rule is not the default partition's")
     services = _members(default[1].removeprefix(","), "=full", source, 1) if default[1] else ()
-    found, multicast, at = [], False, default.end()
+    result, multicast, at = [], False, default.end()
     while at < len(text):
         first = text.count("\n", 0, at) + 1
         rule = _PARTITION.match(text, at)
         if rule is None or not rule[3].endswith("defmember=full"):
-            raise InvalidFile(source, first, "this is no partition rule")
+            raise InvalidFile(source, first, "this is not a partition rule")
         multicast = multicast or "ipoib" in rule[3]
         members = _members(rule[4], "", source, first + 1)
-        found.append(Partition(rule[1], int(rule[2], 16), members))
+        result.append(Partition(rule[1], int(rule[2], 16), members))
         at = rule.end()
-    return PartitionFile(services, multicast, tuple(found))
+    return PartitionFile(services, multicast, tuple(result))
 
 
 def _members(text: str, suffix: str, source: str, first: int) -> tuple[int, ...]:
     member = re.compile(rf"0x([0-9a-f]{{16}}){suffix}")
     guids: list[int] = []
     for number, part in enumerate(text.split(",")):
-        found = member.fullmatch(part.strip())
-        if found is None:
-            raise InvalidFile(source, first + number, f"{part.strip()!r} is no member")
-        guids.append(int(found[1], 16))
+        match = member.fullmatch(part.strip())
+        if match is None:
+            raise InvalidFile(source, first + number, f"{part.strip()!r} is not a member")
+        guids.append(int(match[1], 16))
     return tuple(guids)
 
 
 Block = tuple[int, list[tuple[str, str]]]
-"""The line a block starts at, and its ``key: value`` lines."""
+"""The line that a block starts at, and its ``key: value`` lines."""
 
 
 def _blocks(text: str, kind: str, source: str) -> Iterator[Block]:
-    """The blocks between ``kind`` and ``end-kind`` lines; nothing may stand outside."""
+    """The blocks between ``kind`` and ``end-kind`` lines; refuses lines outside of them."""
     block: Block | None = None
     for number, line in enumerate(text.splitlines(), 1):
         if block is None:
@@ -347,26 +342,28 @@ def _blocks(text: str, kind: str, source: str) -> Iterator[Block]:
 
 
 def port_groups(text: str, source: str) -> tuple[PortGroup, ...]:
-    """The groups of ``port_groups.conf``, without those that became parts of a union.
+    """The groups of ``port_groups.conf``, without those that are part of a union.
 
     Raises:
-        InvalidFile: a name is missing, taken or reserved, or a rule is wrong or too long.
+        InvalidFile: a name is missing, reserved or used twice, or a rule is wrong or too long.
     """
     groups: dict[str, PortGroup] = {}
     names: set[str] = set()
     for line, pairs in _blocks(text, "port-group", source):
         (key, name), *rules = pairs or [("", "")]
         if key != "name" or name.upper().startswith("ALL") or name in names:
-            raise InvalidFile(source, line, f"group {name!r}: names come first, once, not ALL...")
+            raise InvalidFile(
+                source, line, f"group {name!r}: each name is first, unique, and not ALL..."
+            )
         names.add(name)
         ports: dict[int, tuple[int, ...]] = {}
         for number, (rule, value) in enumerate(rules, line + 2):
             if len(f"{rule}: {value}") >= MAX_RULE:
                 raise InvalidFile(source, number, "rules stay under 250 bytes")
-            for guid, some in _ports_of_rule(rule, value, groups, source, number):
-                if guid in ports and (not some or set(some) & set(ports[guid])):
-                    raise InvalidFile(source, number, f"{guid:#018x} comes twice")
-                ports[guid] = ports.get(guid, ()) + some
+            for guid, numbers in _ports_of_rule(rule, value, groups, source, number):
+                if guid in ports and (not numbers or set(numbers) & set(ports[guid])):
+                    raise InvalidFile(source, number, f"{guid:#018x} occurs twice")
+                ports[guid] = ports.get(guid, ()) + numbers
         if not ports:
             raise InvalidFile(source, line, f"group {name!r} has no rule")
         groups[name] = PortGroup(name, tuple(ports.items()))
@@ -376,7 +373,7 @@ def port_groups(text: str, source: str) -> tuple[PortGroup, ...]:
 def _ports_of_rule(
     rule: str, value: str, groups: dict[str, PortGroup], source: str, line: int
 ) -> list[tuple[int, tuple[int, ...]]]:
-    """The ports of a rule by GUID; a union takes its two groups out of ``groups``."""
+    """The ports of a rule by GUID; a union removes its two groups from ``groups``."""
     parts = value.split(", ")
     if rule == "port-guid":
         return [_port(part, source, line) for part in parts]
@@ -386,37 +383,38 @@ def _ports_of_rule(
 
 
 def _port(text: str, source: str, line: int) -> tuple[int, tuple[int, ...]]:
-    found = re.fullmatch(r"0x([0-9a-f]{16})(?:@(\d+(?:/\d+)*))?", text)
-    if found is None:
-        raise InvalidFile(source, line, f"{text!r} is no GUID with ports")
-    return int(found[1], 16), tuple(map(int, found[2].split("/"))) if found[2] else ()
+    match = re.fullmatch(r"0x([0-9a-f]{16})(?:@(\d+(?:/\d+)*))?", text)
+    if match is None:
+        raise InvalidFile(source, line, f"{text!r} is not a GUID with ports")
+    return int(match[1], 16), tuple(map(int, match[2].split("/"))) if match[2] else ()
 
 
 def topologies(text: str, source: str) -> tuple[SubTopology, ...]:
     """The topologies of ``topologies.conf``. Raises ``InvalidFile``."""
-    found = []
+    result = []
     for line, pairs in _blocks(text, "topology", source):
         if [key for key, _ in pairs] != ["id", "sw-grp", "hca-grp"]:
             raise InvalidFile(source, line, "a topology has id, sw-grp and hca-grp")
-        found.append(SubTopology(_number(pairs[0][1], source, line + 1), pairs[1][1], pairs[2][1]))
-    _ascending([topology.id for topology in found], source)
-    return tuple(found)
+        result.append(SubTopology(_number(pairs[0][1], source, line + 1), pairs[1][1], pairs[2][1]))
+    _check_ascending([topology.id for topology in result], source)
+    return tuple(result)
 
 
 def chain(text: str, source: str, directory: str) -> tuple[Step, ...]:
-    """The steps of ``chains.conf``; their engine files must lie in ``directory``.
+    """The steps of ``chains.conf``.
 
     Raises:
-        InvalidFile: also if the first step is not for the whole fabric.
+        InvalidFile: also if the first step is not for the whole fabric, or an engine file is
+            not in ``directory``.
     """
-    found = []
+    result = []
     for line, pairs in _blocks(text, "unicast-step", source):
         values = dict(pairs)
         if [key for key, _ in pairs] != ["id", "engine", "topology", "config"]:
             raise InvalidFile(source, line, "a step has id, engine, topology and config")
         if not values["config"].startswith(f"{directory}/"):
             raise InvalidFile(source, line + 4, f"the engine file is not in {directory}")
-        found.append(
+        result.append(
             Step(
                 _number(values["id"], source, line + 1),
                 values["engine"],
@@ -424,19 +422,19 @@ def chain(text: str, source: str, directory: str) -> tuple[Step, ...]:
                 values["config"].removeprefix(f"{directory}/"),
             )
         )
-    _ascending([step.id for step in found], source)
-    if not found or found[0].topology != 0:
+    _check_ascending([step.id for step in result], source)
+    if not result or result[0].topology != 0:
         raise InvalidFile(source, 1, "the first step must be for the whole fabric (topology 0)")
-    return tuple(found)
+    return tuple(result)
 
 
 def _number(text: str, source: str, line: int) -> int:
     if not text.isdecimal():
-        raise InvalidFile(source, line, f"{text!r} is no number")
+        raise InvalidFile(source, line, f"{text!r} is not a number")
     return int(text)
 
 
-def _ascending(ids: list[int], source: str) -> None:
+def _check_ascending(ids: list[int], source: str) -> None:
     if any(low >= high for low, high in pairwise([0, *ids])):
         raise InvalidFile(source, 1, "ids must be positive and ascend")
 
@@ -448,6 +446,6 @@ def guid_list(text: str, source: str) -> tuple[int, ...]:
     guids = []
     for number, line in enumerate(text.splitlines(), 1):
         if not re.fullmatch(r"0x[0-9a-f]{16}", line):
-            raise InvalidFile(source, number, f"{line!r} is no GUID")
+            raise InvalidFile(source, number, f"{line!r} is not a GUID")
         guids.append(int(line, 16))
     return tuple(guids)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Publishes what was rendered: written, read back and compared before it becomes current.
+"""Renders a set of files, parses it back, compares it with the values, and makes it current.
 
-``sets`` owns the directories and the switch from one set to the next.
+``fileset`` owns the directories and the switch from one set to the next.
 """
 
 from __future__ import annotations
@@ -11,184 +11,210 @@ import hashlib
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from laas_service.domain.errors import InvalidFile
 from opensm_writer import fileset, parse, render
-from opensm_writer.desired import Partition, Plan, picker
+from opensm_writer.desired import Partition, SubnetConfiguration, picker
 from opensm_writer.fileset import MANIFEST, Manifest
 
 LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Published:
-    """A set as it was written and read back; the next one takes from it what stays."""
+class PublishedSet:
+    """A set that was rendered, written and parsed back.
+
+    The next set copies the text of unchanged tables from it.
+    """
 
     manifest: Manifest
     directory: Path
-    plan: Plan
-    tables: tuple[parse.SwitchTable, ...]
-    entries: Mapping[int, str]
+    configuration: SubnetConfiguration
+    tables: tuple[parse.SwitchTable, ...]  # in the order of ``lfts``
+    entries: Mapping[int, str]  # partition key -> sha256 of all entries towards its members
 
 
-def publish(
-    plan: Plan,
+def publish_set(
+    configuration: SubnetConfiguration,
     settings: render.Settings,
     root: Path,
     keep: int = 3,
-    last: Published | None = None,
-) -> Published:
-    """Make the files of a plan current; safe to repeat, does nothing if they are.
+    previous: PublishedSet | None = None,
+) -> PublishedSet:
+    """Make the files of a configuration current; does nothing if they are current.
 
-    The old set stays current unless the new one was written, synced and parsed back
-    to the same values. ``keep`` older sets are kept. ``last`` only saves time: tables of
-    switches that are as they were are copied from that set, and not parsed again while
-    their bytes (sha256) are those parsed before; where that fails all is rendered anew.
+    The current set is replaced only after the new one was written, synced and parsed back to
+    equal values. ``keep`` older sets stay. ``previous`` only saves time: the text of unchanged
+    tables is copied from that set, and is not parsed again if its sha256 is the same. If the
+    copy fails, the whole set is rendered.
 
     Raises:
-        Conflict: a newer generation is current, or entries of a tenant that did not
-            change would change.
-        InvalidFile: what was written does not read back to what was meant.
-        LimitExceeded: see ``files.render``.
+        Conflict: a newer generation is current, or entries of a tenant would change although
+            nothing that they depend on did.
+        InvalidFile: a file does not parse back to the values that it was rendered from.
+        LimitExceeded: see ``render.set_files``.
     """
-    home = root / plan.state.fabric
+    state = configuration.state
+    home = root / state.fabric
     with fileset.changing(home):
-        before = fileset.readable(root, plan.state.fabric)
-        fileset.check_not_older(before, plan.state.generation, home)
-        entries = _entries(plan, last)
-        tenants = _fingerprints(plan, entries)
-        meant = Manifest(plan.state.fabric, plan.state.generation, {}, _chains(plan), tenants)
-        fileset.check_follows(before, meant, home)
+        current = fileset.readable(root, state.fabric)
+        fileset.check_not_older(current, state.generation, home)
+        entries = _entries(configuration, previous)
+        tenants = _fingerprints(configuration, entries)
+        manifest = Manifest(state.fabric, state.generation, {}, _chains(configuration), tenants)
+        fileset.check_follows(current, manifest, home)
         draft = fileset.draft(home)
         try:
-            digests, tables = _write_checked(draft, plan, settings, last)
+            digests, tables = _write_and_check(draft, configuration, settings, previous)
         except (InvalidFile, OSError) as error:
-            if last is None:
+            if previous is None:
                 raise
-            LOG.warning("fabric %s: rendering all anew: %s", plan.state.fabric, error)
-            digests, tables = _write_checked(fileset.draft(home), plan, settings, None)
-        meant = replace(meant, files=digests)
-        fileset.write(draft / MANIFEST, [fileset.text(meant)])
-        if before is not None and fileset.is_current(home / "current", before, fileset.text(meant)):
+            LOG.warning("fabric %s: rendering the whole set: %s", state.fabric, error)
+            digests, tables = _write_and_check(fileset.draft(home), configuration, settings, None)
+        manifest = replace(manifest, files=digests)
+        fileset.write(draft / MANIFEST, [fileset.text(manifest)])
+        link = home / "current"
+        if current is not None and fileset.is_current(link, current, fileset.text(manifest)):
             shutil.rmtree(draft)
-            return Published(before, (home / "current").resolve(), plan, tables, entries)
-        final = fileset.make_current(home, draft, plan.state.generation, keep)
-    return Published(meant, final, plan, tables, entries)
+            directory = link.resolve()
+        else:
+            directory = fileset.make_current(home, draft, state.generation, keep)
+    return PublishedSet(manifest, directory, configuration, tables, entries)
 
 
-def _chains(plan: Plan) -> str:
-    return (
-        fileset.INCLUDED if plan.chains is not None else f"{fileset.OMITTED}{plan.chains_omitted}"
-    )
+def _chains(configuration: SubnetConfiguration) -> str:
+    if configuration.chains is not None:
+        return fileset.INCLUDED
+    return f"{fileset.OMITTED}{configuration.chains_omitted}"
 
 
-def _write_checked(
-    draft: Path, plan: Plan, settings: render.Settings, last: Published | None
+def _write_and_check(
+    draft: Path,
+    configuration: SubnetConfiguration,
+    settings: render.Settings,
+    previous: PublishedSet | None,
 ) -> tuple[dict[str, str], tuple[parse.SwitchTable, ...]]:
-    """Write a set and read it back: the sha256 of each file, and the tables as read."""
-    with _kept_tables(plan, last) as kept:
-        digests = _write_set(draft, render.render(plan, settings, kept))
-    known = last.tables if last is not None else ()
-    return digests, check(plan, settings, draft, {table.digest: table for table in known})
+    """Write a set and parse it back: the sha256 of each file, and the tables."""
+    with _unchanged_texts(configuration, previous) as unchanged_text:
+        digests = {
+            name: fileset.write(draft / name, pieces)
+            for name, pieces in render.set_files(configuration, settings, unchanged_text).items()
+        }
+    known = previous.tables if previous is not None else ()
+    return digests, check(configuration, settings, draft, {table.digest: table for table in known})
 
 
 @contextmanager
-def _kept_tables(plan: Plan, last: Published | None) -> Iterator[Callable[[int], str | None]]:
-    """Looks up the text of switches that are as they were in the last set."""
-    if last is None or last.plan.state.inventory != plan.state.inventory:
+def _unchanged_texts(
+    configuration: SubnetConfiguration, previous: PublishedSet | None
+) -> Iterator[Callable[[int], str | None]]:
+    """A function from a switch's GUID to the text of its table in the previous set.
+
+    It returns None if the table has changed.
+    """
+    if previous is None or previous.configuration.state.inventory != configuration.state.inventory:
         yield lambda guid: None
         return
+    rows, previous_rows = configuration.tables.rows, previous.configuration.tables.rows
     spans: dict[int, tuple[int, int]] = {}
     start = 0
-    for table in last.tables:
-        if last.plan.tables.rows[table.guid] == plan.tables.rows[table.guid]:
+    for table in previous.tables:
+        if previous_rows[table.guid] == rows[table.guid]:
             spans[table.guid] = (table.size, start)
         start += table.size
-    with (last.directory / "lfts").open("rb") as file:
+    with (previous.directory / "lfts").open("rb") as file:
 
-        def kept(guid: int) -> str | None:
+        def unchanged_text(guid: int) -> str | None:
             span = spans.get(guid)
             return os.pread(file.fileno(), *span).decode("ascii") if span else None
 
-        yield kept
+        yield unchanged_text
 
 
 def check(
-    plan: Plan,
+    configuration: SubnetConfiguration,
     settings: render.Settings,
     directory: Path,
     known: Mapping[bytes, parse.SwitchTable] | None = None,
 ) -> tuple[parse.SwitchTable, ...]:
-    """Read a set back and compare it with what was meant; the tables in order of the file.
+    """Parse a set and compare it with the configuration; the tables in the order of the file.
 
-    ``known`` is described at ``reader.switch_tables``.
+    ``known`` is described at ``parse.switch_tables``.
 
     Raises:
-        InvalidFile: names the file and, where a line is to blame, the line.
+        InvalidFile: names the file and, if a line is wrong, the line.
     """
 
     def text(name: str) -> str:
         return (directory / name).read_text()
 
-    tables = _check_tables(plan, directory / "lfts", known)
-    expected: dict[str, tuple[object, object]] = {
-        "guid2lid": (parse.guid2lid(text("guid2lid"), "guid2lid"), plan.lids),
+    tables = _check_tables(configuration, directory / "lfts", known)
+    chains = configuration.chains
+    comparisons: dict[str, tuple[object, object]] = {
+        "guid2lid": (parse.guid2lid(text("guid2lid"), "guid2lid"), configuration.lids),
         "partitions.conf": (
             parse.partitions(text("partitions.conf"), "partitions.conf"),
             parse.PartitionFile(
                 tuple(sorted(settings.services)),
-                settings.multicast and bool(plan.partitions),
-                plan.partitions,
+                settings.multicast and bool(configuration.partitions),
+                configuration.partitions,
             ),
         ),
     }
-    if plan.chains is not None:
+    if chains is not None:
         name = "port_groups.conf"
-        expected[name] = (parse.port_groups(text(name), name), plan.chains.groups)
+        comparisons[name] = (parse.port_groups(text(name), name), chains.groups)
         name = "topologies.conf"
-        expected[name] = (parse.topologies(text(name), name), plan.chains.topologies)
+        comparisons[name] = (parse.topologies(text(name), name), chains.topologies)
         name = "chains.conf"
-        expected[name] = (parse.chain(text(name), name, settings.directory), plan.chains.steps)
-        for name, guids in plan.chains.lists.items():
-            expected[name] = (parse.guid_list(text(name), name), guids)
-    for name, (found, meant) in expected.items():
-        if found != meant:
-            raise InvalidFile(name, 1, "it does not read back to what was meant")
+        comparisons[name] = (parse.chain(text(name), name, settings.directory), chains.steps)
+        for name, guids in chains.lists.items():
+            comparisons[name] = (parse.guid_list(text(name), name), guids)
+    for name, (parsed, desired) in comparisons.items():
+        if parsed != desired:
+            raise InvalidFile(name, 1, "it does not parse back to the values it was rendered from")
     return tables
 
 
 def _check_tables(
-    plan: Plan, path: Path, known: Mapping[bytes, parse.SwitchTable] | None
+    configuration: SubnetConfiguration,
+    path: Path,
+    known: Mapping[bytes, parse.SwitchTable] | None,
 ) -> tuple[parse.SwitchTable, ...]:
-    names = {lid: guid for guid, lid in plan.lids.items()}
-    found: dict[int, parse.SwitchTable] = {}
+    rows = configuration.tables.rows
+    names = {lid: guid for guid, lid in configuration.lids.items()}
+    tables: dict[int, parse.SwitchTable] = {}
     checked: Mapping[int, int] = {}
     for table in parse.switch_tables(parse.file_pieces(path), path.name, known):
-        meant = plan.row_by_lid(table.guid) if table.guid in plan.tables.rows else None
+        row = configuration.row_by_lid(table.guid) if table.guid in rows else None
         if table.guids is not checked and table.guids.items() <= names.items():
             checked = table.guids
-        if table.row != meant or table.guids is not checked or table.guid in found:
+        if table.row != row or table.guids is not checked or table.guid in tables:
             raise InvalidFile(
-                path.name, 1, f"switch {table.guid:#018x} does not read back as it was meant"
+                path.name,
+                1,
+                f"switch {table.guid:#018x} does not parse back to the values it was rendered from",
             )
-        found[table.guid] = table
-    if found.keys() != plan.tables.rows.keys():
+        tables[table.guid] = table
+    if tables.keys() != rows.keys():
         raise InvalidFile(path.name, 1, "a switch is missing")
-    return tuple(found.values())
+    return tuple(tables.values())
 
 
 # -- tenants that did not change ----------------------------------------------
 
 
-def _fingerprints(plan: Plan, entries: Mapping[int, str]) -> dict[str, dict[str, str]]:
-    """For each tenant: what its entries depend on, and the entries themselves, as sha256."""
-    state = plan.state
+def _fingerprints(
+    configuration: SubnetConfiguration, entries: Mapping[int, str]
+) -> dict[str, dict[str, str]]:
+    """Allocation id -> sha256 of its entries, and of everything that its entries depend on."""
+    state = configuration.state
     inventory = state.inventory
-    ground = _sha(
+    common = _sha256(
         (
             state.topology.tree,
             state.topology.host_ports,
@@ -199,59 +225,59 @@ def _fingerprints(plan: Plan, entries: Mapping[int, str]) -> dict[str, dict[str,
             *filter(None, [state.shared_plane]),
         )
     )
-    members = {partition.pkey: partition.members for partition in plan.partitions}
-    found = {}
+    members = {partition.pkey: partition.members for partition in configuration.partitions}
+    fingerprints = {}
     for tenant in state.tenants:
         allocation = tenant.allocation
         guids = members[tenant.pkey]
-        lids = [plan.lids[guid] for guid in guids]
-        places = [a for a in (allocation, tenant.beside) if a is not None]
-        held = [part for place in places for part in (place.groups, place.columns)]
-        found[allocation.id] = {
-            "depends": _sha((ground, *held, tenant.pkey, guids, lids)),
+        lids = [configuration.lids[guid] for guid in guids]
+        placements = [a for a in (allocation, tenant.beside) if a is not None]
+        held = [masks for place in placements for masks in (place.groups, place.columns)]
+        fingerprints[allocation.id] = {
+            "depends": _sha256((common, *held, tenant.pkey, guids, lids)),
             "entries": entries[tenant.pkey],
         }
-    return found
+    return fingerprints
 
 
-def _entries(plan: Plan, last: Published | None) -> dict[int, str]:
-    """Partition key -> sha256 of all entries towards its members, switch by switch.
+def _entries(configuration: SubnetConfiguration, previous: PublishedSet | None) -> dict[int, str]:
+    """Partition key -> sha256 of all entries towards its members, by ascending switch GUID.
 
-    What ``last`` says of a partition is taken over if no row that changed has another
-    entry towards it.
+    The value of ``previous`` is reused if no changed row has another entry towards a member.
     """
-    rows = dict(sorted(plan.tables.rows.items()))
+    rows = dict(sorted(configuration.tables.rows.items()))
     known: dict[Partition, str] = {}
     changed: list[tuple[bytes, bytes]] = []
-    if last is not None and last.plan.tables.destinations == plan.tables.destinations:
-        old = last.plan.tables.rows
-        known = {partition: last.entries[partition.pkey] for partition in last.plan.partitions}
-        changed = [(old[guid], row) for guid, row in rows.items() if old[guid] != row]
-    found = {}
-    for partition in plan.partitions:
-        pick = picker([plan.tables.index[guid] for guid in partition.members])
-        if partition in known and all(pick(was) == pick(now) for was, now in changed):
-            found[partition.pkey] = known[partition]
+    if (
+        previous is not None
+        and previous.configuration.tables.destinations == configuration.tables.destinations
+    ):
+        previous_rows = previous.configuration.tables.rows
+        known = {p: previous.entries[p.pkey] for p in previous.configuration.partitions}
+        changed = [
+            (previous_rows[guid], row) for guid, row in rows.items() if previous_rows[guid] != row
+        ]
+    digests = {}
+    for partition in configuration.partitions:
+        pick = picker([configuration.tables.index[guid] for guid in partition.members])
+        if partition in known and all(pick(old) == pick(new) for old, new in changed):
+            digests[partition.pkey] = known[partition]
         else:
             digest = hashlib.sha256()
             for row in rows.values():
                 digest.update(pick(row))
-            found[partition.pkey] = digest.hexdigest()
-    return found
+            digests[partition.pkey] = digest.hexdigest()
+    return digests
 
 
-def _sha(value: object) -> str:
+def _sha256(value: object) -> str:
     return hashlib.sha256(repr(value).encode()).hexdigest()
 
 
-def disturbed(plan: Plan, root: Path) -> list[str]:
-    """Tenants on whose account ``publish`` would refuse the plan."""
-    before = fileset.readable(root, plan.state.fabric)
-    if before is None:
+def disturbed(configuration: SubnetConfiguration, root: Path) -> list[str]:
+    """Ids of the allocations because of which ``publish_set`` would refuse the configuration."""
+    current = fileset.readable(root, configuration.state.fabric)
+    if current is None:
         return []
-    return fileset.disturbed(before.tenants, _fingerprints(plan, _entries(plan, None)))
-
-
-def _write_set(directory: Path, rendered: Mapping[str, Iterable[str]]) -> dict[str, str]:
-    """Write all files of a set; name -> sha256."""
-    return {name: fileset.write(directory / name, pieces) for name, pieces in rendered.items()}
+    fingerprints = _fingerprints(configuration, _entries(configuration, None))
+    return fileset.disturbed(current.tenants, fingerprints)

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The subnet manager's files, rendered purely: equal values give equal bytes.
+"""Renders the subnet manager's files from values; equal values give equal bytes.
 
-Two enforcements lie side by side in one set of files:
+A set of files serves two kinds of enforcement:
 
-* ``file``: ``lfts``, our own forwarding tables, for any OpenSM;
+* ``file``: ``lfts``, complete forwarding tables, for any OpenSM;
 * ``chains``: ``port_groups.conf``, ``topologies.conf``, ``chains.conf`` and
-  ``engines/``, from which the vendor's OpenSM routes each tenant by itself.
+  ``engines/``, from which the vendor's OpenSM routes each tenant separately.
 
 The partition file, the pinned LIDs and the configuration fragment serve both.
 
-Multicast: OpenSM builds multicast trees from hop counts, over anybody's links,
-and neither enforcement changes that. The fragment therefore switches multicast
-off (``disable_multicast``), which also switches off IPoIB. Where IPoIB is needed,
-``Settings.multicast`` leaves it on and gives every tenant a broadcast group whose
-rate is capped at 2.5 Gb/s: the one, stated exception to isolation.
+Multicast: OpenSM builds multicast trees from hop counts, over links of any tenant, and
+neither enforcement changes that. The fragment therefore switches multicast off
+(``disable_multicast``), which also switches off IPoIB. For sites that need IPoIB,
+``Settings.multicast`` leaves it on and gives every tenant a broadcast group that is limited
+to 2.5 Gb/s. This is the only exception to isolation.
 """
 
 from __future__ import annotations
@@ -25,35 +25,37 @@ from dataclasses import dataclass
 
 from laas_service.domain.errors import InvalidInput, LimitExceeded
 from laas_service.domain.routing.default_tables import NO_ROUTE
-from opensm_writer.desired import MAX_RULE, Chains, Partition, Plan, PortGroup, Step, guid_text
+from opensm_writer.desired import (
+    MAX_RULE,
+    Chains,
+    Partition,
+    PortGroup,
+    Step,
+    SubnetConfiguration,
+    guid_text,
+)
 
 MAX_NAME = 64
 
 FORM = 2
-"""Raised when equal values give other bytes than in the release before."""
+"""Version of the bytes; increased in a release that renders equal values differently."""
 
 ENTRY_SIZE = len("0x0001 001 # portguid 0x0002c90300000001:\n")
 PORT_COLUMNS = range(7, 10)
-"""Where the three digits of the port stand in an entry of a table."""
+"""Columns of the three digits of the port in an entry of a table."""
 
 _DIGITS = [bytes(ord(f"{port:03d}"[digit]) for port in range(256)) for digit in range(3)]
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the files depend on besides the state.
+    """What the files depend on besides the state."""
 
-    ``directory`` is where OpenSM will find the current set, an absolute path.
-    ``enforcement`` is ``file`` or ``chains``. ``services`` are port GUIDs (storage,
-    login) that are full members of the default partition: every tenant reaches them.
-    ``one_rule_per_group`` writes port groups for old releases of the vendor's OpenSM.
-    """
-
-    directory: str
-    enforcement: str = "file"
-    multicast: bool = False
-    services: tuple[int, ...] = ()
-    one_rule_per_group: bool = False
+    directory: str  # absolute path where OpenSM finds the current set
+    enforcement: str = "file"  # or "chains"
+    multicast: bool = False  # whether multicast and IPoIB stay on
+    services: tuple[int, ...] = ()  # port GUIDs (storage, login) that every tenant may reach
+    one_rule_per_group: bool = False  # port groups for old releases of the vendor's OpenSM
 
     def __post_init__(self) -> None:
         printable = self.directory.isprintable()
@@ -67,46 +69,52 @@ class Settings:
             raise InvalidInput("enforcement", self.enforcement, "use 'file' or 'chains'")
 
 
-def render(
-    plan: Plan, settings: Settings, kept: Callable[[int], str | None] = lambda guid: None
+def set_files(
+    configuration: SubnetConfiguration,
+    settings: Settings,
+    rendered: Callable[[int], str | None] = lambda guid: None,
 ) -> dict[str, Iterable[str]]:
-    """All files but the manifest: name -> pieces of text, each to be read once.
+    """All files of a set except the manifest: name -> pieces of text, iterable once.
 
-    ``kept`` is described at ``lfts``.
+    ``rendered`` is described at ``lfts``.
 
     Raises:
-        LimitExceeded: ``chains`` is to be enforced and the chains cannot hold the tenants.
+        LimitExceeded: the enforcement is ``chains``, and the chains cannot hold the tenants.
     """
-    if plan.chains is None and settings.enforcement == "chains":
-        raise LimitExceeded(plan.chains_omitted or "no routing chains")
+    if configuration.chains is None and settings.enforcement == "chains":
+        raise LimitExceeded(configuration.chains_omitted or "no routing chains")
     files: dict[str, Iterable[str]] = {
-        "lfts": lfts(plan, kept),
-        "guid2lid": guid2lid(plan.lids),
-        "partitions.conf": partitions(plan.partitions, settings),
-        "opensm.conf": fragment(settings, chains=plan.chains is not None),
-        "guid_index.json": [guid_index(plan)],
+        "lfts": lfts(configuration, rendered),
+        "guid2lid": guid2lid(configuration.lids),
+        "partitions.conf": partitions(configuration.partitions, settings),
+        "opensm.conf": fragment(settings, chains=configuration.chains is not None),
+        "guid_index.json": [guid_index(configuration)],
     }
-    if plan.chains is not None:
-        files |= chain_files(plan.chains, settings)
+    if configuration.chains is not None:
+        files |= chain_files(configuration.chains, settings)
     return dict(sorted(files.items()))
 
 
-def lfts(plan: Plan, kept: Callable[[int], str | None] = lambda guid: None) -> Iterator[str]:
-    """Switch by switch (by GUID), entries by LID; destinations without a route are left out.
+def lfts(
+    configuration: SubnetConfiguration, rendered: Callable[[int], str | None] = lambda guid: None
+) -> Iterator[str]:
+    """Forwarding tables of all switches by GUID, entries by LID, without unrouted destinations.
 
-    ``kept`` may give the table of a switch as it was rendered from the same values before.
+    ``rendered`` may return the text of a switch's table that was rendered earlier from the same
+    values, or None.
     """
-    names = {switch.guid: switch.name for switch in plan.state.inventory.switches}
-    top = max(plan.lids.values())
+    names = {switch.guid: switch.name for switch in configuration.state.inventory.switches}
+    top = max(configuration.lids.values())
     lines = bytearray().join(
-        b"%#06x 000 # portguid %#018x:\n" % (lid, guid) for guid, lid in plan.lids.items()
+        b"%#06x 000 # portguid %#018x:\n" % (lid, guid) for guid, lid in configuration.lids.items()
     )
-    for guid, row in sorted(plan.tables.rows.items()):
-        table = kept(guid)
+    for guid, row in sorted(configuration.tables.rows.items()):
+        table = rendered(guid)
         if table is None:
-            ports = plan.by_lid(row)
+            ports = configuration.by_lid(row)
             table = (
-                f"Unicast lids [0-{top}] of switch Lid {plan.lids[guid]} guid {guid_text(guid)} "
+                f"Unicast lids [0-{top}] of switch Lid {configuration.lids[guid]} "
+                f"guid {guid_text(guid)} "
                 f"('{_plain(names[guid])}'):\n"
                 f"{_entries(lines, ports)}"
                 f"{len(ports) - ports.count(NO_ROUTE)} lids dumped\n"
@@ -115,42 +123,46 @@ def lfts(plan: Plan, kept: Callable[[int], str | None] = lambda guid: None) -> I
 
 
 def _entries(lines: bytearray, ports: bytes) -> str:
-    """Write ports into the lines, all at once, a digit after the other; drop those without."""
+    """The lines with the given ports, without the lines that have no port.
+
+    Writes each digit of all ports at once, because there are millions of entries.
+    """
     for column, digit in zip(PORT_COLUMNS, _DIGITS, strict=True):
         lines[column::ENTRY_SIZE] = ports.translate(digit)
-    found, start = [], 0
-    for place in _places(ports, NO_ROUTE):
-        found.append(lines[start * ENTRY_SIZE : place * ENTRY_SIZE])
-        start = place + 1
-    found.append(lines[start * ENTRY_SIZE :])
-    return bytearray().join(found).decode("ascii")
+    runs, start = [], 0
+    for position in _positions(ports, NO_ROUTE):
+        runs.append(lines[start * ENTRY_SIZE : position * ENTRY_SIZE])
+        start = position + 1
+    runs.append(lines[start * ENTRY_SIZE :])
+    return bytearray().join(runs).decode("ascii")
 
 
-def _places(ports: bytes, wanted: int) -> Iterator[int]:
-    place = ports.find(wanted)
-    while place >= 0:
-        yield place
-        place = ports.find(wanted, place + 1)
+def _positions(ports: bytes, value: int) -> Iterator[int]:
+    position = ports.find(value)
+    while position >= 0:
+        yield position
+        position = ports.find(value, position + 1)
 
 
 def _plain(name: str) -> str:
-    """A switch's name fit for a comment: printable, short, without quotes."""
+    """A switch's name for a comment: printable ASCII, at most 64 characters, without quotes."""
     return "".join(c if c.isascii() and c.isprintable() and c not in "'\"" else "_" for c in name)[
         :MAX_NAME
     ]
 
 
 def guid2lid(lids: Mapping[int, int]) -> Iterator[str]:
-    """One record a GUID; OpenSM wants 16 digits in lower case and an empty line after each."""
+    """One record for each GUID; OpenSM requires 16 lower-case digits and an empty line after it."""
     for guid in sorted(lids):
         yield f"{guid_text(guid)} {lids[guid]:#06x} {lids[guid]:#06x}\n\n"
 
 
 def partitions(partitions: Iterable[Partition], settings: Settings) -> Iterator[str]:
-    """Hosts are limited members of the default partition: they reach services, not each other.
+    """``partitions.conf``: the default partition, then one partition for each tenant.
 
-    One GUID a line, because OpenSM refuses lines of more than about 4,090 bytes (and
-    then makes every port a full member of everything).
+    Hosts are limited members of the default partition, so that they reach services but not
+    each other. Each GUID has a line of its own, because OpenSM refuses lines of more than about
+    4,090 bytes and then makes every port a full member of everything.
     """
     services = [f",\n  {guid_text(guid)}=full" for guid in sorted(settings.services)]
     yield f"Default=0x7fff : ALL=limited, ALL_SWITCHES=full, SELF=full{''.join(services)} ;\n"
@@ -161,24 +173,24 @@ def partitions(partitions: Iterable[Partition], settings: Settings) -> Iterator[
 
 
 def fragment(settings: Settings, *, chains: bool) -> Iterator[str]:
-    """The fragment for OpenSM's configuration; the enforcement not in use is commented out.
+    """The fragment for OpenSM's configuration; keys of the other enforcement are comments.
 
     ``chains`` says whether the set has routing chains. The reason why it has none is in the
-    manifest alone: an agent renders the fragment it expects, and text that came from
-    elsewhere must not decide what OpenSM is configured with.
+    manifest alone: an agent renders the fragment that it expects, and no text that it fetched
+    may get into OpenSM's configuration.
 
-    ``no_fallback`` is not a matter of taste: without it a bad file makes OpenSM route
-    the whole fabric with minhop and report success.
+    ``no_fallback`` is required: without it a bad file makes OpenSM route the whole fabric with
+    minhop and report success.
     """
-    here = settings.directory
-    tables = {"routing_engine": "file,no_fallback", "lfts_file": f"{here}/lfts"}
+    directory = settings.directory
+    tables = {"routing_engine": "file,no_fallback", "lfts_file": f"{directory}/lfts"}
     chain_keys = {
-        "pgrp_policy_file": f"{here}/port_groups.conf",
-        "topo_policy_file": f"{here}/topologies.conf",
-        "rch_policy_file": f"{here}/chains.conf",
+        "pgrp_policy_file": f"{directory}/port_groups.conf",
+        "topo_policy_file": f"{directory}/topologies.conf",
+        "rch_policy_file": f"{directory}/chains.conf",
     }
     common = {
-        "partition_config_file": f"{here}/partitions.conf",
+        "partition_config_file": f"{directory}/partitions.conf",
         "part_enforce": "both",
         "use_ucast_cache": "FALSE",
         "honor_guid2lid_file": "TRUE",
@@ -195,7 +207,7 @@ def fragment(settings: Settings, *, chains: bool) -> Iterator[str]:
         yield "# No routing chains: manifest.json says why\n"
     yield "# Both\n"
     yield from _keys(common, used=True)
-    yield f"# Pinned LIDs: copy {here}/guid2lid to OpenSM's cache directory before it starts\n"
+    yield f"# Pinned LIDs: copy {directory}/guid2lid to OpenSM's cache directory before it starts\n"
 
 
 def _keys(keys: Mapping[str, str], used: bool) -> Iterator[str]:
@@ -203,13 +215,13 @@ def _keys(keys: Mapping[str, str], used: bool) -> Iterator[str]:
         yield f"{'' if used else '# '}{key} {value}\n"
 
 
-def guid_index(plan: Plan) -> str:
-    """Hosts and positions of switches -> GUID and LID; on several rails hosts are ``H/RAIL``."""
-    topology, inventory = plan.state.topology, plan.state.inventory
+def guid_index(configuration: SubnetConfiguration) -> str:
+    """JSON: host index or switch position -> GUID and LID; ``HOST/RAIL`` if there are rails."""
+    topology, inventory = configuration.state.topology, configuration.state.inventory
     tree = topology.tree
 
     def entry(guid: int) -> dict[str, object]:
-        return {"guid": guid_text(guid), "lid": plan.lids[guid]}
+        return {"guid": guid_text(guid), "lid": configuration.lids[guid]}
 
     index: dict[str, object] = {
         "hosts": {
@@ -230,7 +242,7 @@ def guid_index(plan: Plan) -> str:
 
 def chain_files(chains: Chains, settings: Settings) -> dict[str, Iterable[str]]:
     """Port groups, topologies, steps, and an engine file with its GUID lists for each step."""
-    here = settings.directory
+    directory = settings.directory
     files: dict[str, Iterable[str]] = {
         "port_groups.conf": [
             port_group(group, settings.one_rule_per_group) for group in chains.groups
@@ -241,31 +253,33 @@ def chain_files(chains: Chains, settings: Settings) -> dict[str, Iterable[str]]:
         ],
         "chains.conf": [
             f"unicast-step\nid: {step.id}\nengine: {step.engine}\ntopology: {step.topology}\n"
-            f"config: {here}/{step.config}\nend-unicast-step\n"
+            f"config: {directory}/{step.config}\nend-unicast-step\n"
             for step in chains.steps
         ],
     }
     for name, guids in chains.lists.items():
         files[name] = [f"{guid_text(guid)}\n" for guid in guids]
     for step in chains.steps:
-        files[step.config] = [engine_file(step, chains.lists, here)]
+        files[step.config] = [engine_file(step, chains.lists, directory)]
     return files
 
 
-def engine_file(step: Step, lists: Collection[str], here: str) -> str:
-    """What a step's engine is configured with: which GUID lists it has."""
+def engine_file(step: Step, lists: Collection[str], directory: str) -> str:
+    """Configuration of a step's engine: the paths of its GUID lists, of those in ``lists``."""
     stem = step.config.removesuffix(".conf")
     keys = {"roots": "root_guid_file", "cn": "cn_guid_file"}
     return "".join(
-        f"{key} {here}/{stem}.{kind}\n" for kind, key in keys.items() if f"{stem}.{kind}" in lists
+        f"{key} {directory}/{stem}.{kind}\n"
+        for kind, key in keys.items()
+        if f"{stem}.{kind}" in lists
     )
 
 
 def port_group(group: PortGroup, one_rule: bool = False) -> str:
-    """A group by GUIDs only (names may contain colons), its rules short enough for the vendor.
+    """A port group, by GUIDs only because names may contain colons; rules are below ``MAX_RULE``.
 
-    With ``one_rule``, a group that needs several is put together from groups of one
-    rule each, two at a time, as unions take no more.
+    With ``one_rule``, a group of several rules becomes groups of one rule each, joined by
+    unions of two groups: a union takes no more.
     """
     rules: list[str] = []
     for text in (text for guid, ports in group.ports for text in _port_texts(guid, ports)):
@@ -276,13 +290,13 @@ def port_group(group: PortGroup, one_rule: bool = False) -> str:
     if not one_rule or len(rules) == 1:
         return _group(group.name, *rules)
     joined = f"{group.name}.0"
-    found = [_group(joined, rules[0])]
+    groups = [_group(joined, rules[0])]
     for number, rule in enumerate(rules[1:], 1):
         part = f"{group.name}.{number}"
         union = group.name if number == len(rules) - 1 else f"{part}u"
-        found += [_group(part, rule), _group(union, f"union-rule: {joined}, {part}")]
+        groups += [_group(part, rule), _group(union, f"union-rule: {joined}, {part}")]
         joined = union
-    return "".join(found)
+    return "".join(groups)
 
 
 def _group(name: str, *rules: str) -> str:
@@ -290,7 +304,7 @@ def _group(name: str, *rules: str) -> str:
 
 
 def _port_texts(guid: int, ports: tuple[int, ...]) -> Iterator[str]:
-    """``GUID@1/2/5``; a switch with very many ports in several parts."""
+    """``GUID@1/2/5``, with at most 50 ports in each text."""
     if not ports:
         yield guid_text(guid)
     for start in range(0, len(ports), 50):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Sets of files rendered for OpenSM on other machines, whose agents fetch them from here.
+"""Serves sets of files that agents on other machines fetch.
 
-They are kept as ``writer`` keeps them, with ``.served.json`` in each: what it was made from,
-the sizes of its files, and the pieces of those that are fetched piece by piece. All of it is
-a cache: whatever is missing, damaged or of another configuration is rendered again.
+``publish`` writes the sets. ``.served.json`` in each set says what it was made from, the sizes
+of its files, and the size and sha256 of each table. All of this is a cache: a set that is
+missing, damaged or of another configuration is rendered again.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from laas_service.domain.errors import Conflict, NotFound, Unavailable
+from laas_service.domain.wording import listed
 from laas_service.messages import FabricState, FileSet
 from opensm_writer import fileset, publish, render
-from opensm_writer.desired import plan
+from opensm_writer.desired import subnet_configuration
 
 LOG = logging.getLogger(__name__)
 
@@ -30,11 +31,11 @@ INDEX = ".served.json"
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """A set that is here; ``made_from`` tells one of another state or configuration apart."""
+class _ServedSet:
+    """A set on disk."""
 
     directory: Path
-    made_from: str
+    made_from: str  # sha256 of the state, the configuration and the form
     files: FileSet
 
     @property
@@ -45,8 +46,8 @@ class _Kept:
 class ServedSets:
     """The sets of files of all fabrics, in one directory for all processes of a machine.
 
-    ``routed`` gives a fabric's wanted state; ``settings`` what else its files depend on, by
-    fabric. ``keep`` sets stay beside the newest, for agents that still fetch them.
+    ``routed`` returns a fabric's desired state, and ``settings`` the other values that its files
+    depend on. ``keep`` older sets stay, for agents that are still fetching one.
     """
 
     def __init__(
@@ -61,99 +62,113 @@ class ServedSets:
         self._routed = routed
         self._settings = settings
         self._keep = keep
-        self._last: dict[str, publish.Published] = {}
-        self._sound: dict[str, Path] = {}  # fabric -> directory of a set that was checked
-        settings("any")  # so that a wrong one shows at the start
+        self._last: dict[str, publish.PublishedSet] = {}
+        self._undamaged: dict[str, Path] = {}  # fabric -> directory of a set that was checked
+        settings("any")  # raises InvalidInput at the start if an option is wrong
 
     def wanted(self, fabric: str) -> FileSet:
-        """The set for the fabric's present state, rendered if it is not here yet.
+        """The set for the fabric's desired state; rendered if it is not on disk.
 
         Raises:
             NotFound: there is no such fabric.
-            Conflict, LimitExceeded: see ``writer.publish``.
+            Conflict, LimitExceeded: see ``publish.publish_set``.
             Unavailable: the directory cannot be written.
         """
         return self._wanted(fabric).files
 
     def file(self, fabric: str, generation: str, name: str) -> Path:
-        """A file of the wanted set, or of one wanted a short while ago.
+        """A file of the desired set, or of an older set that is still on disk.
 
         Raises:
-            NotFound: no set of this generation is kept, or its manifest does not name the file.
+            NotFound: no set of this generation is on disk, or its manifest does not name the
+                file.
         """
-        kept = next((one for one in self._all(fabric) if str(one.generation) == generation), None)
-        if kept is None:
-            kept = self._wanted(fabric)
-        if str(kept.generation) != generation:
-            fix = f"generation {kept.generation} is wanted now"
+        sets = (served for served in self._on_disk(fabric) if str(served.generation) == generation)
+        served = next(sets, None) or self._wanted(fabric)
+        if str(served.generation) != generation:
+            fix = f"generation {served.generation} is wanted now"
             raise NotFound("file set of generation", generation, fix)
-        if name not in kept.files.sizes:
-            raise NotFound("file of this set", name, "its manifest names all there are")
-        return kept.directory / name
+        if name not in served.files.sizes:
+            raise NotFound("file of this set", name, "its manifest names all files")
+        return served.directory / name
 
-    def _wanted(self, fabric: str) -> _Kept:
+    def _wanted(self, fabric: str) -> _ServedSet:
         state = self._routed(fabric)
         try:
-            kept = self._found(state)
-            if kept is None:
+            served = self._current(state)
+            if served is None:
                 with self._rendering(fabric):
-                    state = self._routed(fabric)  # it may have changed, or others rendered it
-                    kept = self._found(state) or self._render(state)
+                    state = self._routed(fabric)  # it may have changed while waiting
+                    served = self._current(state) or self._render(state)
         except OSError as error:
             raise Unavailable(f"{self._directory}: {error}") from error
-        return kept
+        return served
 
-    def _found(self, state: FabricState) -> _Kept | None:
-        """The newest set if it is made from this state, and whole: looked at once a process."""
-        kept = _read(self._home(state.fabric) / "current")
-        if kept is None or kept.made_from != self._origin(state):
+    def _current(self, state: FabricState) -> _ServedSet | None:
+        """The current set if it was made from this state and is undamaged.
+
+        Each process checks the files of a set once.
+        """
+        served = _read(self._home(state.fabric) / "current")
+        if served is None or served.made_from != self._made_from(state):
             return None
-        if self._sound.get(state.fabric) != kept.directory:
-            manifest = fileset.read_manifest(kept.directory)
-            if damaged := fileset.damaged(kept.directory, manifest):
-                LOG.warning("fabric %s: rendering anew: %s is damaged", state.fabric, damaged)
+        if self._undamaged.get(state.fabric) != served.directory:
+            manifest = fileset.read_manifest(served.directory)
+            if damaged := fileset.damaged(served.directory, manifest):
+                LOG.warning(
+                    "fabric %s: damaged files are rendered again: %s", state.fabric, listed(damaged)
+                )
                 return None
-            self._sound[state.fabric] = kept.directory
-        return kept
+            self._undamaged[state.fabric] = served.directory
+        return served
 
-    def _render(self, state: FabricState) -> _Kept:
+    def _render(self, state: FabricState) -> _ServedSet:
         fabric = state.fabric
         published = self._publish(state)
         self._last[fabric] = published
         parts = {"lfts": tuple((table.size, table.digest.hex()) for table in published.tables)}
         directory = published.directory
         sizes = {name: (directory / name).stat().st_size for name in published.manifest.files}
-        index = {"made_from": self._origin(state), "sizes": sizes, "parts": parts}
+        index = {"made_from": self._made_from(state), "sizes": sizes, "parts": parts}
         fileset.replace_file(directory / INDEX, json.dumps(index))
-        self._sound[fabric] = directory
-        kept = _read(directory)
-        if kept is None:
-            raise Unavailable(f"{directory} was removed while it was made")
-        return kept
+        self._undamaged[fabric] = directory
+        served = _read(directory)
+        if served is None:
+            raise Unavailable(f"{directory} was removed while it was rendered")
+        return served
 
-    def _publish(self, state: FabricState) -> publish.Published:
-        """What is kept here is no measure for what may follow it: agents hold each set against
-        the one that OpenSM has. A database from a backup, or a release that routes otherwise,
-        starts anew."""
+    def _publish(self, state: FabricState) -> publish.PublishedSet:
+        """Publish a set, also one that may not follow the current one.
+
+        After a restored backup, or an upgrade that changes routing, the sets on disk are
+        removed. Each agent checks a set against the one that its OpenSM has.
+        """
         settings, last = self._settings(state.fabric), self._last.get(state.fabric)
-        planned = plan(state, last.plan if last is not None else None)
+        configuration = subnet_configuration(
+            state, last.configuration if last is not None else None
+        )
         try:
-            return publish.publish(planned, settings, self._directory, self._keep, last)
+            return publish.publish_set(configuration, settings, self._directory, self._keep, last)
         except Conflict as error:
-            LOG.warning("fabric %s: starting anew: %s", state.fabric, error)
+            LOG.warning("fabric %s: all sets on disk are removed: %s", state.fabric, error)
             shutil.rmtree(self._home(state.fabric))
-            return publish.publish(plan(state), settings, self._directory, self._keep)
+            return publish.publish_set(
+                subnet_configuration(state), settings, self._directory, self._keep
+            )
 
-    def _origin(self, state: FabricState) -> str:
-        """What a set is made from: a state, as databases restored from a backup give numbers
-        of generations twice, the configuration, and the form that this release gives files."""
+    def _made_from(self, state: FabricState) -> str:
+        """sha256 of all values that a set depends on.
+
+        The generation alone does not identify a state: after a backup was restored, the
+        database uses numbers of generations again.
+        """
         made_from = (render.FORM, state, self._settings(state.fabric))
         return hashlib.sha256(repr(made_from).encode()).hexdigest()
 
-    def _all(self, fabric: str) -> Iterator[_Kept]:
-        """The sets that are here, the newest one first."""
+    def _on_disk(self, fabric: str) -> Iterator[_ServedSet]:
+        """All readable sets: the current one, then the others from the newest on."""
         home = self._home(fabric)
-        others = sorted(home.glob("gen-*"), key=_age, reverse=True)
+        others = sorted(home.glob("gen-*"), key=_modified, reverse=True)
         return filter(None, map(_read, [home / "current", *others]))
 
     def _home(self, fabric: str) -> Path:
@@ -161,22 +176,22 @@ class ServedSets:
 
     @contextmanager
     def _rendering(self, fabric: str) -> Iterator[None]:
-        """One at a time, of all threads and processes; who waited finds what was rendered."""
+        """Lock a fabric against other threads and processes that would render its set."""
         self._directory.mkdir(parents=True, exist_ok=True)
         with (self._directory / f".{fabric}.rendering").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
 
-def _age(directory: Path) -> int:
+def _modified(directory: Path) -> int:
     try:
         return directory.stat().st_mtime_ns
     except OSError:
-        return 0  # it has been removed just now
+        return 0  # it has just been removed
 
 
-def _read(directory: Path) -> _Kept | None:
-    """A set and its index; None if either is not there, or not readable."""
+def _read(directory: Path) -> _ServedSet | None:
+    """A set and its index; None if either is missing or cannot be read."""
     try:
         directory = directory.resolve(strict=True)
         index = json.loads((directory / INDEX).read_text())
@@ -186,6 +201,6 @@ def _read(directory: Path) -> _Kept | None:
             for name, pieces in index["parts"].items()
         }
         int(manifest["generation"])
-        return _Kept(directory, index["made_from"], FileSet(manifest, index["sizes"], parts))
+        return _ServedSet(directory, index["made_from"], FileSet(manifest, index["sizes"], parts))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

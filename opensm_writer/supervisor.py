@@ -89,7 +89,7 @@ class Supervisor:
             LaasError: the source could not be asked.
         """
         try:
-            fetch.receive(
+            fetch.fetch_set(
                 source, self._root, self._fabric, self._keep, self._known(), self._switches()
             )
         except UNFIT as error:

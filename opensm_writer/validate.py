@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Whether a set of files that came from elsewhere is fit to become current here.
+"""Checks a set of files that was fetched before it may become current.
 
-Nothing of it is believed that can be seen in the files themselves: every one is read
-strictly, they must agree with each other, and what the manifest says of a tenant's
-entries must be what the tables hold.
+Every file is parsed strictly, the files must agree with each other, and the sha256 of each
+tenant's entries in the manifest must be that of the entries in the tables.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from typing import Any
 
 from laas_service.domain.errors import InvalidFile
 from laas_service.domain.routing.default_tables import NO_ROUTE
+from laas_service.domain.wording import listed
 from opensm_writer import fileset, parse, render
 from opensm_writer.desired import MAX_LID, MAX_PKEY, MAX_STEPS, SAFE_NAME, group_name, picker
 from opensm_writer.fileset import INCLUDED, MANIFEST, Manifest
@@ -27,37 +27,37 @@ CHAINS = frozenset({"port_groups.conf", "topologies.conf", "chains.conf"})
 
 MAX_GENERATION = 2**63 - 1
 MAX_SHOWN = 100
-"""Characters of a wrong value that a refusal repeats."""
+"""Characters of a wrong value that an error text shows."""
 
 _ENGINE = re.compile(rf"(?:base|plane|engines/{SAFE_NAME.pattern})\.(?:conf|roots|cn)")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 MAX_FILES = len(ALWAYS | CHAINS) + 3 * MAX_STEPS
-"""A step has an engine file, and up to two lists of GUIDs."""
+"""Each step has an engine file and up to two lists of GUIDs."""
 
 _KEYS = ("fabric", "generation", "files", "chains", "tenants")
 _PRINTS = {"depends", "entries"}
 
 
 def manifest(document: Any, fabric: str) -> Manifest:
-    """The manifest in a document that came from elsewhere, for this fabric.
+    """The manifest in a document that was fetched.
 
-    Every text in it has a known form, is one line of printable ASCII, and is short.
+    Every text in it has a known form: one line of printable ASCII of bounded length.
 
     Raises:
-        InvalidFile: it is none, is another fabric's, names a file that no set has, or
-            lacks one that every set has; or a field has another form.
+        InvalidFile: a field is missing or has another form, the fabric is another one, or the
+            names of files are not those of a set.
     """
     if not isinstance(document, dict) or set(document) != set(_KEYS):
-        raise _wrong(f"it has {', '.join(_KEYS)} and nothing else")
-    of, generation, digests, chains, tenants = (document[key] for key in _KEYS)
-    if of != fabric or not SAFE_NAME.fullmatch(fabric):
-        raise _wrong(f"it is of fabric {_shown(of)}, not of {fabric!r}")
+        raise _wrong(f"it has {', '.join(_KEYS)} and no other keys")
+    named, generation, digests, chains, tenants = (document[key] for key in _KEYS)
+    if named != fabric or not SAFE_NAME.fullmatch(fabric):
+        raise _wrong(f"it is of fabric {_shown(named)}, not of {fabric!r}")
     if type(generation) is not int or not 1 <= generation <= MAX_GENERATION:
-        raise _wrong(f"{_shown(generation)} is no generation")
+        raise _wrong(f"{_shown(generation)} is not a generation")
     if not fileset.are_chains(chains):
-        raise _wrong("chains are 'included', or 'omitted: ' and a short line that says why")
+        raise _wrong("chains are 'included', or 'omitted: ' and a short line with the reason")
     if not isinstance(digests, dict) or len(digests) > MAX_FILES:
-        raise _wrong(f"files is a map from names to sha256, of {MAX_FILES} names at most")
+        raise _wrong(f"files is a map from names to sha256 with at most {MAX_FILES} names")
     _check_names(digests, chains)
     if (
         not isinstance(tenants, dict)
@@ -67,21 +67,21 @@ def manifest(document: Any, fabric: str) -> Manifest:
             for name, prints in tenants.items()
         )
     ):
-        raise _wrong("tenants is a map from ids to depends and entries, one a partition key")
+        raise _wrong("tenants is a map from ids to depends and entries, at most one for each key")
     for value in (*digests.values(), *(v for prints in tenants.values() for v in prints.values())):
         if not isinstance(value, str) or not _SHA256.fullmatch(value):
-            raise _wrong(f"{_shown(value)} is no sha256")
+            raise _wrong(f"{_shown(value)} is not a sha256")
     return Manifest(fabric, generation, digests, chains, tenants)
 
 
 def _check_names(names: Collection[str], chains: str) -> None:
-    wanted = ALWAYS | CHAINS if chains == INCLUDED else ALWAYS
+    required = ALWAYS | CHAINS if chains == INCLUDED else ALWAYS
     for name in names:
         engine = chains == INCLUDED and _ENGINE.fullmatch(name)
-        if name not in wanted and not engine:
-            raise _wrong(f"{_shown(name)} is no file of a set")
-    if missing := sorted(wanted - set(names)):
-        raise _wrong(f"{', '.join(missing)} missing")
+        if name not in required and not engine:
+            raise _wrong(f"{_shown(name)} is not a file of a set")
+    if missing := sorted(required - set(names)):
+        raise _wrong(f"{listed(missing)} missing")
 
 
 def check(
@@ -89,39 +89,40 @@ def check(
     manifest: Manifest,
     home: Path,
     known: Mapping[bytes, parse.SwitchTable] | None = None,
-    shown: Collection[int] = (),
+    switches: Collection[int] = (),
 ) -> tuple[parse.SwitchTable, ...]:
-    """Read a set strictly; the tables in order of the file.
+    """Check a set; its tables in the order of the file.
 
-    ``home`` is where OpenSM finds it once it is current. ``known`` is described at
-    ``reader.switch_tables``. ``shown`` are GUIDs of switches that are there, if anybody
-    could tell: a set for none of them is another fabric's.
+    ``home`` is the directory from which OpenSM will read the set. ``known`` is described at
+    ``parse.switch_tables``. ``switches`` are GUIDs of the switches in the fabric, empty if they
+    are not known; a set that has none of them is for another fabric.
 
     Raises:
-        InvalidFile: names the file, and the line where one is to blame.
+        InvalidFile: names the file and, if a line is wrong, the line.
     """
     _check_files(directory, manifest)
     try:
-        return _check(_Texts(directory), manifest, home, known or {}, shown)
+        return _check(_Texts(directory), manifest, home, known or {}, switches)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise InvalidFile(directory.name, 1, f"a file makes no sense: {error!r}") from error
+        raise InvalidFile(directory.name, 1, f"a file cannot be parsed: {error!r}") from error
 
 
 def _check_files(directory: Path, manifest: Manifest) -> None:
-    """Exactly the files of the manifest are there, as they should be, and no link is."""
-    found = {path.relative_to(directory).as_posix(): path for path in directory.rglob("*")}
-    for name, path in found.items():
+    """Check that the directory has exactly the files of the manifest, undamaged, and no link."""
+    paths = {path.relative_to(directory).as_posix(): path for path in directory.rglob("*")}
+    for name, path in paths.items():
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            raise InvalidFile(name, 1, "this is no regular file")
-    there = {name for name, path in found.items() if path.is_file()} - {MANIFEST}
-    for name in sorted(there ^ manifest.files.keys()):
-        raise InvalidFile(name, 1, "the file is missing" if name not in there else "no such file")
+            raise InvalidFile(name, 1, "this is not a regular file")
+    files = {name for name, path in paths.items() if path.is_file()} - {MANIFEST}
+    for name in sorted(files ^ manifest.files.keys()):
+        why = "the file is missing" if name not in files else "the manifest does not name it"
+        raise InvalidFile(name, 1, why)
     for name in fileset.damaged(directory, manifest):
         raise InvalidFile(name, 1, "its sha256 is not the one in the manifest")
 
 
 class _Texts:
-    """The files by name, as text and without any translation."""
+    """The files by name, decoded as UTF-8 without translation of line ends."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -135,14 +136,14 @@ def _check(
     manifest: Manifest,
     home: Path,
     known: Mapping[bytes, parse.SwitchTable],
-    shown: Collection[int],
+    switches: Collection[int],
 ) -> tuple[parse.SwitchTable, ...]:
     lids = parse.guid2lid(texts["guid2lid"], "guid2lid")
     if not all(1 <= lid <= MAX_LID for lid in lids.values()):
         raise InvalidFile("guid2lid", 1, f"LIDs lie in 1..{MAX_LID:#x}")
     tables = _tables(texts.directory / "lfts", lids, known)
-    if shown and not {table.guid for table in tables} & set(shown):
-        raise InvalidFile("lfts", 1, "not one of its switches is in the fabric at hand")
+    if switches and not {table.guid for table in tables} & set(switches):
+        raise InvalidFile("lfts", 1, "none of its switches is in this fabric")
     _check_index(texts["guid_index.json"], lids)
     _check_fragment(texts["opensm.conf"], manifest, home)
     if manifest.chains == INCLUDED:
@@ -154,49 +155,49 @@ def _check(
 def _tables(
     path: Path, lids: Mapping[int, int], known: Mapping[bytes, parse.SwitchTable]
 ) -> tuple[parse.SwitchTable, ...]:
-    """The tables, one a switch, for the pinned LIDs only; at least one."""
+    """The tables: at least one, one for each switch, with pinned LIDs only."""
     names = {lid: guid for guid, lid in lids.items()}
-    found: dict[int, parse.SwitchTable] = {}
+    tables: dict[int, parse.SwitchTable] = {}
     checked: Mapping[int, int] = {}
     for table in parse.switch_tables(parse.file_pieces(path), path.name, known):
         if table.guids is not checked and table.guids.items() <= names.items():
             checked = table.guids
-        if table.guids is not checked or table.guid in found or lids.get(table.guid) != table.lid:
-            raise InvalidFile(path.name, 1, f"switch {table.guid:#018x} does not go with guid2lid")
-        found[table.guid] = table
-    if not found:
-        raise InvalidFile(path.name, 1, "there is no switch in it")
-    return tuple(found.values())
+        if table.guids is not checked or table.guid in tables or lids.get(table.guid) != table.lid:
+            raise InvalidFile(path.name, 1, f"switch {table.guid:#018x} contradicts guid2lid")
+        tables[table.guid] = table
+    if not tables:
+        raise InvalidFile(path.name, 1, "it has no switch")
+    return tuple(tables.values())
 
 
 def _check_index(text: str, lids: Mapping[int, int]) -> None:
     index = json.loads(text)
     if json.dumps(index, indent=1) + "\n" != text:
-        raise InvalidFile("guid_index.json", 1, "it is not written as we do")
+        raise InvalidFile("guid_index.json", 1, "it is not in the form that this release writes")
     entries = [entry for key, entry in index.items() if key != "hosts"]
     for entry in (*entries, *index["hosts"].values()):
         if lids.get(int(entry["guid"], 16)) != entry["lid"]:
-            raise InvalidFile("guid_index.json", 1, f"{entry} does not go with guid2lid")
+            raise InvalidFile("guid_index.json", 1, f"{entry} contradicts guid2lid")
 
 
 def _check_fragment(text: str, manifest: Manifest, home: Path) -> None:
-    """The fragment is, byte for byte, one that we write for this place."""
+    """Check that the fragment equals, byte for byte, one that is rendered here."""
     chains = manifest.chains == INCLUDED
-    meant = [
+    accepted = [
         "".join(render.fragment(render.Settings(str(home), "file", multicast), chains=chains))
         for multicast in (False, True)
     ]
-    if text in meant:
+    if text in accepted:
         return
-    pairs = enumerate(zip(text.splitlines(), meant[0].splitlines(), strict=False), 1)
-    line, (found, ours) = next(
+    pairs = enumerate(zip(text.splitlines(), accepted[0].splitlines(), strict=False), 1)
+    line, (fetched, expected) = next(
         ((number, pair) for number, pair in pairs if pair[0] != pair[1]), (1, ("", ""))
     )
     raise InvalidFile(
         "opensm.conf",
         line,
-        f"{_shown(found)} is not {ours!r}; [opensm] directory has to be the same here and there, "
-        "and enforcement file",
+        f"{_shown(fetched)} is not {expected!r}; [opensm] directory must be the same for the "
+        "service and the agent, and enforcement must be file",
     )
 
 
@@ -212,14 +213,14 @@ def _check_chains(texts: _Texts, manifest: Manifest, home: Path) -> None:
     lists = {name for name in manifest.files.keys() - ALWAYS - CHAINS if name[-5:] != ".conf"}
     extra = manifest.files.keys() - ALWAYS - CHAINS - lists - {f"{stem}.conf" for stem in stems}
     for name in sorted(extra):
-        raise InvalidFile(name, 1, "no step of chains.conf has it")
+        raise InvalidFile(name, 1, "no step of chains.conf uses it")
     for name in sorted(lists):
         parse.guid_list(texts[name], name)
         if name.rpartition(".")[0] not in stems:
-            raise InvalidFile(name, 1, "no step of chains.conf has it")
+            raise InvalidFile(name, 1, "no step of chains.conf uses it")
     for step in steps:
         if texts[step.config] != render.engine_file(step, lists, str(home)):
-            raise InvalidFile(step.config, 1, "it is not what such a step needs")
+            raise InvalidFile(step.config, 1, "it is not the configuration of this step")
 
 
 def _check_tenants(
@@ -228,15 +229,15 @@ def _check_tenants(
     lids: Mapping[int, int],
     tables: tuple[parse.SwitchTable, ...],
 ) -> None:
-    """Every tenant of the manifest has its partition, and the entries it says."""
+    """Check the partition of every tenant, and its entries against the manifest."""
     name = "partitions.conf"
     partitions = {p.name: p for p in parse.partitions(text, name).partitions}
     if partitions.keys() != {group_name(tenant) for tenant in manifest.tenants}:
-        raise InvalidFile(name, 1, "the tenants are not those of the manifest")
+        raise InvalidFile(name, 1, "its tenants are not those of the manifest")
     if len({p.pkey for p in partitions.values()}) != text.count("defmember=full"):
-        raise InvalidFile(name, 1, "a name or key comes twice")
-    none, top = bytes([NO_ROUTE]), max(lids.values()) + 1
-    rows = [t.row.ljust(top, none) for t in sorted(tables, key=lambda table: table.guid)]
+        raise InvalidFile(name, 1, "a name or key occurs twice")
+    no_route, length = bytes([NO_ROUTE]), max(lids.values()) + 1
+    rows = [t.row.ljust(length, no_route) for t in sorted(tables, key=lambda table: table.guid)]
     for tenant, prints in manifest.tenants.items():
         members = partitions[group_name(tenant)].members
         if unknown := set(members) - lids.keys():
@@ -250,7 +251,7 @@ def _check_tenants(
 
 
 def _shown(value: object) -> str:
-    """A wrong value for an error's text: one line, and short."""
+    """A wrong value for an error text: one line of at most about ``MAX_SHOWN`` characters."""
     text = repr(value)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from laas_service.messages import FabricState
 from opensm_writer import fileset, parse, publish, render
-from opensm_writer.desired import plan
+from opensm_writer.desired import subnet_configuration
 
 
 class Offer:
@@ -24,7 +24,7 @@ class Offer:
     def __init__(self, state: FabricState, made_in: Path, home: Path, **settings: Any) -> None:
         """What the service makes of the state for an OpenSM that reads ``home``/current."""
         chosen = render.Settings(str(home / "current"), **settings)
-        directory = publish.publish(plan(state), chosen, made_in).directory
+        directory = publish.publish_set(subnet_configuration(state), chosen, made_in).directory
         self.manifest: dict[str, Any] = json.loads((directory / fileset.MANIFEST).read_text())
         self.files = {name: (directory / name).read_bytes() for name in self.manifest["files"]}
         self.asked: list[tuple[str, int, int]] = []

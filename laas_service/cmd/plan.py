@@ -207,7 +207,7 @@ def _write_opensm(source: FabricFile, fabric: LedgerView, directory: Path) -> No
             shared_plane=fabric.shared_plane,
         )
         settings = render.Settings(str(directory / "current"))
-        publish.publish(desired.plan(state), settings, directory.parent, keep=1)
+        publish.publish_set(desired.subnet_configuration(state), settings, directory.parent, keep=1)
     except OSError as error:
         _unusable("opensm", str(directory), error)
 

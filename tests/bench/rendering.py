@@ -75,13 +75,17 @@ def measure(hosts: int, count: int) -> None:
         root, live = Path(directory), len(first)
         settings = render.Settings(f"{root}/bench/current")
         with measured(hosts, live, "from nothing"):
-            last = publish.publish(desired.plan(state(1, live)), settings, root, 0)
+            last = publish.publish_set(
+                desired.subnet_configuration(state(1, live)), settings, root, 0
+            )
         for what, each in (
             ("one more", state(2, live + 1)),
             ("a fault", state(3, live + 1, failed=1)),
         ):
             with measured(hosts, len(each.tenants), what):
-                last = publish.publish(desired.plan(each, last.plan), settings, root, 0, last)
+                last = publish.publish_set(
+                    desired.subnet_configuration(each, last.configuration), settings, root, 0, last
+                )
 
 
 def main() -> None:

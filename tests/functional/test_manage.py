@@ -24,7 +24,7 @@ from laas_service.domain.features import HostFeatures
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import LeafLink
 from laas_service.messages import Applied
-from opensm_writer.desired import plan
+from opensm_writer.desired import subnet_configuration
 from opensm_writer.render import lfts
 from tests.ibsim import Simulator
 from tests.marks import needs_ibsim
@@ -309,7 +309,7 @@ def test_verify_what_opensm_programmed(ready):
     state = ready.store().routed("fabric")
     manager = next(e.guid for e in state.inventory.endpoints if e.name.startswith("sm"))
     with Simulator(netlist(state.inventory), "sm00 mlx5_0") as simulator:
-        (simulator.directory / "lfts").write_text("".join(lfts(plan(state))))
+        (simulator.directory / "lfts").write_text("".join(lfts(subnet_configuration(state))))
         (simulator.directory / "osm.conf").write_text(
             f"routing_engine file,no_fallback\nlfts_file {simulator.directory}/lfts\n"
         )

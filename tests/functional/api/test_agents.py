@@ -10,7 +10,7 @@ import json
 import pytest
 
 from opensm_writer import parse, render
-from opensm_writer.desired import plan
+from opensm_writer.desired import subnet_configuration
 from tests.functional.api.conftest import settings_of
 
 F = "/v1/fabrics/main"
@@ -217,8 +217,8 @@ def test_a_set_is_that_of_the_state_wanted(client, deployment, allocate):
     allocate(9)
     found, contents = fetched(client)
     state = deployment.store.routed("main")
-    planned = plan(state)
-    rendered = render.render(planned, settings_of("main"))
+    configuration = subnet_configuration(state)
+    rendered = render.set_files(configuration, settings_of("main"))
     assert contents == {name: "".join(pieces).encode() for name, pieces in rendered.items()}
     assert found["manifest"]["fabric"] == "main"
     assert found["manifest"]["generation"] == state.generation

@@ -23,7 +23,7 @@ from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import Topology
 from laas_service.messages import FabricState, TenantRoute
 from opensm_writer import fileset, parse, publish, render
-from opensm_writer.desired import plan
+from opensm_writer.desired import subnet_configuration
 from opensm_writer.render import Settings
 from tests.unit.opensm_writer.states import ONE, POD, SETTINGS, WIDE, state
 
@@ -77,57 +77,68 @@ def test_what_changed_gives_the_same_bytes_as_all(made, seed, count):
         chosen = Settings(f"{root}/f/current")
         last = None
         for each in states(made.topology, made.inventory, seed, count):
-            planned = plan(each, last.plan if last else None)
-            last = publish.publish(planned, chosen, root, last=last)
-            alone = plan(each)
-            assert planned.tables == alone.tables
-            for file, pieces in render.render(alone, chosen).items():
+            configuration = subnet_configuration(each, last.configuration if last else None)
+            last = publish.publish_set(configuration, chosen, root, previous=last)
+            alone = subnet_configuration(each)
+            assert configuration.tables == alone.tables
+            for file, pieces in render.set_files(alone, chosen).items():
                 assert (root / "f/current" / file).read_text() == "".join(pieces)
-            assert last.manifest == publish.publish(alone, chosen, root / "alone").manifest
+            assert last.manifest == publish.publish_set(alone, chosen, root / "alone").manifest
 
 
 def test_only_what_changed_is_rendered_and_parsed_again(tmp_path, monkeypatch):
-    last = publish.publish(plan(state([POD, WIDE], 1)), SETTINGS, tmp_path)
+    last = publish.publish_set(subnet_configuration(state([POD, WIDE], 1)), SETTINGS, tmp_path)
     rendered, parsed = mock.Mock(wraps=render._entries), mock.Mock(wraps=parse._ports)
     monkeypatch.setattr(render, "_entries", rendered)
     monkeypatch.setattr(parse, "_ports", parsed)
-    planned = plan(state([POD, ONE, WIDE], 2), last.plan)
-    same = sum(row is last.plan.tables.rows[guid] for guid, row in planned.tables.rows.items())
-    assert same == len(planned.tables.rows)  # a tenant under one leaf needs no link
-    last = publish.publish(planned, SETTINGS, tmp_path, last=last)
+    configuration = subnet_configuration(state([POD, ONE, WIDE], 2), last.configuration)
+    same = sum(
+        row is last.configuration.tables.rows[guid]
+        for guid, row in configuration.tables.rows.items()
+    )
+    assert same == len(configuration.tables.rows)  # a tenant under one leaf needs no link
+    last = publish.publish_set(configuration, SETTINGS, tmp_path, previous=last)
     assert rendered.call_count == parsed.call_count == 0
-    planned = plan(state([POD, ONE], 3), last.plan)
-    changed = {g for g, row in planned.tables.rows.items() if row != last.plan.tables.rows[g]}
-    assert 0 < len(changed) < len(planned.tables.rows)
-    publish.publish(planned, SETTINGS, tmp_path, last=last)
+    configuration = subnet_configuration(state([POD, ONE], 3), last.configuration)
+    changed = {
+        g
+        for g, row in configuration.tables.rows.items()
+        if row != last.configuration.tables.rows[g]
+    }
+    assert 0 < len(changed) < len(configuration.tables.rows)
+    publish.publish_set(configuration, SETTINGS, tmp_path, previous=last)
     assert rendered.call_count == parsed.call_count == len(changed)
 
 
 @pytest.mark.parametrize("damage", ["byte", "gone"])
 def test_a_damaged_set_is_not_copied_from(tmp_path, damage):
-    last = publish.publish(plan(state([POD], 1)), SETTINGS, tmp_path)
+    last = publish.publish_set(subnet_configuration(state([POD], 1)), SETTINGS, tmp_path)
     lfts = tmp_path / "tiny" / "current" / "lfts"
     if damage == "byte":
         lfts.write_text(lfts.read_text().replace(" 002 #", " 003 #", 1))
     else:
         lfts.unlink()
-    planned = plan(state([POD, WIDE], 2), last.plan)
-    published = publish.publish(planned, SETTINGS, tmp_path, last=last)
-    assert lfts.read_text() == "".join(render.lfts(plan(state([POD, WIDE], 2))))
+    configuration = subnet_configuration(state([POD, WIDE], 2), last.configuration)
+    published = publish.publish_set(configuration, SETTINGS, tmp_path, previous=last)
+    assert lfts.read_text() == "".join(render.lfts(subnet_configuration(state([POD, WIDE], 2))))
     assert fileset.damaged(published.directory, published.manifest) == []
 
 
 @given(st.integers(1, 3000))
 def test_tables_are_read_in_pieces_of_any_size(size):
-    planned = plan(state())
-    data = "".join(render.lfts(planned)).encode()
+    configuration = subnet_configuration(state())
+    data = "".join(render.lfts(configuration)).encode()
     pieces = [data[at : at + size] for at in range(0, len(data), size)]
-    assert [t.guid for t in parse.switch_tables(pieces, "lfts")] == sorted(planned.tables.rows)
+    assert [t.guid for t in parse.switch_tables(pieces, "lfts")] == sorted(
+        configuration.tables.rows
+    )
 
 
 def test_what_stays_known_does_not_grow_with_each_set(tmp_path):
-    last = publish.publish(plan(state([POD], 1)), SETTINGS, tmp_path)
+    last = publish.publish_set(subnet_configuration(state([POD], 1)), SETTINGS, tmp_path)
     for number in range(2, 9):
-        planned = plan(state([POD] if number % 2 else [POD, WIDE], number), last.plan)
-        last = publish.publish(planned, SETTINGS, tmp_path, last=last)
+        configuration = subnet_configuration(
+            state([POD] if number % 2 else [POD, WIDE], number), last.configuration
+        )
+        last = publish.publish_set(configuration, SETTINGS, tmp_path, previous=last)
     assert len({id(table.guids) for table in last.tables}) == 1

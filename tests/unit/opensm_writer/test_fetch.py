@@ -39,16 +39,16 @@ def home(tmp_path):
 @pytest.fixture
 def offer(tmp_path, home):
     """The set of generation 8, while generation 7 of two of its tenants is current."""
-    receive(Offer(state([POD, ONE]), tmp_path / "there", home), home)
+    fetch_set(Offer(state([POD, ONE]), tmp_path / "there", home), home)
     return Offer(state(generation=8), tmp_path / "there", home)
 
 
-def receive(offer, home, **options):
-    return fetch.receive(offer, home.parent, "tiny", keep=3, **options)
+def fetch_set(offer, home, **options):
+    return fetch.fetch_set(offer, home.parent, "tiny", keep=3, **options)
 
 
 def test_a_received_set_is_the_very_one_that_was_made(offer, home, tmp_path):
-    directory = receive(offer, home)
+    directory = fetch_set(offer, home)
     assert directory == (home / "current").resolve()
     made = (tmp_path / "there" / "tiny" / "current").resolve()
     assert [path.relative_to(directory) for path in sorted(directory.rglob("*"))] == [
@@ -61,7 +61,7 @@ def test_a_received_set_is_the_very_one_that_was_made(offer, home, tmp_path):
     assert not (home / ".draft").exists()
     before = everything(home)
     offer.asked.clear()
-    receive(offer, home)
+    fetch_set(offer, home)
     assert offer.asked == []
     assert everything(home) == before
 
@@ -72,7 +72,7 @@ def test_only_tables_that_are_lacking_are_fetched(offer, home):
         for table in parse.switch_tables(parse.file_pieces(home / "current" / "lfts"), "lfts")
     }
     lacking = [(size, digest) for size, digest in offer.parts() if (size, digest) not in ours]
-    receive(offer, home)
+    fetch_set(offer, home)
     asked = [(start, size) for name, start, size in offer.asked if name == "lfts"]
     assert 0 < len(lacking) < len(offer.parts())
     assert sum(size for _, size in asked) == sum(size for size, _ in lacking)
@@ -80,13 +80,13 @@ def test_only_tables_that_are_lacking_are_fetched(offer, home):
 
 
 def test_a_damaged_set_is_replaced(offer, home):
-    receive(offer, home)
+    fetch_set(offer, home)
     whole = everything((home / "current").resolve()).values()
     with (home / "current" / "lfts").open("r+b") as file:
         file.seek(5000)
         file.write(b"#")
     assert (home / "current").readlink().name == "gen-8"
-    receive(offer, home)
+    fetch_set(offer, home)
     assert (home / "current").readlink().name == "gen-8.1"
     assert list(everything((home / "current").resolve()).values()) == list(whole)
 
@@ -134,7 +134,7 @@ def omit_chains(offer, reason):
 UNFIT = {
     "nothing in it": (lambda o: o.describe(files={}), "missing"),
     "no manifest": (lambda o: o.manifest.clear(), "it has fabric, generation"),
-    "more in the manifest": (lambda o: o.describe(more=1), "and nothing else"),
+    "more in the manifest": (lambda o: o.describe(more=1), "and no other keys"),
     "empty tables": (lambda o: o.rewrite("lfts", b""), "not the head of a switch's table"),
     "torn tables": (lambda o: o.rewrite("lfts", o.files["lfts"][:-100]), "ends without the count"),
     "one switch less": (one_switch_less, "entries of tenant"),
@@ -148,21 +148,21 @@ UNFIT = {
     ),
     "no partitions": (lambda o: o.drop("partitions.conf"), "partitions.conf missing"),
     "no tables": (lambda o: o.manifest["files"].pop("lfts"), "lfts missing"),
-    "an extra file": (add("scripts.conf"), "'scripts.conf' is no file of a set"),
-    "an engine nobody has": (add("engines/x.conf"), "no step of chains.conf has it"),
-    "out of the directory": (add("../evil.conf"), "'../evil.conf' is no file of a set"),
-    "an engine out of it": (add("engines/../../evil.conf"), "is no file of a set"),
-    "an absolute name": (add("/etc/opensm/opensm.conf"), "is no file of a set"),
-    "a hidden name": (add(".told"), "'.told' is no file of a set"),
-    "the manifest itself": (add("manifest.json"), "'manifest.json' is no file of a set"),
-    "a renamed file": (rename("chains.conf", "chains.conf "), "'chains.conf ' is no file"),
+    "an extra file": (add("scripts.conf"), "'scripts.conf' is not a file of a set"),
+    "an engine nobody has": (add("engines/x.conf"), "no step of chains.conf uses it"),
+    "out of the directory": (add("../evil.conf"), "'../evil.conf' is not a file of a set"),
+    "an engine out of it": (add("engines/../../evil.conf"), "is not a file of a set"),
+    "an absolute name": (add("/etc/opensm/opensm.conf"), "is not a file of a set"),
+    "a hidden name": (add(".told"), "'.told' is not a file of a set"),
+    "the manifest itself": (add("manifest.json"), "'manifest.json' is not a file of a set"),
+    "a renamed file": (rename("chains.conf", "chains.conf "), "'chains.conf ' is not a file"),
     "another fabric": (lambda o: o.describe(fabric="other"), "of fabric 'other', not of 'tiny'"),
     "a hostile fabric": (lambda o: o.describe(fabric="../tiny"), "of fabric '../tiny'"),
     "an older generation": (lambda o: o.describe(generation=6), "6 is older"),
-    "no generation": (lambda o: o.describe(generation=True), "True is no generation"),
+    "no generation": (lambda o: o.describe(generation=True), "True is not a generation"),
     "a generation beyond the database's numbers": (
         lambda o: o.describe(generation=2**63),
-        "9223372036854775808 is no generation",
+        "9223372036854775808 is not a generation",
     ),
     "another form of chains": (lambda o: o.describe(chains="left out"), "a short line"),
     "lines of OpenSM's configuration in the manifest": (
@@ -186,20 +186,20 @@ UNFIT = {
     ),
     "more files than steps can have": (
         lambda o: o.manifest["files"].update({f"engines/{n}.conf": NEVER for n in range(200)}),
-        "files is a map from names to sha256, of 158 names at most",
+        "files is a map from names to sha256 with at most 158 names",
     ),
     "a checksum that is none": (
         lambda o: o.manifest["files"].update(lfts="x"),
-        "'x' is no sha256",
+        "'x' is not a sha256",
     ),
     "entries that are not the manifest's": (lies_about_entries, "entries of tenant a.pod"),
     "a tenant without a partition": (
         lambda o: o.manifest["tenants"].update(x={"depends": NEVER, "entries": NEVER}),
-        "the tenants are not those of the manifest",
+        "its tenants are not those of the manifest",
     ),
     "a partition that no tenant has": (
         lambda o: o.manifest["tenants"].pop(WIDE.id),
-        "the tenants are not those of the manifest",
+        "its tenants are not those of the manifest",
     ),
     "everybody a full member": (
         lambda o: o.rewrite(
@@ -217,7 +217,7 @@ UNFIT = {
         lambda o: o.rewrite(
             "opensm.conf", o.files["opensm.conf"].replace(b"/lfts", b"/../other/lfts")
         ),
-        r"\[opensm\] directory has to be the same",
+        r"\[opensm\] directory must be the same",
     ),
     "one more option": (
         lambda o: o.rewrite("opensm.conf", o.files["opensm.conf"] + b"event_plugin_name x\n"),
@@ -227,13 +227,16 @@ UNFIT = {
         lambda o: o.rewrite(
             "guid_index.json", o.files["guid_index.json"].replace(b'"lid": 1\n', b'"lid": 2\n')
         ),
-        "does not go with guid2lid",
+        "contradicts guid2lid",
     ),
-    "nested too deeply": (lambda o: o.rewrite("guid_index.json", b"[" * 100_000), "no sense"),
-    "no text": (lambda o: o.rewrite("partitions.conf", b"\xff\xfe"), "no sense"),
+    "nested too deeply": (
+        lambda o: o.rewrite("guid_index.json", b"[" * 100_000),
+        "cannot be parsed",
+    ),
+    "no text": (lambda o: o.rewrite("partitions.conf", b"\xff\xfe"), "cannot be parsed"),
     "an engine file elsewhere": (
         lambda o: o.rewrite("base.conf", b"root_guid_file /etc/passwd\n"),
-        "not what such a step needs",
+        "not the configuration of this step",
     ),
 }
 
@@ -244,7 +247,7 @@ def test_what_is_not_fit_leaves_everything_as_it_was(offer, home, what):
     before = everything(home)
     spoil(offer)
     with pytest.raises((InvalidFile, Conflict), match=why):
-        receive(offer, home)
+        fetch_set(offer, home)
     assert everything(home) == before
     assert not (home.parent.parent / "evil.conf").exists()
 
@@ -253,16 +256,16 @@ def test_the_first_set_is_refused_just_as_well(tmp_path, home):
     offer = Offer(state(), tmp_path / "there", home)
     one_switch_less(offer)
     with pytest.raises(InvalidFile):
-        receive(offer, home)
+        fetch_set(offer, home)
     assert everything(home) == {}
 
 
 def test_a_set_for_switches_that_are_not_there_is_refused(offer, home):
     before = everything(home)
-    with pytest.raises(InvalidFile, match="not one of its switches is in the fabric"):
-        receive(offer, home, shown={1, 2})
+    with pytest.raises(InvalidFile, match="none of its switches is in this fabric"):
+        fetch_set(offer, home, switches={1, 2})
     assert everything(home) == before
-    receive(offer, home, shown={1, *offer.rows()})
+    fetch_set(offer, home, switches={1, *offer.rows()})
 
 
 def test_a_set_that_disturbs_a_tenant_that_did_not_change_is_refused(offer, home):
@@ -275,7 +278,7 @@ def test_a_set_that_disturbs_a_tenant_that_did_not_change_is_refused(offer, home
     prints = offer.manifest["tenants"][POD.id]
     prints["entries"] = entries(tables, members)
     with pytest.raises(Conflict, match=r"the entries of tenant a\.pod would change"):
-        receive(offer, home)
+        fetch_set(offer, home)
     assert everything(home) == before
 
 
@@ -298,8 +301,8 @@ def test_a_link_among_the_files_is_refused(offer, home, monkeypatch):
         return digest
 
     monkeypatch.setattr(fileset, "write", linked)
-    with pytest.raises(InvalidFile, match="guid2lid, line 1: this is no regular file"):
-        receive(offer, home)
+    with pytest.raises(InvalidFile, match="guid2lid, line 1: this is not a regular file"):
+        fetch_set(offer, home)
     assert everything(home) == before
 
 
@@ -311,7 +314,7 @@ def test_a_full_disk_leaves_everything_as_it_was(offer, home, monkeypatch):
 
     monkeypatch.setattr(fileset, "write", full)
     with pytest.raises(OSError, match="No space"):
-        receive(offer, home)
+        fetch_set(offer, home)
     assert everything(home) == before
 
 
@@ -326,7 +329,7 @@ def test_a_full_disk_leaves_everything_as_it_was(offer, home, monkeypatch):
 def test_an_answer_that_is_no_set_is_refused(home, document):
     offer = type("Nonsense", (), {"described": lambda self: document})()
     with pytest.raises(InvalidFile, match=r"manifest\.json"):
-        receive(offer, home)
+        fetch_set(offer, home)
 
 
 @pytest.mark.parametrize(
@@ -337,7 +340,7 @@ def test_sizes_have_to_fit(offer, home, sizes):
     document["sizes"] = sizes(document["sizes"])
     offer.described = lambda: document
     with pytest.raises(InvalidFile):
-        receive(offer, home)
+        fetch_set(offer, home)
 
 
 def test_a_file_that_is_longer_than_it_should_be_is_not_read_to_its_end(offer, home):
@@ -348,14 +351,14 @@ def test_a_file_that_is_longer_than_it_should_be_is_not_read_to_its_end(offer, h
     before = everything(home)
     offer.contents = endless
     with pytest.raises(InvalidFile, match="it is longer than"):
-        receive(offer, home)
+        fetch_set(offer, home)
     assert everything(home) == before
 
 
 def test_a_set_without_chains_is_received(offer, home):
     omit_chains(offer, "manifest.json says why")
     offer.describe(chains=f"{fileset.OMITTED}routing chains hold 49 tenants with links (50; 51)")
-    directory = receive(offer, home)
+    directory = fetch_set(offer, home)
     assert (
         "# No routing chains: manifest.json says why\n" in (directory / "opensm.conf").read_text()
     )
@@ -365,7 +368,7 @@ def test_a_fabric_that_is_no_name_is_refused(offer, home):
     before = everything(home.parent.parent)
     offer.describe(fabric="../tiny")
     with pytest.raises(InvalidFile, match="cannot be the name of a directory"):
-        fetch.receive(offer, home.parent, "../tiny", keep=3)
+        fetch.fetch_set(offer, home.parent, "../tiny", keep=3)
     assert everything(home.parent.parent) == before
 
 
@@ -435,7 +438,7 @@ def test_no_text_of_a_manifest_reaches_the_configuration(whole, field, text):
     )
     set_field(offer, field, text)
     try:
-        fetch.receive(offer, home.parent, "tiny", keep=0)
+        fetch.fetch_set(offer, home.parent, "tiny", keep=0)
     except InvalidFile:
         return
     fragment = (home / "current" / "opensm.conf").read_text()
@@ -448,7 +451,7 @@ def test_no_text_of_a_manifest_reaches_the_configuration(whole, field, text):
 def test_a_refusal_is_one_short_line(offer, home, field):
     set_field(offer, field, "x\n\u2028\u202e" * 5000)
     with pytest.raises(InvalidFile) as refused:
-        receive(offer, home)
+        fetch_set(offer, home)
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 500
 
@@ -481,7 +484,7 @@ def test_no_byte_of_a_set_can_be_other_than_it_was_made(whole, data):
         manifest=json.loads(json.dumps(good.manifest)), files=good.files | {name: spoilt}, asked=[]
     )
     with pytest.raises(LaasError):
-        receive(offer, home)
+        fetch_set(offer, home)
     assert everything(home) == {}
 
 
@@ -498,7 +501,7 @@ def test_whatever_the_checksums_say_tenants_get_the_entries_of_their_partition(w
     )
     offer.rewrite("lfts", bytes(text))
     try:
-        fetch.receive(offer, home.parent, "tiny", keep=0)
+        fetch.fetch_set(offer, home.parent, "tiny", keep=0)
     except InvalidFile:
         return
     lids = parse.guid2lid(good.files["guid2lid"].decode(), "")

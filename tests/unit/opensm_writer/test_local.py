@@ -27,7 +27,7 @@ def test_without_opensm_a_whole_set_is_applied(tmp_path):
     manager.publish(state(generation=3))
     assert manager.applied("tiny") == Applied(3)
     (tmp_path / "tiny" / "current" / "manifest.json").write_text("nonsense")
-    assert "no manifest" in str(manager.applied("tiny").problem)
+    assert "not a manifest" in str(manager.applied("tiny").problem)
 
 
 def test_a_changed_file_of_the_same_size_and_time_is_seen(tmp_path):

@@ -69,7 +69,7 @@ OWN = "0x0002 000 # portguid 0x0002c90201000000:\n"
         (f"{FIRST}{HEAD}{OWN}1 lids dumped\n", 1, "head"),
         (f"{HEAD}{FIRST}{OWN}", 3, "ends without the count"),
         (f"{HEAD}{FIRST}{OWN}3 lids dumped\n", 4, "ends without the count"),
-        (f"{HEAD}{FIRST}{OWN[:-1]}\r\n2 lids dumped\n", 3, "is no entry"),
+        (f"{HEAD}{FIRST}{OWN[:-1]}\r\n2 lids dumped\n", 3, "is not an entry"),
         (f"{HEAD}{OWN}{FIRST}2 lids dumped\n", 3, "not above"),
         (f"{HEAD}{FIRST}1 lids dumped\n", 1, "no entry for its own LID"),
         (f"{HEAD}{FIRST.replace(' 001 ', ' 255 ')}{OWN}2 lids dumped\n", 2, "ports are 0..254"),

@@ -12,17 +12,17 @@ import pytest
 from laas_service.domain.errors import Conflict, InvalidFile
 from laas_service.domain.routing.fabric_tables import ForwardingTables
 from opensm_writer import fileset, publish, render
-from opensm_writer.desired import Plan, plan
+from opensm_writer.desired import SubnetConfiguration, subnet_configuration
 from tests.unit.opensm_writer.states import ONE, POD, SETTINGS, WIDE, state
 
 
-def published(root, planned, **settings):
-    return publish.publish(planned, replace(SETTINGS, **settings), root)
+def published(root, configuration, **settings):
+    return publish.publish_set(configuration, replace(SETTINGS, **settings), root)
 
 
 def test_current_is_the_newest_and_old_sets_are_pruned(tmp_path):
     for generation in range(1, 8):
-        published(tmp_path, plan(state(generation=generation)))
+        published(tmp_path, subnet_configuration(state(generation=generation)))
     current = fileset.current(tmp_path, "tiny")
     assert current is not None
     assert current.generation == 7
@@ -33,81 +33,81 @@ def test_current_is_the_newest_and_old_sets_are_pruned(tmp_path):
 
 
 def test_publishing_the_same_again_changes_nothing(tmp_path):
-    published(tmp_path, plan(state()))
+    published(tmp_path, subnet_configuration(state()))
     before = (tmp_path / "tiny" / "current").resolve()
-    published(tmp_path, plan(state()))
+    published(tmp_path, subnet_configuration(state()))
     assert (tmp_path / "tiny" / "current").resolve() == before
     assert [p.name for p in (tmp_path / "tiny").glob("gen-*")] == ["gen-7"]
 
 
 def test_other_settings_or_damage_make_a_new_set_of_the_same_generation(tmp_path):
-    published(tmp_path, plan(state()))
-    published(tmp_path, plan(state()), multicast=True)
+    published(tmp_path, subnet_configuration(state()))
+    published(tmp_path, subnet_configuration(state()), multicast=True)
     current = tmp_path / "tiny" / "current"
     assert "disable_multicast FALSE" in (current / "opensm.conf").read_text()
     (current / "partitions.conf").unlink()
     manifest = fileset.read_manifest(current)
     assert fileset.damaged(current, manifest) == ["partitions.conf"]
-    published(tmp_path, plan(state()), multicast=True)
+    published(tmp_path, subnet_configuration(state()), multicast=True)
     assert fileset.damaged(current, manifest) == []
     (current / "manifest.json").write_text("{")
-    published(tmp_path, plan(state()), multicast=True)
+    published(tmp_path, subnet_configuration(state()), multicast=True)
     assert fileset.read_manifest(current) == manifest
 
 
 def test_an_older_generation_does_not_replace_a_newer_one(tmp_path):
-    published(tmp_path, plan(state(generation=8)))
+    published(tmp_path, subnet_configuration(state(generation=8)))
     with pytest.raises(Conflict, match="generation 8 of tiny is published, 7 is older"):
-        published(tmp_path, plan(state(generation=7)))
+        published(tmp_path, subnet_configuration(state(generation=7)))
 
 
 def test_what_does_not_read_back_is_not_published(tmp_path, monkeypatch):
-    published(tmp_path, plan(state(generation=1)))
+    published(tmp_path, subnet_configuration(state(generation=1)))
 
-    def torn(planned: Plan, kept):
-        pieces = list(good(planned, kept))
+    def torn(configuration: SubnetConfiguration, kept):
+        pieces = list(good(configuration, kept))
         yield from [*pieces[:-1], pieces[-1].rsplit("\n", 2)[0] + "\n"]
 
     good = render.lfts
     monkeypatch.setattr(render, "lfts", torn)
     with pytest.raises(InvalidFile, match="ends without the count"):
-        published(tmp_path, plan(state(generation=2)))
+        published(tmp_path, subnet_configuration(state(generation=2)))
     current = fileset.current(tmp_path, "tiny")
     assert current is not None
     assert current.generation == 1
 
 
-def tampered(planned: Plan, guid: int) -> Plan:
+def tampered(configuration: SubnetConfiguration, guid: int) -> SubnetConfiguration:
     """The plan with one entry towards a GUID changed on one switch."""
-    switch = max(planned.tables.rows)
-    row = bytearray(planned.tables.rows[switch])
-    row[planned.tables.index[guid]] ^= 1
-    rows = planned.tables.rows | {switch: bytes(row)}
-    return replace(planned, tables=ForwardingTables(planned.tables.destinations, rows))
+    switch = max(configuration.tables.rows)
+    row = bytearray(configuration.tables.rows[switch])
+    row[configuration.tables.index[guid]] ^= 1
+    rows = configuration.tables.rows | {switch: bytes(row)}
+    return replace(configuration, tables=ForwardingTables(configuration.tables.destinations, rows))
 
 
 def test_entries_of_tenants_that_did_not_change_stay(tmp_path):
-    published(tmp_path, plan(state([POD, WIDE], 1)))
-    planned = plan(state([POD, ONE, WIDE], 2))
-    inventory = planned.state.inventory
+    published(tmp_path, subnet_configuration(state([POD, WIDE], 1)))
+    configuration = subnet_configuration(state([POD, ONE, WIDE], 2))
+    inventory = configuration.state.inventory
     for tenant in (POD, WIDE):
-        victim = inventory.endpoint_of_port[tenant.hosts(planned.state.topology)[0], 0].guid
+        victim = inventory.endpoint_of_port[tenant.hosts(configuration.state.topology)[0], 0].guid
         with pytest.raises(Conflict, match=f"tenant {tenant.id} would change"):
-            published(tmp_path, tampered(planned, victim))
-    newcomer = inventory.endpoint_of_port[ONE.hosts(planned.state.topology)[0], 0].guid
-    published(tmp_path, tampered(planned, newcomer))
+            published(tmp_path, tampered(configuration, victim))
+    newcomer = inventory.endpoint_of_port[ONE.hosts(configuration.state.topology)[0], 0].guid
+    published(tmp_path, tampered(configuration, newcomer))
 
 
 def test_a_fault_or_a_new_placement_may_change_entries(tmp_path):
-    published(tmp_path, plan(state([WIDE], 1)))
+    published(tmp_path, subnet_configuration(state([WIDE], 1)))
     fault = next(WIDE.leaf_links(state().topology))
-    published(tmp_path, plan(replace(state([WIDE], 2), failed_links=(fault,))))
+    published(tmp_path, subnet_configuration(replace(state([WIDE], 2), failed_links=(fault,))))
     smaller = replace(POD, id=WIDE.id)
-    published(tmp_path, plan(state([smaller], 3)))
+    published(tmp_path, subnet_configuration(state([smaller], 3)))
     manifest = json.loads((tmp_path / "tiny" / "current" / "manifest.json").read_text())
     assert list(manifest["tenants"]) == [WIDE.id]
 
 
 def test_a_fabric_name_cannot_lead_out_of_the_directory(tmp_path):
     with pytest.raises(Exception, match="use letters, digits"):
-        plan(replace(state(), fabric="../elsewhere"))
+        subnet_configuration(replace(state(), fabric="../elsewhere"))

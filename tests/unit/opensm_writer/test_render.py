@@ -21,7 +21,7 @@ from laas_service.domain.errors import InvalidFile, InvalidInput, LimitExceeded,
 from laas_service.domain.topology import Topology, Xgft
 from laas_service.messages import FabricState, TenantRoute
 from opensm_writer import parse, publish, render
-from opensm_writer.desired import Plan, PortGroup, plan
+from opensm_writer.desired import PortGroup, SubnetConfiguration, subnet_configuration
 from opensm_writer.render import Settings
 from tests.partitions import partitions, tenant
 from tests.unit.opensm_writer.states import GOLDEN, SETTINGS, TINY, WIDE, state
@@ -30,20 +30,20 @@ TREE = Xgft((3, 3, 3), (1, 3, 3))
 SMALL = Topology(TREE)
 
 
-def text(planned: Plan, name: str, settings: Settings = SETTINGS) -> str:
-    return "".join(render.render(planned, settings)[name])
+def text(configuration: SubnetConfiguration, name: str, settings: Settings = SETTINGS) -> str:
+    return "".join(render.set_files(configuration, settings)[name])
 
 
 def write_golden() -> None:
     shutil.rmtree(GOLDEN, ignore_errors=True)
     root = GOLDEN.parent / ".root"
-    publish.publish(plan(state()), SETTINGS, root)
+    publish.publish_set(subnet_configuration(state()), SETTINGS, root)
     shutil.copytree(root / "tiny" / "current", GOLDEN)
     shutil.rmtree(root)
 
 
 def test_the_files_are_as_they_were(tmp_path):
-    publish.publish(plan(state()), SETTINGS, tmp_path)
+    publish.publish_set(subnet_configuration(state()), SETTINGS, tmp_path)
     current = tmp_path / "tiny" / "current"
     names = {p.relative_to(current) for p in current.rglob("*") if p.is_file()}
     assert names == {p.relative_to(GOLDEN) for p in GOLDEN.rglob("*") if p.is_file()}
@@ -60,39 +60,39 @@ def test_the_files_are_as_they_were(tmp_path):
 def test_what_is_written_reads_back(partition, pkey, multicast, services):
     inventory = generator.inventory(SMALL, generator.Description(xgft="3;3,3,3;1,3,3"))
     given_state = FabricState("f", 1, SMALL, inventory, (TenantRoute(partition, pkey),))
-    planned = plan(given_state)
+    configuration = subnet_configuration(given_state)
     settings = Settings("/srv/sm", multicast=multicast, services=tuple(services))
-    lines = text(planned, "lfts", settings).splitlines(keepends=True)
+    lines = text(configuration, "lfts", settings).splitlines(keepends=True)
     tables = list(parse.switch_tables([line.encode() for line in lines], "lfts"))
     assert {t.guid: t.row for t in tables} == {
-        guid: planned.row_by_lid(guid) for guid in planned.tables.rows
+        guid: configuration.row_by_lid(guid) for guid in configuration.tables.rows
     }
     for table in tables:
         assert all(inventory.lids[guid] == lid for lid, guid in table.guids.items())
         for lid, guid in table.guids.items():
-            assert table.row[lid] == planned.tables.port(table.guid, guid)
+            assert table.row[lid] == configuration.tables.port(table.guid, guid)
     assert parse.dumped_tables(lines) == {t.guid: t.row for t in tables}
-    assert parse.guid2lid(text(planned, "guid2lid", settings), "guid2lid") == inventory.lids
-    read = parse.partitions(text(planned, "partitions.conf", settings), "partitions.conf")
-    assert read == parse.PartitionFile(tuple(sorted(services)), multicast, planned.partitions)
+    assert parse.guid2lid(text(configuration, "guid2lid", settings), "guid2lid") == inventory.lids
+    read = parse.partitions(text(configuration, "partitions.conf", settings), "partitions.conf")
+    assert read == parse.PartitionFile(tuple(sorted(services)), multicast, configuration.partitions)
     assert read.partitions[0].pkey == pkey
     assert len(read.partitions[0].members) == partition.size
-    chains = planned.chains
+    chains = configuration.chains
     assert chains is not None
-    assert parse.port_groups(text(planned, "port_groups.conf"), "") == chains.groups
-    assert parse.topologies(text(planned, "topologies.conf"), "") == chains.topologies
-    assert parse.chain(text(planned, "chains.conf"), "", SETTINGS.directory) == chains.steps
+    assert parse.port_groups(text(configuration, "port_groups.conf"), "") == chains.groups
+    assert parse.topologies(text(configuration, "topologies.conf"), "") == chains.topologies
+    assert parse.chain(text(configuration, "chains.conf"), "", SETTINGS.directory) == chains.steps
 
 
 def test_equal_states_give_equal_bytes_and_port_255_is_never_written():
-    first, again = plan(state()), plan(state())
-    names = render.render(first, SETTINGS).keys()
+    first, again = subnet_configuration(state()), subnet_configuration(state())
+    names = render.set_files(first, SETTINGS).keys()
     assert all(text(first, name) == text(again, name) for name in names)
     assert " 255 " not in text(first, "lfts")
 
 
 def test_a_group_lists_both_ends_of_every_cable_and_the_host_ports():
-    chains = plan(state()).chains
+    chains = subnet_configuration(state()).chains
     assert chains is not None
     inventory, links = TINY.inventory, list(WIDE.links(TINY.topology))
     ends = [e for x in links for c in [inventory.cable_of_link[x]] for e in (c.lower, c.upper)]
@@ -124,7 +124,7 @@ def test_groups_of_one_rule_each_are_joined_to_the_same_group(count):
 def test_old_releases_get_one_rule_per_group(tmp_path):
     chosen = replace(SETTINGS, one_rule_per_group=True)
     everybody = tenant("all", [(group, 0b111, 0b111) for group in range(4)])
-    publish.publish(plan(state([everybody])), chosen, tmp_path)
+    publish.publish_set(subnet_configuration(state([everybody])), chosen, tmp_path)
     groups = (tmp_path / "tiny/current/port_groups.conf").read_text()
     assert groups.count("name: ") == groups.count("-guid: ") + groups.count("union-rule: ") > 2
 
@@ -133,7 +133,7 @@ def test_partition_lines_stay_short_however_many_hosts():
     made = generator.generate(generator.Description(xgft="2;18,18;1,18", subnet_managers=1))
     everybody = tenant("all", [(group, (1 << 18) - 1, (1 << 18) - 1) for group in range(18)])
     big = FabricState("f", 1, made.topology, made.inventory, (TenantRoute(everybody, 1),))
-    rendered = text(plan(big), "partitions.conf")
+    rendered = text(subnet_configuration(big), "partitions.conf")
     assert max(map(len, rendered.splitlines())) < 100
     assert len(parse.partitions(rendered, "").partitions[0].members) == 324
 
@@ -149,9 +149,9 @@ def test_more_tenants_than_chains_hold(tmp_path):
         routes = tuple(TenantRoute(t, n) for n, t in enumerate(chosen, 1))
         return FabricState("f", 1, made.topology, made.inventory, routes)
 
-    assert plan(crowded(49)).chains is not None
-    planned = plan(crowded(50))
-    manifest = publish.publish(planned, SETTINGS, tmp_path).manifest
+    assert subnet_configuration(crowded(49)).chains is not None
+    configuration = subnet_configuration(crowded(50))
+    manifest = publish.publish_set(configuration, SETTINGS, tmp_path).manifest
     assert "omitted: routing chains hold 49 tenants with links, there are 50" in manifest.chains
     assert "lfts" in manifest.files
     assert "chains.conf" not in manifest.files
@@ -159,29 +159,34 @@ def test_more_tenants_than_chains_hold(tmp_path):
     assert comment in (tmp_path / "f/current/opensm.conf").read_text()
     chains_only = replace(SETTINGS, enforcement="chains")
     with pytest.raises(LimitExceeded, match="49 tenants"):
-        publish.publish(planned, chains_only, tmp_path)
+        publish.publish_set(configuration, chains_only, tmp_path)
 
 
 def test_the_configuration_switches_one_enforcement_on():
-    planned = plan(state())
-    for_tables = text(planned, "opensm.conf").splitlines()
+    configuration = subnet_configuration(state())
+    for_tables = text(configuration, "opensm.conf").splitlines()
     assert "routing_engine file,no_fallback" in for_tables
     assert "disable_multicast TRUE" in for_tables
     assert f"# rch_policy_file {SETTINGS.directory}/chains.conf" in for_tables
-    for_chains = text(planned, "opensm.conf", replace(SETTINGS, enforcement="chains")).splitlines()
+    for_chains = text(
+        configuration, "opensm.conf", replace(SETTINGS, enforcement="chains")
+    ).splitlines()
     assert f"rch_policy_file {SETTINGS.directory}/chains.conf" in for_chains
     assert not [line for line in for_chains if line.startswith(("routing_engine", "lfts_file"))]
 
 
 def test_multicast_left_on_gives_capped_groups():
     settings = replace(SETTINGS, multicast=True)
-    planned = plan(state())
-    assert "disable_multicast FALSE\n" in text(planned, "opensm.conf", settings)
-    assert text(planned, "partitions.conf", settings).count(", ipoib, rate=2, defmember=full") == 3
+    configuration = subnet_configuration(state())
+    assert "disable_multicast FALSE\n" in text(configuration, "opensm.conf", settings)
+    assert (
+        text(configuration, "partitions.conf", settings).count(", ipoib, rate=2, defmember=full")
+        == 3
+    )
 
 
 def test_the_index_names_every_switch_and_host():
-    index = json.loads(text(plan(state()), "guid_index.json"))
+    index = json.loads(text(subnet_configuration(state()), "guid_index.json"))
     assert set(index["hosts"]) == {str(host) for host in range(12)}
     assert index["leaf:1:0"]["guid"] == f"{TINY.inventory.leaf_guids[2]:#018x}"
     assert index["l2:0:2"]["lid"] == TINY.inventory.lids[TINY.inventory.l2_guids[2]]
@@ -198,7 +203,7 @@ def test_directories_opensm_would_misread_are_refused(directory):
 def test_ids_that_are_no_file_names_are_refused(id):
     bad = tenant(id, [(1, 0b110, 0)])
     with pytest.raises(InvalidInput, match="allocation"):
-        plan(state([bad]))
+        subnet_configuration(state([bad]))
 
 
 def test_bad_keys_are_refused():
@@ -206,7 +211,7 @@ def test_bad_keys_are_refused():
     for pkeys, fix in (((0, 1, 2), "0x0001..0x7ffe"), ((5, 5, 6), "a.pod has it")):
         tenants = tuple(replace(t, pkey=k) for t, k in zip(good.tenants, pkeys, strict=True))
         with pytest.raises(InvalidInput, match=fix):
-            plan(replace(good, tenants=tenants))
+            subnet_configuration(replace(good, tenants=tenants))
 
 
 def test_lids_that_would_break_opensm_are_refused():
@@ -228,10 +233,10 @@ def test_lids_that_would_break_opensm_are_refused():
         (with_lids(host=top + 2), "topmost block"),
     ):
         with pytest.raises(InvalidInput, match=fix):
-            plan(broken)
+            subnet_configuration(broken)
     lids = {guid: lid for guid, lid in inventory.lids.items() if guid != host}
     with pytest.raises(NotFound, match=f"{host:#018x}"):
-        plan(replace(good, inventory=replace(inventory, lids=lids)))
+        subnet_configuration(replace(good, inventory=replace(inventory, lids=lids)))
 
 
 DAMAGEABLE = [
@@ -248,12 +253,12 @@ DAMAGEABLE = [
 @given(name=st.sampled_from(DAMAGEABLE), data=st.data())
 def test_no_damaged_file_passes(tmp_path_factory, name, data):
     """Lines lost, doubled or swapped, the end cut off, a digit changed: all are noticed."""
-    planned = plan(state())
+    configuration = subnet_configuration(state())
     directory: Path = tmp_path_factory.mktemp("set", numbered=True)
-    for other, pieces in render.render(planned, SETTINGS).items():
+    for other, pieces in render.set_files(configuration, SETTINGS).items():
         (directory / other).parent.mkdir(exist_ok=True)
         (directory / other).write_text("".join(pieces))
-    publish.check(planned, SETTINGS, directory)
+    publish.check(configuration, SETTINGS, directory)
     good = (directory / name).read_text()
     lines = good.splitlines(keepends=True)
     at = data.draw(st.integers(0, len(lines) - 1))
@@ -274,7 +279,7 @@ def test_no_damaged_file_passes(tmp_path_factory, name, data):
             bad = good[:spot] + str((int(good[spot]) + 1) % 10) + good[spot + 1 :]
     (directory / name).write_text(bad)
     with pytest.raises(InvalidFile):
-        publish.check(planned, SETTINGS, directory)
+        publish.check(configuration, SETTINGS, directory)
 
 
 if __name__ == "__main__":

@@ -233,7 +233,7 @@ def test_what_cannot_be_rendered_says_why_and_the_rest_stays(site, monkeypatch):
         raise LimitExceeded("chains hold 49 tenants, there are 50")
 
     with monkeypatch.context() as patched:
-        patched.setattr(render, "render", refuse)
+        patched.setattr(render, "set_files", refuse)
         with pytest.raises(LimitExceeded, match="there are 50"):
             served.wanted("tiny")
     assert served.file("tiny", "7", "lfts").is_file()
@@ -251,7 +251,9 @@ def test_a_directory_that_cannot_be_written_is_unavailable(site):
 def test_a_set_is_the_one_that_a_worker_would_write(site, tmp_path):
     served = site.process()
     found = served.wanted("tiny")
-    published = publish.publish(desired.plan(site.state), SETTINGS, tmp_path / "worker")
+    published = publish.publish_set(
+        desired.subnet_configuration(site.state), SETTINGS, tmp_path / "worker"
+    )
     text = (published.directory / "manifest.json").read_text()
     assert json.loads(text) == found.manifest
     assert list(json.loads(text)) == list(found.manifest)

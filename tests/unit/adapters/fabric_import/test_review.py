@@ -51,7 +51,7 @@ from laas_service.domain.routing.fabric_tables import forwarding_tables
 from laas_service.domain.routing.tenant_tables import routed_allocations
 from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import LeafLink, Link, Topology, link_name
-from opensm_writer.desired import plan
+from opensm_writer.desired import subnet_configuration
 from tests import recabling
 from tests.recabling import WORKS, Site, dumped
 from tests.shared import SHARED, needs_shared
@@ -326,7 +326,7 @@ def test_whatever_is_recabled_nobody_loses_anything(description, works, seed):
         assert_states_kept(found, ledger, after)
         assert_routed_alike(found, ledger, after)
         assert_pinned(found)
-        plan(three.routed("f"))  # raises where OpenSM would not take it
+        subnet_configuration(three.routed("f"))  # raises where OpenSM would not take it
         held = list(after.everybody())
         known = verification.violations(layout.topology, list(ledger.everybody()), Random(0))
         broken = verification.violations(found.after.topology, held, Random(0))

@@ -24,7 +24,7 @@ from laas_service.domain.routing.fabric_tables import ForwardingTables
 from laas_service.domain.topology import Link, Topology, Xgft
 from laas_service.domain.verification import credit_loop, physical_tables, walk_violations
 from laas_service.messages import FabricState, TenantRoute
-from opensm_writer.desired import Plan, plan
+from opensm_writer.desired import SubnetConfiguration, subnet_configuration
 from tests.unit.domain.verification.sound import CABLES, FULL, RAILS, TAPERED, inventory_of
 from tests.walks import Mixed, Walks
 
@@ -78,16 +78,18 @@ class Case:
         allocation: Allocation,
         beside: Allocation | None,
         failed: Collection[Link],
-        previous: Plan | None = None,
-    ) -> Plan:
+        previous: SubnetConfiguration | None = None,
+    ) -> SubnetConfiguration:
         others = [a for id, a in self.fabric.allocations.items() if id != "t"]
         routes = [TenantRoute(a, KEYS[a.id]) for a in others]
         routes.append(TenantRoute(allocation, KEYS["t"], beside))
         ordered = tuple(sorted(routes, key=lambda route: route.allocation.id))
         state = FabricState("f", 1, self.topology, self.inventory, ordered, tuple(failed))
-        return plan(state, previous)
+        return subnet_configuration(state, previous)
 
-    def mixed(self, held: Allocation, *plans: Plan, failed: Collection[Link] = ()) -> Mixed:
+    def mixed(
+        self, held: Allocation, *plans: SubnetConfiguration, failed: Collection[Link] = ()
+    ) -> Mixed:
         walks = [Walks.over(self.inventory, each.tables) for each in plans]
         return Mixed(self.topology, walks, held, failed)
 
