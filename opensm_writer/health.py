@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What is the matter with an OpenSM, told apart from what was seen of it; pure."""
+"""Judges the health of an OpenSM from an observation; pure."""
 
 from __future__ import annotations
 
@@ -9,84 +9,76 @@ from dataclasses import dataclass
 from laas_service.messages import AgentReport, Condition
 from opensm_writer.opensm import NOT_MASTER, Sweep
 
-UNASKED = Sweep(True)
+UNCHECKED = Sweep(True)
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What was seen at one moment.
+class Observation:
+    """The state of one OpenSM, its sets and the switches at one moment."""
 
-    ``dead``, ``refused`` and ``blind`` say why there is no process, why the wanted set was
-    not published, and why no tables were read. ``stands_by``: the log says that it is not the
-    master. ``sweep`` is what the log says since OpenSM
-    was told to read the current set. ``waited`` is how many seconds ago that was, and
-    ``unconfirmed`` whether the switches have not been seen with that set since.
-    ``restarted``: since it was seen with the current set it has become another process;
-    ``untold``: that one has not been told. ``published`` is the generation of the current
-    set. ``matches`` is that of the set whose tables are in the switches, ``current`` whether
-    it is the current one, and ``difference`` where they differ from it.
-    """
-
-    dead: str | None = None
-    stopped: bool = False
-    stands_by: bool = False
-    restarted: bool = False
-    untold: bool = False
-    refused: str | None = None
-    blind: str | None = None
-    sweep: Sweep = UNASKED
-    waited: float = 0.0
-    unconfirmed: bool = False
-    published: int | None = None
-    matches: int | None = None
-    current: bool = False
-    difference: str | None = None
+    published: int | None = None  # generation of the current set, None if it is missing or damaged
+    damage: str | None = None  # why the current set cannot be used
+    refused: str | None = None  # why the desired set was not published
+    dead: str | None = None  # why there is no process
+    stopped: bool = False  # it has received SIGSTOP
+    stands_by: bool = False  # its log says that it is not the master
+    sweep: Sweep = UNCHECKED  # the last sweep since it was signalled to read the current set
+    waited: float = 0.0  # seconds since then
+    unconfirmed: bool = False  # the current set has not been seen in the switches since then
+    restarted: bool = False  # another process runs than when the current set was last confirmed
+    unsignalled: bool = False  # the process is not the one that was signalled
+    blind: str | None = None  # why the tables were not read back
+    matches: int | None = None  # generation of the set whose tables are in the switches
+    current: bool = False  # whether that is the current set
+    difference: str | None = None  # first difference of the switches from the current set
 
 
-def seen(look: Look, timeout: float) -> AgentReport:
-    """What is to be reported. OpenSM has ``timeout`` seconds to do as it was told.
+def report(observation: Observation, timeout: float) -> AgentReport:
+    """The condition that an observation means. OpenSM has ``timeout`` seconds to read a set.
 
-    The first of these that holds: dead, wedged, refused, nothing published, not the master,
-    blind, then what the sweep and the tables say. Within the time it has, nothing counts
-    against OpenSM but that it is gone, stopped, not the master, which does not sweep, or says
-    itself that it cannot use the tables.
+    The first of these that applies: dead, wedged, refused, nothing published, not the master,
+    blind, then the last sweep and the tables. During the ``timeout`` OpenSM is reported as
+    sweeping, unless it is dead, stopped, not the master, or its log says that it cannot use the
+    tables.
     """
 
     def answer(
         condition: Condition, detail: str | None, generation: int | None = None
     ) -> AgentReport:
-        return AgentReport(condition, detail, generation, look.published)
+        return AgentReport(condition, detail, generation, observation.published)
 
-    waiting = Condition.RESTARTED if look.restarted else Condition.SWEEPING
-    in_time = look.waited < timeout
-    if look.dead is not None:
-        return answer(Condition.DEAD, look.dead)
-    if look.stopped:
+    sweep = observation.sweep
+    waiting = Condition.RESTARTED if observation.restarted else Condition.SWEEPING
+    in_time = observation.waited < timeout
+    if observation.dead is not None:
+        return answer(Condition.DEAD, observation.dead)
+    if observation.stopped:
         return answer(Condition.WEDGED, "the process of OpenSM is stopped")
-    if not look.sweep.ended and not in_time and not look.stands_by:
-        return answer(Condition.WEDGED, f"{look.sweep.problem}, in {timeout:g} s")
-    if look.refused is not None:
-        return answer(Condition.REFUSED, look.refused)
-    if look.published is None:
-        return answer(Condition.STARTING, "no set has been published here yet")
-    if look.stands_by:
+    if not sweep.ended and not in_time and not observation.stands_by:
+        return answer(Condition.WEDGED, f"{sweep.problem}, in {timeout:g} s")
+    if observation.refused is not None:
+        return answer(Condition.REFUSED, observation.refused)
+    if observation.published is None:
+        return answer(Condition.STARTING, observation.damage or "no set has been published yet")
+    if observation.stands_by:
         return answer(Condition.NOT_MASTER, NOT_MASTER)
-    if not look.sweep.ended:
-        return answer(waiting, look.sweep.problem)
-    late = not (look.unconfirmed and in_time)
-    if look.blind is not None:
-        return answer(Condition.BLIND if late else waiting, look.blind)
-    if look.current and look.sweep.problem is None:
-        if look.untold:
-            return answer(Condition.RESTARTED, "OpenSM is another process than the one told")
-        return answer(Condition.APPLIED, None, look.matches)
-    if not late and look.sweep.problem is None:
-        return answer(waiting, look.difference)
-    detail = look.sweep.problem or look.difference
-    if look.matches is None or look.current:
+    if not sweep.ended:
+        return answer(waiting, sweep.problem)
+    late = not (observation.unconfirmed and in_time)
+    if observation.blind is not None:
+        return answer(Condition.BLIND if late else waiting, observation.blind)
+    if observation.current and sweep.problem is None:
+        if observation.unsignalled:
+            return answer(Condition.RESTARTED, "OpenSM is not the process that was signalled")
+        return answer(Condition.APPLIED, None, observation.matches)
+    if not late and sweep.problem is None:
+        return answer(waiting, observation.difference)
+    detail = sweep.problem or observation.difference
+    if observation.matches is None or observation.current:
         return answer(Condition.DIFFERS, detail)
     return answer(
         Condition.OTHER_GENERATION,
-        f"the switches have generation {look.matches}, not {look.published}: {detail}",
-        look.matches,
+        f"the switches have generation {observation.matches}, not {observation.published}: "
+        f"{detail}",
+        observation.matches,
     )

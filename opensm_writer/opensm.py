@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""OpenSM as a process: tell it to read new files, and see what it made of them.
+"""One OpenSM: its process, its log, the signal to read new files, the tables in the switches.
 
-OpenSM reports success in cases where isolation is gone, so nothing is believed but
-the tables themselves, read back after it was told.
+OpenSM reports success in cases where isolation is lost. Only the tables that are read back from
+the switches count.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from laas_service.domain.routing.default_tables import NO_ROUTE
 from opensm_writer import parse
 
 PIECE = 1 << 20
-"""Bytes of a command's output that are read at once."""
+"""Bytes of a command's output that are read in one piece."""
 
 LOG_TAIL = 1 << 24
-"""Bytes at the end of OpenSM's log that are looked at."""
+"""Bytes at the end of OpenSM's log that are searched."""
 
 _ENGINE = re.compile(r"(\S+) tables configured on all switches")
 _ALIVE = re.compile(r"Name:\s+opensm.*\n(?:.*\n)*?State:\s+[^ZX]")
 _NO_ENGINE = "No routing engine able to successfully configure"
 
 _STARTED = 19
-"""Of the values behind the name in ``/proc/PID/stat``: when it started, in ticks since boot."""
+"""Index, after the name in ``/proc/PID/stat``, of the start time in ticks since boot."""
 
 _SIGNAL_MASKS = re.compile(r"^Sig(?:Blk|Ign|Cgt):\s*([0-9a-f]+)$", re.MULTILINE)
 _SIGHUP_BIT = 1 << (signal.SIGHUP - 1)
@@ -50,49 +50,45 @@ UNFINISHED = "OpenSM's sweep is not finished"
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process that is an OpenSM. ``name`` is one that no other process has had since boot."""
+    """A running OpenSM."""
 
     pid: int
-    name: str
-    stopped: bool = False
+    name: str  # PID and start time, unique since boot
+    stopped: bool = False  # by SIGSTOP or a debugger
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What the log says of the newest sweep since a mark."""
+    """The newest sweep in the log since a mark."""
 
-    ended: bool
+    ended: bool  # False also if there was none
     problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class OpenSm:
-    """How to reach one OpenSM. All are optional, but one way to read back is wanted.
+    """How to reach one OpenSM. Each field is optional; reading back needs one of the dumps.
 
-    ``pid_file`` or ``reload_command`` tell it to sweep. ``dump_command`` prints the
-    tables that are in the switches (``dump_lfts -n``); ``dump_file`` is the
-    ``opensm-lfts.dump`` that OpenSM writes with log flag 0x40 after a sweep, which is
-    what it meant to write. ``log_file`` shows whether it fell back to another engine,
-    and that it swept at all, which a change of partitions alone does not show in tables.
-    ``cache_directory`` is where it keeps ``guid2lid``. ``timeout`` is in seconds and
-    holds for each command.
+    ``dump_file`` is the ``opensm-lfts.dump`` that OpenSM writes with log flag 0x40 after a
+    sweep: the tables that it intended to write. ``log_file`` shows whether OpenSM used another
+    engine. It also shows that OpenSM swept; the tables do not, if only partitions changed.
     """
 
-    pid_file: Path | None = None
-    reload_command: tuple[str, ...] = ()
-    dump_command: tuple[str, ...] = ()
-    dump_file: Path | None = None
+    pid_file: Path | None = None  # of the process that gets SIGHUP
+    reload_command: tuple[str, ...] = ()  # run instead of the signal
+    dump_command: tuple[str, ...] = ()  # prints the tables in the switches (``dump_lfts -n``)
+    dump_file: Path | None = None  # read if there is no dump_command
     log_file: Path | None = None
-    cache_directory: Path | None = None
-    timeout: float = 60
+    cache_directory: Path | None = None  # where OpenSM reads ``guid2lid`` when it starts
+    timeout: float = 60  # seconds, for each command
     _dumps: parse.Dumps = field(default_factory=parse.Dumps, init=False, repr=False, compare=False)
 
     def reload(self) -> None:
-        """Start a heavy sweep, which reads the partitions and the tables again.
+        """Start a heavy sweep, in which OpenSM reads the partitions and the tables again.
 
         Raises:
-            Unavailable: there is no OpenSM to tell, it has just been started and SIGHUP would
-                end it, or the command failed.
+            Unavailable: OpenSM does not run, is starting so that SIGHUP would end it, or the
+                command failed.
         """
         if self.reload_command:
             self._run(self.reload_command)
@@ -105,27 +101,14 @@ class OpenSm:
             os.kill(process.pid, signal.SIGHUP)
 
     def mark(self) -> str:
-        """Where the log ends now, to be given to ``problem`` later; empty without a log."""
+        """The present end of the log, for ``sweep``; empty without a log."""
         if self.log_file is None or not self.log_file.exists():
             return ""
         stat = self.log_file.stat()
         return f"{stat.st_ino} {stat.st_size}"
 
-    def problem(self, meant: Mapping[int, bytes], mark: str = "") -> str | None:
-        """Why OpenSM does not run these tables; None if every switch is seen to have them.
-
-        ``meant`` is switch GUID -> ports by LID. ``mark`` is from before the reload.
-        """
-        try:
-            self.process()
-            if self.stands_by():
-                return NOT_MASTER
-            return self.sweep(mark).problem or difference(meant, self.tables(meant))
-        except (Unavailable, OSError) as error:
-            return str(error)
-
     def process(self) -> Process | None:
-        """The process that is told; None where no ``pid_file`` says which.
+        """The process in ``pid_file``; None without ``pid_file``.
 
         Raises:
             Unavailable: it does not run.
@@ -133,13 +116,13 @@ class OpenSm:
         return _process(self.pid_file) if self.pid_file is not None else None
 
     def tables(self, expected: Collection[int] = ()) -> dict[int, bytes]:
-        """Switch GUID -> ports by LID, read back.
+        """The tables in the switches: GUID -> ports by LID.
 
-        A packet to a switch or its answer may be lost. ``dump_command`` is therefore run once
-        more if it fails before its time is up, or leaves out a switch of ``expected`` (GUIDs).
+        ``dump_command`` is run once more if it fails before its timeout, or leaves out a switch
+        of ``expected`` (GUIDs), because a packet to a switch or its answer may be lost.
 
         Raises:
-            Unavailable, OSError: they cannot be.
+            Unavailable, OSError: the tables cannot be read.
         """
         if self.dump_command:
             begun = time.monotonic()
@@ -157,9 +140,9 @@ class OpenSm:
         raise Unavailable("no way to read tables back: set dump_command or dump_file")
 
     def stands_by(self) -> bool:
-        """Whether the log says last that OpenSM is not the master of its subnet.
+        """Whether the last state in the log is that OpenSM is not the master of its subnet.
 
-        Without a log it is taken for the master. Raises: OSError.
+        Without a log OpenSM is assumed to be the master. Raises: OSError.
         """
         if self.log_file is None or not self.log_file.exists():
             return False
@@ -169,9 +152,9 @@ class OpenSm:
         return states[-1:] in ([b"STANDBY"], [b"NOT-ACTIVE"])
 
     def sweep(self, mark: str) -> Sweep:
-        """Whether there was a sweep since the mark, and the newest used our tables.
+        """The newest sweep since a mark, and whether it used the tables in the file.
 
-        Without a log it is taken for granted. Raises: OSError.
+        Without a log the sweep is assumed to have ended well. Raises: OSError.
         """
         if self.log_file is None:
             return Sweep(True)
@@ -192,16 +175,16 @@ class OpenSm:
             pass
 
     def _printed(self, command: tuple[str, ...]) -> Iterator[bytes]:
-        """What a command prints, in pieces. Raises: Unavailable."""
+        """The output of a command, in pieces. Raises: Unavailable."""
         late = threading.Event()
         try:
             with (
-                tempfile.TemporaryFile() as complaints,
+                tempfile.TemporaryFile() as errors,
                 subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
-                    stderr=complaints,
+                    stderr=errors,
                     start_new_session=True,
                 ) as running,
             ):
@@ -209,25 +192,25 @@ class OpenSm:
                     assert running.stdout is not None
                     yield from iter(partial(running.stdout.read, PIECE), b"")
                     code = running.wait()
-                complaints.seek(0)
-                said = complaints.read().decode(errors="replace").strip()
+                errors.seek(0)
+                message = errors.read().decode(errors="replace").strip()
         except OSError as error:
             raise Unavailable(f"{command[0]}: {error}") from error
         if late.is_set():
             raise Unavailable(f"{command[0]}: timed out after {self.timeout:g} seconds")
         if code:
-            raise Unavailable(f"{command[0]} failed with {code}: {said[-300:]}")
+            raise Unavailable(f"{command[0]} failed with {code}: {message[-300:]}")
 
 
 @contextmanager
 def _ended(
     running: subprocess.Popen[bytes], timeout: float, late: threading.Event
 ) -> Iterator[None]:
-    """The process and its children have no longer than that; it does not outlive the block."""
+    """Kill the process and its children after ``timeout`` seconds, or at the end of the block."""
 
     def end() -> None:
         late.set()
-        with suppress(OSError):  # it has just ended, or is another user's
+        with suppress(OSError):  # the process has just ended, or belongs to another user
             os.killpg(running.pid, signal.SIGKILL)
 
     timer = threading.Timer(timeout, end)
@@ -243,7 +226,7 @@ def _ended(
 
 
 def engine_problem(log: Iterable[str]) -> str | None:
-    """What the newest sweep in a log says of the routing engine, if it is bad."""
+    """What is wrong with the routing engine of the newest sweep in a log; None if nothing is."""
     problem = None
     swept = True
     for line in log:
@@ -257,27 +240,26 @@ def engine_problem(log: Iterable[str]) -> str | None:
     return problem or (None if swept else UNFINISHED)
 
 
-def difference(meant: Mapping[int, bytes], seen: Mapping[int, bytes]) -> str | None:
-    """The first switch and LID that differ, and how many switches do; None if none does.
+def difference(desired: Mapping[int, bytes], actual: Mapping[int, bytes]) -> str | None:
+    """The first switch and LID that differ, and how many switches differ; None if none does.
 
-    Switches that are seen and were not meant count too.
+    Both are switch GUID -> ports by LID. A switch that only one of them has differs, too.
     """
-    wrong = [
-        guid for guid in sorted(meant.keys() | seen.keys()) if meant.get(guid) != seen.get(guid)
-    ]
-    if not wrong:
+    guids = sorted(desired.keys() | actual.keys())
+    different = [guid for guid in guids if desired.get(guid) != actual.get(guid)]
+    if not different:
         return None
-    first = wrong[0]
-    if first not in seen:
+    first = different[0]
+    if first not in actual:
         detail = "was not seen"
-    elif first not in meant:
+    elif first not in desired:
         detail = "is not in the fabric's description"
     else:
-        length = max(len(meant[first]), len(seen[first]))
-        pairs = zip(_padded(meant[first], length), _padded(seen[first], length), strict=True)
-        lid, (want, have) = next((n, pair) for n, pair in enumerate(pairs) if pair[0] != pair[1])
-        detail = f"sends LID {lid:#06x} to {_port(have)}, not to {_port(want)}"
-    return f"{len(wrong)} of {len(meant)} switches differ: {first:#018x} {detail}"
+        length = max(len(desired[first]), len(actual[first]))
+        pairs = zip(_padded(desired[first], length), _padded(actual[first], length), strict=True)
+        lid, (to, instead) = next((n, pair) for n, pair in enumerate(pairs) if pair[0] != pair[1])
+        detail = f"sends LID {lid:#06x} to {_port(instead)}, not to {_port(to)}"
+    return f"{len(different)} of {len(desired)} switches differ: {first:#018x} {detail}"
 
 
 def _padded(row: bytes, length: int) -> bytes:
@@ -303,19 +285,19 @@ def _survives_sighup(pid: int) -> bool:
 
 
 def _process(path: Path) -> Process:
-    """The process whose id is in the file, if it is there and is an OpenSM.
+    """The process whose id is in the file.
 
     Raises:
-        Unavailable: it is not.
+        Unavailable: it does not run, or is not an OpenSM.
     """
     try:
         pid = int(path.read_text())
         os.kill(pid, 0)
         status = Path(f"/proc/{pid}/status")
-        if not status.exists():  # another system than Linux
+        if not status.exists():  # not Linux
             return Process(pid, str(pid))
         if not _ALIVE.match(status.read_text()):
-            raise ProcessLookupError(f"process {pid} is another one, or has ended")
+            raise ProcessLookupError(f"process {pid} is not an OpenSM, or has ended")
         values = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (OSError, ValueError) as error:
         raise Unavailable(f"OpenSM does not run ({path}: {error})") from error

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Having OpenSM read the current set, and what is remembered of that, across restarts."""
+"""Makes OpenSM read the current set, and notes on disk which process was signalled for it."""
 
 from __future__ import annotations
 
@@ -15,20 +15,16 @@ from opensm_writer.opensm import OpenSm
 
 @dataclass(frozen=True, slots=True)
 class ReloadNote:
-    """What OpenSM was told last.
+    """The last reload, as noted in ``.told``: before the signal, and again after it."""
 
-    ``set`` is the directory of the set, ``mark`` where the log ended before, ``process``
-    whom it was told to. It is noted before OpenSM is told, and with ``done`` after it.
-    """
-
-    set: str = ""
-    mark: str = ""
-    process: str = ""
-    done: bool = False
+    set: str = ""  # directory of the set
+    mark: str = ""  # end of the log before the signal; see ``OpenSm.mark``
+    process: str = ""  # name of the process that was signalled; see ``opensm.Process``
+    done: bool = False  # whether the signal was sent
 
 
-def told(home: Path) -> ReloadNote:
-    """What was noted; nothing if that cannot be read."""
+def read_note(home: Path) -> ReloadNote:
+    """The note in a fabric's directory; an empty one if it cannot be read."""
     try:
         return ReloadNote(**json.loads((home / ".told").read_text()))
     except (OSError, ValueError, TypeError):
@@ -36,13 +32,13 @@ def told(home: Path) -> ReloadNote:
 
 
 def prepare(home: Path, opensm: OpenSm) -> ReloadNote:
-    """Before OpenSM is told: note where its log ends, and put the LIDs where it looks.
+    """Note the end of OpenSM's log, and copy the pinned LIDs to OpenSM's cache directory.
 
     Raises:
         OSError: a file cannot be read or written.
     """
     current = home / "current"
-    note = ReloadNote(current.readlink().name, opensm.mark(), _process(opensm))
+    note = ReloadNote(current.readlink().name, opensm.mark(), _process_name(opensm))
     fileset.replace_file(home / ".told", json.dumps(asdict(note)))
     if opensm.cache_directory is not None:
         pinned = (current / "guid2lid").read_text()
@@ -50,19 +46,19 @@ def prepare(home: Path, opensm: OpenSm) -> ReloadNote:
     return note
 
 
-def tell(home: Path, opensm: OpenSm) -> None:
-    """Have OpenSM read the set that is current in ``home``; safe to repeat.
+def reload_set(home: Path, opensm: OpenSm) -> None:
+    """Make OpenSM read the current set of the fabric in ``home``; safe to repeat.
 
     Raises:
-        OSError: as ``prepare``.
-        Unavailable: there is no OpenSM to tell; it reads the files when it starts.
+        OSError: see ``prepare``.
+        Unavailable: OpenSM cannot be signalled; it reads the files when it starts.
     """
     note = prepare(home, opensm)
     opensm.reload()
     fileset.replace_file(home / ".told", json.dumps(asdict(replace(note, done=True))))
 
 
-def _process(opensm: OpenSm) -> str:
+def _process_name(opensm: OpenSm) -> str:
     try:
         process = opensm.process()
     except Unavailable:

@@ -41,7 +41,7 @@ class Service(Protocol):
         """See ``opensm_writer.fetch.Source``."""
 
 
-class Managed(Protocol):
+class Supervisor(Protocol):
     """The sets on this machine and its OpenSM; see ``opensm_writer.supervisor``."""
 
     @property
@@ -50,13 +50,13 @@ class Managed(Protocol):
     @property
     def refused(self) -> bool: ...
 
-    def receive(self, source: Service) -> None: ...
+    def fetch_set(self, source: Service) -> None: ...
 
-    def to_be_told(self) -> bool: ...
+    def needs_reload(self) -> bool: ...
 
-    def tell(self) -> None: ...
+    def reload(self) -> None: ...
 
-    def look(self, active: bool) -> AgentReport: ...
+    def observe(self, active: bool) -> AgentReport: ...
 
 
 class OpenSmAgent(Loop):
@@ -74,13 +74,13 @@ class OpenSmAgent(Loop):
     def __init__(
         self,
         service: Service,
-        managed: Managed,
+        supervisor: Supervisor,
         *,
         interval: float = 2.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(interval)
-        self._service, self._managed, self._clock = service, managed, clock
+        self._service, self._supervisor, self._clock = service, supervisor, clock
         self._seen = AgentReport(Condition.STARTING)
         self._reported: AgentReport | None = None
         self._lease_until = -math.inf
@@ -136,13 +136,13 @@ class OpenSmAgent(Loop):
         The first round takes the set in any case, which compares the files on disk with it. A
         refused set is tried again at growing intervals, until another generation is wanted.
         """
-        if self._compared and self._managed.published == wanted and not self._managed.refused:
+        if self._compared and self._supervisor.published == wanted and not self._supervisor.refused:
             return
-        if self._managed.refused and self._refused == wanted and self._clock() < self._try_at:
+        if self._supervisor.refused and self._refused == wanted and self._clock() < self._try_at:
             return
-        self._managed.receive(self._service)
+        self._supervisor.fetch_set(self._service)
         self._compared = True
-        if self._managed.refused:
+        if self._supervisor.refused:
             repeated = self._refused == wanted
             self._pause = min(2 * self._pause, LONGEST_PAUSE) if repeated else self._interval
             self._refused, self._try_at = wanted, self._clock() + self._pause
@@ -151,16 +151,16 @@ class OpenSmAgent(Loop):
         """Have OpenSM reload if that is needed, or if this agent has just become active."""
         led, self._leads = self._leads, self.leading
         if self._leads and not led:
-            self._saw(self._managed.look(active=True))  # before it is changed
-        if self._leads and (not led or self._managed.to_be_told()) and self.leading:
-            self._managed.tell()
+            self._saw(self._supervisor.observe(active=True))  # before it is changed
+        if self._leads and (not led or self._supervisor.needs_reload()) and self.leading:
+            self._supervisor.reload()
 
     def _look(self) -> None:
         """Check OpenSM and the switches; while OpenSM is busy, again for up to an interval."""
         until, pause = self._clock() + self._interval, 0.05
         while True:
-            self._saw(self._managed.look(self._leads))
-            if self._seen.condition not in UNSETTLED or self._managed.to_be_told():
+            self._saw(self._supervisor.observe(self._leads))
+            if self._seen.condition not in UNSETTLED or self._supervisor.needs_reload():
                 return
             if self._clock() + pause > until or self._stopping.wait(pause):
                 return

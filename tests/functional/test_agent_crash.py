@@ -35,7 +35,7 @@ class Machine:
         self.dump = directory / "dump"
         self.told = directory / "told"
 
-    def managed(self) -> Supervisor:
+    def supervisor(self) -> Supervisor:
         opensm = OpenSm(
             reload_command=("touch", str(self.told)),
             dump_file=self.dump,
@@ -48,11 +48,11 @@ class Machine:
 
     def attend(self, offer: Offer) -> None:
         """What an active agent does with a set."""
-        managed = self.managed()
-        managed.receive(offer)
-        assert not managed.refused
-        if managed.to_be_told():
-            managed.tell()
+        supervisor = self.supervisor()
+        supervisor.fetch_set(offer)
+        assert not supervisor.refused
+        if supervisor.needs_reload():
+            supervisor.reload()
 
     def sweep(self) -> None:
         """OpenSM reads what is current."""
@@ -116,9 +116,9 @@ def test_a_set_is_taken_whole_or_not_at_all(tmp_path, monkeypatch, damaged):
         assert wrong == (["guid2lid"] if damaged and manifest.generation == 7 else []), step
         machine.attend(after)
         machine.sweep()
-        managed = machine.managed()
-        assert not managed.to_be_told(), step
-        seen = managed.look(active=True)
+        supervisor = machine.supervisor()
+        assert not supervisor.needs_reload(), step
+        seen = supervisor.observe(active=True)
         assert (seen.condition, seen.generation) == (Condition.APPLIED, 8), step
         assert not (machine.home / ".draft").exists(), step
         for path in machine.home.glob("gen-*"):

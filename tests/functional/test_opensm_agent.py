@@ -349,7 +349,7 @@ def test_when_the_active_agent_is_killed_the_other_takes_over(site):
     site.until(lambda: (site.seen(other)["generation"] or 0) > generation, "it acknowledges")
     assert site.seen(other)["role"] == "active"
     assert site.seen(active)["role"] == "standby"
-    assert "OpenSM was told" in site.log(other)
+    assert "OpenSM was signalled" in site.log(other)
     site.check_switches()
 
 

@@ -53,21 +53,21 @@ class Machine:
         self.told, self.received = [], []
         self.confirms = True
 
-    def receive(self, source):
+    def fetch_set(self, source):
         self.received.append(self.desk.wanted)
         self.refused = self.desk.wanted in self.refuses
         if not self.refused:
             self.published = self.desk.wanted
 
-    def to_be_told(self):
+    def needs_reload(self):
         return self.published is not None and self.running != self.published
 
-    def tell(self):
+    def reload(self):
         self.told.append(self.published)
         if self.confirms:
             self.running = self.published
 
-    def look(self, active):
+    def observe(self, active):
         if self.condition is not None:
             return AgentReport(self.condition, published=self.published)
         if self.refused:
@@ -158,13 +158,13 @@ def test_the_lease_counts_from_before_the_report_was_sent(desk):
 
 def test_the_lease_may_run_out_while_the_set_is_fetched(desk):
     one = agent(desk)
-    receive = one.machine.receive
+    receive = one.machine.fetch_set
 
     def slowly(source):
         desk.now += LEASE
         receive(source)
 
-    one.machine.receive = slowly
+    one.machine.fetch_set = slowly
     one.round()
     assert one.machine.told == []
 
@@ -230,7 +230,7 @@ def test_while_opensm_sweeps_it_is_looked_at_soon_again_but_not_for_ever(desk):
     one = agent(desk)
     one.machine.condition = Condition.SWEEPING
     looks = []
-    look = one.machine.look
+    look = one.machine.observe
 
     def counted(active):
         looks.append(active)
@@ -239,7 +239,7 @@ def test_while_opensm_sweeps_it_is_looked_at_soon_again_but_not_for_ever(desk):
             one.machine.condition = None
         return look(active)
 
-    one.machine.look = counted
+    one.machine.observe = counted
     one.round()
     assert len(looks) == 3
     assert one.once().condition is Condition.APPLIED

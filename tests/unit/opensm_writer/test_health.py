@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from laas_service.messages import AgentReport, Condition
-from opensm_writer.health import Look, seen
+from opensm_writer.health import Observation, report
 from opensm_writer.opensm import UNFINISHED, Sweep
 
-FINE = Look(published=7, matches=7, current=True)
+FINE = Observation(published=7, matches=7, current=True)
 OTHERS = replace(FINE, current=False, matches=None, difference="1 of 9 switches differ")
 EARLIER = replace(OTHERS, matches=5)
 JUST_TOLD: dict[str, Any] = {"unconfirmed": True, "waited": 1.0}
@@ -22,7 +22,7 @@ MINHOP = Sweep(True, "OpenSM routed with minhop, not file")
 
 
 @pytest.mark.parametrize(
-    ("look", "condition", "detail"),
+    ("observation", "condition", "detail"),
     [
         (FINE, Condition.APPLIED, None),
         (replace(FINE, **JUST_TOLD), Condition.APPLIED, None),
@@ -35,9 +35,9 @@ MINHOP = Sweep(True, "OpenSM routed with minhop, not file")
         (replace(FINE, stands_by=True, refused="torn"), Condition.REFUSED, "torn"),
         (replace(FINE, stands_by=True, dead="gone"), Condition.DEAD, "gone"),
         (replace(FINE, refused="torn", dead="gone"), Condition.DEAD, "gone"),
-        (Look(), Condition.STARTING, "no set has been published"),
-        (Look(refused="torn"), Condition.REFUSED, "torn"),
-        (replace(FINE, restarted=True, untold=True), Condition.RESTARTED, "another process"),
+        (Observation(), Condition.STARTING, "no set has been published"),
+        (Observation(refused="torn"), Condition.REFUSED, "torn"),
+        (replace(FINE, restarted=True, unsignalled=True), Condition.RESTARTED, "not the process that"),
         (replace(FINE, restarted=True), Condition.APPLIED, None),
         (replace(FINE, sweep=NOT_SWEPT, **JUST_TOLD), Condition.SWEEPING, "not swept"),
         (replace(FINE, sweep=NOT_SWEPT, restarted=True, **JUST_TOLD), Condition.RESTARTED, "not"),
@@ -58,13 +58,13 @@ MINHOP = Sweep(True, "OpenSM routed with minhop, not file")
         (replace(EARLIER, **LATE), Condition.OTHER_GENERATION, "generation 5, not 7"),
     ],
 )
-def test_conditions(look, condition, detail):
-    found = seen(look, timeout=60)
+def test_conditions(observation, condition, detail):
+    found = report(observation, timeout=60)
     assert found.condition is condition
     assert detail in (found.detail or "") if detail else found.detail is None
-    assert found.published == look.published
+    assert found.published == observation.published
     confirmed = condition in (Condition.APPLIED, Condition.OTHER_GENERATION)
-    assert found.generation == (look.matches if confirmed else None)
+    assert found.generation == (observation.matches if confirmed else None)
 
 
 def test_who_is_able():

@@ -30,25 +30,25 @@ class Site:
     def __init__(self, directory):
         self.directory, self.time = directory, 0.0
         self.log, self.dump = directory / "osm.log", directory / "dump"
-        self.pid_file, self.told = directory / "pid", directory / "told"
+        self.pid_file, self.reloaded = directory / "pid", directory / "reloaded"
         self.log.write_text("")
         self.home = directory / "here" / "tiny"
         self.opensm = OpenSm(
             pid_file=self.pid_file,
-            reload_command=("touch", str(self.told)),
+            reload_command=("touch", str(self.reloaded)),
             dump_file=self.dump,
             log_file=self.log,
             cache_directory=directory,
         )
         self.generation = 0
-        self.managed = self.come_back()
+        self.supervisor = self.come_back()
 
     def come_back(self):
         """The agent was started anew."""
-        self.managed = Supervisor(
+        self.supervisor = Supervisor(
             self.home.parent, "tiny", self.opensm, timeout=60, clock=lambda: self.time
         )
-        return self.managed
+        return self.supervisor
 
     def start(self):
         program = self.directory / "opensm"
@@ -73,8 +73,8 @@ class Site:
         return Offer(state(tenants, self.generation), self.directory / "there", self.home)
 
     def publish(self, tenants=(POD, ONE, WIDE)):
-        self.managed.receive(self.offer(tenants))
-        assert not self.managed.refused
+        self.supervisor.fetch_set(self.offer(tenants))
+        assert not self.supervisor.refused
 
     def sweep(self):
         """What a sweep does: the tables are those of the current set, and the log says so."""
@@ -82,15 +82,15 @@ class Site:
         with self.log.open("a") as log:
             log.write(SWEPT)
 
-    def look(self, active=True):
-        return self.managed.look(active)
+    def observe(self, active=True):
+        return self.supervisor.observe(active)
 
     def confirmed(self):
         """Told, swept, seen."""
-        self.managed.tell()
+        self.supervisor.reload()
         self.sweep()
         self.time += 1
-        seen = self.look()
+        seen = self.observe()
         assert (seen.condition, seen.generation) == (Condition.APPLIED, self.generation)
 
 
@@ -104,19 +104,19 @@ def site(tmp_path):
 
 
 def test_from_nothing_to_applied(site):
-    assert site.look().condition is Condition.STARTING
-    assert site.managed.published is None
-    assert not site.managed.to_be_told()
+    assert site.observe().condition is Condition.STARTING
+    assert site.supervisor.published is None
+    assert not site.supervisor.needs_reload()
     site.publish()
-    assert site.managed.published == 1
-    assert site.managed.to_be_told()
-    site.managed.tell()
-    assert site.told.exists()
-    assert not site.managed.to_be_told()
+    assert site.supervisor.published == 1
+    assert site.supervisor.needs_reload()
+    site.supervisor.reload()
+    assert site.reloaded.exists()
+    assert not site.supervisor.needs_reload()
     assert (site.directory / "guid2lid").read_text()
-    assert site.look().condition is Condition.SWEEPING
+    assert site.observe().condition is Condition.SWEEPING
     site.sweep()
-    seen = site.look()
+    seen = site.observe()
     assert (seen.condition, seen.generation, seen.published) == (Condition.APPLIED, 1, 1)
 
 
@@ -124,21 +124,21 @@ def test_dead_then_restarted(site):
     site.publish()
     site.confirmed()
     site.stop()
-    seen = site.look()
+    seen = site.observe()
     assert seen.condition is Condition.DEAD
     assert "does not run" in seen.detail
-    assert not site.managed.to_be_told()
+    assert not site.supervisor.needs_reload()
     site.start()
-    seen = site.look()
+    seen = site.observe()
     assert (seen.condition, seen.generation) == (Condition.RESTARTED, None)
-    assert site.look(active=False).condition is Condition.APPLIED  # of no interest there
-    assert site.look().condition is Condition.RESTARTED
-    assert site.managed.to_be_told()
-    site.managed.tell()
-    assert site.look().condition is Condition.RESTARTED  # until that is confirmed
+    assert site.observe(active=False).condition is Condition.APPLIED  # of no interest there
+    assert site.observe().condition is Condition.RESTARTED
+    assert site.supervisor.needs_reload()
+    site.supervisor.reload()
+    assert site.observe().condition is Condition.RESTARTED  # until that is confirmed
     site.sweep()
-    assert site.look().condition is Condition.APPLIED
-    assert not site.managed.to_be_told()
+    assert site.observe().condition is Condition.APPLIED
+    assert not site.supervisor.needs_reload()
 
 
 def test_a_restart_that_is_noticed_when_telling_is_a_restart_as_well(site):
@@ -147,22 +147,22 @@ def test_a_restart_that_is_noticed_when_telling_is_a_restart_as_well(site):
     site.stop()
     site.start()
     site.publish([POD, WIDE])
-    site.managed.tell()
+    site.supervisor.reload()
     site.sweep()
-    assert site.look().condition is Condition.RESTARTED, "however quick it was"
-    assert site.look().condition is Condition.APPLIED
+    assert site.observe().condition is Condition.RESTARTED, "however quick it was"
+    assert site.observe().condition is Condition.APPLIED
 
 
 def test_who_is_told_again_what_it_runs_already_goes_on_running_it(site):
     """For who takes over, or has lost sight of the service for a while."""
     site.publish()
     site.confirmed()
-    site.managed.tell()
-    assert site.look().condition is Condition.APPLIED
+    site.supervisor.reload()
+    assert site.observe().condition is Condition.APPLIED
     site.time += 61
-    assert site.look().condition is Condition.WEDGED
+    assert site.observe().condition is Condition.WEDGED
     site.sweep()
-    assert site.look().condition is Condition.APPLIED
+    assert site.observe().condition is Condition.APPLIED
 
 
 def test_what_comes_while_opensm_is_away_lies_ready_and_is_told_when_it_is_back(site):
@@ -171,12 +171,12 @@ def test_what_comes_while_opensm_is_away_lies_ready_and_is_told_when_it_is_back(
     site.stop()
     (site.directory / "guid2lid").unlink()
     site.publish([POD, WIDE])
-    assert site.managed.to_be_told()
-    site.managed.tell()
+    assert site.supervisor.needs_reload()
+    site.supervisor.reload()
     assert (site.directory / "guid2lid").exists()
-    assert not site.managed.to_be_told()
+    assert not site.supervisor.needs_reload()
     site.start()
-    assert site.managed.to_be_told()
+    assert site.supervisor.needs_reload()
     site.confirmed()
 
 
@@ -187,24 +187,24 @@ def test_wedged_is_not_dead(site):
     end = time.monotonic() + 60
     while "T (stopped)" not in site.status():
         assert time.monotonic() < end
-    assert site.look().condition is Condition.WEDGED
+    assert site.observe().condition is Condition.WEDGED
     os.kill(site.process.pid, signal.SIGCONT)
     while "T (stopped)" in site.status():
         assert time.monotonic() < end
-    assert site.look().condition is Condition.APPLIED
+    assert site.observe().condition is Condition.APPLIED
 
 
 def test_wedged_when_it_does_not_sweep_in_time_and_until_it_does(site):
     site.publish()
-    site.managed.tell()
+    site.supervisor.reload()
     site.time += 59
-    assert site.look().condition is Condition.SWEEPING
+    assert site.observe().condition is Condition.SWEEPING
     site.time += 2
-    assert site.look().condition is Condition.WEDGED
-    site.managed.tell()  # asking again makes nothing better
-    assert site.look().condition is Condition.WEDGED
+    assert site.observe().condition is Condition.WEDGED
+    site.supervisor.reload()  # asking again makes nothing better
+    assert site.observe().condition is Condition.WEDGED
     site.sweep()
-    assert site.look().condition is Condition.APPLIED
+    assert site.observe().condition is Condition.APPLIED
 
 
 def test_an_earlier_set_told_by_hand_is_named(site):
@@ -214,9 +214,9 @@ def test_an_earlier_set_told_by_hand_is_named(site):
     site.publish([POD, WIDE])
     site.confirmed()
     site.dump.write_text(first)
-    seen = site.look()
+    seen = site.observe()
     assert (seen.condition, seen.generation, seen.published) == (Condition.OTHER_GENERATION, 1, 2)
-    assert site.managed.to_be_told()
+    assert site.supervisor.needs_reload()
     site.confirmed()
 
 
@@ -224,28 +224,28 @@ def test_another_engine_differs_and_nothing_is_told_over_and_over(site):
     site.publish()
     site.confirmed()
     site.dump.write_text(site.dump.read_text().replace(" 001 #", " 002 #", 1))
-    seen = site.look()
+    seen = site.observe()
     assert seen.condition is Condition.DIFFERS
     assert "to port 2, not to port 1" in seen.detail
-    assert site.managed.to_be_told()
-    site.managed.tell()
+    assert site.supervisor.needs_reload()
+    site.supervisor.reload()
     with site.log.open("a") as log:
         log.write("minhop tables configured on all switches\nSUBNET UP\n")
-    seen = site.look()
+    seen = site.observe()
     assert (seen.condition, seen.detail) == (
         Condition.DIFFERS,
         "OpenSM routed with minhop, not file",
     )
-    assert not site.managed.to_be_told()
+    assert not site.supervisor.needs_reload()
     site.time += 61
-    assert site.managed.to_be_told()
+    assert site.supervisor.needs_reload()
 
 
 def test_blind(site):
     site.publish()
     site.confirmed()
     site.dump.unlink()
-    seen = site.look()
+    seen = site.observe()
     assert seen.condition is Condition.BLIND
     assert "No such file" in seen.detail
 
@@ -256,10 +256,10 @@ def test_a_refused_set_is_told_and_the_one_before_stays(site):
     offer = site.offer([POD, WIDE])
     offer.drop("lfts")
     offer.files["lfts"] = b""
-    site.managed.receive(offer)
-    assert site.managed.refused
-    assert not site.managed.to_be_told()
-    seen = site.look()
+    site.supervisor.fetch_set(offer)
+    assert site.supervisor.refused
+    assert not site.supervisor.needs_reload()
+    seen = site.observe()
     assert (seen.condition, seen.published) == (Condition.REFUSED, 1)
     assert "manifest.json, line 1" in seen.detail
     site.publish([POD, WIDE])
@@ -272,15 +272,15 @@ def test_a_source_that_is_away_is_no_reason_to_refuse(site):
             raise Unavailable("no answer")
 
     with pytest.raises(Unavailable):
-        site.managed.receive(Away())
-    assert not site.managed.refused
+        site.supervisor.fetch_set(Away())
+    assert not site.supervisor.refused
 
 
 def test_another_fabrics_set_is_refused_as_soon_as_switches_can_be_seen(site):
     site.dump.write_text("Unicast lids [0-2] of switch Lid 2 guid 0x0000000000000001 ('x'):\n")
-    site.managed.receive(site.offer())
-    assert site.look().condition is Condition.REFUSED
-    assert site.managed.published is None
+    site.supervisor.fetch_set(site.offer())
+    assert site.observe().condition is Condition.REFUSED
+    assert site.supervisor.published is None
 
 
 def test_a_damaged_set_counts_as_none(site):
@@ -288,11 +288,11 @@ def test_a_damaged_set_counts_as_none(site):
     site.confirmed()
     with (site.home / "current" / "partitions.conf").open("a") as file:
         file.write("#")
-    assert site.managed.published is None
-    assert site.look().condition is Condition.STARTING
-    assert not site.managed.to_be_told()
-    site.managed.receive(Offer(state(generation=1), site.directory / "there", site.home))
-    assert site.managed.published == 1
+    assert site.supervisor.published is None
+    assert site.observe().condition is Condition.STARTING
+    assert not site.supervisor.needs_reload()
+    site.supervisor.fetch_set(Offer(state(generation=1), site.directory / "there", site.home))
+    assert site.supervisor.published == 1
     site.confirmed()
 
 
@@ -300,12 +300,12 @@ def test_a_damaged_set_counts_as_none(site):
 def test_an_agent_that_died_while_telling_tells_again(site, monkeypatch, done):
     site.publish()
     if done:
-        site.managed.tell()
+        site.supervisor.reload()
     else:
         reload.prepare(site.home, site.opensm)
     site.come_back()
-    assert site.managed.to_be_told() is not done
-    assert site.look().condition is (Condition.SWEEPING if done else Condition.BLIND)
+    assert site.supervisor.needs_reload() is not done
+    assert site.observe().condition is (Condition.SWEEPING if done else Condition.BLIND)
 
 
 def test_what_was_confirmed_is_not_read_back_all_the_time(site):
@@ -325,10 +325,10 @@ def test_what_was_confirmed_is_not_read_back_all_the_time(site):
     begin = len(asked)
     for _ in range(19):
         site.time += 1
-        assert site.look().condition is Condition.APPLIED
+        assert site.observe().condition is Condition.APPLIED
     assert len(asked) == begin
     site.time += 2
-    site.look()
+    site.observe()
     assert len(asked) == begin + 1
     site.publish([POD])
     site.confirmed()
@@ -341,7 +341,7 @@ def test_the_process_of_another_program_is_no_opensm(site):
     other = subprocess.Popen(["sleep", "3000"])
     try:
         site.pid_file.write_text(str(other.pid))
-        assert site.look().condition is Condition.DEAD
+        assert site.observe().condition is Condition.DEAD
     finally:
         other.kill()
         other.wait()

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Reads the published sets of a fabric from disk, again only after their files changed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from laas_service.domain.errors import InvalidFile
+from laas_service.domain.wording import listed
+from opensm_writer import fileset, parse
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SetOnDisk:
+    """A set in its directory."""
+
+    name: str  # of the directory
+    signature: fileset.Signature  # when it was read
+    generation: int = 0
+    tables: tuple[parse.SwitchTable, ...] = ()
+    damage: str | None = None  # why it cannot be used; it has no tables then
+
+    @property
+    def rows(self) -> dict[int, bytes]:
+        """Switch GUID -> ports by LID."""
+        return {table.guid: table.row for table in self.tables}
+
+
+class SetReader:
+    """The sets of one fabric, in its directory ``home``."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._sets: dict[str, SetOnDisk] = {}
+        self._published: tuple[parse.SwitchTable, ...] = ()
+
+    def current(self) -> SetOnDisk | None:
+        """The current set, which may be damaged; None without one. Raises: OSError."""
+        link = self._home / "current"
+        return self._read(link.readlink().name) if link.is_symlink() else None
+
+    def others(self) -> Iterator[SetOnDisk]:
+        """The undamaged sets that are not current, by descending name. Raises: OSError."""
+        current = (self._home / "current").resolve().name
+        for directory in sorted(self._home.glob("gen-*"), reverse=True):
+            if directory.name != current:
+                found = self._read(directory.name)
+                if found.damage is None:
+                    yield found
+
+    def known_tables(self) -> Mapping[bytes, parse.SwitchTable]:
+        """All tables in memory by digest; see ``parse.switch_tables``."""
+        read = (table for found in self._sets.values() for table in found.tables)
+        return {table.digest: table for table in (*self._published, *read)}
+
+    def remember(self, tables: Iterable[parse.SwitchTable]) -> None:
+        """Keep the tables of a set that was just published, so that they are not parsed again."""
+        self._published = tuple(tables)
+
+    def _read(self, name: str) -> SetOnDisk:
+        directory = self._home / name
+        signature = fileset.signature(directory)
+        known = self._sets.get(name)
+        if known is not None and known.signature == signature:
+            return known
+        self._sets = {name: s for name, s in self._sets.items() if (self._home / name).exists()}
+        try:
+            manifest = fileset.read_manifest(directory)
+            damaged = fileset.damaged(directory, manifest)
+            if damaged:
+                damage = f"files differ from the manifest: {listed(damaged)}"
+                found = SetOnDisk(name, signature, damage=damage)
+            else:
+                pieces = parse.file_pieces(directory / "lfts")
+                tables = tuple(parse.switch_tables(pieces, "lfts", self.known_tables()))
+                found = SetOnDisk(name, signature, manifest.generation, tables)
+        except (OSError, InvalidFile) as error:
+            found = SetOnDisk(name, signature, damage=str(error))
+        if found.damage is not None:
+            LOG.error("the set in %s is damaged: %s", directory, found.damage)
+        self._sets[name] = found
+        return found
