@@ -151,7 +151,7 @@ class Parts:
                 self._agents,
                 seconds=options.agent_lease_seconds,
                 patience=options.patience,
-                tell=lambda: self.waker(),
+                wake=lambda: self.waker(),
             )
         return LocalSubnetManager(
             Path(options.directory),

@@ -18,6 +18,7 @@ from opensm_writer import fetch, publish, reload, render
 from opensm_writer.desired import subnet_configuration
 from opensm_writer.health import Observation
 from opensm_writer.opensm import OpenSm, difference
+from opensm_writer.reload import ReloadNote
 from opensm_writer.set_reader import SetOnDisk, SetReader
 
 LOG = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ class OpenSmDriver:
         return current if current is not None and current.damage is None else None
 
     @property
-    def note(self) -> reload.ReloadNote:
+    def note(self) -> ReloadNote:
         """The last reload, also by another process."""
         return reload.read_note(self._home)
 

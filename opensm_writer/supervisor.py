@@ -13,9 +13,10 @@ from pathlib import Path
 
 from laas_service.domain.errors import Conflict, InvalidFile, LimitExceeded, Unavailable
 from laas_service.messages import AgentReport, Condition
-from opensm_writer import fetch, health, reload
+from opensm_writer import fetch, health
 from opensm_writer.driver import OpenSmDriver
 from opensm_writer.opensm import OpenSm
+from opensm_writer.reload import ReloadNote
 
 LOG = logging.getLogger(__name__)
 
@@ -120,7 +121,7 @@ class Supervisor:
         self._restarted |= self._restart_to_report
         self._accept_note(note)
 
-    def _accept_note(self, note: reload.ReloadNote) -> None:
+    def _accept_note(self, note: ReloadNote) -> None:
         self._note, self._reloaded_at = note, self._clock()
         self._unconfirmed = self._restarted or note.set != self._confirmed_set
         self._rest_until = self._reloaded_at
@@ -143,7 +144,7 @@ class Supervisor:
         self._wedged = condition is Condition.WEDGED and not observation.stopped
         return self._report
 
-    def _observation(self, note: reload.ReloadNote, active: bool) -> health.Observation:
+    def _observation(self, note: ReloadNote, active: bool) -> health.Observation:
         current = self._driver.current
         signalled = note.done and current is not None and note.set == current.name
         unsignalled = active and signalled and self._other_process(note)
@@ -165,7 +166,7 @@ class Supervisor:
         self._restart_to_report = False
         return self._with_time_to_sweep(observation, note)
 
-    def _other_process(self, note: reload.ReloadNote) -> bool:
+    def _other_process(self, note: ReloadNote) -> bool:
         try:
             return self._driver.process_name() not in (None, note.process)
         except Unavailable:
@@ -183,7 +184,7 @@ class Supervisor:
         return observation
 
     def _with_time_to_sweep(
-        self, observation: health.Observation, note: reload.ReloadNote
+        self, observation: health.Observation, note: ReloadNote
     ) -> health.Observation:
         """Ignore that a sweep has not ended yet, if it is for a set that was confirmed before."""
         confirmed = note.set == self._confirmed_set and not observation.restarted

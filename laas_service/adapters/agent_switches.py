@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The subnet-manager port where agents reach OpenSM: this process only reads what they say."""
+"""The subnet-manager port of a service whose agents reach OpenSM: reads the agents' reports."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from laas_service.app.ports.agents import Agents
 from laas_service.messages import Applied, FabricState
 
 PAUSE = 0.2
-"""Seconds between looks at what agents have reported."""
+"""Seconds between two reads of the agents' last reports."""
 
 
 class AgentSubnetManager:
-    """Takes the word of a fabric's active agent, if it is not older than ``seconds``.
+    """Answers from the last report of a fabric's active agent, unless it is ``seconds`` old.
 
-    Agents learn of a new generation by themselves; ``tell`` has those that listen look at
-    once. Right after publishing, ``applied`` waits up to ``patience`` seconds for the new
-    generation.
+    Agents poll for a new generation; ``wake`` has agents on the bus poll at once. Right after
+    publishing, ``applied`` waits up to ``patience`` seconds for the new generation.
     """
 
     def __init__(
@@ -29,32 +28,33 @@ class AgentSubnetManager:
         *,
         seconds: float,
         patience: float,
-        tell: Callable[[], None],
+        wake: Callable[[], None],
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._agents = agents
         self._seconds = seconds
         self._patience = patience
-        self._tell = tell
+        self._wake = wake
         self._sleep = sleep
         self._clock = clock
-        self._told: dict[str, tuple[float, int]] = {}
+        self._published: dict[str, tuple[float, int]] = {}  # clock and generation, until awaited
 
     def publish(self, state: FabricState) -> None:
         """See ``app.ports.subnet_manager.SubnetManager``; raises nothing."""
-        self._told[state.fabric] = (self._clock(), state.generation)
-        self._tell()
+        self._published[state.fabric] = (self._clock(), state.generation)
+        self._wake()
 
     def applied(self, fabric: str) -> Applied:
         """See ``laas_service.app.ports.subnet_manager.SubnetManager``."""
-        told_at, wanted = self._told.pop(fabric, (self._clock() - self._patience, 0))
+        never = self._clock() - self._patience, 0
+        published_at, awaited = self._published.pop(fabric, never)
         while True:
             agents = self._agents.all(fabric)
-            found = applied(agents, self._seconds)
-            if found.generation is not None and found.generation >= wanted:
-                return found
-            gone = all(agent.age >= self._seconds for agent in agents)
-            if gone or self._clock() + PAUSE > told_at + self._patience:
-                return found
+            answer = applied(agents, self._seconds)
+            if answer.generation is not None and answer.generation >= awaited:
+                return answer
+            silent = all(agent.age >= self._seconds for agent in agents)
+            if silent or self._clock() + PAUSE > published_at + self._patience:
+                return answer
             self._sleep(PAUSE)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The service over REST, as an agent on another machine asks it, by a keystoneauth session.
+"""REST client of the OpenSM agent, on a keystoneauth session.
 
-Nothing is sent by plain http to another machine: whoever is in between would read the
-agent's token, and answer in the service's place.
+Sends nothing by plain http to another machine: anybody on the path could read the agent's token
+and answer in place of the service.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from requests import PreparedRequest, RequestException, Response
 
 from laas_service.app.loopback import is_loopback
 from laas_service.domain.errors import Conflict, Forbidden, InvalidInput, NotFound, Unavailable
+from laas_service.domain.wording import listed
 from laas_service.messages import AgentReport, Orders
 
 LOG = logging.getLogger(__name__)
@@ -33,11 +34,11 @@ CHUNK = 1 << 20
 
 
 def connect(conf: cfg.ConfigOpts) -> Adapter:
-    """A session as [laas] says. Keystone is asked where the service is, if no option says it.
+    """A session with the options of [laas]; the address of the service may come from Keystone.
 
     Raises:
-        InvalidInput: the options do not say how to log in, or where the service is; or
-            Keystone or the service would be reached by http on another machine.
+        InvalidInput: the options do not say how to log in or where the service is, or the
+            address of Keystone or the service has http and another machine.
     """
     try:
         auth = loading.load_auth_from_conf_options(conf, GROUP)
@@ -67,7 +68,7 @@ def connect(conf: cfg.ConfigOpts) -> Adapter:
 
 
 class _WithinTheMachine(TCPKeepAliveAdapter):
-    """Sends plain http to loopback only, also where a redirection or a new catalogue points."""
+    """Refuses plain http to other machines, also after a redirection or a change in Keystone."""
 
     def send(self, request: PreparedRequest, *args: Any, **options: Any) -> Response:
         _check_address("[laas] address of a request", request.url or "")
@@ -75,11 +76,16 @@ class _WithinTheMachine(TCPKeepAliveAdapter):
 
 
 def _check_catalogue(adapter: Adapter) -> None:
-    """Check the endpoint in Keystone's catalogue; while Keystone is away each request is."""
+    """Check the endpoint in Keystone's catalogue.
+
+    If Keystone does not answer now, ``_WithinTheMachine`` checks each request.
+    """
     try:
         endpoint = adapter.get_endpoint()
     except (keystone_errors.ClientException, RequestException) as error:
-        LOG.warning("Keystone does not say yet where the service is: %s", error)
+        LOG.warning(
+            "Keystone does not answer, the endpoint of the service is not known yet: %s", error
+        )
         return
     if endpoint:
         _check_address(
@@ -90,7 +96,7 @@ def _check_catalogue(adapter: Adapter) -> None:
 
 
 def _check_address(option: str, url: str, more: str = "") -> None:
-    """Return if nobody but its owner can read and answer what is sent to an address.
+    """Check that an address has https, or is on loopback.
 
     Raises:
         InvalidInput: names the option, the address and what to do.
@@ -111,7 +117,7 @@ def _check_address(option: str, url: str, more: str = "") -> None:
 class ServiceRest:
     """``app.opensm_agent.Service`` and ``opensm_writer.fetch.Source``, for one agent of one fabric.
 
-    Without ``fabric`` it is the only one that the service has.
+    ``fabric`` may be omitted if the service has only one.
     """
 
     def __init__(self, adapter: Adapter, name: str, fabric: str | None = None) -> None:
@@ -128,7 +134,7 @@ class ServiceRest:
             known = [fabric["id"] for fabric in self._json("GET", "/v1/fabrics")["fabrics"]]
             if len(known) != 1:
                 raise InvalidInput(
-                    "[opensm] agent_fabric", None, f"name one of: {', '.join(known) or 'none yet'}"
+                    "[opensm] agent_fabric", None, f"name one of: {listed(known) or 'none yet'}"
                 )
             self._fabric = str(known[0])
         return self._fabric
@@ -143,12 +149,12 @@ class ServiceRest:
                 float(answer["lease_seconds"]),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise _nonsense(error) from error
+            raise _unexpected(error) from error
 
     def described(self) -> Mapping[str, Any]:
         document = self._json("GET", self._path("file-set"))
         if not isinstance(document, dict):
-            raise _nonsense(document)
+            raise _unexpected(document)
         return document
 
     def contents(self, generation: int, name: str, start: int, size: int) -> Iterator[bytes]:
@@ -163,7 +169,7 @@ class ServiceRest:
         answer = self._ask("GET", path, headers=headers, stream=True)
         try:
             if answer.status_code != 206 and start:
-                raise Unavailable(f"{path} was asked for a part and answered with everything")
+                raise Unavailable(f"{path}: the answer ignores the Range of the request")
             yield from answer.iter_content(CHUNK)
         except RequestException as error:
             raise Unavailable(f"{path}: {error}") from error
@@ -177,7 +183,7 @@ class ServiceRest:
         try:
             return self._ask(method, path, json=body).json()
         except ValueError as error:
-            raise _nonsense(error) from error
+            raise _unexpected(error) from error
 
     def _ask(self, method: str, path: str, **options: Any) -> Any:
         """The answer. Raises: NotFound, Forbidden, Conflict, Unavailable."""
@@ -187,7 +193,7 @@ class ServiceRest:
             raise Unavailable(f"{method} {path}: {error}") from error
         if answer.status_code < 400:
             return answer
-        why = f"{method} {path}: {_sentence(answer)}"
+        why = f"{method} {path}: {_reason(answer)}"
         if answer.status_code == 404:
             raise NotFound("resource", path, why)
         if answer.status_code == 403:
@@ -197,12 +203,13 @@ class ServiceRest:
         raise Unavailable(why)
 
 
-def _sentence(answer: Any) -> str:
+def _reason(answer: Any) -> str:
+    """The reason of an error answer."""
     try:
         return str(answer.json()["detail"])
     except (ValueError, KeyError, TypeError):
         return f"{answer.status_code} {answer.reason}"
 
 
-def _nonsense(what: object) -> Unavailable:
-    return Unavailable(f"the service's answer makes no sense: {what!r}")
+def _unexpected(what: object) -> Unavailable:
+    return Unavailable(f"unexpected answer of the service: {what!r}")

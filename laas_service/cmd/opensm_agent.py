@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""laas-opensm-agent: takes the subnet manager's files to where OpenSM is, and looks after it."""
+"""laas-opensm-agent: fetches sets of files for the OpenSM of this machine, and supervises it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ from laas_service.cmd.process import configured, interrupt_on_sigterm
 from laas_service.domain.errors import LaasError
 from laas_service.wiring import Parts
 
-CLI = [cfg.BoolOpt("once", default=False, help="One round, and a report of what came of it.")]
+CLI = [
+    cfg.BoolOpt(
+        "once", default=False, help="Run one round, print the condition of OpenSM, and exit."
+    )
+]
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run until SIGTERM or SIGINT; the step at hand is finished first, unless asked twice."""
+    """Run until SIGTERM or SIGINT; a second signal also interrupts the present step."""
     conf = configured("laas-opensm-agent", sys.argv[1:] if argv is None else argv, CLI)
     interrupt_on_sigterm()
     try:
@@ -29,10 +33,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run(parts: Parts, once: bool) -> None:
-    """Look after OpenSM until a signal comes, or for one round. Raises: LaasError."""
+    """Supervise OpenSM until a signal arrives, or for one round. Raises: LaasError."""
     if once:
-        seen = parts.opensm_agent.once()
-        print(f"{seen.condition}{f': {seen.detail}' if seen.detail else ''}")
+        report = parts.opensm_agent.once()
+        print(f"{report.condition}{f': {report.detail}' if report.detail else ''}")
         return
     with parts.running_agent() as agent, suppress(KeyboardInterrupt):
         agent.wait()

@@ -91,7 +91,7 @@ class Told:
     def __init__(self, *answers):
         self.answers = list(answers)
         self.time = 0.0
-        self.told = 0
+        self.wakes = 0
 
     def all(self, fabric):
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
@@ -107,13 +107,13 @@ class Told:
             self,
             seconds=LEASE,
             patience=patience,
-            tell=self.tell,
+            wake=self.wake,
             sleep=self.sleep,
             clock=lambda: self.time,
         )
 
-    def tell(self):
-        self.told += 1
+    def wake(self):
+        self.wakes += 1
 
 
 def state(generation):
@@ -125,7 +125,7 @@ def test_right_after_publishing_it_waits_for_the_new_generation():
     told = Told([runs(3)], [sweeping], [sweeping], [runs(4)])
     manager = told.manager()
     manager.publish(state(4))
-    assert told.told == 1
+    assert told.wakes == 1
     assert manager.applied("f") == Applied(4)
     assert 0 < told.time < 10
 

@@ -37,7 +37,11 @@ MINHOP = Sweep(True, "OpenSM routed with minhop, not file")
         (replace(FINE, refused="torn", dead="gone"), Condition.DEAD, "gone"),
         (Observation(), Condition.STARTING, "no set has been published"),
         (Observation(refused="torn"), Condition.REFUSED, "torn"),
-        (replace(FINE, restarted=True, unsignalled=True), Condition.RESTARTED, "not the process that"),
+        (
+            replace(FINE, restarted=True, unsignalled=True),
+            Condition.RESTARTED,
+            "not the process that",
+        ),
         (replace(FINE, restarted=True), Condition.APPLIED, None),
         (replace(FINE, sweep=NOT_SWEPT, **JUST_TOLD), Condition.SWEEPING, "not swept"),
         (replace(FINE, sweep=NOT_SWEPT, restarted=True, **JUST_TOLD), Condition.RESTARTED, "not"),
