@@ -230,8 +230,8 @@ def engine_problem(log: Iterable[str]) -> str | None:
     problem = None
     swept = True
     for line in log:
-        if found := _ENGINE.search(line):
-            problem = None if found[1] == "file" else f"OpenSM routed with {found[1]}, not file"
+        if match := _ENGINE.search(line):
+            problem = None if match[1] == "file" else f"OpenSM routed with {match[1]}, not file"
             swept = False
         elif _NO_ENGINE in line:
             problem = "OpenSM could not use the tables and kept the old ones; see its log"

@@ -50,14 +50,14 @@ class SetReader:
         current = (self._home / "current").resolve().name
         for directory in sorted(self._home.glob("gen-*"), reverse=True):
             if directory.name != current:
-                found = self._read(directory.name)
-                if found.damage is None:
-                    yield found
+                on_disk = self._read(directory.name)
+                if on_disk.damage is None:
+                    yield on_disk
 
     def known_tables(self) -> Mapping[bytes, parse.SwitchTable]:
         """All tables in memory by digest; see ``parse.switch_tables``."""
-        read = (table for found in self._sets.values() for table in found.tables)
-        return {table.digest: table for table in (*self._published, *read)}
+        tables = (table for on_disk in self._sets.values() for table in on_disk.tables)
+        return {table.digest: table for table in (*self._published, *tables)}
 
     def remember(self, tables: Iterable[parse.SwitchTable]) -> None:
         """Keep the tables of a set that was just published, so that they are not parsed again."""
@@ -75,14 +75,14 @@ class SetReader:
             damaged = fileset.damaged(directory, manifest)
             if damaged:
                 damage = f"files differ from the manifest: {listed(damaged)}"
-                found = SetOnDisk(name, signature, damage=damage)
+                on_disk = SetOnDisk(name, signature, damage=damage)
             else:
                 pieces = parse.file_pieces(directory / "lfts")
                 tables = tuple(parse.switch_tables(pieces, "lfts", self.known_tables()))
-                found = SetOnDisk(name, signature, manifest.generation, tables)
+                on_disk = SetOnDisk(name, signature, manifest.generation, tables)
         except (OSError, InvalidFile) as error:
-            found = SetOnDisk(name, signature, damage=str(error))
-        if found.damage is not None:
-            LOG.error("the set in %s is damaged: %s", directory, found.damage)
-        self._sets[name] = found
-        return found
+            on_disk = SetOnDisk(name, signature, damage=str(error))
+        if on_disk.damage is not None:
+            LOG.error("the set in %s is damaged: %s", directory, on_disk.damage)
+        self._sets[name] = on_disk
+        return on_disk

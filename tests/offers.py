@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A set of files as the service offers it to an agent, made to be spoilt."""
+"""A set of files as the service offers it to an agent; tests modify it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Offer:
     """
 
     def __init__(self, state: FabricState, made_in: Path, home: Path, **settings: Any) -> None:
-        """What the service makes of the state for an OpenSM that reads ``home``/current."""
+        """The set for a state and an OpenSM that reads ``home``/current."""
         chosen = render.Settings(str(home / "current"), **settings)
         directory = publish.publish_set(subnet_configuration(state), chosen, made_in).directory
         self.manifest: dict[str, Any] = json.loads((directory / fileset.MANIFEST).read_text())
@@ -30,11 +30,11 @@ class Offer:
         self.asked: list[tuple[str, int, int]] = []
 
     def describe(self, **changes: Any) -> None:
-        """Other values in the manifest."""
+        """Change values in the manifest."""
         self.manifest |= changes
 
     def rewrite(self, name: str, text: bytes) -> None:
-        """Other contents of a file, with a checksum that fits."""
+        """Change the contents of a file, and its checksum in the manifest."""
         self.files[name] = text
         self.manifest["files"][name] = hashlib.sha256(text).hexdigest()
 
@@ -68,7 +68,7 @@ class Offer:
 
 
 def everything(home: Path) -> dict[str, bytes | str]:
-    """All that is below a directory, but for the lock: contents of files, targets of links."""
+    """Contents of all files and targets of all links below a directory, except the lock."""
     found: dict[str, bytes | str] = {}
     for path in sorted(home.rglob("*")):
         if path.is_symlink():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""kill -9 at every step of taking a set and telling OpenSM: the old set or the new one, whole.
+"""kill -9 at every step of fetching a set and signalling OpenSM: one set is always complete.
 
 Each process is a real one. A step is every rename, link, directory and removal in the file
 system, and every file that is opened to be written, before and (as it is the next step) after.
@@ -27,7 +27,7 @@ EVENTS = {"os.rename", "os.symlink", "os.mkdir", "os.remove", "os.rmdir", "open"
 
 
 class Machine:
-    """What survives a crash, in one directory; its OpenSM is a file that others write."""
+    """The files that survive a crash, in one directory; its OpenSM is a dump."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -47,7 +47,7 @@ class Machine:
         return Offer(state(tenants, generation), self.directory / "there", self.home)
 
     def attend(self, offer: Offer) -> None:
-        """What an active agent does with a set."""
+        """Act as an active agent."""
         supervisor = self.supervisor()
         supervisor.fetch_set(offer)
         assert not supervisor.refused
@@ -55,12 +55,12 @@ class Machine:
             supervisor.reload()
 
     def sweep(self) -> None:
-        """OpenSM reads what is current."""
+        """Act as OpenSM: read the current set."""
         self.dump.write_text((self.home / "current" / "lfts").read_text())
 
 
 def killed_at(machine: Machine, offer: Offer, number: int) -> str | None:
-    """Where a process that attends to the offer died, None if it ended before that step."""
+    """The step at which a process was killed; None if it ended before that step."""
     context = multiprocessing.get_context("fork")
     process = context.Process(target=_attend, args=(machine, offer, number))
     process.start()
@@ -94,8 +94,8 @@ def _attend(machine: Machine, offer: Offer, number: int) -> None:
 
 
 @pytest.mark.parametrize("damaged", [False, True], ids=["whole", "damaged"])
-def test_a_set_is_taken_whole_or_not_at_all(tmp_path, monkeypatch, damaged):
-    """Also where the set before was damaged by somebody: it never gets worse."""
+def test_a_set_is_published_completely_or_not_at_all(tmp_path, monkeypatch, damaged):
+    """The earlier set may be damaged; the files never get worse."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # a killed process loses no write
     first = Machine(tmp_path / "0")
     first.directory.mkdir()
@@ -133,7 +133,7 @@ def test_a_set_is_taken_whole_or_not_at_all(tmp_path, monkeypatch, damaged):
 
 
 def _remove(machine: Machine) -> None:
-    """The machine as it was before anything came."""
+    """Remove everything that the offers left."""
     for path in sorted(machine.home.parent.rglob("*"), reverse=True):
         if path.is_dir() and not path.is_symlink():
             path.rmdir()

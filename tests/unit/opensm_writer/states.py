@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The fabric and the tenants whose files lie in ``tests/golden``, and other small states."""
+"""The fabric and tenants of the files in ``tests/golden``, and other small states."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WIDE = tenant(
 
 
 def state(tenants: Iterable[Allocation] = (POD, ONE, WIDE), generation: int = 7) -> FabricState:
-    """Partition keys follow the tenants' names, so that they stay when tenants go."""
+    """A state. Partition keys follow from names, so that they stay when other tenants leave."""
     ordered = sorted(tenants, key=lambda t: t.id)
     routes = (TenantRoute(t, 0x100 + sum(t.id.encode()) % 0x1000) for t in ordered)
     return FabricState("tiny", generation, TINY.topology, TINY.inventory, tuple(routes))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Files made from what changed are, byte for byte, those made from nothing."""
+"""Incremental rendering gives, byte for byte, the files of a rendering from scratch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FABRICS = [
 
 
 def change(fabric: Ledger, rng: Random, name: str) -> None:
-    """A tenant comes or goes, several do, or a link fails or is repaired."""
+    """One or several tenants come or go, or a link fails or is repaired."""
     tree = fabric.topology.tree
     for part in range(rng.choice((1, 1, 1, 3))):
         if rng.random() < 0.25:
@@ -56,7 +56,7 @@ def change(fabric: Ledger, rng: Random, name: str) -> None:
 
 
 def states(topology: Topology, inventory, seed: int, count: int) -> Iterator[FabricState]:
-    """Generations of a fabric; a tenant keeps its key, a key that is free is used again."""
+    """Generations of a fabric; a tenant keeps its key, and free keys are used again."""
     rng, fabric = Random(seed), Ledger(topology)
     keys: dict[str, int] = {}
     for generation in range(1, count + 1):
@@ -71,8 +71,8 @@ def states(topology: Topology, inventory, seed: int, count: int) -> Iterator[Fab
 
 @settings(max_examples=30)
 @given(st.sampled_from(FABRICS), st.integers(0, 1 << 30), st.integers(1, 6))
-def test_what_changed_gives_the_same_bytes_as_all(made, seed, count):
-    with TemporaryDirectory() as name, mock.patch("os.fsync"):  # which is slow, and not at stake
+def test_incremental_rendering_gives_the_same_bytes(made, seed, count):
+    with TemporaryDirectory() as name, mock.patch("os.fsync"):  # slow, and not tested here
         root = Path(name)
         chosen = Settings(f"{root}/f/current")
         last = None
@@ -86,7 +86,7 @@ def test_what_changed_gives_the_same_bytes_as_all(made, seed, count):
             assert last.manifest == publish.publish_set(alone, chosen, root / "alone").manifest
 
 
-def test_only_what_changed_is_rendered_and_parsed_again(tmp_path, monkeypatch):
+def test_only_changed_tables_are_rendered_and_parsed(tmp_path, monkeypatch):
     last = publish.publish_set(subnet_configuration(state([POD, WIDE], 1)), SETTINGS, tmp_path)
     rendered, parsed = mock.Mock(wraps=render._entries), mock.Mock(wraps=parse._ports)
     monkeypatch.setattr(render, "_entries", rendered)
@@ -111,7 +111,7 @@ def test_only_what_changed_is_rendered_and_parsed_again(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("damage", ["byte", "gone"])
-def test_a_damaged_set_is_not_copied_from(tmp_path, damage):
+def test_nothing_is_copied_from_a_damaged_set(tmp_path, damage):
     last = publish.publish_set(subnet_configuration(state([POD], 1)), SETTINGS, tmp_path)
     lfts = tmp_path / "tiny" / "current" / "lfts"
     if damage == "byte":
@@ -134,7 +134,7 @@ def test_tables_are_read_in_pieces_of_any_size(size):
     )
 
 
-def test_what_stays_known_does_not_grow_with_each_set(tmp_path):
+def test_known_tables_share_one_mapping_of_guids(tmp_path):
     last = publish.publish_set(subnet_configuration(state([POD], 1)), SETTINGS, tmp_path)
     for number in range(2, 9):
         configuration = subnet_configuration(

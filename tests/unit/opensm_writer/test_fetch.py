@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Sets that come from elsewhere: what is fit becomes current, all else leaves all as it was."""
+"""Fetched sets: a valid set becomes current, any other set changes nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NEVER = "0" * 64
 
 @pytest.fixture(scope="module", autouse=True)
 def no_power_cut():
-    """Nothing here depends on what is on the disk already, and many files are written."""
+    """These tests write many files and lose none, so that syncing them is not needed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
         yield
@@ -47,7 +47,7 @@ def fetch_set(offer, home, **options):
     return fetch.fetch_set(offer, home.parent, "tiny", keep=3, **options)
 
 
-def test_a_received_set_is_the_very_one_that_was_made(offer, home, tmp_path):
+def test_a_fetched_set_equals_the_rendered_set(offer, home, tmp_path):
     directory = fetch_set(offer, home)
     assert directory == (home / "current").resolve()
     made = (tmp_path / "there" / "tiny" / "current").resolve()
@@ -66,7 +66,7 @@ def test_a_received_set_is_the_very_one_that_was_made(offer, home, tmp_path):
     assert everything(home) == before
 
 
-def test_only_tables_that_are_lacking_are_fetched(offer, home):
+def test_only_missing_tables_are_fetched(offer, home):
     ours = {
         (table.size, table.digest.hex())
         for table in parse.switch_tables(parse.file_pieces(home / "current" / "lfts"), "lfts")
@@ -76,7 +76,7 @@ def test_only_tables_that_are_lacking_are_fetched(offer, home):
     asked = [(start, size) for name, start, size in offer.asked if name == "lfts"]
     assert 0 < len(lacking) < len(offer.parts())
     assert sum(size for _, size in asked) == sum(size for size, _ in lacking)
-    assert len(asked) < len(lacking)  # neighbours come together
+    assert len(asked) < len(lacking)  # neighbours are fetched in one request
 
 
 def test_a_damaged_set_is_replaced(offer, home):
@@ -92,7 +92,7 @@ def test_a_damaged_set_is_replaced(offer, home):
 
 
 def lies_about_entries(offer):
-    """Another port towards a tenant's host, with checksums that fit."""
+    """Another port towards a tenant's host, with matching checksums."""
     lid = parse.guid2lid(offer.files["guid2lid"].decode(), "")[0x2C90300000001]
     entry, other = b"%#06x 001" % lid, b"%#06x 002" % lid
     assert entry in offer.files["lfts"]
@@ -100,7 +100,7 @@ def lies_about_entries(offer):
 
 
 def one_switch_less(offer):
-    """The last table is cut off, with checksums that fit."""
+    """The last table is cut off, with matching checksums."""
     lfts = offer.files["lfts"]
     offer.rewrite("lfts", lfts[: lfts.rindex(b"Unicast")])
 
@@ -121,7 +121,7 @@ def add(name):
 
 
 def omit_chains(offer, reason):
-    """No routing chains; their place in the fragment has the reason."""
+    """A set without routing chains, whose fragment has the reason."""
     for name in [name for name in offer.files if name not in validate.ALWAYS]:
         offer.drop(name)
     lines = offer.files["opensm.conf"].decode().splitlines(keepends=True)
@@ -242,7 +242,7 @@ UNFIT = {
 
 
 @pytest.mark.parametrize("what", UNFIT)
-def test_what_is_not_fit_leaves_everything_as_it_was(offer, home, what):
+def test_a_refused_set_changes_nothing(offer, home, what):
     spoil, why = UNFIT[what]
     before = everything(home)
     spoil(offer)
@@ -252,7 +252,7 @@ def test_what_is_not_fit_leaves_everything_as_it_was(offer, home, what):
     assert not (home.parent.parent / "evil.conf").exists()
 
 
-def test_the_first_set_is_refused_just_as_well(tmp_path, home):
+def test_the_first_set_is_checked_too(tmp_path, home):
     offer = Offer(state(), tmp_path / "there", home)
     one_switch_less(offer)
     with pytest.raises(InvalidFile):
@@ -260,7 +260,7 @@ def test_the_first_set_is_refused_just_as_well(tmp_path, home):
     assert everything(home) == {}
 
 
-def test_a_set_for_switches_that_are_not_there_is_refused(offer, home):
+def test_a_set_for_other_switches_is_refused(offer, home):
     before = everything(home)
     with pytest.raises(InvalidFile, match="none of its switches is in this fabric"):
         fetch_set(offer, home, switches={1, 2})
@@ -268,8 +268,8 @@ def test_a_set_for_switches_that_are_not_there_is_refused(offer, home):
     fetch_set(offer, home, switches={1, *offer.rows()})
 
 
-def test_a_set_that_disturbs_a_tenant_that_did_not_change_is_refused(offer, home):
-    """Other ways for a tenant's traffic, all told by the manifest as they are."""
+def test_a_set_that_disturbs_an_unchanged_tenant_is_refused(offer, home):
+    """The tenant's entries differ, and the manifest has their true sha256."""
     before = everything(home)
     lies_about_entries(offer)
     tables = [*parse.switch_tables([offer.files["lfts"]], "lfts")]
@@ -289,7 +289,7 @@ def entries(tables, lids):
     return digest.hexdigest()
 
 
-def test_a_link_among_the_files_is_refused(offer, home, monkeypatch):
+def test_a_symbolic_link_among_the_files_is_refused(offer, home, monkeypatch):
     before = everything(home)
     write = fileset.write
 
@@ -306,7 +306,7 @@ def test_a_link_among_the_files_is_refused(offer, home, monkeypatch):
     assert everything(home) == before
 
 
-def test_a_full_disk_leaves_everything_as_it_was(offer, home, monkeypatch):
+def test_a_full_disk_changes_nothing(offer, home, monkeypatch):
     before = everything(home)
 
     def full(path, pieces):
@@ -326,7 +326,7 @@ def test_a_full_disk_leaves_everything_as_it_was(offer, home, monkeypatch):
         {"manifest": [], "sizes": [], "parts": []},
     ],
 )
-def test_an_answer_that_is_no_set_is_refused(home, document):
+def test_a_document_of_another_form_is_refused(home, document):
     offer = type("Nonsense", (), {"described": lambda self: document})()
     with pytest.raises(InvalidFile, match=r"manifest\.json"):
         fetch_set(offer, home)
@@ -335,7 +335,7 @@ def test_an_answer_that_is_no_set_is_refused(home, document):
 @pytest.mark.parametrize(
     "sizes", [lambda s: s | {"lfts": 3}, lambda s: s | {"x": 1}, lambda s: s | {"guid2lid": "1"}]
 )
-def test_sizes_have_to_fit(offer, home, sizes):
+def test_sizes_that_contradict_the_files_are_refused(offer, home, sizes):
     document = dict(offer.described())
     document["sizes"] = sizes(document["sizes"])
     offer.described = lambda: document
@@ -343,7 +343,7 @@ def test_sizes_have_to_fit(offer, home, sizes):
         fetch_set(offer, home)
 
 
-def test_a_file_that_is_longer_than_it_should_be_is_not_read_to_its_end(offer, home):
+def test_a_file_is_not_read_beyond_its_size(offer, home):
     def endless(generation, name, start, size):
         while True:
             yield b"x" * 1000
@@ -355,7 +355,7 @@ def test_a_file_that_is_longer_than_it_should_be_is_not_read_to_its_end(offer, h
     assert everything(home) == before
 
 
-def test_a_set_without_chains_is_received(offer, home):
+def test_a_set_without_chains_is_accepted(offer, home):
     omit_chains(offer, "manifest.json says why")
     offer.describe(chains=f"{fileset.OMITTED}routing chains hold 49 tenants with links (50; 51)")
     directory = fetch_set(offer, home)
@@ -364,7 +364,7 @@ def test_a_set_without_chains_is_received(offer, home):
     )
 
 
-def test_a_fabric_that_is_no_name_is_refused(offer, home):
+def test_a_fabric_with_a_path_as_name_is_refused(offer, home):
     before = everything(home.parent.parent)
     offer.describe(fabric="../tiny")
     with pytest.raises(InvalidFile, match="cannot be the name of a directory"):
@@ -374,7 +374,7 @@ def test_a_fabric_that_is_no_name_is_refused(offer, home):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The files of a good set, and an empty place that wants them."""
+    """A valid set, and an empty directory to fetch it into."""
     directory = tmp_path_factory.mktemp("whole")
     home = directory / "here" / "tiny"
     return Offer(state(), directory / "there", home), home
@@ -413,7 +413,7 @@ def set_field(offer, field, text):
 
 
 def directives(fragment):
-    """What may be taken from a fragment, whatever counts as the end of a line."""
+    """The directives of a fragment, for any definition of the end of a line."""
     return {line for line in fragment.splitlines() if line and not line.startswith("#")}
 
 
@@ -458,8 +458,8 @@ def test_a_refusal_is_one_short_line(offer, home, field):
 
 @settings(deadline=None, max_examples=80)
 @given(data=st.data())
-def test_no_byte_of_a_set_can_be_other_than_it_was_made(whole, data):
-    """Flipped, cut, repeated or moved: nothing of it ever becomes current."""
+def test_any_changed_byte_is_refused(whole, data):
+    """Bytes are flipped, cut, repeated or moved."""
     good, home = whole
     name = data.draw(st.sampled_from(sorted(good.files)))
     text = good.files[name]
@@ -490,8 +490,8 @@ def test_no_byte_of_a_set_can_be_other_than_it_was_made(whole, data):
 
 @settings(deadline=None, max_examples=50)
 @given(data=st.data())
-def test_whatever_the_checksums_say_tenants_get_the_entries_of_their_partition(whole, data):
-    """A byte of the tables is another one, and its checksum fits: no tenant's entry changes."""
+def test_no_checksum_changes_the_entries_of_a_tenant(whole, data):
+    """A byte of the tables changes, with a matching checksum: no tenant's entry changes."""
     good, home = whole
     text = bytearray(good.files["lfts"])
     text[data.draw(st.integers(0, len(text) - 1))] ^= data.draw(st.integers(1, 255))
@@ -516,8 +516,8 @@ def test_whatever_the_checksums_say_tenants_get_the_entries_of_their_partition(w
     (home / "current").unlink()
 
 
-def test_the_set_of_a_release_is_received(tmp_path):
-    """The files in ``tests/golden`` as they are, for the place that they were made for."""
+def test_the_golden_set_is_accepted(tmp_path):
+    """The files in ``tests/golden``, for the directory that they were rendered for."""
     manifest = fileset.read_manifest(GOLDEN)
     tables = validate.check(GOLDEN, manifest, Path("/var/lib/laas/opensm/tiny/current"))
     assert len(tables) == len({table.guid for table in tables}) > 0

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What is the matter with an OpenSM: each case told apart from the ones beside it."""
+"""Each condition of an OpenSM, told apart from similar ones."""
 
 import math
 from dataclasses import replace
@@ -71,7 +71,7 @@ def test_conditions(observation, condition, detail):
     assert found.generation == (observation.matches if confirmed else None)
 
 
-def test_who_is_able():
+def test_conditions_in_which_an_agent_is_unable():
     unable = {
         *(Condition.DEAD, Condition.WEDGED, Condition.REFUSED, Condition.BLIND),
         Condition.NOT_MASTER,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The subnet-manager port: what counts as applied, and what the answer says when it does not."""
+"""The local subnet-manager port: when a generation counts as applied, else the reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from opensm_writer.opensm import OpenSm, Process
 from tests.unit.opensm_writer.states import ONE, POD, TINY, WIDE, state
 
 
-def test_without_opensm_a_whole_set_is_applied(tmp_path):
+def test_without_opensm_an_undamaged_set_is_applied(tmp_path):
     manager = LocalSubnetManager(tmp_path)
     assert manager.applied("tiny") == Applied(None, "no set has been published yet")
     manager.publish(state(generation=3))
@@ -30,7 +30,7 @@ def test_without_opensm_a_whole_set_is_applied(tmp_path):
     assert "not a manifest" in str(manager.applied("tiny").problem)
 
 
-def test_a_changed_file_of_the_same_size_and_time_is_seen(tmp_path):
+def test_a_changed_file_of_the_same_size_and_time_is_noticed(tmp_path):
     manager = LocalSubnetManager(tmp_path)
     manager.publish(state())
     assert manager.applied("tiny").problem is None
@@ -41,7 +41,7 @@ def test_a_changed_file_of_the_same_size_and_time_is_seen(tmp_path):
     assert manager.applied("tiny").problem == "files differ from the manifest: guid2lid"
 
 
-def test_with_opensm_only_what_reads_back_is_applied(tmp_path):
+def test_with_opensm_only_tables_that_are_read_back_are_applied(tmp_path):
     dump, reloaded = tmp_path / "dump", tmp_path / "reloaded"
     opensm = OpenSm(
         reload_command=("touch", str(reloaded)), dump_file=dump, cache_directory=tmp_path
@@ -77,7 +77,7 @@ def test_a_change_of_partitions_alone_is_applied_when_opensm_has_swept(tmp_path)
     assert manager.applied("tiny") == Applied(1)
     manager.publish(state([], generation=2))
     assert manager.applied("tiny").problem == "OpenSM has not swept since the files changed"
-    log.write_text("SUBNET UP\n")  # the log was cut
+    log.write_text("SUBNET UP\n")  # the log was truncated
     assert manager.applied("tiny") == Applied(2)
 
 
@@ -111,8 +111,8 @@ def test_a_dump_from_a_command(tmp_path):
 
 
 @pytest.mark.parametrize("once", ["exit 255", "awk '/Unicast/ {n++} n > 1' $0; exit"])
-def test_a_lost_packet_is_no_verdict(tmp_path, once):
-    """The first dump fails, or leaves out a switch; the second one tells."""
+def test_one_lost_packet_does_not_fail_the_comparison(tmp_path, once):
+    """The first dump fails, or leaves out a switch; the second one counts."""
     lfts, first = tmp_path / "tiny" / "current" / "lfts", tmp_path / "first"
     script = f"if mkdir $1; then {once}; fi; cat $0"
     opensm = OpenSm(dump_command=("sh", "-c", script, str(lfts), str(first)))
@@ -122,7 +122,7 @@ def test_a_lost_packet_is_no_verdict(tmp_path, once):
     assert first.exists()
 
 
-def test_a_switch_that_stays_away_is_a_difference(tmp_path):
+def test_a_missing_switch_is_a_difference(tmp_path):
     lfts = tmp_path / "tiny" / "current" / "lfts"
     opensm = OpenSm(dump_command=("awk", "/Unicast/ {n++} n > 1", str(lfts)))
     manager = LocalSubnetManager(tmp_path, opensm, patience=0)
@@ -148,9 +148,9 @@ def test_why_nothing_is_applied(tmp_path, opensm, problem):
     assert problem in str(applied.problem)
 
 
-def test_only_an_opensm_is_ever_signalled(tmp_path):
+def test_another_process_is_not_signalled(tmp_path):
     pid_file = tmp_path / "opensm.pid"
-    pid_file.write_text(str(os.getpid()))  # a SIGHUP would end this very test
+    pid_file.write_text(str(os.getpid()))  # a SIGHUP would end this test
     manager = LocalSubnetManager(tmp_path / "files", OpenSm(pid_file=pid_file))
     with pytest.raises(Unavailable, match="not an OpenSM, or has ended"):
         manager.publish(state())

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What tools print is read; what we write is read strictly, and errors name the line."""
+"""Output of tools is parsed leniently, rendered files strictly; errors name the line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Unicast lids [0x0-0x24] of switch DR path slid 0; dlid 0; 0,1,3 guid 0x0002c9020
 
 
 @pytest.mark.parametrize("dump", [OPENSM, DUMP_LFTS], ids=["opensm-lfts.dump", "dump_lfts"])
-def test_both_kinds_of_dumps_give_the_tables(dump):
+def test_both_formats_of_dumps_are_parsed(dump):
     tables = parse.dumped_tables(dump.splitlines())
     assert tables.keys() == {0x0002C90201000000}
     row = tables[0x0002C90201000000]
@@ -43,7 +43,7 @@ def test_both_kinds_of_dumps_give_the_tables(dump):
     which=st.lists(st.lists(st.integers(0, 5), max_size=4), max_size=4),
     size=st.integers(1, 500),
 )
-def test_dumps_read_one_after_the_other_are_as_if_each_were_the_first(which, size):
+def test_successive_dumps_are_parsed_like_single_ones(which, size):
     switches = [
         *(OPENSM, DUMP_LFTS),
         *(OPENSM.replace("0x0002c9020100", f"0x0002c902010{number}") for number in (1, 2)),
@@ -76,7 +76,7 @@ OWN = "0x0002 000 # portguid 0x0002c90201000000:\n"
         (f"{HEAD}{FIRST}{OWN}2 lids dumped\nand more\n", 4, "count|entry"),
     ],
 )
-def test_tables_that_are_not_ours_are_refused(text, line, why):
+def test_tables_of_another_form_are_refused(text, line, why):
     with pytest.raises(InvalidFile, match=why) as refused:
         list(parse.switch_tables(text.encode().splitlines(keepends=True), "lfts"))
     assert refused.value.line == line
@@ -94,7 +94,7 @@ def test_tables_that_are_not_ours_are_refused(text, line, why):
         "0x0002c90300000001 0x0001 0x0001\n\n0x0002c90300000001 0x0002 0x0002\n\n",
     ],
 )
-def test_records_opensm_would_drop_are_refused(text):
+def test_records_that_opensm_would_drop_are_refused(text):
     with pytest.raises(InvalidFile):
         parse.guid2lid(text, "guid2lid")
 
@@ -113,7 +113,7 @@ DEFAULT = "Default=0x7fff : ALL=limited, ALL_SWITCHES=full, SELF=full ;\n"
         (DEFAULT.replace("SELF=full", "SELF=full" + " " * 4000), 1),
     ],
 )
-def test_partitions_opensm_might_not_parse_are_refused(text, line):
+def test_partitions_that_opensm_might_not_parse_are_refused(text, line):
     with pytest.raises(InvalidFile) as refused:
         parse.partitions(text, "partitions.conf")
     assert refused.value.line == line
@@ -138,7 +138,7 @@ GROUP = "port-group\nname: {}\nport-guid: 0x0002c90300000001\nend-port-group\n"
         "stray\n" + GROUP.format("x"),
     ],
 )
-def test_port_groups_the_vendor_would_refuse_are_refused(text):
+def test_port_groups_that_the_vendor_refuses_are_refused(text):
     with pytest.raises(InvalidFile):
         parse.port_groups(text, "port_groups.conf")
 

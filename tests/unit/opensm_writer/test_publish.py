@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Sets of files: whole or not at all, one current, tenants that did not change undisturbed."""
+"""Published sets are complete, one is current, and unchanged tenants are not disturbed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_current_is_the_newest_and_old_sets_are_pruned(tmp_path):
     assert fileset.damaged(home / "current", current) == []
 
 
-def test_publishing_the_same_again_changes_nothing(tmp_path):
+def test_publishing_an_equal_set_changes_nothing(tmp_path):
     published(tmp_path, subnet_configuration(state()))
     before = (tmp_path / "tiny" / "current").resolve()
     published(tmp_path, subnet_configuration(state()))
@@ -61,7 +61,7 @@ def test_an_older_generation_does_not_replace_a_newer_one(tmp_path):
         published(tmp_path, subnet_configuration(state(generation=7)))
 
 
-def test_what_does_not_read_back_is_not_published(tmp_path, monkeypatch):
+def test_a_file_that_does_not_parse_back_is_not_published(tmp_path, monkeypatch):
     published(tmp_path, subnet_configuration(state(generation=1)))
 
     def torn(configuration: SubnetConfiguration, kept):
@@ -78,7 +78,7 @@ def test_what_does_not_read_back_is_not_published(tmp_path, monkeypatch):
 
 
 def tampered(configuration: SubnetConfiguration, guid: int) -> SubnetConfiguration:
-    """The plan with one entry towards a GUID changed on one switch."""
+    """The configuration with one entry towards a GUID changed on one switch."""
     switch = max(configuration.tables.rows)
     row = bytearray(configuration.tables.rows[switch])
     row[configuration.tables.index[guid]] ^= 1
@@ -86,7 +86,7 @@ def tampered(configuration: SubnetConfiguration, guid: int) -> SubnetConfigurati
     return replace(configuration, tables=ForwardingTables(configuration.tables.destinations, rows))
 
 
-def test_entries_of_tenants_that_did_not_change_stay(tmp_path):
+def test_a_set_that_disturbs_an_unchanged_tenant_is_refused(tmp_path):
     published(tmp_path, subnet_configuration(state([POD, WIDE], 1)))
     configuration = subnet_configuration(state([POD, ONE, WIDE], 2))
     inventory = configuration.state.inventory
@@ -108,6 +108,6 @@ def test_a_fault_or_a_new_placement_may_change_entries(tmp_path):
     assert list(manifest["tenants"]) == [WIDE.id]
 
 
-def test_a_fabric_name_cannot_lead_out_of_the_directory(tmp_path):
+def test_a_fabric_name_cannot_be_a_path(tmp_path):
     with pytest.raises(Exception, match="use letters, digits"):
         subnet_configuration(replace(state(), fabric="../elsewhere"))

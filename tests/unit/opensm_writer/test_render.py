@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The files, byte for byte, and that they read back to what was meant.
+"""The files, byte for byte, and that they parse back to their values.
 
-python -m tests.unit.opensm_writer.test_render    writes tests/golden anew
+python -m tests.unit.opensm_writer.test_render    writes tests/golden again
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def write_golden() -> None:
     shutil.rmtree(root)
 
 
-def test_the_files_are_as_they_were(tmp_path):
+def test_the_files_equal_the_golden_files(tmp_path):
     publish.publish_set(subnet_configuration(state()), SETTINGS, tmp_path)
     current = tmp_path / "tiny" / "current"
     names = {p.relative_to(current) for p in current.rglob("*") if p.is_file()}
@@ -57,7 +57,7 @@ def test_the_files_are_as_they_were(tmp_path):
     multicast=st.booleans(),
     services=st.lists(st.integers(1, 2**64 - 1), unique=True, max_size=3),
 )
-def test_what_is_written_reads_back(partition, pkey, multicast, services):
+def test_rendered_files_parse_back_to_their_values(partition, pkey, multicast, services):
     inventory = generator.inventory(SMALL, generator.Description(xgft="3;3,3,3;1,3,3"))
     given_state = FabricState("f", 1, SMALL, inventory, (TenantRoute(partition, pkey),))
     configuration = subnet_configuration(given_state)
@@ -101,12 +101,12 @@ def test_a_group_lists_both_ends_of_every_cable_and_the_host_ports():
     assert {(guid, port) for guid, ports in group.ports for port in ports} == set(ends)
 
 
-def test_rules_stay_below_250_bytes_and_say_all():
-    many = PortGroup("laas-x-sw", tuple((guid, tuple(range(1, 201))) for guid in (1, 2)))
-    some = PortGroup("laas-x-hca", tuple((guid, ()) for guid in range(1, 100)))
-    rendered = render.port_group(many) + render.port_group(some)
+def test_rules_stay_below_250_bytes_and_are_complete():
+    switches = PortGroup("laas-x-sw", tuple((guid, tuple(range(1, 201))) for guid in (1, 2)))
+    adapters = PortGroup("laas-x-hca", tuple((guid, ()) for guid in range(1, 100)))
+    rendered = render.port_group(switches) + render.port_group(adapters)
     assert max(map(len, rendered.splitlines())) < 250
-    assert parse.port_groups(rendered, "port_groups.conf") == (many, some)
+    assert parse.port_groups(rendered, "port_groups.conf") == (switches, adapters)
 
 
 @pytest.mark.parametrize("count", [1, 12, 13, 30, 100])
@@ -194,19 +194,19 @@ def test_the_index_names_every_switch_and_host():
 
 
 @pytest.mark.parametrize("directory", ["relative/path", "/with blank", "/with:colon", "/with#hash"])
-def test_directories_opensm_would_misread_are_refused(directory):
+def test_directories_that_opensm_would_misread_are_refused(directory):
     with pytest.raises(InvalidInput, match="absolute path"):
         Settings(directory)
 
 
 @pytest.mark.parametrize("id", ["../../etc/passwd", "a/b", ".hidden", "a b", "a:b", "", "x" * 101])
-def test_ids_that_are_no_file_names_are_refused(id):
+def test_ids_that_are_not_file_names_are_refused(id):
     bad = tenant(id, [(1, 0b110, 0)])
     with pytest.raises(InvalidInput, match="allocation"):
         subnet_configuration(state([bad]))
 
 
-def test_bad_keys_are_refused():
+def test_wrong_partition_keys_are_refused():
     good = state()
     for pkeys, fix in (((0, 1, 2), "0x0001..0x7ffe"), ((5, 5, 6), "a.pod has it")):
         tenants = tuple(replace(t, pkey=k) for t, k in zip(good.tenants, pkeys, strict=True))
@@ -222,7 +222,7 @@ def test_lids_that_would_break_opensm_are_refused():
     host = inventory.endpoint_of_port[0, 0].guid
 
     def with_lids(**changed: int) -> FabricState:
-        new = {manager if who == "manager" else host: lid for who, lid in changed.items()}
+        new = {manager if name == "manager" else host: lid for name, lid in changed.items()}
         return replace(good, inventory=replace(inventory, lids=inventory.lids | new))
 
     for broken, fix in (
@@ -251,8 +251,8 @@ DAMAGEABLE = [
 
 
 @given(name=st.sampled_from(DAMAGEABLE), data=st.data())
-def test_no_damaged_file_passes(tmp_path_factory, name, data):
-    """Lines lost, doubled or swapped, the end cut off, a digit changed: all are noticed."""
+def test_any_damaged_file_is_refused(tmp_path_factory, name, data):
+    """A line is lost or doubled, the end is cut off, or a digit changes."""
     configuration = subnet_configuration(state())
     directory: Path = tmp_path_factory.mktemp("set", numbered=True)
     for other, pieces in render.set_files(configuration, SETTINGS).items():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Sets for agents elsewhere: rendered once, whole, and again when anything is not as it was."""
+"""Served sets are complete, rendered once, and rendered again after a change or damage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.opensm_writer.states import ONE, POD, SETTINGS, WIDE, state
 
 
 class Site:
-    """A fabric's state, as the database has it, and machines that serve sets."""
+    """A fabric's desired state, and machines that serve its set."""
 
     def __init__(self, directory, monkeypatch):
         self.directory = directory
@@ -48,7 +48,7 @@ def site(tmp_path, monkeypatch):
 
 
 def whole(served, found):
-    """Whether every file of a set is there, as manifest, sizes and parts say."""
+    """Check every file of a set against manifest, sizes and parts."""
     generation = str(found.manifest["generation"])
     assert found.sizes.keys() == found.manifest["files"].keys()
     for name, digest in found.manifest["files"].items():
@@ -63,7 +63,7 @@ def whole(served, found):
     return True
 
 
-def test_what_is_there_is_not_rendered_again(site):
+def test_a_set_on_disk_is_not_rendered_again(site):
     first = site.process()
     found = first.wanted("tiny")
     assert whole(first, found)
@@ -83,7 +83,7 @@ def test_any_machine_serves_the_same_bytes(site):
     assert site.rendered == 2
 
 
-def test_each_state_has_a_set_and_few_are_kept(site):
+def test_each_state_has_a_set_and_old_sets_are_pruned(site):
     served = site.process(keep=2)
     for generation in range(7, 12):
         site.state = state([POD, ONE, WIDE][: generation % 3 + 1], generation)
@@ -96,7 +96,7 @@ def test_each_state_has_a_set_and_few_are_kept(site):
 
 
 def test_another_state_of_the_same_generation_is_another_set(site):
-    """A database from a backup counts its generations anew."""
+    """A restored database uses numbers of generations again."""
     served = site.process()
     before = served.wanted("tiny")
     site.state = state([POD, ONE])
@@ -106,7 +106,7 @@ def test_another_state_of_the_same_generation_is_another_set(site):
     assert whole(served, after)
 
 
-def test_a_database_that_went_back_is_followed(site):
+def test_a_restored_database_with_a_lower_generation_is_served(site):
     served = site.process()
     served.wanted("tiny")
     site.state = state([POD], 5)
@@ -127,7 +127,7 @@ def test_other_settings_make_another_set(site):
     assert whole(served, after)
 
 
-def test_a_release_that_gives_files_another_form_renders_them_again(site, monkeypatch):
+def test_a_release_with_another_form_renders_again(site, monkeypatch):
     site.process().wanted("tiny")
     before = site.process().file("tiny", "7", "opensm.conf").read_text()
     fragment = render.fragment
@@ -143,8 +143,8 @@ def test_a_release_that_gives_files_another_form_renders_them_again(site, monkey
     assert served.file("tiny", "7", "opensm.conf").read_text() == "# Another form\n" + before
 
 
-def test_a_release_that_routes_otherwise_starts_anew(site, monkeypatch):
-    """What agents have already is theirs to compare with: they refuse what would disturb."""
+def test_a_release_with_other_routing_replaces_all_sets(site, monkeypatch):
+    """Agents compare a set with their own current one and refuse it if it would disturb."""
     site.process().wanted("tiny")
     good = fileset.check_follows
 
@@ -160,7 +160,7 @@ def test_a_release_that_routes_otherwise_starts_anew(site, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["lfts", "partitions.conf", "manifest.json", INDEX])
-def test_what_is_damaged_or_gone_is_rendered_again(site, name):
+def test_a_damaged_or_missing_file_is_rendered_again(site, name):
     found = site.process().wanted("tiny")
     file = site.directory / "api1" / "tiny" / "current" / name
     for damage in (file.unlink, lambda: file.write_text("{}")):
@@ -170,8 +170,8 @@ def test_what_is_damaged_or_gone_is_rendered_again(site, name):
         assert whole(served, found)
 
 
-def test_a_process_that_was_killed_leaves_nothing_half_done(site, monkeypatch):
-    """At any step: before the set is current, and before what is served of it is written."""
+def test_a_killed_process_leaves_no_incomplete_set(site, monkeypatch):
+    """Killed before the set is current, or before its index is written."""
 
     class Killed(BaseException):
         pass
@@ -189,8 +189,8 @@ def test_a_process_that_was_killed_leaves_nothing_half_done(site, monkeypatch):
         assert whole(served, served.wanted("tiny"))
 
 
-def test_many_that_ask_at_once_wait_for_one_rendering(site):
-    """Threads of two processes; each finds what the first one made."""
+def test_simultaneous_requests_wait_for_one_rendering(site):
+    """Threads of two processes; each finds the set that the first one rendered."""
     served, start, found = [site.process(), site.process()], threading.Barrier(6), []
 
     def ask(number):
@@ -210,21 +210,21 @@ def test_many_that_ask_at_once_wait_for_one_rendering(site):
 @pytest.mark.parametrize(
     "name", ["manifest.json", INDEX, "../gen-7/lfts", "/etc/passwd", "", ".", "engines", "LFTS"]
 )
-def test_only_what_the_manifest_names_is_a_file(site, name):
+def test_only_files_that_the_manifest_names_are_served(site, name):
     served = site.process()
     assert served.file("tiny", "7", "lfts").is_file()
     with pytest.raises(NotFound, match="file of this set"):
         served.file("tiny", "7", name)
 
 
-def test_generations_are_named_as_they_are(site):
+def test_only_the_exact_generation_is_served(site):
     served = site.process()
     for generation in ("07", "7.0", " 7", "-7", "", "current", "9" * 9999, "\u0667"):
         with pytest.raises(NotFound, match="generation 7 is wanted now"):
             served.file("tiny", generation, "lfts")
 
 
-def test_what_cannot_be_rendered_says_why_and_the_rest_stays(site, monkeypatch):
+def test_a_set_that_cannot_be_rendered_leaves_the_others(site, monkeypatch):
     served = site.process()
     found = served.wanted("tiny")
     site.state = state(generation=8)
@@ -248,7 +248,7 @@ def test_a_directory_that_cannot_be_written_is_unavailable(site):
         site.process().wanted("tiny")
 
 
-def test_a_set_is_the_one_that_a_worker_would_write(site, tmp_path):
+def test_a_served_set_equals_the_set_of_a_worker(site, tmp_path):
     served = site.process()
     found = served.wanted("tiny")
     published = publish.publish_set(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Sets, an OpenSM that is a file and a process beside it, and what is made of what they do."""
+"""The supervisor, with an OpenSM that is a process without function and files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SWEPT = "file tables configured on all switches\nSUBNET UP\n"
 
 
 class Site:
-    """A process that is called opensm and does nothing; the test does what it should do."""
+    """A process named opensm that does nothing; the test acts as OpenSM would."""
 
     def __init__(self, directory):
         self.directory, self.time = directory, 0.0
@@ -41,10 +41,10 @@ class Site:
             cache_directory=directory,
         )
         self.generation = 0
-        self.supervisor = self.come_back()
+        self.supervisor = self.restart_agent()
 
-    def come_back(self):
-        """The agent was started anew."""
+    def restart_agent(self):
+        """A new supervisor, as after a restart of the agent."""
         self.supervisor = Supervisor(
             self.home.parent, "tiny", self.opensm, timeout=60, clock=lambda: self.time
         )
@@ -77,7 +77,7 @@ class Site:
         assert not self.supervisor.refused
 
     def sweep(self):
-        """What a sweep does: the tables are those of the current set, and the log says so."""
+        """Act as a sweep: the dump gets the tables of the current set, the log an entry."""
         self.dump.write_text((self.home / "current" / "lfts").read_text())
         with self.log.open("a") as log:
             log.write(SWEPT)
@@ -86,7 +86,7 @@ class Site:
         return self.supervisor.observe(active)
 
     def confirmed(self):
-        """Told, swept, seen."""
+        """Reload, sweep, and check that the set is applied."""
         self.supervisor.reload()
         self.sweep()
         self.time += 1
@@ -131,17 +131,17 @@ def test_dead_then_restarted(site):
     site.start()
     seen = site.observe()
     assert (seen.condition, seen.generation) == (Condition.RESTARTED, None)
-    assert site.observe(active=False).condition is Condition.APPLIED  # of no interest there
+    assert site.observe(active=False).condition is Condition.APPLIED  # a standby agent ignores it
     assert site.observe().condition is Condition.RESTARTED
     assert site.supervisor.needs_reload()
     site.supervisor.reload()
-    assert site.observe().condition is Condition.RESTARTED  # until that is confirmed
+    assert site.observe().condition is Condition.RESTARTED  # until the set is confirmed
     site.sweep()
     assert site.observe().condition is Condition.APPLIED
     assert not site.supervisor.needs_reload()
 
 
-def test_a_restart_that_is_noticed_when_telling_is_a_restart_as_well(site):
+def test_a_restart_noticed_during_a_reload_is_reported(site):
     site.publish([POD])
     site.confirmed()
     site.stop()
@@ -153,8 +153,8 @@ def test_a_restart_that_is_noticed_when_telling_is_a_restart_as_well(site):
     assert site.observe().condition is Condition.APPLIED
 
 
-def test_who_is_told_again_what_it_runs_already_goes_on_running_it(site):
-    """For who takes over, or has lost sight of the service for a while."""
+def test_a_second_reload_of_a_confirmed_set_keeps_it_applied(site):
+    """This happens when an agent becomes active, or has not reached the service for a while."""
     site.publish()
     site.confirmed()
     site.supervisor.reload()
@@ -165,7 +165,7 @@ def test_who_is_told_again_what_it_runs_already_goes_on_running_it(site):
     assert site.observe().condition is Condition.APPLIED
 
 
-def test_what_comes_while_opensm_is_away_lies_ready_and_is_told_when_it_is_back(site):
+def test_a_set_fetched_without_opensm_is_reloaded_after_its_start(site):
     site.publish([POD])
     site.confirmed()
     site.stop()
@@ -201,13 +201,13 @@ def test_wedged_when_it_does_not_sweep_in_time_and_until_it_does(site):
     assert site.observe().condition is Condition.SWEEPING
     site.time += 2
     assert site.observe().condition is Condition.WEDGED
-    site.supervisor.reload()  # asking again makes nothing better
+    site.supervisor.reload()  # another reload changes nothing
     assert site.observe().condition is Condition.WEDGED
     site.sweep()
     assert site.observe().condition is Condition.APPLIED
 
 
-def test_an_earlier_set_told_by_hand_is_named(site):
+def test_an_earlier_set_loaded_by_hand_is_named(site):
     site.publish([POD])
     site.confirmed()
     first = site.dump.read_text()
@@ -220,7 +220,7 @@ def test_an_earlier_set_told_by_hand_is_named(site):
     site.confirmed()
 
 
-def test_another_engine_differs_and_nothing_is_told_over_and_over(site):
+def test_another_engine_differs_and_is_not_reloaded_repeatedly(site):
     site.publish()
     site.confirmed()
     site.dump.write_text(site.dump.read_text().replace(" 001 #", " 002 #", 1))
@@ -250,7 +250,7 @@ def test_blind(site):
     assert "No such file" in seen.detail
 
 
-def test_a_refused_set_is_told_and_the_one_before_stays(site):
+def test_a_refused_set_is_reported_and_the_current_one_stays(site):
     site.publish([POD])
     site.confirmed()
     offer = site.offer([POD, WIDE])
@@ -266,7 +266,7 @@ def test_a_refused_set_is_told_and_the_one_before_stays(site):
     site.confirmed()
 
 
-def test_a_source_that_is_away_is_no_reason_to_refuse(site):
+def test_a_source_that_does_not_answer_is_not_a_refusal(site):
     class Away:
         def described(self):
             raise Unavailable("no answer")
@@ -276,7 +276,7 @@ def test_a_source_that_is_away_is_no_reason_to_refuse(site):
     assert not site.supervisor.refused
 
 
-def test_another_fabrics_set_is_refused_as_soon_as_switches_can_be_seen(site):
+def test_another_fabrics_set_is_refused_if_switches_can_be_read(site):
     site.dump.write_text("Unicast lids [0-2] of switch Lid 2 guid 0x0000000000000001 ('x'):\n")
     site.supervisor.fetch_set(site.offer())
     assert site.observe().condition is Condition.REFUSED
@@ -297,19 +297,19 @@ def test_a_damaged_set_counts_as_none(site):
 
 
 @pytest.mark.parametrize("done", [False, True])
-def test_an_agent_that_died_while_telling_tells_again(site, monkeypatch, done):
+def test_a_reload_that_was_interrupted_is_repeated(site, monkeypatch, done):
     site.publish()
     if done:
         site.supervisor.reload()
     else:
         reload.prepare(site.home, site.opensm)
-    site.come_back()
+    site.restart_agent()
     assert site.supervisor.needs_reload() is not done
     assert site.observe().condition is (Condition.SWEEPING if done else Condition.BLIND)
 
 
-def test_what_was_confirmed_is_not_read_back_all_the_time(site):
-    """A look that took long is followed by a rest ten times as long; a change ends it."""
+def test_confirmed_tables_are_read_back_only_after_a_rest(site):
+    """A slow read is followed by a rest of ten times its duration; a reload ends the rest."""
     asked = []
 
     class Slow(OpenSm):
@@ -319,7 +319,7 @@ def test_what_was_confirmed_is_not_read_back_all_the_time(site):
             return OpenSm.tables(self, expected)
 
     site.opensm = Slow(dump_file=site.dump, reload_command=("true",), log_file=site.log)
-    site.come_back()
+    site.restart_agent()
     site.publish()
     site.confirmed()
     begin = len(asked)
@@ -335,7 +335,7 @@ def test_what_was_confirmed_is_not_read_back_all_the_time(site):
     assert len(asked) == begin + 2
 
 
-def test_the_process_of_another_program_is_no_opensm(site):
+def test_the_process_of_another_program_is_not_opensm(site):
     site.publish()
     site.confirmed()
     other = subprocess.Popen(["sleep", "3000"])
