@@ -23,7 +23,7 @@ from laas_service.domain.wording import listed
 
 
 class State(enum.Enum):
-    """Life of an allocation; ``ERROR`` keeps its claims until somebody decides."""
+    """Life of an allocation; in ``ERROR`` it keeps its claims until it is retried or released."""
 
     QUEUED = "queued"
     ALLOCATING = "allocating"

@@ -22,7 +22,7 @@ from laas_service.messages import Initiator
 def begin_link_repair(
     store: PlacementChanges, record: AllocationRecord, by: Initiator | None = None
 ) -> AllocationRecord | Degraded:
-    """Begin to replace the failed links of an allocation; ``by`` is who asked for it.
+    """Begin to replace the failed links of an allocation; ``by`` is the user who asked for it.
 
     The record comes back unchanged if none of its links has failed, or a change is under way;
     ``Degraded`` if there are no other links for its hosts.

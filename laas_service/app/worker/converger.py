@@ -101,7 +101,7 @@ class Converger:
         park_after: int = 5,
         fabric: str | None = None,
         before_effect: Callable[[], None] = lambda: None,
-        acting_for: ActingFor = lambda who: nullcontext(),
+        acting_for: ActingFor = lambda initiator: nullcontext(),
     ) -> None:
         self._store = store
         self._compute = compute
@@ -242,7 +242,7 @@ class Converger:
         return lifecycle.next_action(record, confirmed, repair_links=self._repair_links)
 
     def _retry_or_park(self, record: AllocationRecord, why: str) -> None:
-        """Retry a step that failed unexpectedly, but not for ever: an operator has to look."""
+        """Retry a step that failed unexpectedly, but not for ever: then an operator decides."""
         tries = record.failures + 1
         if tries < self._park_after:
             self._postpone(record, why)

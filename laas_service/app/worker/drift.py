@@ -120,8 +120,8 @@ def leftover_difference(
 ) -> Difference | None:
     """An aggregate that belongs to no active allocation; None while its allocation lives.
 
-    ``record`` is None if the allocation was never recorded: nobody knows then whether the hosts
-    may be taken back. ``fabrics`` are those with one of the hosts.
+    ``record`` is None if the allocation was never recorded: the service cannot know then whether
+    it may take the hosts back. ``fabrics`` are the ids of those with one of the hosts.
     """
     id = handover.allocation_id
     if record is None:
@@ -137,7 +137,9 @@ def pool_difference(fabric: FabricRecord, missing: Collection[str]) -> Differenc
     """Hosts that have left the pool (``missing``, by name)."""
     if not missing:
         return None
-    detail = f"hosts are in the pool no more, free ones accept anybody: {listed(sorted(missing))}"
+    detail = (
+        f"hosts are no longer in the pool, free ones accept any project: {listed(sorted(missing))}"
+    )
     return Difference(
         Drift.POOL, f"hosts of {fabric.id}", (fabric.id,), detail, repair=Pool(sorted(missing))
     )

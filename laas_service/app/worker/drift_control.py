@@ -99,7 +99,7 @@ class DriftControl:
         return findings
 
     def take_over(self, fabric: FabricRecord) -> list[str]:
-        """Make the fabric's free hosts accept nobody, and publish its newest routes.
+        """Put the fabric's free hosts into the pool, and publish its newest routes.
 
         Without ``repair`` routes that the switches ran and lost are left alone.
         """
