@@ -23,9 +23,10 @@ from keystoneauth1.adapter import Adapter
 from novaclient import client as nova_client
 from novaclient import exceptions as nova_errors
 from oslo_config import cfg
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+from tenacity import wait_exponential
 
 from laas_service.app.ports.compute import Handover, Observed, Occupant
+from laas_service.app.retries import retrying
 from laas_service.domain.errors import (
     Conflict,
     Forbidden,
@@ -609,12 +610,6 @@ def _aggregate(document: Mapping[str, Any]) -> _Aggregate:
 
 def _read(what: str, rule: str, call: Callable[[], T]) -> T:
     """Try up to three times; reading changes nothing."""
-    retrying = Retrying(
-        retry=retry_if_exception_type(Unavailable),
-        stop=stop_after_attempt(3),
-        wait=wait_exponential(multiplier=READ_PAUSE),
-        reraise=True,
-    )
 
     def attempt() -> T:
         try:
@@ -622,7 +617,8 @@ def _read(what: str, rule: str, call: Callable[[], T]) -> T:
         except Exception as error:
             raise _translated(what, rule, error) from error
 
-    return retrying(attempt)
+    pause = wait_exponential(multiplier=READ_PAUSE)
+    return retrying(Unavailable, attempts=3, wait=pause)(attempt)
 
 
 def _write(what: str, rule: str, call: Callable[[], object]) -> str | None:

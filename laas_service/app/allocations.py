@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
+from tenacity import wait_random
 
 from laas_service.app import lifecycle
 from laas_service.app.admission_queue import AdmissionQueue
@@ -34,6 +34,7 @@ from laas_service.app.quotas import Quotas, too_few_servers
 from laas_service.app.records import AllocationRecord, Caller, Wait
 from laas_service.app.refusals import Refusals
 from laas_service.app.requests import AllocationRequest, Place, Progress, Proposal
+from laas_service.app.retries import retrying
 from laas_service.app.views.allocation import AllocationView, degradation_now
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.budget import RequestBudget
@@ -420,10 +421,4 @@ class Allocations:
 
 def _retried(step: Callable[[], T]) -> T:
     """Repeat a step if another request changed the same record first."""
-    retrying = Retrying(
-        retry=retry_if_exception_type(ConcurrentUpdate),
-        stop=stop_after_attempt(5),
-        wait=wait_random(0, 0.02),
-        reraise=True,
-    )
-    return retrying(step)
+    return retrying(ConcurrentUpdate, attempts=5, wait=wait_random(0, 0.02))(step)

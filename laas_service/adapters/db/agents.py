@@ -10,13 +10,14 @@ from datetime import datetime, timedelta
 from oslo_db.exception import DBDuplicateEntry
 from sqlalchemy import Engine, delete, select
 from sqlalchemy.orm import Session
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
+from tenacity import wait_random
 
 from laas_service.adapters.db import models
 from laas_service.adapters.db.engine import translated, writing
 from laas_service.adapters.db.leases import database_clock
 from laas_service.app.agent_registry import successor
 from laas_service.app.ports.agents import Agent, Turn
+from laas_service.app.retries import retrying
 from laas_service.domain.errors import ConcurrentUpdate
 from laas_service.messages import AgentReport, Condition
 
@@ -39,15 +40,9 @@ class SqlAgents:
         self._clock = clock
 
     def report(self, fabric: str, name: str, seen: AgentReport, seconds: float) -> Turn:
-        for attempt in Retrying(
-            retry=retry_if_exception_type((ConcurrentUpdate, DBDuplicateEntry)),
-            stop=stop_after_attempt(TRIES),
-            wait=wait_random(0, 0.1),
-            reraise=True,
-        ):
-            with attempt:
-                return self._report(fabric, name, seen, seconds)
-        raise AssertionError("unreachable")
+        errors, pause = (ConcurrentUpdate, DBDuplicateEntry), wait_random(0, 0.1)
+        repeated = retrying(*errors, attempts=TRIES, wait=pause)
+        return repeated(self._report, fabric, name, seen, seconds)
 
     def _report(self, fabric: str, name: str, seen: AgentReport, seconds: float) -> Turn:
         with writing(self._engine) as session:

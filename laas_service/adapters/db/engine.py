@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import sqlalchemy.exc
-import tenacity
 from oslo_db import exception as db_exc
 from oslo_db.sqlalchemy import engines, exc_filters
 from sqlalchemy import (
@@ -26,7 +25,9 @@ from sqlalchemy import (
     make_url,
 )
 from sqlalchemy.orm import Session
+from tenacity import Retrying, wait_random
 
+from laas_service.app import retries
 from laas_service.domain.errors import ConcurrentUpdate, Unavailable
 
 WRITES = "laas_writes"
@@ -168,14 +169,9 @@ def still(engine: Engine) -> Iterator[Connection]:
         yield connection
 
 
-def retrying() -> tenacity.Retrying:
+def retrying() -> Retrying:
     """Again when somebody else was faster, so that nobody who asks gets to see that."""
-    return tenacity.Retrying(
-        retry=tenacity.retry_if_exception_type(ConcurrentUpdate),
-        stop=tenacity.stop_after_attempt(ATTEMPTS),
-        wait=tenacity.wait_random(0, 0.05),
-        reraise=True,
-    )
+    return retries.retrying(ConcurrentUpdate, attempts=ATTEMPTS, wait=wait_random(0, 0.05))
 
 
 def matched(session: Session, step: Executable) -> int:
