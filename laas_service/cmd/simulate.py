@@ -209,7 +209,9 @@ def _scenario(
         max_hosts=options.max_hosts,
         runtime=runtime,
         scale_arrivals=0 if options.arrivals == "zero" else options.scale_arrivals,
-        rules=Discipline(options.queue, window, Shadow(shadow), Order(order), packing == "ends"),
+        discipline=Discipline(
+            options.queue, window, Shadow(shadow), Order(order), packing == "ends"
+        ),
         speedup=speedup,
         seed=seed,
         two_pods=options.two_pods,

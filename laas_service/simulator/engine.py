@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A heap, a clock, and ``step``: jobs arrive, run on a fabric, and end."""
+"""Discrete-event simulation of jobs that arrive, wait in a queue, run on a fabric, and end."""
 
 from __future__ import annotations
 
@@ -14,38 +14,43 @@ from laas_service.simulator.workload import Job
 
 
 class Observer(Protocol):
-    """Is told what happens, in order."""
+    """Receives the events of a simulation in order; ``now`` is in seconds."""
 
-    def started(self, now: float, job: Job, allocation: Allocation) -> None: ...
+    def started(self, now: float, job: Job, allocation: Allocation) -> None:
+        """The queue has started ``job`` on ``allocation``."""
 
-    def finished(self, now: float, job: Job, allocation: Allocation) -> None: ...
+    def finished(self, now: float, job: Job, allocation: Allocation) -> None:
+        """``job`` has ended, and ``allocation`` is released."""
 
     def settled(self, now: float, waiting: int) -> None:
-        """Everything of this moment has happened; ``waiting`` jobs could not start."""
+        """All events at ``now`` have been reported; ``waiting`` jobs remain in the queue."""
 
 
 class Simulation:
-    """Jobs, by arrival, served by a queue.
+    """Submits jobs to an admission queue by their arrival, and ends them by their run time.
 
-    At one moment what ends goes first, then what arrives, then the queue decides.
-    Every job must have a run time and fit the empty fabric.
+    Events at the same time are handled in this order: jobs end, jobs arrive, the queue
+    starts jobs. Every job must have a run time and fit the empty fabric.
     """
 
     def __init__(self, queue: Queue, jobs: Iterable[Job], observer: Observer) -> None:
         self.now: float = 0
+        """Seconds: the time of the last step."""
         self._queue = queue
         self._observer = observer
         self._jobs = {job.id: job for job in jobs}
         self._arrivals = sorted(self._jobs.values(), key=lambda job: job.arrival)[::-1]
         self._ends: list[tuple[float, int, str]] = []
+        """Heap of (end in seconds, number of the start, job id)."""
         self._starts = 0
 
     def run(self) -> None:
+        """Step until every job has ended."""
         while self.step():
             pass
 
     def step(self) -> bool:
-        """Go to the next moment at which something happens; False if there is none."""
+        """Advance to the next arrival or end and handle it; return False if there is none."""
         if not self._ends and not self._arrivals:
             return False
         next_end = self._ends[0][0] if self._ends else float("inf")

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What a run is judged by: the metrics of both papers, and what they leave out."""
+"""Metrics of a simulation: utilization, turnaround, waits, fragmentation, search times.
+
+Sources: LaaS (ANCS'16) section 4, Jigsaw (HPDC'21) section 6; fragmentation and queue
+length are additions of this project.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +23,18 @@ LARGE = 100
 """Jobs of more hosts than this are the large ones. Source: Jigsaw (HPDC'21) 6.2."""
 
 BANDS = ("<=60", "60-80", "80-90", "90-95", "95-97", ">=98")
+"""Bands of instantaneous utilization, percent of hosts. Source: Jigsaw (HPDC'21) Table 2."""
 _EDGES = (80, 90, 95, 98)
+"""Lower edges of all bands but the first two."""
 SERIES_POINTS = 200
-"""A series is thinned out to between this many points and twice as many."""
+"""A time series keeps between this many points and twice as many; older ones are thinned out."""
 
 
 class TimedPolicy:
-    """Answers as ``policy`` does; notes how long each call takes and how many ran out of budget.
+    """Wraps ``policy``; measures the time of each call and counts exhausted search budgets.
 
-    ``clock`` counts nanoseconds, best those of this thread's processor time: then a
-    busy machine does not show.
+    ``clock`` returns nanoseconds. The processor time of the thread is the best choice, as
+    other processes of a busy machine do not change it.
     """
 
     def __init__(self, policy: Policy, clock: Callable[[], int]) -> None:
@@ -38,43 +44,50 @@ class TimedPolicy:
         self._policy = policy
         self._clock = clock
         self.elapsed_ns = array("Q")
+        """Nanoseconds of each call."""
         self.budget_hits = 0
+        """Calls that ended because the search budget was exhausted."""
 
     def propose(self, fabric: LedgerView, request: Request) -> Allocation | NoFit:
-        begun = self._clock()
+        start = self._clock()
         answer = self._policy.propose(fabric, request)
-        self.elapsed_ns.append(self._clock() - begun)
+        self.elapsed_ns.append(self._clock() - start)
         if isinstance(answer, NoFit) and answer.reason is Refusal.BUDGET:
             self.budget_hits += 1
         return answer
 
     def call_us(self) -> dict[str, float]:
-        """Microseconds of a call: mean, median, 99th percentile, longest."""
+        """Microseconds per call: mean, median, 99th percentile and maximum; 0 without calls."""
         ordered = sorted(self.elapsed_ns)
         if not ordered:
             return {"mean": 0.0, "p50": 0.0, "p99": 0.0, "max": 0.0}
         mean = sum(ordered) / len(ordered)
-        picked = {
+        statistics = {
             "mean": mean,
             "p50": _quantile(ordered, 0.5),
             "p99": _quantile(ordered, 0.99),
             "max": ordered[-1],
         }
-        return {name: round(value / 1000, 3) for name, value in picked.items()}
+        return {name: round(value / 1000, 3) for name, value in statistics.items()}
 
 
 def _quantile(ordered: Sequence[int], share: float) -> int:
+    """The value below which ``share`` (0..1) of the sorted values lie."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 @dataclass(slots=True)
 class _Areas:
-    """Integrals over ``span`` seconds: hosts asked for, hosts held, jobs that wait."""
+    """Integrals over time: host-seconds, and seconds of queued jobs."""
 
     span: float = 0
+    """Seconds that the integrals cover."""
     requested: float = 0
+    """Host-seconds that running jobs requested."""
     allocated: float = 0
+    """Host-seconds that running jobs held, which policies may round up."""
     queued: float = 0
+    """Job-seconds spent in the queue."""
 
     def add(self, span: float, requested: int, allocated: int, queued: int) -> None:
         self.span += span
@@ -84,14 +97,14 @@ class _Areas:
 
 
 class Metrics:
-    """Watches a simulation; ``summary`` is what was seen.
+    """Observes a simulation; ``summary`` returns the metrics.
 
-    Utilization counts the hosts that jobs asked for, in percent of ``hosts``, over
-    the steady state: from the first moment a job waits until the last job starts.
-    If no job ever waits, or that time has no length, it is the whole run.
+    Utilization counts the hosts that jobs requested, in percent of ``hosts``, over the
+    steady state: from the time at which the first job waits until the last job starts.
+    If no job ever waits, or the steady state has no length, it covers the whole run.
 
-    ``largest_fit`` tells the largest request that the free hosts could serve; it is
-    asked about ``fragments`` times, at moments when jobs wait.
+    ``largest_fit`` returns the size in hosts of the largest request that would fit now. It
+    is called about ``fragments`` times, while jobs wait.
     """
 
     def __init__(
@@ -105,7 +118,7 @@ class Metrics:
         self._largest_fit = largest_fit
         self._starts_per_fragment = max(1, jobs // fragments)
         self._fragments: list[tuple[int, int]] = []
-        self._begun: float | None = None
+        self._first_event: float | None = None
         self._now: float = 0
         self._requested = 0
         self._allocated = 0
@@ -124,7 +137,7 @@ class Metrics:
         self._stride = 1
         self._moments = 0
 
-    # -- what happens ---------------------------------------------------------
+    # -- events ---------------------------------------------------------------
 
     def started(self, now: float, job: Job, allocation: Allocation) -> None:
         self._pass_time(now)
@@ -133,7 +146,7 @@ class Metrics:
         self._waits += now - job.arrival
         self._starts += 1
         if self._steady is not None:
-            self._sample()
+            self._sample_band()
             self._until_last_start = replace(self._steady)
             self._bands_since_start, since = [0] * len(BANDS), self._bands_since_start
             self._bands = [x + y for x, y in zip(self._bands, since, strict=True)]
@@ -146,7 +159,7 @@ class Metrics:
         if job.hosts > LARGE:
             self._large_turnarounds.append(now - job.arrival)
         if self._steady is not None:
-            self._sample()
+            self._sample_band()
 
     def settled(self, now: float, waiting: int) -> None:
         self._pass_time(now)
@@ -155,12 +168,12 @@ class Metrics:
         if waiting and self._steady is None:
             self._steady = _Areas()
         if waiting and self._starts >= len(self._fragments) * self._starts_per_fragment:
-            self._note_fragments()
-        self._note_series(now)
+            self._sample_fragments()
+        self._sample_series(now)
 
     def _pass_time(self, now: float) -> None:
-        if self._begun is None:
-            self._begun = self._now = now
+        if self._first_event is None:
+            self._first_event = self._now = now
         span = now - self._now
         if span:
             self._whole.add(span, self._requested, self._allocated, self._queued)
@@ -168,16 +181,16 @@ class Metrics:
                 self._steady.add(span, self._requested, self._allocated, self._queued)
             self._now = now
 
-    def _sample(self) -> None:
+    def _sample_band(self) -> None:
         percent = 100 * self._requested / self._hosts
         band = 0 if percent <= 60 else 1 + bisect_right(_EDGES, percent)
         self._bands_since_start[band] += 1
 
-    def _note_fragments(self) -> None:
+    def _sample_fragments(self) -> None:
         if self._largest_fit is not None:
             self._fragments.append((self._hosts - self._allocated, self._largest_fit()))
 
-    def _note_series(self, now: float) -> None:
+    def _sample_series(self, now: float) -> None:
         if self._moments % self._stride == 0:
             utilization = round(100 * self._requested / self._hosts, 2)
             self._series.append((now, utilization, self._queued))
@@ -186,21 +199,25 @@ class Metrics:
                 self._stride *= 2
         self._moments += 1
 
-    # -- what was seen --------------------------------------------------------
+    # -- results --------------------------------------------------------------
 
     def summary(self) -> dict[str, Any]:
-        """The metrics by their names in JSON: percent of hosts, seconds, shares of 1."""
+        """The metrics by their names in JSON.
+
+        Utilization and fragmentation are in percent of the hosts, times in seconds,
+        ``instantaneous`` in shares of the samples (0..1). A metric without data is None.
+        """
         steady = self._until_last_start if self._until_last_start.span else self._whole
-        seen = max(1, sum(self._bands))
+        samples = max(1, sum(self._bands))
         return {
             "utilization": self._percent(steady.requested, steady.span),
             "utilization_allocated": self._percent(steady.allocated, steady.span),
-            "makespan": _rounded(self._now - (self._begun or 0)),
+            "makespan": _rounded(self._now - (self._first_event or 0)),
             "turnaround_mean": _mean(self._turnarounds),
             "turnaround_mean_large": _mean(self._large_turnarounds),
             "wait_mean": _rounded(self._waits / self._starts) if self._starts else None,
             "instantaneous": {
-                name: round(count / seen, 6)
+                name: round(count / samples, 6)
                 for name, count in zip(reversed(BANDS), reversed(self._bands), strict=True)
             },
             "queue": {
@@ -218,7 +235,7 @@ class Metrics:
         return round(100 * area / (span * self._hosts), 4) if span else None
 
     def _fragmentation(self) -> dict[str, Any]:
-        """In percent of the hosts: free, and free but out of reach of any one request."""
+        """Means in percent of the hosts: free ones, and those above the largest fitting request."""
         count = len(self._fragments)
         free = sum(free for free, _ in self._fragments)
         unusable = sum(free - fit for free, fit in self._fragments)

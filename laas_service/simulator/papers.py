@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The experiments of both papers, and of this project, as sets of scenarios.
+"""Scenarios of the published figures of LaaS and Jigsaw, and further ones of this project.
 
-A section is a table: rows are workloads, columns are policies. What the papers
-print in words or tables stands beside it as a range; figures of theirs that are
-only drawn are not guessed at.
+A section runs workloads (rows) under policies (columns). Values that a paper prints in its
+text or tables are given as ranges. Values that a paper only draws are not estimated.
 """
 
 from __future__ import annotations
@@ -26,8 +25,10 @@ RUNTIME = (20, 3000)
 """Run times of synthetic jobs, seconds. LaaS (ANCS'16) 4.1 says 20 and 10; Jigsaw 20."""
 
 Result = Mapping[str, Any]
+"""JSON data of one run, as ``scenario.run`` returns it."""
 Measure = Callable[[Result], float | None]
 Range = tuple[float, float]
+"""(lowest, highest) published value."""
 
 
 def full_tree(radix: int) -> Xgft:
@@ -44,38 +45,39 @@ def full_tree(radix: int) -> Xgft:
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in a row: a measure of one workload's runs, relative to ``base`` if named.
-
-    ``base`` is the workload whose baseline run is the unit.
-    """
+    """The value of a table row: a measure of the runs of one workload."""
 
     workload: str
     measure: Measure
     base: str | None = None
+    """The workload whose baseline run is the unit of the value; None for an absolute value."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows by name, policies across; ``published`` by (row, policy), a range."""
+    """A table of results: a row for each workload, a column for each policy."""
 
     title: str
     unit: str
     rows: Mapping[str, Cell]
     published: Mapping[tuple[str, str], Range] = field(default_factory=dict)
+    """(row, policy) -> the range that the paper states."""
     digits: int = 1
+    """Decimals shown."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """One experiment: workloads (scenarios that lack a policy), policies, tables."""
+    """One experiment: every workload runs under every policy, and tables show the results."""
 
     name: str
     workloads: Mapping[str, Scenario]
+    """Scenarios by name; their policy is empty, ``scenarios`` fills it in."""
     policies: tuple[str, ...]
     tables: tuple[Table, ...]
 
     def scenarios(self) -> list[Scenario]:
-        """Every run; one speed-up is enough for the baseline, which nobody isolates."""
+        """The scenario of every run; the baseline runs once, as speed-ups do not apply to it."""
         return [
             replace(scenario, policy=policy, label=f"{self.name}: {workload}")
             for workload, scenario in self.workloads.items()
@@ -105,7 +107,7 @@ def turnaround_large(result: Result) -> float | None:
 
 
 def milliseconds_per_job(result: Result) -> float | None:
-    """Time inside the policy for one job, every call on its account."""
+    """Time in the policy per job: all calls, also those that ended in a refusal."""
     value: float = result["call_us"]["mean"] * result["calls"] / result["jobs"] / 1000
     return value
 
@@ -116,7 +118,7 @@ def milliseconds_per_call(result: Result) -> float | None:
 
 
 def share_in(band: str) -> Measure:
-    """Percent of the samples of instantaneous utilization in a band."""
+    """A measure: percent of the samples of instantaneous utilization that lie in ``band``."""
     return lambda result: 100 * result["instantaneous"][band]
 
 
@@ -125,19 +127,19 @@ def _each(workloads: Mapping[str, Scenario], measure: Measure) -> dict[str, Cell
 
 
 def _against_baseline(workloads: Mapping[str, Scenario], measure: Measure) -> dict[str, Cell]:
-    """``NAME, SPEEDUP`` rows, in units of NAME's baseline."""
+    """A row for each ``NAME, SPEEDUP`` workload, in units of NAME's baseline run."""
     return {
         name: Cell(name, measure, base=f"{name.rpartition(', ')[0]}, none") for name in workloads
     }
 
 
-def _synthetic(radix: int, mean: float, rules: Discipline | None = None) -> Scenario:
+def _synthetic(radix: int, mean: float, discipline: Discipline | None = None) -> Scenario:
     return Scenario(
         policy="",
         tree=full_tree(radix),
         source=Exponential(mean, 10_000),
         runtime=RUNTIME,
-        rules=rules or Discipline(),
+        discipline=discipline or Discipline(),
     )
 
 
@@ -167,14 +169,14 @@ SYNTHETIC = {f"Synth-{radix}": _synthetic(radix, radix) for radix in (16, 22, 28
 
 
 def figure_6(traces: Path) -> Section:
-    """Jigsaw (HPDC'21) Figure 6, Tables 2 and 3; the Cab traces are not public."""
+    """Jigsaw (HPDC'21) Figure 6, Tables 2 and 3, without the Cab traces, which are not public."""
     workloads = {**SYNTHETIC, **_public(traces)}
-    printed: dict[tuple[str, str], Range] = {}
+    published: dict[tuple[str, str], Range] = {}
     for name in workloads:
-        printed[name, "baseline"] = (97, 100)
-        printed[name, "ta"] = (85, 88)
-        printed[name, "laas"] = (90, 91)
-        printed[name, "jigsaw"] = (95, 96) if name != "Atlas" else (92, 92)
+        published[name, "baseline"] = (97, 100)
+        published[name, "ta"] = (85, 88)
+        published[name, "laas"] = (90, 91)
+        published[name, "jigsaw"] = (95, 96) if name != "Atlas" else (92, 92)
     bands = {
         "laas": (4133, 53720, 78072, 52546, 21261, 1717),
         "jigsaw": (54186, 51789, 50299, 36586, 17086, 1503),
@@ -205,7 +207,7 @@ def figure_6(traces: Path) -> Section:
                 "Utilization (Jigsaw, Figure 6)",
                 "percent of hosts",
                 _each(workloads, utilization),
-                printed,
+                published,
             ),
             Table(
                 "Instantaneous utilization on Thunder (Jigsaw, Table 2)",
@@ -225,10 +227,10 @@ def figure_6(traces: Path) -> Section:
 
 
 def figure_7(traces: Path) -> Section:
-    """After Jigsaw's Figure 7: the Cab traces are not public, so Thunder with its arrivals.
+    """Jigsaw (HPDC'21) Figure 7 with the Thunder trace, as the Cab traces are not public.
 
-    On 1,024 hosts, about as many as the real machine had, and arrivals scaled by 0.5,
-    as the paper did where the load was low.
+    Thunder runs on 1,024 hosts, about as many as the real machine had. Arrivals are scaled
+    by 0.5, as in the paper where the load was low.
     """
     thunder = replace(_public(traces)["Thunder"], tree=full_tree(16), scale_arrivals=0.5)
     workloads = _with_speedups({"Thunder": thunder})
@@ -254,7 +256,7 @@ def figure_7(traces: Path) -> Section:
 
 
 def figure_8(traces: Path) -> Section:
-    """Jigsaw's Figure 8: makespans in every speed-up scenario."""
+    """Jigsaw (HPDC'21) Figure 8: makespans in every speed-up scenario."""
     workloads = _with_speedups(_public(traces))
     worst = {"jigsaw": 1.06, "laas": 1.08, "ta": 1.14}
     return Section(
@@ -280,7 +282,7 @@ def figure_8(traces: Path) -> Section:
 def figure_9(traces: Path) -> Section:
     """LaaS (ANCS'16) Figures 9 and 10: FIFO on 11,664 hosts.
 
-    "About 90 percent" is what the text says of all its sizes. The sizes of Figure 8b
+    The paper states "about 90 percent" for all its job sizes. The job sizes of Figure 8b
     (JUROPA) are not public.
     """
     fifo = Discipline("fifo")
@@ -308,10 +310,10 @@ def figure_9(traces: Path) -> Section:
 
 
 def better(traces: Path) -> Section:
-    """The same promises with the options that raise utilization; nothing is moved."""
-    rules = Discipline(window=200, order=Order.BIG_FIRST, packing=True)
+    """The queue options that raise utilization; isolation is the same, and no job is moved."""
+    discipline = Discipline(window=200, order=Order.BIG_FIRST, packing=True)
     plain = {**SYNTHETIC, "Synth-36": _synthetic(36, 36), **_public(traces)}
-    workloads = {name: replace(scenario, rules=rules) for name, scenario in plain.items()}
+    workloads = {name: replace(scenario, discipline=discipline) for name, scenario in plain.items()}
     return Section(
         "Better",
         workloads,
@@ -327,11 +329,11 @@ def better(traces: Path) -> Section:
 
 
 def hard(traces: Path) -> Section:
-    """Three traces chosen because they are hard, each for another reason.
+    """Three traces that are hard to place, each for a different reason.
 
-    LANL CM-5: only powers of two from 32 up, on leaves of 9. Sandia Ross: half the
-    jobs take 16 hosts or more, up to 1,524. RICC: 85 percent one-host jobs, more load
-    than the machine, arrivals kept.
+    LANL CM-5: job sizes are powers of two from 32 up, on leaves of 9 hosts. Sandia Ross:
+    half of the jobs take 16 hosts or more, up to 1,524. RICC: 85 percent of the jobs take
+    one host, the load exceeds the machine, and the arrivals of the trace are kept.
     """
     cm5 = Trace(str(traces / "LANL-CM5-1994-4.1-cln.swf.gz"))
     ross = Trace(str(traces / "Sandia-Ross-2001-1.1-cln.swf.gz"))
@@ -362,9 +364,9 @@ SUITES: Mapping[str, tuple[str, ...]] = {
     **{name: (name,) for name in SECTIONS},
     "papers": tuple(SECTIONS),
 }
-"""Names of ready-made sets; ``papers`` is everything the documentation shows."""
+"""Suite -> names of its sections; ``papers`` has every section that the documentation shows."""
 
 
 def suite(name: str, traces: Path) -> list[Section]:
-    """The experiments of a suite, the trace files being in ``traces``."""
+    """The sections of a suite; ``traces`` is the directory of the trace files."""
     return [SECTIONS[section](traces) for section in SUITES[name]]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Plots as SVG text: bars in groups, and lines over time. No scripts, no fonts of their own."""
+"""SVG bar charts and line charts as text, without scripts or embedded fonts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from html import escape
 
 COLOURS = ("#4c72b0", "#dd8452", "#55a868", "#c44e52", "#8172b3", "#937860", "#da8bc3")
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 900, 260, 60, 40, 24
+"""Size of a plot and its margins, in SVG user units."""
 
 
 def bars(groups: Mapping[str, Mapping[str, float]], unit: str) -> str:
-    """Grouped bars: group -> series -> value. The axis starts near the smallest value."""
+    """A bar chart of group -> series -> value; the axis starts near the smallest value."""
     series = list(dict.fromkeys(name for group in groups.values() for name in group))
     values = [value for group in groups.values() for value in group.values()]
     if not values:
@@ -37,7 +38,7 @@ def bars(groups: Mapping[str, Mapping[str, float]], unit: str) -> str:
 
 
 def lines(series: Mapping[str, Sequence[tuple[float, float]]], unit: str, across: str) -> str:
-    """Steps over time: name -> (time, value), each value lasting until the next."""
+    """A step chart of name -> (time, value); each value holds until the next time."""
     points = [point for line in series.values() for point in line]
     if not points:
         return ""
@@ -62,7 +63,7 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], unit: str, across
 
 
 class _Scale:
-    """Values to heights, with at most six round marks."""
+    """Maps values to heights, and draws an axis with six marks."""
 
     def __init__(self, low: float, high: float) -> None:
         self.low = low
@@ -85,7 +86,7 @@ class _Scale:
 
 
 def _floor(low: float, high: float) -> float:
-    """Where bars start: 0, unless all differences would be lost above it."""
+    """The value at which the axis starts: 0, unless the differences would then be hard to see."""
     return low - (high - low) if low > 0.7 * high else 0.0
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Results as people read them: lines of text, reStructuredText tables, one HTML page."""
+"""Reports of simulation results: lines of text, reStructuredText tables, one HTML page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Result = Mapping[str, Any]
 
 
 def text(result: Result) -> str:
-    """The figures of one run, a line each."""
+    """The metrics of one run, one a line."""
     call = result["call_us"]
     queue, scenario = result["queue"], result["scenario"]
     lines = [
@@ -37,7 +37,9 @@ def text(result: Result) -> str:
         ("took", f"{result['wall_s']} s, {result['cpu_s']} s of processor time"),
     ]
     if result["unplaceable"]:
-        lines.insert(3, ("unplaceable", f"{result['unplaceable']} jobs fit not even when empty"))
+        lines.insert(
+            3, ("unplaceable", f"{result['unplaceable']} jobs do not fit the empty fabric")
+        )
     return "".join(f"{name:<18}{value}\n" for name, value in lines)
 
 
@@ -45,34 +47,35 @@ def text(result: Result) -> str:
 
 
 class Line(NamedTuple):
-    """One comparison. ``difference`` is to the nearer end of the published range."""
+    """A row of a comparison: measured value, published range, difference."""
 
     row: str
     policy: str
     published: tuple[float, float] | None
     ours: float
     difference: float | None
+    """To the nearer end of the published range: 0 inside it; None without a published range."""
 
 
 def lines_of(section: Section, table: Table, results: Sequence[Result]) -> list[Line]:
-    """The lines of a table for which there are results; seeds are averaged."""
-    found = []
+    """The lines of a table that have results; values are means over the seeds."""
+    lines = []
     for row, cell in table.rows.items():
         for policy in section.policies:
             ours = _measured(section, cell, policy, results)
             if ours is None or (cell.base and policy == "baseline"):
                 continue
             published = table.published.get((row, policy))
-            found.append(Line(row, policy, published, ours, _difference(ours, published)))
-    return found
+            lines.append(Line(row, policy, published, ours, _difference(ours, published)))
+    return lines
 
 
 def _measured(section: Section, cell: Cell, policy: str, results: Sequence[Result]) -> float | None:
-    ours = _mean(section, cell.workload, policy, cell, results)
-    if ours is None or cell.base is None:
-        return ours
-    base = _mean(section, cell.base, "baseline", cell, results)
-    return ours / base if base else None
+    mean = _mean(section, cell.workload, policy, cell, results)
+    if mean is None or cell.base is None:
+        return mean
+    base_mean = _mean(section, cell.base, "baseline", cell, results)
+    return mean / base_mean if base_mean else None
 
 
 def _mean(
@@ -153,7 +156,7 @@ summary { cursor: pointer }
 
 
 def html(results: Sequence[Result]) -> str:
-    """One page that needs nothing else: comparisons, every run, utilization over time."""
+    """A self-contained HTML page: comparisons, every run, utilization over time."""
     parts = [
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
         f"<title>laas-simulate</title><style>{_STYLE}</style></head><body>",

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""One run from its description to its figures; the unit of a sweep."""
+"""Scenario of a simulation, and ``run``, which simulates it and returns its results as JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from laas_service.simulator.engine import Simulation
 from laas_service.simulator.metrics import Metrics, TimedPolicy
 from laas_service.simulator.workload import Exponential, Job, Malformed, Workload
 
-NAMED_MALFORMED = 20
+MALFORMED_SHOWN = 20
+"""Malformed trace lines that a result names; it counts all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,36 +36,39 @@ class Trace:
 
     path: str
     form: str = "swf"
+    """"swf" or "csv"."""
     procs_per_node: int = 1
     clean: bool = False
+    """Leave out jobs whose status is cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Everything a run depends on; equal scenarios give equal figures, apart from times.
-
-    ``runtime`` replaces all run times by ones drawn uniformly from low..high
-    seconds; synthetic jobs need it. ``scale_arrivals`` 0 makes all jobs arrive at
-    once. ``label`` is for the reader of a report. ``two_pods`` lets jigsaw place what
-    spans two pods with the remainder leaf in the larger one, too.
-    """
+    """All inputs of a run; equal scenarios give equal results, apart from ``TIMES``."""
 
     policy: str
     tree: Xgft
     source: Trace | Exponential
     max_hosts: int | None = None
+    """Leave out jobs of more hosts; None keeps all that the fabric can hold."""
     runtime: tuple[int, int] | None = None
+    """(low, high) seconds: draw all run times uniformly. Required for synthetic jobs."""
     scale_arrivals: float = 1
-    rules: Discipline = field(default_factory=Discipline)
+    """Factor of the arrival times; 0 makes all jobs arrive at once."""
+    discipline: Discipline = field(default_factory=Discipline)
     speedup: str = "none"
+    """A key of ``workload.SPEEDUPS``; not applied to the baseline."""
     seed: int = 1
     label: str = ""
+    """Name of the workload in reports."""
     two_pods: bool = False
+    """Jigsaw only: a shape on two pods may have its remainder leaf in the larger one."""
 
     def policy_object(self) -> Policy:
-        """
+        """A new object of the policy.
+
         Raises:
-            InvalidInput: there is no such policy, or it does not know ``two_pods``.
+            InvalidInput: there is no such policy, or it has no option ``two_pods``.
         """
         if self.policy not in PLANNING:
             raise InvalidInput("policy", self.policy, f"use one of {', '.join(sorted(PLANNING))}")
@@ -75,15 +79,16 @@ class Scenario:
         return PLANNING[self.policy]()
 
     def ledger(self) -> Ledger:
-        """The empty fabric, with links that can be shared if the policy does that."""
+        """A ledger of the empty fabric; its links can be shared if the policy shares links."""
         topology = Topology(self.tree)
         return SharedLedger(topology) if self.policy == LcS.name else Ledger(topology)
 
     def load(self) -> Workload:
-        """The jobs as this scenario wants them, sorted by arrival.
+        """The jobs of the source with all changes of the scenario, sorted by arrival.
 
         Raises:
-            InvalidInput, InvalidFile: the trace is none, or no run time is known.
+            InvalidInput: the trace cannot be read, or a job has no run time.
+            InvalidFile: the trace holds no job.
         """
         hosts = Topology(self.tree).hosts
         limit = min(hosts, self.max_hosts or hosts)
@@ -109,7 +114,7 @@ class Scenario:
         return loaded
 
     def _rng(self, purpose: str) -> Random:
-        """A stream of its own for each purpose, so that no option changes another's draws."""
+        """A random stream for one purpose, so that no option changes the draws of another."""
         return Random(f"{purpose}/{self.seed}")  # noqa: S311 - a simulation, not a secret
 
 
@@ -124,16 +129,16 @@ def run(
     watch: Watcher | None = None,
     fabric: Ledger | None = None,
 ) -> dict[str, Any]:
-    """Simulate and return the figures of the contract.
+    """Simulate a scenario and return its results as JSON data.
 
-    The jobs run on ``fabric``, without tenants and of the scenario's tree; without it on a
-    sound one. ``progress`` is told (jobs finished, jobs) now and then, ``watch`` after every
-    start (how many jobs have started, the fabric).
+    ``fabric`` is an empty ledger on the scenario's tree, for example one with failed links;
+    the default is a fabric without faults. ``progress(finished jobs, all jobs)`` is called
+    after each simulated time, ``watch(started jobs, ledger)`` after each start.
 
     Raises:
-        InvalidInput, InvalidFile: see ``Scenario.load``.
+        InvalidInput, InvalidFile: as ``Scenario.policy_object`` and ``Scenario.load``.
     """
-    begun, cpu = time.perf_counter(), time.process_time()
+    start, cpu = time.perf_counter(), time.process_time()
     policy = scenario.policy_object()
     loaded = scenario.load()
     fabric = scenario.ledger() if fabric is None else fabric
@@ -145,7 +150,7 @@ def run(
         lambda: largest_fit(policy, fabric, fabric.free_host_count + 1),
     )
     observer = _Fanout(metrics, fabric, len(jobs), progress, watch)
-    Simulation(make_queue(fabric, timed, scenario.rules), jobs, observer).run()
+    Simulation(make_queue(fabric, timed, scenario.discipline), jobs, observer).run()
     return {
         "policy": scenario.policy,
         "hosts": fabric.topology.hosts,
@@ -159,17 +164,17 @@ def run(
         "unplaceable": unplaceable,
         "malformed": _malformed(loaded.malformed),
         "scenario": describe(scenario),
-        "wall_s": round(time.perf_counter() - begun, 3),
+        "wall_s": round(time.perf_counter() - start, 3),
         "cpu_s": round(time.process_time() - cpu, 3),
     }
 
 
 TIMES = ("call_us", "wall_s", "cpu_s")
-"""The keys of a result that differ from run to run."""
+"""Keys of a result that differ between runs of the same scenario."""
 
 
 def describe(scenario: Scenario) -> dict[str, Any]:
-    """A scenario as JSON, enough to run it again."""
+    """A scenario as JSON data, complete enough to run it again."""
     source: dict[str, Any]
     if isinstance(scenario.source, Exponential):
         source = {"synthetic": f"exp:{scenario.source.mean:g}:{scenario.source.jobs}"}
@@ -179,7 +184,7 @@ def describe(scenario: Scenario) -> dict[str, Any]:
             "procs_per_node": scenario.source.procs_per_node,
             "clean": scenario.source.clean,
         }
-    tree, rules = scenario.tree, scenario.rules
+    tree, discipline = scenario.tree, scenario.discipline
     return {
         "label": scenario.label,
         "xgft": f"3;{','.join(map(str, tree.m))};{','.join(map(str, tree.w))}",
@@ -187,18 +192,18 @@ def describe(scenario: Scenario) -> dict[str, Any]:
         "max_hosts": scenario.max_hosts,
         "runtime": list(scenario.runtime) if scenario.runtime else None,
         "scale_arrivals": scenario.scale_arrivals,
-        "queue": rules.kind,
-        "window": rules.window,
-        "shadow": rules.shadow.value,
-        "order": rules.order.value,
-        "packing": "ends" if rules.packing else "none",
+        "queue": discipline.kind,
+        "window": discipline.window,
+        "shadow": discipline.shadow.value,
+        "order": discipline.order.value,
+        "packing": "ends" if discipline.packing else "none",
         "two_pods": scenario.two_pods,
         "speedup": scenario.speedup,
     }
 
 
 def _placeable(policy: Policy, empty: Ledger, jobs: Sequence[Job]) -> tuple[list[Job], int]:
-    """The jobs that fit the empty fabric, and how many do not; those would wait for ever."""
+    """The jobs that fit the empty fabric, and the number of others, which would wait for ever."""
     fits = {
         hosts: isinstance(policy.propose(empty, Request("", hosts)), Allocation)
         for hosts in {job.hosts for job in jobs}
@@ -208,12 +213,12 @@ def _placeable(policy: Policy, empty: Ledger, jobs: Sequence[Job]) -> tuple[list
 
 
 def _malformed(lines: Sequence[Malformed]) -> dict[str, Any]:
-    named = [{"line": line, "why": why} for line, why in lines[:NAMED_MALFORMED]]
-    return {"count": len(lines), "first": named}
+    shown = [{"line": line, "why": why} for line, why in lines[:MALFORMED_SHOWN]]
+    return {"count": len(lines), "first": shown}
 
 
 class _Fanout:
-    """Passes on what happens: to the metrics, a progress bar and a watcher."""
+    """Passes events on to the metrics, the progress callback and the watcher."""
 
     def __init__(
         self,

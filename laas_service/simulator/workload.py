@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Jobs: read from traces, drawn from distributions, and changed as the papers do.
+"""Job workloads: read from trace files (SWF, CSV), drawn at random, rescaled and sped up.
 
-A reader takes lines and yields jobs; a line that is not a job is kept in
-``Workload.malformed`` with its number and reason, and reading goes on.
+A reader records a line that is not a job in ``Workload.malformed``, with its number and
+the reason, and reads on.
 """
 
 from __future__ import annotations
@@ -22,41 +22,45 @@ from laas_service.domain.errors import InvalidFile, InvalidInput
 
 SWF_FIELDS = 18
 STATUS_CANCELLED = 5
+"""Status field of a cancelled job in the Standard Workload Format."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A tenant with an arrival and a run time, in seconds; ``run`` is None if not known."""
+    """A tenant of a simulation, with an arrival and a run time."""
 
     id: str
     arrival: float
+    """Seconds from the start of the trace."""
     hosts: int
     run: float | None
+    """Run time in seconds; None if it is not known."""
     bandwidth: int | None = None
-    """Parts per million of each link that its flows need, where links are shared."""
+    """Parts per million of each link that the job needs, where links are shared."""
 
 
 class Malformed(NamedTuple):
-    """A line that is not a job; ``line`` counts from 1."""
+    """A line of a trace that is not a job."""
 
     line: int
+    """Counted from 1."""
     why: str
 
 
 @dataclass
 class Workload:
-    """Jobs in the order of their source, and what was left out of it."""
+    """The jobs of a source in its order, and the records that were left out."""
 
     jobs: list[Job] = field(default_factory=list)
     malformed: list[Malformed] = field(default_factory=list)
     left_out: int = 0
-    """Records that are well formed and no usable job, or that a filter dropped."""
-    _seen: dict[str, int] = field(default_factory=dict, repr=False)
+    """Number of well-formed records that are no usable job, or that a filter dropped."""
+    _uses: dict[str, int] = field(default_factory=dict, repr=False)
 
     def add(self, job: Job) -> None:
-        """Take a job in; a number used before gets a suffix, as ids are unique."""
-        used = self._seen[job.id] = self._seen.get(job.id, 0) + 1
-        self.jobs.append(job if used == 1 else replace(job, id=f"{job.id}.{used}"))
+        """Append a job; if its id was used before, it gets a suffix, as ids are unique."""
+        uses = self._uses[job.id] = self._uses.get(job.id, 0) + 1
+        self.jobs.append(job if uses == 1 else replace(job, id=f"{job.id}.{uses}"))
 
 
 # -- traces -------------------------------------------------------------------
@@ -64,10 +68,10 @@ class Workload:
 
 @contextmanager
 def open_trace(path: str) -> Iterator[IO[str]]:
-    """The lines of a file, unpacked if it is packed with gzip; bad bytes are replaced.
+    """Open a text file, also one packed with gzip; invalid UTF-8 is replaced.
 
     Raises:
-        InvalidInput: there is no such file, or it cannot be read.
+        InvalidInput: the file does not exist, or it cannot be read.
     """
     try:
         with Path(path).open("rb") as raw:
@@ -83,15 +87,15 @@ def open_trace(path: str) -> Iterator[IO[str]]:
 
 
 def read_swf(lines: Iterable[str], *, procs_per_node: int = 1, clean: bool = False) -> Workload:
-    """Jobs of the Standard Workload Format, version 2.2.
+    """Read jobs in the Standard Workload Format, version 2.2.
 
-    A job's hosts are the processors allocated (field 5), or requested (8) where
-    that is not known, over the processors of a node, rounded up. Records without
-    a positive size and run time are left out; ``clean`` leaves out cancelled ones
-    (status 5) too.
+    A job has as many hosts as its allocated processors (field 5) need at
+    ``procs_per_node`` each, rounded up; where field 5 is not known, the requested
+    processors (field 8) count. Records without a positive size and run time are left out.
+    ``clean`` also leaves out cancelled jobs (status 5).
 
     Raises:
-        InvalidInput: a node of less than one processor.
+        InvalidInput: ``procs_per_node`` is below 1.
     """
     if procs_per_node < 1:
         raise InvalidInput("procs_per_node", procs_per_node, "give at least 1 processor")
@@ -124,10 +128,11 @@ def read_swf(lines: Iterable[str], *, procs_per_node: int = 1, clean: bool = Fal
 
 
 def read_csv(lines: Iterable[str]) -> Workload:
-    """Jobs as the LaaS simulator takes them: id, hosts, arrival, run time a line.
+    """Read jobs in the format of the LaaS (ANCS'16) simulator, one a line.
 
-    Separated by commas or blanks; a first line that is no job is a heading; the
-    run time may be missing (``with_random_run`` then draws one).
+    A line has id, hosts, arrival and run time (seconds), separated by commas or blanks. A
+    first line that is no job is a heading. The run time may be missing; ``with_random_run``
+    then draws one.
     """
     workload = Workload()
     for number, line in enumerate(lines, 1):
@@ -155,11 +160,11 @@ def read_csv(lines: Iterable[str]) -> Workload:
 def read_trace(
     path: str, form: str = "swf", *, procs_per_node: int = 1, clean: bool = False
 ) -> Workload:
-    """The jobs of a file in one of the two forms, ``swf`` or ``csv``, packed or not.
+    """Read a trace file; ``form`` is ``swf`` or ``csv``, and the file may be packed with gzip.
 
     Raises:
         InvalidInput: the file cannot be read.
-        InvalidFile: it holds no job at all.
+        InvalidFile: the file holds no job.
     """
     with open_trace(path) as lines:
         if form == "csv":
@@ -181,21 +186,23 @@ def _plain(value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """``jobs`` jobs, all at time 0, of exponential sizes with about this mean.
+    """Synthetic jobs that arrive at time 0 and have exponentially distributed sizes.
 
-    The sizes are rounded up to whole hosts and truncated: one above the limit is
-    drawn anew. Source: LaaS (ANCS'16) 4.1, Jigsaw (HPDC'21) 5.1.
+    Sizes are rounded up to whole hosts; a size above the limit is drawn again.
+    Source: LaaS (ANCS'16) 4.1, Jigsaw (HPDC'21) 5.1.
     """
 
     mean: float
+    """Mean size in hosts, before sizes are rounded and limited."""
     jobs: int
+    """Number of jobs."""
 
     @classmethod
     def parse(cls, text: str) -> Exponential:
-        """``exp:MEAN:JOBS``.
+        """Parse ``exp:MEAN:JOBS``.
 
         Raises:
-            InvalidInput: another form, or a number out of range.
+            InvalidInput: the text has another form, or a number is out of range.
         """
         kind, _, rest = text.partition(":")
         mean, _, jobs = rest.partition(":")
@@ -208,7 +215,7 @@ class Exponential:
         return parsed
 
     def draw(self, limit: int, rng: Random) -> Workload:
-        """The jobs, without run times; sizes are 1..limit."""
+        """Draw the jobs, without run times; sizes are 1..limit hosts."""
         drawn: list[Job] = []
         while len(drawn) < self.jobs:
             hosts = max(1, math.ceil(rng.expovariate(1 / self.mean)))
@@ -221,23 +228,23 @@ class Exponential:
 
 
 def with_random_run(jobs: Iterable[Job], low: int, high: int, rng: Random) -> list[Job]:
-    """The jobs with run times drawn uniformly from low..high seconds, whole ones."""
+    """The jobs with run times drawn uniformly from the whole seconds low..high."""
     return [replace(job, run=rng.randint(low, high)) for job in jobs]
 
 
 def with_arrivals(jobs: Iterable[Job], factor: float) -> list[Job]:
-    """The jobs, arrivals counted from the first one and scaled; sorted by arrival."""
+    """The jobs sorted by arrival; arrivals count from the first one, times ``factor``."""
     ordered = sorted(jobs, key=lambda job: job.arrival)
     first = ordered[0].arrival if ordered else 0
     return [replace(job, arrival=(job.arrival - first) * factor) for job in ordered]
 
 
 SHARES = (100_000, 200_000, 300_000, 400_000)
-"""What jobs need of a link, ppm: four classes from 0.5 to 2 of 5 GB/s. Jigsaw, 5.4.2."""
+"""Bandwidth classes in ppm of a link: 0.5, 1, 1.5 and 2 of 5 GB/s. Source: Jigsaw, 5.4.2."""
 
 
 def with_bandwidth(jobs: Iterable[Job], rng: Random) -> list[Job]:
-    """The jobs, each of one of the four classes at random."""
+    """The jobs, each with a bandwidth class of ``SHARES`` at random."""
     return [replace(job, bandwidth=rng.choice(SHARES)) for job in jobs]
 
 
@@ -263,24 +270,26 @@ SPEEDUPS: dict[str, Callable[[Job, int, Random], float]] = {
     "v2": _v2,
     "random": _random,
 }
-"""Share of its run time that a job saves when nobody disturbs it: scenarios of
-Jigsaw (HPDC'21) 5.4.1. 5, 10 and 20 percent: every job of more than 4 hosts. V2: a
-bucket of at most 0, 10, 20 or 30 percent at random, linear in the job's hosts
-within it. Random: 0, 5, 15 or 30 percent at random, more than 64 hosts only."""
+"""Scenario -> (job, hosts of the largest job, random stream) -> share of the run time (0..1)
+that an isolated job saves. Source: Jigsaw (HPDC'21) 5.4.1.
+
+``5``, ``10``, ``20``: that many percent for every job of more than 4 hosts. ``v2``: a maximum
+of 0, 10, 20 or 30 percent at random, and up to it linear in the job's hosts. ``random``: 0, 5,
+15 or 30 percent at random, for jobs of more than 64 hosts."""
 
 
 def with_speedup(jobs: Iterable[Job], scenario: str, rng: Random) -> list[Job]:
-    """The jobs with the run times they have when isolated.
+    """The jobs with the run times that they have when isolated.
 
     Raises:
         InvalidInput: there is no such scenario.
     """
     if scenario not in SPEEDUPS:
         raise InvalidInput("speedup", scenario, f"use one of {', '.join(SPEEDUPS)}")
-    listed = list(jobs)
-    largest = max((job.hosts for job in listed), default=0)
+    jobs = list(jobs)
+    largest = max((job.hosts for job in jobs), default=0)
     saved = SPEEDUPS[scenario]
     return [
         replace(job, run=None if job.run is None else job.run * (1 - saved(job, largest, rng)))
-        for job in listed
+        for job in jobs
     ]

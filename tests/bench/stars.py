@@ -14,7 +14,7 @@ import time
 from random import Random
 
 from laas_service.domain.stars.cube import Cube
-from laas_service.domain.stars.plan import Ask, Plan
+from laas_service.domain.stars.plan import Plan, StarRequest
 from laas_service.domain.stars.scap import Method, propose
 from laas_service.domain.stars.units import Kind
 
@@ -28,9 +28,9 @@ def fill(cube: Cube, method: Method, rng: Random, name: str) -> list[tuple[int, 
     while asked:
         size = min(asked, max(1, min(most, round(rng.gauss(most / 2, most / 6)))))
         kind = rng.choice((Kind.E, Kind.A)) if size > 1 else Kind.S
-        ask = Ask(f"{name}{len(times)}", size, kind, across=True)
+        request = StarRequest(f"{name}{len(times)}", size, kind, across=True)
         start = time.thread_time_ns()
-        answer = propose(cube, ask, method)
+        answer = propose(cube, request, method)
         if isinstance(answer, Plan):
             cube.admit(answer)
         times.append((size, (time.thread_time_ns() - start) / 1e6))

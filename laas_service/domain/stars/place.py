@@ -17,7 +17,7 @@ NAME = "starcube"
 """The policy of allocations that are stars."""
 
 
-class Racks:
+class UnitMap:
     """Which host of its leaf a unit has; its links follow from its indices.
 
     Unit (i, j, k) is leaf j's uplink i in pod k, and above it the spine link j of L2 switch

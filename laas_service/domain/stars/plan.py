@@ -53,7 +53,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class StarRequest:
     """A star of ``size`` units wanted for one tenant.
 
     ``kind`` E or A is what the tenant prefers, S only for one unit, C asks for units of

@@ -28,7 +28,7 @@ from laas_service.domain.stars.lar import (
     Release,
     Way,
 )
-from laas_service.domain.stars.plan import Ask, Move, Plan
+from laas_service.domain.stars.plan import Move, Plan, StarRequest
 from laas_service.domain.stars.units import Kind, Unit
 from laas_service.domain.topology import bits
 
@@ -48,7 +48,7 @@ class Method(enum.IntEnum):
     looks at the transposed matrix too."""
 
 
-def propose(cube: Cube, ask: Ask, method: Method = Method.ACROSS_PODS) -> Plan | NoFit:
+def propose(cube: Cube, ask: StarRequest, method: Method = Method.ACROSS_PODS) -> Plan | NoFit:
     """Room for a star, by the fewest kinds of moves that make it."""
     free = sum(cube.room)
     if free < ask.size:
@@ -66,11 +66,11 @@ def propose(cube: Cube, ask: Ask, method: Method = Method.ACROSS_PODS) -> Plan |
     return found
 
 
-def _may_cross(ask: Ask, method: Method) -> bool:
+def _may_cross(ask: StarRequest, method: Method) -> bool:
     return ask.kind is Kind.C or (ask.across and method >= Method.ACROSS_PODS)
 
 
-def _within_a_pod(cube: Cube, ask: Ask, method: Method) -> Plan | None:
+def _within_a_pod(cube: Cube, ask: StarRequest, method: Method) -> Plan | None:
     """SCAP but for its last step: the pod with most room, or (ours) every pod.
 
     Where units may leave it a pod need not have as much room as asked.
@@ -99,7 +99,7 @@ _SCOPES = {
 }
 
 
-def as_it_is(cube: Cube, pod: int, ask: Ask) -> Plan | None:
+def as_it_is(cube: Cube, pod: int, ask: StarRequest) -> Plan | None:
     """The first line of a pod with enough free units."""
     axis = ask.kind.axis
     for line, free in enumerate(cube.free[axis][pod]):
@@ -110,7 +110,7 @@ def as_it_is(cube: Cube, pod: int, ask: Ask) -> Plan | None:
     return None
 
 
-def single_pod(cube: Cube, pod: int, ask: Ask, scope: int) -> Plan | None:
+def single_pod(cube: Cube, pod: int, ask: StarRequest, scope: int) -> Plan | None:
     """SPR at one scope: the first line of which enough units can be made free.
 
     Of those the ones that take fewest moves are.
@@ -168,7 +168,7 @@ def _shortened(listing: Listing, line: int, taken: dict[int, Way]) -> None:
                 break
 
 
-def multi_pod(cube: Cube, ask: Ask, method: Method = Method.ACROSS_PODS) -> Plan | None:
+def multi_pod(cube: Cube, ask: StarRequest, method: Method = Method.ACROSS_PODS) -> Plan | None:
     """MPR: the first place (i, j) that can be made free in at least as many pods as asked.
 
     The book prints ``Num(i, j) > n``; n pods are enough.
@@ -236,11 +236,11 @@ def _union(masks: Iterable[int]) -> int:
     return found
 
 
-def _kind(ask: Ask) -> Kind:
+def _kind(ask: StarRequest) -> Kind:
     return ask.kind if ask.size > 1 else Kind.S
 
 
-def _plan(ask: Ask, kind: Kind, freed: Sequence[Release]) -> Plan:
+def _plan(ask: StarRequest, kind: Kind, freed: Sequence[Release]) -> Plan:
     """Pairs of moves take both slots; single ones are made in the first."""
     slots: tuple[list[Move], list[Move]] = ([], [])
     for release in freed:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""The papers' own evaluations, one module each; ``laas-simulate NAME`` runs one."""
+"""Registry of the experiments that repeat the papers' evaluations; ``laas-simulate NAME``."""
 
 from __future__ import annotations
 

@@ -14,16 +14,16 @@ from laas_service.domain.consolidation import Epoch, adaptive_fit, first_fit_dec
 from laas_service.simulator.experiments.figures import Experiment, Figure, Point, Result
 
 CAPACITY = 1_000_000
-"""A server, in ppm of itself."""
+"""Capacity of a server, so that demands are in ppm of a server."""
 
 EPOCHS = 20
-"""Epochs of a run; the book does not say how many."""
+"""Epochs of a run; the book does not state its number."""
 
 DRIFT = 0.15
-"""How far a demand moves from one epoch to the next, at most, in servers.
+"""Largest change of a demand from one epoch to the next, in servers.
 
-The book does not say how demands change, and nearly everything depends on it. This
-value is ours: of those tried it comes nearest to what the book says of migrations.
+The book does not state how demands change, and nearly all results depend on it. Of the
+values tried, this one comes nearest to the migrations that the book states.
 """
 
 DRIFTS = (0.01, 0.05, 0.1, DRIFT, 0.3, 1.0)
@@ -35,41 +35,44 @@ FFD = "FFD"
 
 @dataclass(frozen=True, slots=True)
 class Consolidation:
-    """Some machines over ``EPOCHS`` epochs; ``saturation`` None is first fit decreasing.
+    """Packs virtual machines onto servers over ``EPOCHS`` epochs.
 
-    Demands are uniform over 0..1 servers and move by up to ``drift`` an epoch; migration
-    costs are uniform over 1..1000 and stay.
+    Demands are uniform over 0..1 servers and change each epoch. Migration costs are uniform
+    over 1..1000 and constant.
     """
 
     machines: int
+    """Number of virtual machines, and of servers."""
     saturation: float | None
+    """Threshold of Adaptive Fit (0..1); None is first fit decreasing."""
     seed: int
     drift: float = DRIFT
+    """Largest change of a demand in an epoch, in servers."""
 
     def run(self) -> Result:
         rng = Random(f"{self.seed} {self.machines} {self.drift}")  # noqa: S311
         costs = [rng.randint(1, 1000) for _ in range(self.machines)]
         demands = {vm: (rng.randint(0, CAPACITY),) for vm in range(self.machines)}
-        last: Mapping[int, int] = {}
-        moved = servers = demanded = 0
+        previous: Mapping[int, int] = {}
+        migration_cost = servers = demand_sum = 0
         for epoch in range(EPOCHS):
-            placed = self._place(Epoch(self.machines, (CAPACITY,), demands, last))
+            server_of = self._place(Epoch(self.machines, (CAPACITY,), demands, previous))
             if epoch:
-                moved += sum(costs[vm] for vm in demands if placed[vm] != last[vm])
-            servers += len(set(placed.values()))
-            demanded += sum(demand for (demand,) in demands.values())
-            last = placed
-            demands = {vm: (self._moved(demand, rng),) for vm, (demand,) in demands.items()}
+                migration_cost += sum(costs[vm] for vm in demands if server_of[vm] != previous[vm])
+            servers += len(set(server_of.values()))
+            demand_sum += sum(demand for (demand,) in demands.values())
+            previous = server_of
+            demands = {vm: (self._drifted(demand, rng),) for vm, (demand,) in demands.items()}
         return {
             "machines": self.machines,
             "drift": self.drift,
             "method": _name(self.saturation),
-            "migration": moved / (sum(costs) * (EPOCHS - 1)),
-            "hosting": servers * CAPACITY / demanded,
+            "migration": migration_cost / (sum(costs) * (EPOCHS - 1)),
+            "hosting": servers * CAPACITY / demand_sum,
         }
 
-    def _moved(self, demand: int, rng: Random) -> int:
-        """Reflected at 0 and 1, so that demands stay uniform."""
+    def _drifted(self, demand: int, rng: Random) -> int:
+        """The next demand; reflected at 0 and 1 servers, so that demands stay uniform."""
         step = round(self.drift * CAPACITY)
         demand = abs(demand + rng.randint(-step, step))
         return min(demand, 2 * CAPACITY - demand)
@@ -100,19 +103,19 @@ def _trials(seed: int, runs: int, size: float) -> list[Consolidation]:
 
 
 def _figures(results: Sequence[Result]) -> list[Figure]:
-    def mean(of: str, method: str, **where: float) -> float:
-        where = {"drift": DRIFT, **where}
+    def mean(of: str, method: str, **fixed: float) -> float:
+        fixed = {"drift": DRIFT, **fixed}
         return fmean(
             result[of]
             for result in results
-            if result["method"] == method and all(result[k] == v for k, v in where.items())
+            if result["method"] == method and all(result[k] == v for k, v in fixed.items())
         )
 
     sizes = sorted({result["machines"] for result in results})
     most = sizes[-1]
 
     def curves(value: Callable[..., float], paper: Mapping[str, float]) -> Curves:
-        """By number of machines, and the mean of all, which the book states."""
+        """A curve for each method over the number of machines; the book states their mean."""
         return {
             method: [
                 *(Point(n, value(method, machines=n)) for n in sizes),
@@ -121,11 +124,11 @@ def _figures(results: Sequence[Result]) -> list[Figure]:
             for method in METHODS
         }
 
-    def migration(method: str, **where: float) -> float:
-        return 100 * mean("migration", method, **where)
+    def migration(method: str, **fixed: float) -> float:
+        return 100 * mean("migration", method, **fixed)
 
-    def utilization(method: str, **where: float) -> float:
-        return 100 / mean("hosting", method, **where)
+    def utilization(method: str, **fixed: float) -> float:
+        return 100 / mean("hosting", method, **fixed)
 
     def total(method: str, alpha: float) -> float:
         moved, hosted = (mean(of, method, machines=most) for of in ("migration", "hosting"))

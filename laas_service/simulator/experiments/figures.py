@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""What an experiment answers: figures, ours beside the published ones, and why they differ."""
+"""Figures of an experiment beside the published values, as text, reStructuredText, HTML, JSON."""
 
 from __future__ import annotations
 
@@ -13,53 +13,56 @@ from typing import Any, NamedTuple, Protocol
 from laas_service.simulator import plots
 
 Result = Mapping[str, Any]
+"""JSON data of one trial; its keys are the experiment's own."""
 
 
 class Trial(Protocol):
-    """One simulation: plain data that any process can run. Same trial, same result."""
+    """One simulation: plain data that any process can run."""
 
-    def run(self) -> Result: ...
+    def run(self) -> Result:
+        """Simulate; equal trials give equal results."""
+        ...
 
 
 class Point(NamedTuple):
-    """A point of a curve; ``paper`` where the paper states (or shows) a value."""
+    """A point of a curve: the value of this implementation and that of the paper."""
 
     x: float | str
     ours: float
     paper: float | None = None
+    """The value that the paper states or draws; None if it gives none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure or table of a paper, done again.
-
-    ``curves`` by name. ``reason`` says why ours differs from the paper's where it does.
-    """
+    """A figure or table of a paper with the values of this implementation."""
 
     name: str
     title: str
     across: str
+    """What ``x`` of the points is."""
     unit: str
     curves: Mapping[str, Sequence[Point]]
     digits: int = 1
+    """Decimals shown."""
     reason: str = ""
+    """Why the values differ from the paper's, if they do."""
 
 
 class Experiment(NamedTuple):
-    """A paper's evaluation: ``trials(seed, runs, size)`` to run, ``figures`` to make of them.
-
-    ``runs`` is how often the paper repeats each point (our default). ``size`` 1.0 is
-    the paper's size; smaller ones give a quick look.
-    """
+    """A paper's evaluation: the trials to run, and the figures to draw from their results."""
 
     source: str
+    """The paper and its section."""
     runs: int
+    """Repetitions of each point in the paper, and by default here."""
     trials: Callable[[int, int, float], Sequence[Trial]]
+    """(seed, runs, size) -> trials; size 1.0 is the paper's, smaller sizes run faster."""
     figures: Callable[[Sequence[Result]], Sequence[Figure]]
 
 
 def text(figures: Sequence[Figure]) -> str:
-    """Tables for a terminal."""
+    """The figures as tables for a terminal."""
     parts = []
     for figure in figures:
         rows = list(_rows(figure))
@@ -74,7 +77,7 @@ def text(figures: Sequence[Figure]) -> str:
 
 
 def rst(figures: Sequence[Figure]) -> str:
-    """Tables for the documentation."""
+    """The figures as reStructuredText tables for the documentation."""
     parts = [".. Made by laas-simulate --format rst; do not edit.\n"]
     for figure in figures:
         parts.append(f"\n.. list-table:: {figure.name}: {figure.title}, {figure.unit}\n")
@@ -89,7 +92,7 @@ def rst(figures: Sequence[Figure]) -> str:
 
 
 def html(title: str, figures: Sequence[Figure]) -> str:
-    """One page that needs nothing else."""
+    """The figures as one self-contained HTML page."""
     parts = [
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
         f"<title>{escape(title)}</title></head><body style='font: 15px sans-serif'>",
@@ -111,7 +114,7 @@ def html(title: str, figures: Sequence[Figure]) -> str:
 
 
 def data(figures: Sequence[Figure]) -> list[dict[str, Any]]:
-    """Plain data for JSON."""
+    """The figures as data for JSON."""
     return [
         {
             "name": figure.name,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Virtual clusters that change while they run: Fuerst and others, Kraken, section V."""
+"""Elastic virtual clusters (Kraken, KrakenNP, Oktopus): Fuerst and others, Kraken, section V."""
 
 from __future__ import annotations
 
@@ -20,20 +20,28 @@ from laas_service.domain.virtual_clusters.tree import Tree, tapered
 from laas_service.simulator.experiments.figures import Experiment, Figure, Point, Result
 
 REQUESTS = 80_000
-LEFT_OUT = 1 / 8  # of the requests, at the start
+WARM_UP = 1 / 8
+"""Share of the requests at the start that is not counted."""
 MEAN_SIZE = 49
-MEAN_BANDWIDTH = 2.5  # Gbit/s
-LINK = 10.0  # Gbit/s of a server
+"""Compute units of a cluster."""
+MEAN_BANDWIDTH = 2.5
+"""Gbit/s of a compute unit."""
+LINK = 10.0
+"""Gbit/s of a server's link."""
 SLOTS = 4
+"""Compute units that a server holds."""
 LOAD = 0.75
+"""Share of the slots in use, on average."""
 CHANGES = 6.0
-"""Changes for each arrival: the six processes, each as frequent as arrivals are."""
+"""Changes for each arrival: six processes, each as frequent as arrivals."""
 FACTORS = (1.1, 1.25, 1.5, 1.75, 2.0)
+"""Factors by which an upgrade raises size, bandwidth or both."""
 DEFAULT = 1.5
 
 KINDS = ("size", "bandwidth", "joint")
 KRAKEN, KRAKEN_NP, OKTOPUS = "Kraken", "KrakenNP", "Oktopus"
 Engine = Callable[[Site, Cluster], Plan | None]
+"""Plans a new or changed cluster; None is a refusal."""
 
 
 def _embed_or(change: Engine) -> Engine:
@@ -50,9 +58,9 @@ ENGINES: Mapping[str, Engine] = {
 
 
 def network(size: float) -> Tree:
-    """The paper's 16,000 servers: 40 in a rack, 40 racks a pod, 10 pods; gamma1 is 4.
+    """The paper's tree: 40 servers a rack, 40 racks a pod, 10 pods; gamma1 is 4.
 
-    Below a fiftieth of the paper's size, pods have fewer racks.
+    ``size`` below 0.02 of the paper's gives fewer racks a pod.
     """
     racks = max(2, min(40, round(40 * size / 0.02)))
     return tapered((40, racks, 10), SLOTS, LINK, (4, 1))
@@ -60,16 +68,19 @@ def network(size: float) -> Tree:
 
 @dataclass(frozen=True, slots=True)
 class Elastic:
-    """Clusters that come, change by ``factor`` and go, under one engine.
+    """Clusters that arrive, change and end, under one engine.
 
-    A mean lifetime is the unit of time. There are as many clusters at the start as the
-    load means, so that there is no empty site to fill.
+    The unit of time is the mean lifetime of a cluster. The site starts with as many clusters
+    as the load means, so that the run does not begin with an empty site.
     """
 
     engine: str
+    """A key of ``ENGINES``."""
     factor: float
+    """Upgrades multiply by it, downgrades divide by it."""
     seed: int
     size: float = 1.0
+    """Share of the paper's number of requests and racks."""
 
     def run(self) -> Result:
         run = _Run(network(self.size), ENGINES[self.engine], Random(self.seed), self.factor)  # noqa: S311
@@ -92,34 +103,39 @@ class _Run:
     rng: Random
     factor: float
     counting: bool = False
+    """Whether the warm-up is over."""
     shares: dict[str, list[float]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
-    """Share of a cluster's units that moved, of every upgrade granted."""
+    """Kind -> share of the cluster's units that moved, for each upgrade granted."""
     refused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
+    """Kind -> upgrades refused."""
     embedded: list[bool] = field(default_factory=list)
+    """Whether each new cluster was embedded."""
     load: list[float] = field(default_factory=list)
+    """Share of the slots in use after each request."""
     calls: list[float] = field(default_factory=list)
+    """Seconds of processor time of each call of an engine."""
 
     def __post_init__(self) -> None:
         self.site = Site(self.tree)
         self.slots = self.tree.machines * self.tree.slots
         self.numbers = count()
         self.ends: list[tuple[float, str]] = []
-        self.held: list[str] = []
+        self.cluster_ids: list[str] = []
 
     def go(self, requests: int) -> None:
-        """New clusters and the six processes of changes are one Poisson process."""
+        """Simulate; arrivals and the six processes of changes form one Poisson process."""
         clusters = LOAD * self.slots / MEAN_SIZE
         now = 0.0
         for _ in range(round(clusters)):
             self._arrive(now)
         for request in range(requests):
-            self.counting = request >= LEFT_OUT * requests
+            self.counting = request >= WARM_UP * requests
             now += self.rng.expovariate(clusters * (1 + CHANGES))
             while self.ends and self.ends[0][0] <= now:
                 self._end(heapq.heappop(self.ends)[1])
             if self.rng.random() * (1 + CHANGES) < 1:
                 self._arrive(now)
-            elif self.held:
+            elif self.cluster_ids:
                 self._change()
             if self.counting:
                 self.load.append(1 - float(self.site.free.sum()) / self.slots)
@@ -128,24 +144,28 @@ class _Run:
         size = max(1, round(self.rng.expovariate(1 / MEAN_SIZE)))
         bandwidth = self.rng.expovariate(1 / MEAN_BANDWIDTH)
         cluster = Cluster.alike(str(next(self.numbers)), size, bandwidth)
-        lasts = self.rng.expovariate(1)
-        plan = self._ask(self.engine, cluster)
+        lifetime = self.rng.expovariate(1)
+        plan = self._plan(self.engine, cluster)
         if self.counting:
             self.embedded.append(plan is not None)
         if plan is not None:
             self.site.claim(cluster, plan.embedding)
-            self.held.append(cluster.id)
-            heapq.heappush(self.ends, (now + lasts, cluster.id))
+            self.cluster_ids.append(cluster.id)
+            heapq.heappush(self.ends, (now + lifetime, cluster.id))
 
     def _change(self) -> None:
-        """One of the six processes picks a cluster; only upgrades are counted."""
-        id, kind, up = self.rng.choice(self.held), self.rng.choice(KINDS), self.rng.random() < 0.5
+        """Change a random cluster by one of the six processes; only upgrades are counted."""
+        id, kind, up = (
+            self.rng.choice(self.cluster_ids),
+            self.rng.choice(KINDS),
+            self.rng.random() < 0.5,
+        )
         demands = self.site.clusters[id][0].demands
         factor = self.factor if up else 1 / self.factor
         size = len(demands) if kind == "bandwidth" else max(1, round(len(demands) * factor))
         bandwidth = demands[0].mean * (1 if kind == "size" else factor)
         cluster = Cluster.alike(id, size, bandwidth)
-        plan = self._ask(self.engine if up else kraken.change, cluster)
+        plan = self._plan(self.engine if up else kraken.change, cluster)
         if plan is not None:
             self.site.replace(cluster, plan.embedding)
         if up and self.counting:
@@ -154,30 +174,31 @@ class _Run:
             else:
                 self.shares[kind].append(len(plan.moves) / len(demands))
 
-    def _ask(self, engine: Engine, cluster: Cluster) -> Plan | None:
-        before = process_time()
+    def _plan(self, engine: Engine, cluster: Cluster) -> Plan | None:
+        start = process_time()
         plan = engine(self.site, cluster)
         if self.counting:
-            self.calls.append(process_time() - before)
+            self.calls.append(process_time() - start)
         return plan
 
     def _end(self, id: str) -> None:
         self.site.release(id)
-        self.held.remove(id)
+        self.cluster_ids.remove(id)
 
 
 # -- figures ------------------------------------------------------------------
 
 
 def _trials(seed: int, runs: int, size: float) -> list[Elastic]:
-    made = []
+    trials = []
     for number in range(seed, seed + runs):
-        made += [Elastic(engine, DEFAULT, number, size) for engine in ENGINES]
-        made += [Elastic(KRAKEN, factor, number, size) for factor in FACTORS if factor != DEFAULT]
-    return made
+        trials += [Elastic(engine, DEFAULT, number, size) for engine in ENGINES]
+        trials += [Elastic(KRAKEN, factor, number, size) for factor in FACTORS if factor != DEFAULT]
+    return trials
 
 
 Papers = Mapping[tuple[str, str], float]
+"""(engine, kind) -> percent that the paper states or draws."""
 
 _NONE_MOVED: Papers = {
     (KRAKEN, "size"): 70,
@@ -223,10 +244,11 @@ def _figures(results: Sequence[Result]) -> list[Figure]:
         }
 
     def accepted(kind: str, factor: float, *, moves: bool) -> float:
-        some = picked(KRAKEN, factor)
-        granted = [x > 0 for r in some for x in r["shares"][kind]]
+        factor_results = picked(KRAKEN, factor)
+        granted = [x > 0 for r in factor_results for x in r["shares"][kind]]
         return _percent(
-            [one == moves for one in granted] + [False] * sum(r["refused"][kind] for r in some)
+            [migrated == moves for migrated in granted]
+            + [False] * sum(r["refused"][kind] for r in factor_results)
         )
 
     def moved(kind: str) -> list[float]:
@@ -278,7 +300,7 @@ def _figures(results: Sequence[Result]) -> list[Figure]:
                     "refused": [
                         Point(
                             x,
-                            100 - sum(accepted(kind, x, moves=some) for some in (False, True)),
+                            100 - sum(accepted(kind, x, moves=moves) for moves in (False, True)),
                             40.0 if (kind, x) == ("joint", 2.0) else None,
                         )
                         for x in FACTORS
@@ -347,8 +369,8 @@ def _figures(results: Sequence[Result]) -> list[Figure]:
     ]
 
 
-def _percent(some: Iterable[bool]) -> float:
-    return 100 * fmean(list(some) or [False])
+def _percent(flags: Iterable[bool]) -> float:
+    return 100 * fmean(list(flags) or [False])
 
 
 EXPERIMENT = Experiment("Kraken (Fuerst and others), section V", 1, _trials, _figures)

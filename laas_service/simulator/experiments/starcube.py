@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Resource efficiency and moves of StarCube: the book (Springer 2016), sections 5.5 to 5.8."""
+"""Resource efficiency and moves of StarCube (Springer 2016), sections 5.5 to 5.8."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from random import Random
 from statistics import fmean
 
 from laas_service.domain.stars.cube import Cube
-from laas_service.domain.stars.plan import Ask, Plan
+from laas_service.domain.stars.plan import Plan, StarRequest
 from laas_service.domain.stars.scap import Method, propose
 from laas_service.domain.stars.units import Kind
 from laas_service.simulator.experiments.figures import Experiment, Figure, Point, Result
 
 RADICES = (16, 24, 32, 40, 48)
+"""Ports of a switch."""
 DYNAMICS = (10, 20, 30, 40, 50, 60, 70, 80, 90)
+"""Percent of the units that are released and requested again."""
 FIXED = 30
-"""Percent, where the number of hosts varies."""
+"""Dynamics in percent where the number of hosts varies."""
 
 METHODS = {
     Method.FIRST_FIT: "Method 1",
@@ -27,29 +29,32 @@ METHODS = {
     Method.ACROSS_PODS: "Method 3",
 }
 OURS = Method.EVERY_POD
-"""Compared in figure 5.4 alone, as it takes as long as all others."""
+"""This project's method; only in figure 5.4, as it takes as long as all others together."""
 NORMAL, UNIFORM = "normal", "uniform"
 UNITS, TENANTS = "units", "tenants"
 
 
 @dataclass(frozen=True, slots=True)
 class Churn:
-    """A full data center, then percentages of it (``dynamics``) released and asked for anew.
+    """Fills a data center, releases a percentage of its units, and fills it again.
 
-    Each starts from the same full one. Sizes are ``drawn`` from 1 to the units of a leaf:
-    uniform, or normal with a deviation of a third of the mean. What leaves is single units
-    of tenants, or whole ``leaving`` tenants.
+    Every percentage starts from the same full data center. Sizes of requests are 1 to the
+    units of a leaf.
     """
 
     radix: int
+    """Ports of a switch."""
     method: Method
     drawn: str
+    """Distribution of the sizes: UNIFORM, or NORMAL with a deviation of a third of the mean."""
     seed: int
     dynamics: tuple[int, ...]
+    """Percentages to release."""
     leaving: str = UNITS
+    """Whether single UNITS of tenants are released, or whole TENANTS."""
 
     def run(self) -> Result:
-        rng = self._rng("full")
+        rng = self._random("full")
         full = Cube((self.radix // 2, self.radix // 2, self.radix))
         self._fill(full, rng)
         return {
@@ -57,18 +62,18 @@ class Churn:
             "method": self.method,
             "drawn": self.drawn,
             "leaving": self.leaving,
-            "points": [self._again(full.copy(), percent) for percent in self.dynamics],
+            "points": [self._refilled(full.copy(), percent) for percent in self.dynamics],
         }
 
-    def _rng(self, what: object) -> Random:
-        return Random(f"{self.seed} {self.radix} {self.drawn} {what}")  # noqa: S311
+    def _random(self, purpose: object) -> Random:
+        return Random(f"{self.seed} {self.radix} {self.drawn} {purpose}")  # noqa: S311
 
-    def _again(self, cube: Cube, percent: int) -> Result:
-        rng = self._rng(percent)
+    def _refilled(self, cube: Cube, percent: int) -> Result:
+        rng = self._random(percent)
         self._release(cube, rng, round(percent / 100 * len(cube.owner)))
-        before = len(cube.owner)
+        left = len(cube.owner)
         moved = self._fill(cube, rng)
-        placed = max(1, len(cube.owner) - before)
+        placed = max(1, len(cube.owner) - left)
         return {
             "dynamics": percent,
             "efficiency": 100 * len(cube.owner) / len(list(cube.units())),
@@ -90,19 +95,19 @@ class Churn:
             cube.release(tenant)
 
     def _fill(self, cube: Cube, rng: Random) -> Counter[int]:
-        """Ask for as many units as are free; units moved, by axis."""
+        """Request stars of as many units as are free; return the units moved by axis."""
         moved: Counter[int] = Counter()
-        asked, number = sum(cube.room), 0
+        remaining, number = sum(cube.room), 0
         name = "new" if cube.stars else "old"
-        while asked:
-            size = min(asked, self._size(rng))
+        while remaining:
+            size = min(remaining, self._size(rng))
             kind = rng.choice((Kind.E, Kind.A)) if size > 1 else Kind.S
-            ask = Ask(f"{name} {number}", size, kind, across=True)
-            answer = propose(cube, ask, self.method)
+            request = StarRequest(f"{name} {number}", size, kind, across=True)
+            answer = propose(cube, request, self.method)
             if isinstance(answer, Plan):
                 cube.admit(answer)
                 moved.update(move.axis for move in answer.moves)
-            asked, number = asked - size, number + 1
+            remaining, number = remaining - size, number + 1
         return moved
 
     def _size(self, rng: Random) -> int:
@@ -129,8 +134,8 @@ def _trials(seed: int, runs: int, size: float) -> list[Churn]:
     ]
 
 
-_SAID = {Method.FIRST_FIT: 80.0, Method.WITHIN_POD: 100.0, Method.ACROSS_PODS: 100.0}
-"""Resource efficiency in the book: "degraded to 80%", "almost 100%"."""
+_PUBLISHED = {Method.FIRST_FIT: 80.0, Method.WITHIN_POD: 100.0, Method.ACROSS_PODS: 100.0}
+"""Resource efficiency in percent that the book states: "degraded to 80%", "almost 100%"."""
 
 
 def _figures(results: Sequence[Result]) -> list[Figure]:
@@ -138,11 +143,11 @@ def _figures(results: Sequence[Result]) -> list[Figure]:
     largest = radices[-1]
 
     def mean(of: str, method: Method, radix: int, percent: int, drawn: str, leaving: str) -> float:
-        wanted = (radix, method, drawn, leaving)
+        key = (radix, method, drawn, leaving)
         return fmean(
             point[of]
             for result in results
-            if tuple(result[key] for key in ("radix", "method", "drawn", "leaving")) == wanted
+            if tuple(result[field] for field in ("radix", "method", "drawn", "leaving")) == key
             for point in result["points"]
             if point["dynamics"] == percent
         )
@@ -157,15 +162,15 @@ def _figures(results: Sequence[Result]) -> list[Figure]:
         ]
 
     def efficiencies(
-        curve: Callable[[Method], list[Point]], lowest: Mapping[Method, float]
+        points_of: Callable[[Method], list[Point]], lowest: Mapping[Method, float]
     ) -> dict[str, list[Point]]:
-        """Curves by method, with what the book says of each as a whole."""
-        found = {}
+        """A curve for each method, and its lowest point, which the book states."""
+        curves = {}
         for method, name in METHODS.items():
-            points = curve(method)
+            points = points_of(method)
             least = min(point.ours for point in points)
-            found[name] = [*points, Point("lowest", least, lowest.get(method))]
-        return found
+            curves[name] = [*points, Point("lowest", least, lowest.get(method))]
+        return curves
 
     def costs(of: str, ends: Mapping[int, float]) -> dict[str, list[Point]]:
         return {
@@ -179,7 +184,7 @@ def _figures(results: Sequence[Result]) -> list[Figure]:
         }
 
     hosts = f"{largest**3 // 4} hosts"
-    normal = efficiencies(lambda method: by_dynamics("efficiency", method, NORMAL), _SAID)
+    normal = efficiencies(lambda method: by_dynamics("efficiency", method, NORMAL), _PUBLISHED)
     normal["ours"] = by_dynamics("efficiency", OURS, NORMAL)
     return [
         Figure(
@@ -196,7 +201,7 @@ def _figures(results: Sequence[Result]) -> list[Figure]:
             f"Resource efficiency by scale, normal sizes, dynamics of {FIXED} percent",
             "hosts",
             "percent",
-            efficiencies(lambda method: by_radix(method, NORMAL), _SAID),
+            efficiencies(lambda method: by_radix(method, NORMAL), _PUBLISHED),
         ),
         Figure(
             "Figure 5.6",

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Stochastic virtual clusters against deterministic ones: Yu and Shen, section VI."""
+"""Stochastic virtual clusters (SVC) against deterministic ones: Yu and Shen, section VI."""
 
 from __future__ import annotations
 
@@ -20,46 +20,60 @@ from laas_service.domain.virtual_clusters.tree import Tree, tapered
 from laas_service.simulator.experiments.figures import Experiment, Figure, Point, Result
 
 MEAN_SIZE = 49
-COMPUTE = (200, 500)  # seconds
-RATES = (100, 200, 300, 400, 500)  # Mbit/s
+"""Tasks of a job."""
+COMPUTE = (200, 500)
+"""Seconds that a job computes, lowest and highest."""
+RATES = (100, 200, 300, 400, 500)
+"""Mean rates of a task, Mbit/s."""
 JOBS = 500
 TAPER = 2
+"""Bandwidth of a rack's machines over that of its uplink."""
 LOADS = (0.2, 0.4, 0.6, 0.8)
 TAPERS = (1, 2, 3, 4)
 DEVIATIONS = (0.1, 0.3, 0.5, 0.7, 0.9)
-LINK = 1000.0  # Mbit/s of a machine
+LINK = 1000.0
+"""Mbit/s of a machine's link."""
 PERCENTILE, RAREST = (NormalDist().inv_cdf(x) for x in (0.95, 0.98))
 
 MEAN_VC, PERCENTILE_VC, TIVC = "mean-VC", "percentile-VC", "TIVC (0.05)"
 METHODS: Mapping[str, float] = {MEAN_VC: 0.05, "SVC (0.05)": 0.05, "SVC (0.02)": 0.02}
-"""The methods by name, with the risk of an outage that their site runs."""
+"""Method -> probability of an outage that its site allows on each link."""
 
 
 def network(size: float, taper: float) -> Tree:
-    """The paper's 1,000 machines of 4 slots: 20 in a rack, 10 racks a pod, 5 pods.
+    """The paper's tree of 4-slot machines: 20 in a rack, 10 racks a pod, 5 pods.
 
-    ``taper`` is that of the racks' uplinks; pods have all the bandwidth of their racks.
-    Smaller sizes have fewer machines in a rack.
+    ``taper`` is that of the racks' uplinks; pods have the full bandwidth of their racks.
+    ``size`` below 1 gives fewer machines a rack.
     """
     return tapered((max(2, round(20 * size)), 10, 5), 4, LINK, (taper, 1))
 
 
 class Job(NamedTuple):
-    """Tasks that each send ``length`` Mbit, at a rate drawn anew every second."""
+    """A job whose tasks compute, and send at a rate that is drawn every second."""
 
     id: int
     size: int
+    """Tasks."""
     compute: int
+    """Seconds."""
     rate: float
+    """Mean of a task's rate, Mbit/s."""
     deviation: float
+    """Standard deviation of a task's rate, Mbit/s."""
     arrival: float
+    """Seconds."""
 
     @property
     def length(self) -> float:
-        """The paper leaves it open; ours takes as long as computing, at the mean rate."""
+        """Mbit that each task sends: at the mean rate it takes as long as the computation.
+
+        The paper does not state its value.
+        """
         return self.rate * self.compute
 
     def cluster(self, method: str) -> Cluster:
+        """The virtual cluster that the job requests under a method."""
         name = str(self.id)
         if method == MEAN_VC:
             return Cluster.alike(name, self.size, self.rate)
@@ -68,46 +82,49 @@ class Job(NamedTuple):
         return Cluster.alike(name, self.size, self.rate, self.deviation)
 
     def cap(self, method: str) -> float:
-        """What a task may send at most, Mbit/s: only certain reservations are enforced."""
+        """Highest rate of a task, Mbit/s: only deterministic reservations are enforced."""
         percentile = self.rate + PERCENTILE * self.deviation
         return {MEAN_VC: self.rate, PERCENTILE_VC: percentile}.get(method, float("inf"))
 
 
-def some_jobs(
+def draw_jobs(
     scale: float, slots: int, rng: Random, load: float | None, deviation: float | None
 ) -> list[Job]:
-    """Jobs of which a task may cross a machine's link under every method.
+    """Draw jobs whose tasks fit a machine's link under every method.
 
-    ``load`` None makes all arrive at once; ``deviation`` None draws it from (0, 1), else it
-    is the share of the mean rate. ``scale`` 1 is the paper's number of jobs, and time.
+    ``load`` is the share of the slots in use (0..1); None makes all jobs arrive at once.
+    ``deviation`` is relative to the mean rate; None draws it from 0..1 for each job.
+    ``scale`` 1 is the paper's number of jobs and computing time.
     """
-    made: list[Job] = []
+    jobs: list[Job] = []
     now, unit = 0.0, max(scale, 0.02)
     gap = 0.0 if load is None else MEAN_SIZE * unit * fmean(COMPUTE) / (load * slots)
-    while len(made) < max(10, JOBS * scale):
+    while len(jobs) < max(10, JOBS * scale):
         size = max(2, round(rng.expovariate(1 / MEAN_SIZE)))
         rate = float(rng.choice(RATES))
         spread = rate * (rng.random() if deviation is None else deviation)
         if rate + RAREST * spread < LINK and size <= slots:
             compute = round(unit * rng.randint(*COMPUTE))
-            made.append(Job(len(made), size, compute, rate, spread, now))
+            jobs.append(Job(len(jobs), size, compute, rate, spread, now))
             now += rng.expovariate(1 / gap) if gap else 0.0
-    return made
+    return jobs
 
 
 @dataclass
 class Running:
-    """A job on its machines: what is left to send, and the links that each flow crosses."""
+    """A job that runs: what its flows have left to send, and the links that they cross."""
 
     job: Job
-    since: float
+    start: float
+    """Seconds."""
     left: NDArray[np.float64]
+    """Shape (flows,): Mbit."""
     links: NDArray[np.int64]
-    """(flows, 2 * levels): numbers of directed links; the last number there is means none."""
+    """Shape (flows, 2 * levels): numbers of directed links; the highest number means no link."""
 
 
 class Network:
-    """Directed links, shared by flows that ask for more than there is in proportion."""
+    """Directed links of a tree; flows share a full link in proportion to their demands."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -117,7 +134,7 @@ class Network:
         self._capacity = np.concatenate([capacity, capacity, [np.inf]])
 
     def links(self, embedding: Embedding, size: int, rng: Random) -> NDArray[np.int64]:
-        """Links of a ring of flows through the tasks in random order."""
+        """Links of a ring of flows through the tasks in random order; see ``Running.links``."""
         at = np.empty(size, dtype=np.int64)
         for machine, tasks in embedding.items():
             at[list(tasks)] = machine
@@ -131,36 +148,41 @@ class Network:
             columns.append(np.where(up == down, none, none // 2 + self._first[level] + down))
         return np.stack(columns, axis=1)
 
-    def granted(self, wanted: NDArray[np.float64], links: NDArray[np.int64]) -> NDArray[np.float64]:
-        """What each flow gets of what it wants: the least share of the links it crosses."""
+    def granted(self, demand: NDArray[np.float64], links: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Rates of the flows, shape (flows,): each gets the least share of the links it crosses."""
         load = np.bincount(
-            links.ravel(), np.repeat(wanted, links.shape[1]), minlength=len(self._capacity)
+            links.ravel(), np.repeat(demand, links.shape[1]), minlength=len(self._capacity)
         )
         share = np.minimum(1.0, self._capacity / np.maximum(load, 1e-9))
-        granted: NDArray[np.float64] = wanted * share[links].min(axis=1)
+        granted: NDArray[np.float64] = demand * share[links].min(axis=1)
         return granted
 
 
 @dataclass(frozen=True, slots=True)
 class Tenants:
-    """Jobs on the paper's tree. ``load`` None: a batch, first come first served; else jobs
-    that do not fit when they arrive are turned away."""
+    """Jobs on the paper's tree under one method."""
 
     figure: str
+    """Number of the paper's figure."""
     method: str
+    """A key of ``METHODS``, PERCENTILE_VC or TIVC."""
     seed: int
     size: float = 1.0
+    """Share of the paper's machines and jobs."""
     taper: float = TAPER
     load: float | None = None
+    """None: a batch of jobs, first come first served. A share of the slots (0..1): jobs arrive
+    over time, and those that do not fit on arrival are refused."""
     deviation: float | None = None
+    """Deviation of the rates relative to their means; None draws it for each job."""
 
     def run(self) -> Result:
         tree = network(self.size, self.taper)
         rng = Random(f"{self.seed} {self.load} {self.deviation}")  # noqa: S311
         slots = tree.machines * tree.slots
-        todo = some_jobs(self.size, slots, rng, self.load, self.deviation)
+        jobs = draw_jobs(self.size, slots, rng, self.load, self.deviation)
         run = _Run(tree, self.method, rng, np.random.default_rng(self.seed))
-        run.go(todo, batch=self.load is None)
+        run.go(jobs, batch=self.load is None)
         return {
             "figure": self.figure,
             "method": self.method,
@@ -169,7 +191,7 @@ class Tenants:
             "deviation": self.deviation,
             "completion": run.now,
             "running": fmean(run.run_times),
-            "rejected": run.rejected / len(todo),
+            "rejected": run.rejected / len(jobs),
             "concurrent": fmean(run.concurrent),
             "occupancies": run.occupancies,
             "call_ms": 1000 * fmean(run.calls),
@@ -178,13 +200,15 @@ class Tenants:
 
 @dataclass
 class _Run:
-    """A clock of one second a tick."""
+    """A simulation in steps of one second."""
 
     tree: Tree
     method: str
     rng: Random
-    chance: np.random.Generator
+    rates: np.random.Generator
+    """Draws the rates of the flows."""
     now: float = 0.0
+    """Seconds."""
     rejected: int = 0
     run_times: list[float] = field(default_factory=list)
     concurrent: list[int] = field(default_factory=list)
@@ -196,14 +220,15 @@ class _Run:
         self.network = Network(self.tree)
         self.running: list[Running] = []
         self.freed = True
+        """Whether a job has ended since a job of the batch did not fit."""
 
-    def go(self, todo: Sequence[Job], *, batch: bool) -> None:
+    def go(self, jobs: Sequence[Job], *, batch: bool) -> None:
         position = 0
-        while position < len(todo) or self.running:
-            while position < len(todo) and todo[position].arrival <= self.now:
+        while position < len(jobs) or self.running:
+            while position < len(jobs) and jobs[position].arrival <= self.now:
                 if batch and self.running and not self.freed:
                     break
-                started = self._start(todo[position])
+                started = self._start(jobs[position])
                 self._sample()
                 if not started:
                     self.freed = False
@@ -212,16 +237,16 @@ class _Run:
                     self.rejected += 1
                 position += 1
             if not self.running:
-                if position < len(todo):
-                    self.now = max(self.now + 1, float(np.ceil(todo[position].arrival)))
+                if position < len(jobs):
+                    self.now = max(self.now + 1, float(np.ceil(jobs[position].arrival)))
                 continue
             self._tick()
 
     def _start(self, job: Job) -> bool:
         cluster, search = job.cluster(self.method), tivc if self.method == TIVC else svc
-        before = process_time()
+        start = process_time()
         embedding = search(self.site, cluster)
-        self.calls.append(process_time() - before)
+        self.calls.append(process_time() - start)
         if embedding is None:
             return False
         self.site.claim(cluster, embedding)
@@ -235,62 +260,67 @@ class _Run:
         self.occupancies.append(max(float(self.site.links.occupancy(x).max()) for x in levels))
 
     def _tick(self) -> None:
-        """A second: every flow sends; jobs that computed and sent everything are done."""
-        sizes = [one.job.size for one in self.running]
+        """Simulate a second: every flow sends; jobs that have computed and sent everything end."""
+        sizes = [running.job.size for running in self.running]
         limits = [
-            (one.job.rate, one.job.deviation, one.job.cap(self.method)) for one in self.running
+            (running.job.rate, running.job.deviation, running.job.cap(self.method))
+            for running in self.running
         ]
         rate, deviation, cap = np.repeat(np.array(limits).reshape(-1, 3).T, sizes, axis=1)
-        wanted = np.minimum(np.maximum(self.chance.normal(rate, deviation), 0.0), cap)
-        left = np.concatenate([one.left for one in self.running])
-        wanted = np.minimum(wanted, left)
-        left -= self.network.granted(wanted, np.concatenate([one.links for one in self.running]))
+        demand = np.minimum(np.maximum(self.rates.normal(rate, deviation), 0.0), cap)
+        left = np.concatenate([running.left for running in self.running])
+        demand = np.minimum(demand, left)
+        left -= self.network.granted(
+            demand, np.concatenate([running.links for running in self.running])
+        )
         self.now += 1
-        rest = []
-        for one, remaining in zip(self.running, np.split(left, np.cumsum(sizes)[:-1]), strict=True):
-            one.left = remaining
-            if self.now - one.since >= one.job.compute and remaining.max() <= 1e-6:
-                self.run_times.append(self.now - one.since)
-                self.site.release(str(one.job.id))
+        unfinished = []
+        for running, remaining in zip(
+            self.running, np.split(left, np.cumsum(sizes)[:-1]), strict=True
+        ):
+            running.left = remaining
+            if self.now - running.start >= running.job.compute and remaining.max() <= 1e-6:
+                self.run_times.append(self.now - running.start)
+                self.site.release(str(running.job.id))
                 self.freed = True
             else:
-                rest.append(one)
-        self.running = rest
+                unfinished.append(running)
+        self.running = unfinished
 
 
 def _trials(seed: int, runs: int, size: float) -> list[Tenants]:
     names = (*METHODS, PERCENTILE_VC)
-    made = []
+    trials = []
     for number in range(seed, seed + runs):
         for method in names:
-            made += [Tenants("5", method, number, size, taper=taper) for taper in TAPERS]
-            made += [Tenants("6", method, number, size, deviation=x) for x in DEVIATIONS]
+            trials += [Tenants("5", method, number, size, taper=taper) for taper in TAPERS]
+            trials += [Tenants("6", method, number, size, deviation=x) for x in DEVIATIONS]
         for method in (*names, TIVC):
-            made += [Tenants("7", method, number, size, load=load) for load in LOADS]
-    return made
+            trials += [Tenants("7", method, number, size, load=load) for load in LOADS]
+    return trials
 
 
 def _figures(results: Sequence[Result]) -> list[Figure]:
     names = (*METHODS, PERCENTILE_VC)
 
-    def mean(of: str, method: str, **where: float | str) -> float:
+    def mean(of: str, method: str, **fixed: float | str) -> float:
         return fmean(
             r[of]
             for r in results
-            if r["method"] == method and all(r[k] == v for k, v in where.items())
+            if r["method"] == method and all(r[k] == v for k, v in fixed.items())
         )
 
     def curves(names: Sequence[str], points: Callable[[str], list[Point]]) -> Curves:
         return {name: points(name) for name in names}
 
-    def below(method: str, load: float, low: float, high: float) -> float:
-        some = [
+    def share_between(method: str, load: float, low: float, high: float) -> float:
+        occupancies = [
             x
             for r in results
             if r["method"] == method and r["load"] == load
             for x in r["occupancies"]
         ]
-        return 100 * fmean(low <= x < high for x in some)
+        return 100 * fmean(low <= x < high for x in occupancies)
 
     percentile = mean("concurrent", PERCENTILE_VC, load=0.6)
     return [
@@ -345,8 +375,10 @@ def _figures(results: Sequence[Result]) -> list[Figure]:
             "percent of samples",
             {
                 m: [
-                    Point("below 0.996, load 20 %", below(m, 0.2, 0, 0.996), paper_low),
-                    Point("0.997 and above, load 60 %", below(m, 0.6, 0.997, 2), paper_high),
+                    Point("below 0.996, load 20 %", share_between(m, 0.2, 0, 0.996), paper_low),
+                    Point(
+                        "0.997 and above, load 60 %", share_between(m, 0.6, 0.997, 2), paper_high
+                    ),
                 ]
                 for m, paper_low, paper_high in (("SVC (0.05)", 50, 80), (TIVC, 10, 95))
             },

@@ -33,7 +33,7 @@ def without_times(result):
 @pytest.mark.parametrize("policy", sorted(PLANNING))
 def test_the_same_seed_gives_the_same_bytes(policy):
     scenario = replace(
-        BASE, policy=policy, speedup="random", rules=Discipline(order=Order.BIG_FIRST)
+        BASE, policy=policy, speedup="random", discipline=Discipline(order=Order.BIG_FIRST)
     )
     first = without_times(run(scenario))
     assert without_times(run(scenario)) == first
@@ -43,7 +43,7 @@ def test_the_same_seed_gives_the_same_bytes(policy):
 @pytest.mark.parametrize("shadow", Shadow)
 @pytest.mark.parametrize("order", Order)
 def test_every_job_runs_whatever_the_rules(shadow, order):
-    result = run(replace(BASE, rules=Discipline(shadow=shadow, order=order)))
+    result = run(replace(BASE, discipline=Discipline(shadow=shadow, order=order)))
     assert result["jobs"] == 300
     assert result["turnaround_mean"] is not None
     assert sum(result["instantaneous"].values()) == pytest.approx(1, abs=1e-5)
@@ -56,7 +56,7 @@ def test_every_state_on_the_way_is_legal(policy, packing):
         if started % 50 == 0:
             assert not violations(fabric.topology, fabric.allocations.values(), Random(1))
 
-    run(replace(BASE, policy=policy, rules=Discipline(packing=packing)), watch=watch)
+    run(replace(BASE, policy=policy, discipline=Discipline(packing=packing)), watch=watch)
 
 
 def test_jobs_need_one_of_four_shares_where_links_are_shared():

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from laas_service.domain.stars.cube import Cube
-from laas_service.domain.stars.plan import Ask, Plan
+from laas_service.domain.stars.plan import Plan, StarRequest
 from laas_service.domain.stars.scap import Method, propose
 from laas_service.domain.stars.units import Kind, Unit
 from tests.unit.domain.stars import cp_sat, judge
@@ -64,7 +64,7 @@ def fits(cube, kind, method):
     return [
         size
         for size in range(2, cube.sizes[kind.axis] + 1)
-        if isinstance(propose(cube, Ask("new", size, kind), method), Plan)
+        if isinstance(propose(cube, StarRequest("new", size, kind), method), Plan)
     ]
 
 

@@ -15,13 +15,13 @@ from laas_service.domain.allocation import ColumnShare, GroupShare
 from laas_service.domain.errors import NotSupported
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.routing.fabric_tables import forwarding_tables
-from laas_service.domain.stars.place import Racks
+from laas_service.domain.stars.place import UnitMap
 from laas_service.domain.stars.plan import Plan
 from laas_service.domain.stars.scap import Method, propose
 from laas_service.domain.topology import LeafLink, SpineLink, Topology, Xgft
 from laas_service.domain.verification import shape_violations, violations, walk_violations
 from tests.unit.domain.routing.test_fabric_tables import inventory_of
-from tests.unit.domain.stars.test_stars import some_ask
+from tests.unit.domain.stars.test_stars import random_request
 from tests.unit.domain.verification.sound import CABLES, FULL, RAILS, TWO_LEVEL
 
 INCOMPLETE = Topology(
@@ -39,7 +39,7 @@ TOPOLOGIES = {
 
 
 def units_there(topology):
-    return sum(Racks(topology).cube().room)
+    return sum(UnitMap(topology).cube().room)
 
 
 def test_a_unit_is_a_host_with_a_way_up_of_its_own():
@@ -56,17 +56,17 @@ def test_a_host_without_its_uplink_goes_with_an_uplink_without_its_host():
     topology = replace(
         FULL, absent_hosts=frozenset({0}), absent_links=frozenset({LeafLink(0, 0, 2)})
     )
-    racks = Racks(topology)
-    cube = racks.cube()
+    unit_map = UnitMap(topology)
+    cube = unit_map.cube()
     assert sum(cube.room) == 26
-    assert {racks.host(unit) for unit in cube.units() if unit not in cube.missing} == {
+    assert {unit_map.host(unit) for unit in cube.units() if unit not in cube.missing} == {
         *range(1, 27)
     }
 
 
 def test_several_rails_are_refused():
     with pytest.raises(NotSupported, match="rails"):
-        Racks(RAILS)
+        UnitMap(RAILS)
 
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
@@ -74,21 +74,21 @@ def test_several_rails_are_refused():
 @given(st.integers(0, 10**6))
 def test_every_star_is_verified_and_routed_before_and_after_its_moves(name, seed):
     topology, rng = TOPOLOGIES[name], Random(seed)
-    racks = Racks(topology)
-    cube = racks.cube()
+    unit_map = UnitMap(topology)
+    cube = unit_map.cube()
     for number in range(25):
         if cube.stars and rng.random() < 0.3:
             cube.release(rng.choice(sorted(cube.stars)))
-        answer = propose(cube, some_ask(rng, cube, f"t{number}"), rng.choice(list(Method)))
+        answer = propose(cube, random_request(rng, cube, f"t{number}"), rng.choice(list(Method)))
         if not isinstance(answer, Plan):
             continue
         for move in answer.moves:
-            before = racks.host(move.source)
+            before = unit_map.host(move.source)
             cube.move(move)
-            racks.follow(move)
-            assert (racks.host(move.target) == before) == (not move.migrates)
+            unit_map.follow(move)
+            assert (unit_map.host(move.target) == before) == (not move.migrates)
         cube.claim(answer.tenant, answer.units)
-    allocations = [racks.allocation(tenant, star.units) for tenant, star in cube.stars.items()]
+    allocations = [unit_map.allocation(tenant, star.units) for tenant, star in cube.stars.items()]
     assert violations(topology, allocations, rng, permutations=1) == []
     fabric = Ledger(topology)
     for allocation in allocations:
@@ -110,10 +110,10 @@ STAR = "E", "A", "C"
 
 def star(kind):
     """Units of a full tree: L2 switches 0 and 1 of a leaf; leaves 0 and 1; pods 0 and 1."""
-    racks = Racks(FULL)
+    unit_map = UnitMap(FULL)
     axis = STAR.index(kind)
-    first, *_ = racks.cube().units()
-    return racks.allocation("x", [first.at(axis, 0), first.at(axis, 1)])
+    first, *_ = unit_map.cube().units()
+    return unit_map.allocation("x", [first.at(axis, 0), first.at(axis, 1)])
 
 
 @pytest.mark.parametrize("kind", STAR)

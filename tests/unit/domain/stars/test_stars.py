@@ -14,7 +14,7 @@ from laas_service.domain.allocation import NoFit, Refusal
 from laas_service.domain.errors import DoubleClaim, InvalidInput, NotFound
 from laas_service.domain.stars.backups import Backup, fail_over, reserve_shared, unprotected
 from laas_service.domain.stars.cube import Cube
-from laas_service.domain.stars.plan import Ask, Move, Plan
+from laas_service.domain.stars.plan import Move, Plan, StarRequest
 from laas_service.domain.stars.scap import Method, propose
 from laas_service.domain.stars.units import Kind, Unit, kind_of
 from tests.unit.domain.stars import judge
@@ -24,8 +24,8 @@ seeds = given(st.integers(0, 10**6))
 histories = settings(deadline=None, max_examples=25)
 
 
-def room(cube, ask, method=Method.ACROSS_PODS):
-    return propose(cube, ask, method)
+def room(cube, request, method=Method.ACROSS_PODS):
+    return propose(cube, request, method)
 
 
 def closed(cube):
@@ -57,18 +57,18 @@ def judged(cube):
         assert star.spares < star.units
 
 
-def some_ask(rng, cube, name):
+def random_request(rng, cube, name):
     kind = rng.choice((Kind.E, Kind.A, Kind.A, Kind.E, Kind.C))
     size = rng.randint(1, cube.sizes[kind.axis])
-    return Ask(name, size, Kind.S if size == 1 else kind, rng.random() < 0.7)
+    return StarRequest(name, size, Kind.S if size == 1 else kind, rng.random() < 0.7)
 
 
-def carried_out(cube, ask, plan, rng):
+def carried_out(cube, request, plan, rng):
     """Every step of a plan judged, in an order of ``rng``; then the plan admitted."""
     before = holdings(cube)
     state = dict(before)
     assert len(plan.slots) <= 2
-    assert len(list(plan.moves)) <= 2 * ask.size
+    assert len(list(plan.moves)) <= 2 * request.size
     for said in judge.steps(plan.slots, state, rng):
         assert not said
         assert judge.wrong(cube.sizes, state, closed(cube)) == []
@@ -77,22 +77,22 @@ def carried_out(cube, ask, plan, rng):
         assert len(units) == len(before[tenant])
         assert len(units) == 1 or hubs[0] == hubs[1]
     cube.admit(plan)
-    assert {t: u for t, u in holdings(cube).items() if t != ask.tenant} == state
-    assert len(cube.star(ask.tenant).units) == ask.size
-    assert cube.star(ask.tenant).kind in ((plan.kind,) if ask.size > 1 else (Kind.S,))
-    assert plan.kind in ((ask.kind, Kind.C) if ask.across else (ask.kind, Kind.S))
+    assert {t: u for t, u in holdings(cube).items() if t != request.tenant} == state
+    assert len(cube.star(request.tenant).units) == request.size
+    assert cube.star(request.tenant).kind in ((plan.kind,) if request.size > 1 else (Kind.S,))
+    assert plan.kind in ((request.kind, Kind.C) if request.across else (request.kind, Kind.S))
 
 
 def some_change(cube, rng, number):
     what = rng.choice(["ask"] * 8 + ["release", "shrink", "lose", "regain", "reserve", "fail"])
-    tenants, ask = sorted(cube.stars), None
+    tenants = sorted(cube.stars)
     if what == "ask":
-        ask = some_ask(rng, cube, f"t{number}")
+        request = random_request(rng, cube, f"t{number}")
         before = holdings(cube)
-        answer = room(cube, ask, rng.choice(list(Method)))
+        answer = room(cube, request, rng.choice(list(Method)))
         assert holdings(cube) == before
         if isinstance(answer, Plan):
-            carried_out(cube, ask, answer, rng)
+            carried_out(cube, request, answer, rng)
     elif what == "release" and tenants:
         cube.release(rng.choice(tenants))
     elif what == "shrink" and tenants:
@@ -131,7 +131,7 @@ def some_full(sizes, rng, free):
     """A cube filled as well as may be, then with so many units free, wherever."""
     cube = Cube(sizes)
     for number in range(60):
-        answer = room(cube, some_ask(rng, cube, f"t{number}"), Method.EVERY_POD)
+        answer = room(cube, random_request(rng, cube, f"t{number}"), Method.EVERY_POD)
         if isinstance(answer, Plan):
             cube.admit(answer)
     while sum(cube.room) < free:
@@ -149,8 +149,8 @@ def found_and_possible(sizes, methods, kinds, allowed, states=40):
         for kind in kinds:
             most = judge.roomiest(sizes, holdings(cube), set(), kind.axis, allowed)
             for size in range(2, cube.sizes[kind.axis] + 1):
-                ask = Ask("new", size, kind)
-                fits = [isinstance(propose(cube, ask, method), Plan) for method in methods]
+                request = StarRequest("new", size, kind)
+                fits = [isinstance(propose(cube, request, method), Plan) for method in methods]
                 assert size <= most or not any(fits)
                 found = [n + fit for n, fit in zip(found, fits, strict=True)]
                 possible += size <= most
@@ -189,7 +189,7 @@ def test_two_moves_the_one_in_the_way_first():
     whole(cube, "a", Kind.A, (0, 0, 0), (0, 1, 0))
     cube.shrink("a", [Unit(0, 1, 0)])
     whole(cube, "e", Kind.E, (0, 1, 0), (1, 1, 0))
-    plan = room(cube, Ask("new", 3, Kind.E), Method.WITHIN_POD)
+    plan = room(cube, StarRequest("new", 3, Kind.E), Method.WITHIN_POD)
     assert plan.slots == (
         (Move("e", Unit(0, 1, 0), Unit(2, 1, 0)),),
         (Move("a", Unit(0, 0, 0), Unit(0, 1, 0)),),
@@ -201,26 +201,26 @@ def test_the_first_method_moves_nobody_and_the_third_may_lie_across_pods():
     cube = Cube((2, 2, 3))
     for k in range(3):
         whole(cube, f"e{k}", Kind.E, (0, 0, k), (1, 0, k))
-    ask = Ask("new", 3, Kind.E, across=True)
-    assert isinstance(room(cube, ask, Method.FIRST_FIT), NoFit)
-    assert isinstance(room(cube, ask, Method.WITHIN_POD), NoFit)
-    plan = room(cube, ask, Method.ACROSS_PODS)
+    request = StarRequest("new", 3, Kind.E, across=True)
+    assert isinstance(room(cube, request, Method.FIRST_FIT), NoFit)
+    assert isinstance(room(cube, request, Method.WITHIN_POD), NoFit)
+    plan = room(cube, request, Method.ACROSS_PODS)
     assert plan.kind is Kind.C
-    assert isinstance(room(cube, Ask("new", 3, Kind.E), Method.ACROSS_PODS), NoFit)
+    assert isinstance(room(cube, StarRequest("new", 3, Kind.E), Method.ACROSS_PODS), NoFit)
 
 
 def test_exactly_as_many_pods_as_asked_are_enough():
     """Table A.3 prints Num(i, j) > n."""
-    plan = room(Cube((2, 2, 4)), Ask("new", 4, Kind.C))
+    plan = room(Cube((2, 2, 4)), StarRequest("new", 4, Kind.C))
     assert len({unit.k for unit in plan.units}) == 4
 
 
 def test_no_says_which_limit_was_hit():
     cube = Cube((2, 2, 1))
-    assert room(cube, Ask("new", 3, Kind.E)).reason is Refusal.NO_LEGAL_SHAPE
+    assert room(cube, StarRequest("new", 3, Kind.E)).reason is Refusal.NO_LEGAL_SHAPE
     cube.claim("a", [Unit(0, 0, 0)])
     cube.claim("b", [Unit(1, 1, 0)])
-    assert room(cube, Ask("new", 3, Kind.E)).reason is Refusal.TOO_FEW_HOSTS
+    assert room(cube, StarRequest("new", 3, Kind.E)).reason is Refusal.TOO_FEW_HOSTS
 
 
 @pytest.mark.parametrize(
@@ -265,8 +265,8 @@ def test_a_spare_that_moves_remains_one_and_a_spare_that_fails_needs_no_other():
     ("error", "wrong"),
     [
         (InvalidInput, lambda cube: Cube((2, 0, 1))),
-        (InvalidInput, lambda cube: Ask("a", 0, Kind.E)),
-        (InvalidInput, lambda cube: Ask("a", 2, Kind.S)),
+        (InvalidInput, lambda cube: StarRequest("a", 0, Kind.E)),
+        (InvalidInput, lambda cube: StarRequest("a", 2, Kind.S)),
         (InvalidInput, lambda cube: cube.claim("b", [Unit(0, 0, 1), Unit(1, 1, 1)])),
         (InvalidInput, lambda cube: cube.claim("b", [Unit(0, 0, 2)])),
         (InvalidInput, lambda cube: cube.claim("b", [Unit(0, 1, 1)], spares=[Unit(0, 1, 1)])),
