@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Virtual machines onto few servers, without needless migrations: Adaptive Fit.
+"""Adaptive Fit: packs virtual machines onto few servers with few migrations.
 
-Tsai and Liao, StarCube (Springer 2016), chapter 2 and Table A.5. Between two epochs
-demands change; a packing from scratch (first fit decreasing) needs few servers and moves
-nearly everybody, leaving everybody in place needs many servers. Adaptive Fit packs from
-scratch too, but as long as the servers in use are *saturated* it would rather switch a
-server on than give the room of somebody's last server to another.
+Source: Tsai and Liao, StarCube (Springer 2016), chapter 2 and Table A.5. Demands change
+between two epochs. Packing from scratch (first fit decreasing) needs few servers but moves
+most machines; leaving all machines in place needs many servers. Adaptive Fit packs from
+scratch too, but while the servers in use are *saturated* it switches another server on
+instead of using room on a server that other machines ran on before.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ VM = TypeVar("VM", bound=Hashable)
 
 
 class Why(enum.Enum):
-    """Why a server was chosen; the letters of Table 2.2."""
+    """The reason for the choice of a server; values are the letters of Table 2.2."""
 
     LAST = "L"
-    """It hosted the machine before."""
+    """The machine ran on it in the last epoch."""
     SATURATED = "X"
     """Another server was switched on because those in use are saturated."""
     NO_ROOM = "N"
     """Another server was switched on because none in use has room."""
     WORST_FIT = "A"
-    """Of the servers in use it has most room left."""
+    """It has the most room left of the servers in use."""
 
 
 class Choice(NamedTuple):
-    """Where a virtual machine goes, and why."""
+    """The server for a virtual machine, and the reason."""
 
     server: int
     why: Why
@@ -47,19 +47,21 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Epoch(Generic[VM]):
-    """What is to be placed at one time.
-
-    ``demands`` by machine, each 0..``capacity``. ``last`` says where machines were
-    before; who is not in it is new. ``servers`` are alike and numbered from 0.
+    """The machines to place in one epoch, and the servers.
 
     Raises:
-        InvalidInput: a demand is larger than a server, or has other resources.
+        InvalidInput: the capacity is empty or below 1, a demand exceeds it or has other
+            resources, or a server of ``last`` does not exist.
     """
 
     servers: int
+    """Number of servers, which are equal and numbered from 0."""
     capacity: Amounts
+    """Of one server, at least 1 of each resource."""
     demands: Mapping[VM, Amounts]
+    """Machine -> demand, 0..``capacity`` of each resource."""
     last: Mapping[VM, int]
+    """Machine -> server in the last epoch; machines that are not in it are new."""
 
     def __post_init__(self) -> None:
         if not self.capacity or min(self.capacity) < 1:
@@ -78,22 +80,22 @@ class Epoch(Generic[VM]):
                 raise InvalidInput(f"last of {vm}", server, f"servers are 0..{self.servers - 1}")
 
     def largest_first(self) -> list[VM]:
-        """Machines by their dominant share of a server, largest first; equals as given."""
+        """Machines by ``share`` of their demand, largest first; equal ones in the given order."""
         return sorted(self.demands, key=lambda vm: -self.share(self.demands[vm]))
 
     def share(self, amounts: Amounts) -> float:
-        """The resource of which ``amounts`` is most, in servers."""
+        """The largest of the amounts, each as a part of a server's capacity."""
         return max(a / c for a, c in zip(amounts, self.capacity, strict=True))
 
     def demanded(self) -> float:
-        """What all machines demand of the resource demanded most, in servers."""
+        """The sum of all demands for the resource that is demanded most, in servers."""
         if not self.demands:
             return 0.0
         return self.share(tuple(map(sum, zip(*self.demands.values(), strict=True))))
 
 
 class _Servers:
-    """Room left while an epoch is packed."""
+    """The room left on each server while an epoch is packed."""
 
     def __init__(self, epoch: Epoch[Any]) -> None:
         self._epoch = epoch
@@ -113,14 +115,18 @@ class _Servers:
         return all(d <= r for d, r in zip(demand, room, strict=True))
 
     def roomiest(self, demand: Amounts) -> int | None:
-        """Worst fit: of the servers that are on and have room, one that has most."""
+        """Worst fit: the server with the most room of those that are on and fit the demand."""
         return next((s for _, s in self._by_room if self.fits(s, demand)), None)
 
     def first_fit(self, demand: Amounts) -> int | None:
         return next((s for s in self._room if self.fits(s, demand)), None)
 
     def first_off(self) -> int:
-        """Raises: InvalidInput: all are on."""
+        """The first server that is off.
+
+        Raises:
+            InvalidInput: all servers are on.
+        """
         while self._first_off in self._room:
             self._first_off += 1
         if self._first_off >= self._epoch.servers:
@@ -137,21 +143,21 @@ class _Servers:
         insort(self._by_room, self._entry(server, self._room[server]))
 
     def _entry(self, server: int, room: Amounts) -> tuple[float, int]:
-        """Most room first: what is left of the scarcest resource."""
+        """Sort key of a server: most room first, by the resource of which least is left."""
         left = min(r / c for r, c in zip(room, self._epoch.capacity, strict=True))
         return (-left, server)
 
 
 def adaptive_fit(epoch: Epoch[VM], saturation: float) -> dict[VM, Choice]:
-    """Place every machine, in the order of ``largest_first``.
+    """Place every machine, in the order of ``Epoch.largest_first``.
 
-    ``saturation`` is the threshold u, 0..1: the lower it is, the sooner a server is
-    switched on rather than a machine moved. The saturation degree is what is demanded in
-    all over the capacity of the servers in use and one more, for the resource of which
-    most is demanded (the book has one resource).
+    ``saturation`` is the threshold u, 0..1: the lower it is, the sooner a server is switched
+    on instead of a machine being moved. The saturation degree is the sum of all demands over
+    the capacity of the servers in use and one more, for the resource that is demanded most
+    (the book has one resource).
 
     Raises:
-        InvalidInput: ``saturation`` is out of range, or the servers are too few.
+        InvalidInput: ``saturation`` is out of range, or there are too few servers.
     """
     if not 0 <= saturation <= 1:
         raise InvalidInput("saturation", saturation, "give a threshold of 0 to 1")
@@ -160,31 +166,33 @@ def adaptive_fit(epoch: Epoch[VM], saturation: float) -> dict[VM, Choice]:
     for vm in epoch.largest_first():
         demand, last = epoch.demands[vm], epoch.last.get(vm)
         saturated = demanded > saturation * (servers.on + 1)
-        roomy = servers.roomiest(demand)
+        roomiest = servers.roomiest(demand)
         if last is not None and (
-            servers.fits(last, demand) if servers.is_on(last) else saturated or roomy is None
+            servers.fits(last, demand) if servers.is_on(last) else saturated or roomiest is None
         ):
             choice = Choice(last, Why.LAST)
-        elif roomy is None:
+        elif roomiest is None:
             choice = Choice(servers.first_off(), Why.NO_ROOM)
         elif saturated:
             choice = Choice(servers.first_off(), Why.SATURATED)
         else:
-            choice = Choice(roomy, Why.WORST_FIT)
+            choice = Choice(roomiest, Why.WORST_FIT)
         servers.put(choice.server, demand)
         chosen[vm] = choice
     return chosen
 
 
 def first_fit_decreasing(epoch: Epoch[VM]) -> dict[VM, int]:
-    """The baseline: largest first, each onto the first server with room; nobody's past counts.
+    """The baseline: place the largest first, each on the first server with room.
+
+    The servers of the last epoch do not matter.
 
     Raises:
-        InvalidInput: the servers are too few.
+        InvalidInput: there are too few servers.
     """
     servers, chosen = _Servers(epoch), dict[VM, int]()
     for vm in epoch.largest_first():
-        found = servers.first_fit(epoch.demands[vm])
-        chosen[vm] = servers.first_off() if found is None else found
+        server = servers.first_fit(epoch.demands[vm])
+        chosen[vm] = servers.first_off() if server is None else server
         servers.put(chosen[vm], epoch.demands[vm])
     return chosen

@@ -252,7 +252,7 @@ def test_shared_traffic_keeps_to_the_plane():
         assert_sound(here, tenants[:3])
         tables = physical_tables(here.rows(), inventory.lids)
         found = walk_violations(topology, inventory, tables, tenants[:3], [here.sm], PLANE)
-        assert any("carries what is not" in line for line in found.violations)
+        assert any("carries packets that are not" in line for line in found.violations)
         here.plane = PLANE
         here.change(tenants[:3])
         assert_sound(here, tenants[:3])

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""The judge: re-derives every promise from scratch, collecting all that is wrong.
+"""Verification of allocations and forwarding tables, independent of the code that made them.
 
-It shares the vocabulary (topology, allocation, inventory) with the policies, the
-ledger and the routing, and no code. Every function returns sentences that name
-the promise, the allocation and the host or link; none means sound.
+This package uses the same values (topology, allocation, inventory) as the policies, the
+ledger and the routing, but none of their code. Every function re-derives a promise from the
+values and returns all violations: sentences that name the promise, the allocation and the
+host or link. An empty list means that the promise holds.
 """
 
 from collections.abc import Collection, Iterable
@@ -55,19 +56,19 @@ def violations(
     failed_links: Collection[Link] = (),
     plane: SharedPlane = NO_PLANE,
 ) -> list[str]:
-    """Every promise about what is recorded that does not hold; empty means sound.
+    """All violations by recorded allocations: isolation, shared plane, shape, bandwidth.
 
-    Each allocation is tried with the adversarial permutations and that many random
-    ones. What the switches hold is another question: ``walk_violations``.
+    Each allocation is tried with the adversarial permutations and with ``permutations``
+    random ones. ``walk_violations`` checks the tables of the switches.
     """
     allocations = list(allocations)
-    found = isolation_violations(topology, allocations, failed_hosts, failed_links)
-    found += withheld_violations(topology, allocations, plane)
+    broken = isolation_violations(topology, allocations, failed_hosts, failed_links)
+    broken += withheld_violations(topology, allocations, plane)
     for allocation in (addressable(topology, allocation) for allocation in allocations):
-        found += shape_violations(topology, allocation)
+        broken += shape_violations(topology, allocation)
         tried = adversarial_permutations(topology, allocation)
         hosts = allocation.hosts(topology)
         for number in range(permutations):
             tried[f"random {number}"] = random_permutation(hosts, random)
-        found += permutation_violations(topology, allocation, tried)
-    return found
+        broken += permutation_violations(topology, allocation, tried)
+    return broken

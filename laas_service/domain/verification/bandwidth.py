@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""Promise 2, the substance: any permutation is routed over the allocation's own links.
+"""Full bandwidth (promise 2): routes any permutation over the allocation's own links.
 
-The construction follows the proof of Jigsaw (HPDC'21), Theorems 5 and 6. A leaf
-link that may carry O1 flows is O1 *lanes*, a spine link O1 * O2. The flows
-between leaves are the edges of a bipartite multigraph of leaves, which is
-coloured (König, 1916) with as many colours as a leaf has lanes: a colour is a
-set of flows, at most one from and one to each leaf. Missing hosts of the
-remainder leaf send to themselves, so each colour in which they do so can be put
-on a lane that the remainder leaf lacks. The flows that meet at one L2 index are
-then coloured likewise between pods, over its spine uplinks.
+The construction follows the proof of Jigsaw (HPDC'21), Theorems 5 and 6. A leaf link that
+may carry O1 flows has O1 *lanes*, a spine link O1 * O2; O1 and O2 are the tapers of the two
+levels. The flows between leaves are the edges of a bipartite multigraph of leaves. It is
+coloured (König, 1916) with as many colours as a leaf has lanes: a colour is a set of flows,
+at most one from and one to each leaf. Missing hosts of the remainder leaf count as sending
+to themselves, so a colour in which they do so can use a lane that the remainder leaf lacks.
+The flows that meet at one L2 index are coloured in the same way between pods, over the
+spine uplinks of that index.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ N = TypeVar("N", bound=Hashable)
 """A leaf, or a pod."""
 
 Permutation = Mapping[int, int]
-"""Host -> the host it sends to; each host of the allocation once on either side."""
+"""Sending host -> receiving host; each host of the allocation occurs once on either side."""
 
 
 class Route(NamedTuple):
-    """The links of one flow on one rail, those it climbs and those it descends."""
+    """The links of one flow on one rail: those upwards and those downwards, in order."""
 
     rail: int
     source: int
@@ -48,56 +48,57 @@ class Route(NamedTuple):
 
 
 class Blocked(Exception):
-    """Some flow finds no lane; says where. Not an error but the answer "no"."""
+    """The construction finds no lane for a flow; the message names the place."""
 
 
 def permutation_violations(
     topology: Topology, allocation: Allocation, permutations: Mapping[str, Permutation]
 ) -> list[str]:
-    """Permutations (by name) that cannot be routed over the allocation's own links.
+    """Violations by ``permutations`` (by name) that the allocation's own links cannot carry.
 
-    All rails carry the permutation at once. At most O1 flows may meet on a leaf
-    link and O1 * O2 on a spine link in each direction, O being the taper of the
-    level (1 on a full tree). For shapes that meet the formal conditions the
-    construction always succeeds; for others it may fail although some routing exists.
+    All rails carry the permutation at once. In each direction at most O1 flows may use a
+    leaf link and O1 * O2 a spine link, O being the taper of the level (1 on a full tree).
+    The construction always succeeds for shapes that meet the formal conditions; for other
+    shapes it may fail although a routing exists. Policies without whole links promise no
+    bandwidth, so the result is empty.
     """
     if allocation.policy not in WHOLE_LINKS:
         return []
-    found = []
+    violations = []
     allocation = addressable(topology, allocation)
     for name, permutation in permutations.items():
         try:
-            found_here = _overloads(topology, allocation, routes(topology, allocation, permutation))
+            problems = _overloads(topology, allocation, routes(topology, allocation, permutation))
         except Blocked as blocked:
-            found_here = [str(blocked)]
-        found += [f"bandwidth: {allocation.id}: {name}: {text}" for text in found_here]
-    return found
+            problems = [str(blocked)]
+        violations += [f"bandwidth: {allocation.id}: {name}: {text}" for text in problems]
+    return violations
 
 
 def routes(topology: Topology, allocation: Allocation, permutation: Permutation) -> list[Route]:
-    """A route for every flow that leaves its leaf, on every rail.
+    """A route on every rail for every flow that leaves its leaf.
 
     Raises:
-        Blocked: the construction finds none.
+        Blocked: the construction finds no lane for a flow.
     """
     tree = topology.tree
     partition = Partition(topology, allocation)
     copies = tree.taper[0] * tree.taper[1]
-    found: list[Route] = []
+    flow_routes: list[Route] = []
     for rails in partition.planes(topology):
         meeting: dict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
         for rail in rails:
             for source, target, up in _leaf_level(topology, partition, rail, permutation):
                 meeting[up // tree.cables[0]].append((rail, source, target, up))
         for l2, flows in sorted(meeting.items()):
-            found += _spine_level(topology, partition, l2, flows, copies)
-    return found
+            flow_routes += _spine_level(topology, partition, l2, flows, copies)
+    return flow_routes
 
 
 def _leaf_level(
     topology: Topology, partition: Partition, rail: int, permutation: Permutation
 ) -> Iterator[tuple[int, int, int]]:
-    """(source, target, uplink index) of every flow that leaves its leaf on a rail."""
+    """(source host, target host, uplink index) of every flow that leaves its leaf on a rail."""
     copies = topology.tree.taper[0]
     place = {host: leaf for leaf, hosts in partition.rails[rail].hosts.items() for host in hosts}
     flows = [(s, t) for s, t in permutation.items() if place[s] != place[t]]
@@ -105,10 +106,10 @@ def _leaf_level(
         leaf: _lanes(partition.rails[rail].uplinks[leaf], copies) for leaf in set(place.values())
     }
     try:
-        taken = spread([(place[s], place[t]) for s, t in flows], lanes)
+        lane_of_flow = spread([(place[s], place[t]) for s, t in flows], lanes)
     except Blocked as blocked:
         raise Blocked(f"rail {rail}, leaves: {blocked}") from blocked
-    for (source, target), lane in zip(flows, taken, strict=True):
+    for (source, target), lane in zip(flows, lane_of_flow, strict=True):
         yield source, target, lane // copies
 
 
@@ -126,14 +127,14 @@ def _spine_level(
         return LeafPlace(port.pod, port.leaf)
 
     ends = [(leaf(rail, source), leaf(rail, target)) for rail, source, target, _ in flows]
-    across = [n for n, (a, b) in enumerate(ends) if a.pod != b.pod]
+    crossing = [n for n, (a, b) in enumerate(ends) if a.pod != b.pod]
     pods = {place.pod for pair in ends for place in pair}
     lanes = {pod: _lanes(partition.spines.get(L2Place(pod, l2), set()), copies) for pod in pods}
     try:
-        taken = spread([(ends[n][0].pod, ends[n][1].pod) for n in across], lanes)
+        lane_of_flow = spread([(ends[n][0].pod, ends[n][1].pod) for n in crossing], lanes)
     except Blocked as blocked:
         raise Blocked(f"pods at L2 index {l2}: {blocked}") from blocked
-    spines = dict(zip(across, taken, strict=True))
+    spines = dict(zip(crossing, lane_of_flow, strict=True))
     for number, (rail, source, target, up) in enumerate(flows):
         a, b = ends[number]
         climb: tuple[Link, ...] = (LeafLink(a.pod, a.leaf, up),)
@@ -153,34 +154,39 @@ def _lanes(uplinks: set[int], copies: int) -> int:
     return mask
 
 
-def _overloads(topology: Topology, allocation: Allocation, found: Sequence[Route]) -> list[str]:
-    """Links that routes use too often or without owning them: the construction checked."""
+def _overloads(
+    topology: Topology, allocation: Allocation, flow_routes: Sequence[Route]
+) -> list[str]:
+    """Check of the constructed routes: links that they overload, or that the tenant lacks."""
     own = set(allocation.links(topology))
-    climbs = Counter(link for route in found for link in route.up)
-    falls = Counter(link for route in found for link in route.down)
+    climbs = Counter(link for route in flow_routes for link in route.up)
+    falls = Counter(link for route in flow_routes for link in route.down)
     leaf_taper, l2_taper = topology.tree.taper
-    wrong = []
+    problems = []
     for load in (climbs, falls):
         for link, flows in load.items():
             limit = leaf_taper * (1 if isinstance(link, LeafLink) else l2_taper)
             if link not in own:
-                wrong.append(f"link {link_name(link)} is not its own")
+                problems.append(f"link {link_name(link)} is not its own")
             if flows > limit:
-                wrong.append(f"link {link_name(link)} carries {flows} flows, at most {limit} may")
-    return wrong
+                problems.append(
+                    f"link {link_name(link)} carries {flows} flows, at most {limit} may"
+                )
+    return problems
 
 
 # -- lanes by colouring ---------------------------------------------------------
 
 
 def spread(flows: Sequence[tuple[N, N]], lanes: Mapping[N, int]) -> list[int]:
-    """A lane for each flow, held at both ends, used once each way at each end.
+    """A lane for each flow (source, target), such that both ends have the lane.
 
-    ``lanes`` gives each node's as a mask. Exact where all nodes hold the same lanes,
-    except one that holds a subset of them and has as many flows out as in.
+    A node uses a lane for at most one flow out and one flow in. ``lanes`` has a mask of
+    lanes for each node. The result is exact if all nodes have the same lanes, except one
+    node that has a subset of them and as many flows out as in.
 
     Raises:
-        Blocked: a node has more flows than lanes, or lanes do not match up.
+        Blocked: a node has more flows than lanes, or no lanes fit the colours.
     """
     sent, received = Counter(s for s, _ in flows), Counter(t for _, t in flows)
     width = 0
@@ -191,13 +197,13 @@ def spread(flows: Sequence[tuple[N, N]], lanes: Mapping[N, int]) -> list[int]:
         width = max(width, mask.bit_count())
     idle = [(node, node) for node in lanes for _ in range(width - max(sent[node], received[node]))]
     colours = colouring([*flows, *idle], width)[: len(flows)]
-    every = 0
+    all_lanes = 0
     for mask in lanes.values():
-        every |= mask
-    fitting = [every] * width
+        all_lanes |= mask
+    lanes_of_colour = [all_lanes] * width
     for (source, target), colour in zip(flows, colours, strict=True):
-        fitting[colour] &= lanes[source] & lanes[target]
-    lane_of_colour = _distinct(fitting)
+        lanes_of_colour[colour] &= lanes[source] & lanes[target]
+    lane_of_colour = _distinct(lanes_of_colour)
     return [lane_of_colour[colour] for colour in colours]
 
 
@@ -206,26 +212,26 @@ def _name(node: object) -> str:
 
 
 def colouring(edges: Sequence[tuple[N, N]], colours: int) -> list[int]:
-    """A colour below ``colours`` for each edge; edges that share an end differ in colour.
+    """A colour 0..colours - 1 for each edge; edges that share an end differ in colour.
 
-    The left and the right end of an edge are different nodes even if equal. By
-    König's theorem ``colours`` need only be the largest degree: where two ends have
-    no free colour in common, swapping two colours along a path makes one.
+    The left and the right end of an edge are different nodes even if they are equal. By
+    König's theorem the largest degree is enough for ``colours``: where two ends have no
+    free colour in common, swapping two colours along a path frees one.
     """
     left: dict[N, list[int]] = defaultdict(lambda: [-1] * colours)
     right: dict[N, list[int]] = defaultdict(lambda: [-1] * colours)
     for number, (source, target) in enumerate(edges):
-        mine, theirs = left[source], right[target]
-        a, b = mine.index(-1), theirs.index(-1)
-        if theirs[a] >= 0:
+        at_source, at_target = left[source], right[target]
+        a, b = at_source.index(-1), at_target.index(-1)
+        if at_target[a] >= 0:
             _swap(edges, left, right, target, a, b)
-        mine[a] = theirs[a] = number
-    found = [-1] * len(edges)
+        at_source[a] = at_target[a] = number
+    colour_of_edge = [-1] * len(edges)
     for row in left.values():
         for colour, number in enumerate(row):
             if number >= 0:
-                found[number] = colour
-    return found
+                colour_of_edge[number] = colour
+    return colour_of_edge
 
 
 def _swap(
@@ -236,7 +242,7 @@ def _swap(
     a: int,
     b: int,
 ) -> None:
-    """Swap colours a and b along the path from the right node ``target``, freeing a there."""
+    """Swap colours ``a`` and ``b`` along the path from the right node ``target``, to free ``a``."""
     path = []
     number = right[target][a]
     while number >= 0:
@@ -252,7 +258,11 @@ def _swap(
 
 
 def _distinct(choices: Sequence[int]) -> list[int]:
-    """A different lane for each of ``choices``, which are masks of lanes."""
+    """A different lane for each mask of ``choices``, by augmenting paths.
+
+    Raises:
+        Blocked: there are no such lanes.
+    """
     chosen: list[int] = []
     owner: dict[int, int] = {}
     for first in range(len(choices)):
@@ -281,14 +291,14 @@ def _distinct(choices: Sequence[int]) -> list[int]:
 
 
 def random_permutation(hosts: Sequence[int], random: Random) -> Permutation:
-    """Every host sends to one host (perhaps itself), chosen by ``random``."""
+    """A random permutation of the hosts; a host may send to itself."""
     targets = list(hosts)
     random.shuffle(targets)
     return dict(zip(hosts, targets, strict=True))
 
 
 def adversarial_permutations(topology: Topology, allocation: Allocation) -> dict[str, Permutation]:
-    """Permutations that load what is scarce: leaves and pods emptied, remainders flooded."""
+    """Permutations by name that load the scarce links: between leaves and pods, to remainders."""
     hosts = sorted(allocation.hosts(topology), key=topology.place_of)
     groups: dict[int, list[int]] = defaultdict(list)
     pods: dict[int, list[int]] = defaultdict(list)
@@ -296,7 +306,7 @@ def adversarial_permutations(topology: Topology, allocation: Allocation) -> dict
         group = topology.place_of(host)[0]
         groups[group].append(host)
         pods[group // topology.groups_per_pod].append(host)
-    found = {
+    named = {
         "every host to the next": _shift(hosts, 1),
         "every leaf to the next": _shift(hosts, max(map(len, groups.values()), default=0)),
         "every pod to the next": _shift(hosts, max(map(len, pods.values()), default=0)),
@@ -307,7 +317,7 @@ def adversarial_permutations(topology: Topology, allocation: Allocation) -> dict
         "smallest leaf with all others": _flood(list(groups.values())),
         "smallest pod with all others": _flood(list(pods.values())),
     }
-    return {name: {**{h: h for h in hosts}, **pairs} for name, pairs in found.items()}
+    return {name: {**{h: h for h in hosts}, **pairs} for name, pairs in named.items()}
 
 
 def _shift(hosts: Sequence[int], by: int) -> Permutation:
@@ -315,25 +325,25 @@ def _shift(hosts: Sequence[int], by: int) -> Permutation:
 
 
 def _pairs(parts: Sequence[Sequence[int]]) -> Permutation:
-    """First and second part swap their hosts, third and fourth, and so on."""
-    found: dict[int, int] = {}
-    for one, other in zip(parts[::2], parts[1::2], strict=False):
-        for a, b in zip(one, other, strict=False):
-            found[a], found[b] = b, a
-    return found
+    """The first and the second part exchange their hosts, as do the third and the fourth, ..."""
+    partners: dict[int, int] = {}
+    for first, second in zip(parts[::2], parts[1::2], strict=False):
+        for a, b in zip(first, second, strict=False):
+            partners[a], partners[b] = b, a
+    return partners
 
 
 def _flood(parts: Sequence[Sequence[int]]) -> Permutation:
-    """The smallest part swaps each host with another part's, in turn; the rest shift."""
+    """Hosts of the smallest part pair up with the other parts in turn; other hosts shift by one."""
     if len(parts) < 2:
         return {}
     smallest = min(parts, key=len)
     others = [part for part in parts if part is not smallest]
-    found: dict[int, int] = {}
+    partners: dict[int, int] = {}
     for turn, host in enumerate(smallest):
-        other = others[turn % len(others)]
-        partner = other[turn // len(others)]
-        found[host], found[partner] = partner, host
+        part = others[turn % len(others)]
+        partner = part[turn // len(others)]
+        partners[host], partners[partner] = partner, host
     ranks = range(max(map(len, others)))
     rest = [host for rank in ranks for part in others for host in part[rank : rank + 1]]
-    return {**found, **_shift([host for host in rest if host not in found], 1)}
+    return {**partners, **_shift([host for host in rest if host not in partners], 1)}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""Who is inside whom, as the allocations say."""
+"""Nesting of allocations in containers, from the parents that the allocations name."""
 
 from __future__ import annotations
 
@@ -12,24 +12,33 @@ from laas_service.domain.verification.partition import WHOLE_LINKS
 
 
 class Nest:
-    """Allocations by depth; parents that are not there, or are their own, end a line."""
+    """The containers around each allocation.
+
+    An unknown parent ends the chain of containers, and so does one that occurs in it already.
+    """
 
     def __init__(self, allocations: Sequence[Allocation]) -> None:
         self._by_id = {allocation.id: allocation for allocation in allocations}
-        self.outermost_first = sorted(allocations, key=lambda a: (len(self._line(a)), a.id))
+        self.outermost_first = sorted(allocations, key=lambda a: (len(self._around(a)), a.id))
+        """The allocations by depth, then by id."""
 
-    def _line(self, allocation: Allocation) -> list[Allocation]:
-        """The containers around it, the innermost first."""
-        line: list[Allocation] = []
+    def _around(self, allocation: Allocation) -> list[Allocation]:
+        """The containers around an allocation, the innermost first."""
+        containers: list[Allocation] = []
         parent = self._by_id.get(allocation.parent or "")
-        while parent is not None and parent not in line:
-            line.append(parent)
+        while parent is not None and parent not in containers:
+            containers.append(parent)
             parent = self._by_id.get(parent.parent or "")
-        return line
+        return containers
 
     def carrier(self, allocation: Allocation) -> Allocation | None:
-        """Whose links its packets are to use: its own, or else those of a container around it."""
+        """The allocation whose links its packets use: itself, else the innermost container around.
+
+        Only allocations with whole links count; None if there is none.
+        """
         if allocation.policy in WHOLE_LINKS:
             return allocation
-        around = (each for each in self._line(allocation) if each.policy in WHOLE_LINKS)
+        around = (
+            container for container in self._around(allocation) if container.policy in WHOLE_LINKS
+        )
         return next(around, None)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""What one allocation holds, switch by switch and rail by rail, from its hosts and links."""
+"""An allocation's hosts and uplinks by rail, leaf and L2 switch."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from laas_service.domain.allocation import Allocation
 from laas_service.domain.topology import Link, Topology
 
 WHOLE_LINKS = frozenset({"simple", "laas", "jigsaw", "lc", "lc-s", "starcube"})
-"""Policies with whole links of their own, or equal shares of links, in shapes of full bandwidth."""
+"""Policies whose allocations own links, whole or in equal shares, in shapes of full bandwidth."""
 
 
 class LeafPlace(NamedTuple):
-    """Where a leaf switch stands; ``leaf`` is local to the pod."""
+    """Position of a leaf switch; ``leaf`` counts within the pod."""
 
     pod: int
     leaf: int
 
 
 class L2Place(NamedTuple):
-    """Where an L2 switch stands; ``l2`` is local to the pod."""
+    """Position of an L2 switch; ``l2`` counts within the pod."""
 
     pod: int
     l2: int
@@ -32,30 +32,27 @@ class L2Place(NamedTuple):
 
 @dataclass
 class Rail:
-    """One rail of an allocation: its hosts and its uplinks by leaf."""
+    """One rail of an allocation: hosts and uplink indices by leaf."""
 
     hosts: dict[LeafPlace, list[int]] = field(default_factory=lambda: defaultdict(list))
     uplinks: dict[LeafPlace, set[int]] = field(default_factory=lambda: defaultdict(set))
 
     def leaves_by_pod(self) -> dict[int, list[LeafPlace]]:
-        """The leaves that hold hosts, most hosts first."""
-        found: dict[int, list[LeafPlace]] = defaultdict(list)
+        """Pod -> its leaves that hold hosts, those with most hosts first."""
+        leaves: dict[int, list[LeafPlace]] = defaultdict(list)
         for place in sorted(self.hosts, key=lambda place: (-len(self.hosts[place]), place)):
-            found[place.pod].append(place)
-        return found
+            leaves[place.pod].append(place)
+        return leaves
 
 
 class Partition:
-    """The virtual fat-tree of an allocation.
-
-    ``rails[r]`` is its part on rail r; ``spines[place]`` the uplinks of the L2 switch
-    there, which the rails of a plane share; ``strangers`` are its links on leaves
-    and in pods where it has no host.
-    """
+    """The virtual fat-tree of an allocation."""
 
     def __init__(self, topology: Topology, allocation: Allocation) -> None:
         self.rails = [Rail() for _ in range(topology.rails)]
+        """By rail number."""
         self.spines: dict[L2Place, set[int]] = defaultdict(set)
+        """Uplinks of each L2 switch, which the rails of a plane share."""
         rail_of_leaf: dict[LeafPlace, Rail] = {}
         for host in allocation.hosts(topology):
             for rail, port in zip(self.rails, topology.ports_of(host), strict=True):
@@ -64,6 +61,7 @@ class Partition:
                 rail_of_leaf[place] = rail
         pods = {place.pod for place in rail_of_leaf}
         self.strangers: list[Link] = []
+        """Links on leaves and in pods where the allocation has no host."""
         for link in allocation.leaf_links(topology):
             place = LeafPlace(link.pod, link.leaf)
             if place in rail_of_leaf:
@@ -77,8 +75,8 @@ class Partition:
                 self.strangers.append(spine_link)
 
     def planes(self, topology: Topology) -> list[list[int]]:
-        """Rails by plane: those of one plane share their L2 switches."""
+        """The rail numbers of each plane; the rails of a plane share their L2 switches."""
         return [
-            [rail for rail, of in enumerate(topology.plane_of_rail) if of == plane]
+            [rail for rail, own_plane in enumerate(topology.plane_of_rail) if own_plane == plane]
             for plane in range(topology.planes)
         ]

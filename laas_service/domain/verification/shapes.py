@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""Promise 2, the form: the formal conditions that a full-bandwidth partition meets.
+"""Shape (promise 2): the formal conditions that a partition of full bandwidth meets.
 
-Numbers in parentheses are the conditions of Jigsaw (HPDC'21) section 3.2.2. On a
-tapered tree D flows from below take ceil(D / O) uplinks (LaaS, ANCS'16, section 3,
-over-subscription); on R rails each condition holds on every rail, and the rails
-of a plane share the spine uplinks of their L2 switches.
+Numbers in parentheses are the conditions of Jigsaw (HPDC'21) section 3.2.2. On a tree of
+taper O, D flows from below need ceil(D / O) uplinks (LaaS, ANCS'16, section 3,
+over-subscription). With several rails each condition holds on every rail, and the rails of
+a plane share the spine uplinks of their L2 switches.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from laas_service.domain.verification.stars import star_violations
 
 
 def shape_violations(topology: Topology, allocation: Allocation) -> list[str]:
-    """Every formal condition of its policy that an allocation does not meet.
+    """Violations of the formal conditions of the allocation's policy.
 
-    Policies that own no links promise no shape.
+    Policies whose allocations own no links promise no shape, so the result is empty.
     """
     if allocation.policy not in WHOLE_LINKS:
         return []
@@ -37,26 +37,26 @@ def shape_violations(topology: Topology, allocation: Allocation) -> list[str]:
     if not allocation.size:
         return [f"shape: {allocation.id}: it holds no host"]
     if allocation.policy == "starcube":
-        return [f"shape: {allocation.id}: {x}" for x in star_violations(topology, allocation)]
+        return [f"shape: {allocation.id}: {text}" for text in star_violations(topology, allocation)]
     partition = Partition(topology, allocation)
-    found = [*_size(topology, allocation, partition), *_hosts(topology, allocation, partition)]
-    found += [
+    problems = [*_size(topology, allocation, partition), *_hosts(topology, allocation, partition)]
+    problems += [
         f"link {link_name(link)} is in a place without a host of its own"
         for link in partition.strangers
     ]
     for rails in partition.planes(topology):
-        found += _links(topology, partition, rails)
-    return [f"shape: {allocation.id}: {text}" for text in found]
+        problems += _links(topology, partition, rails)
+    return [f"shape: {allocation.id}: {text}" for text in problems]
 
 
 def _up(flows: int, taper: int) -> int:
-    """Uplinks that ``flows`` from below take where each may carry ``taper``."""
+    """Uplinks needed for ``flows`` from below if each uplink carries up to ``taper``."""
     return -(-flows // taper)
 
 
 def _size(topology: Topology, allocation: Allocation, partition: Partition) -> Iterator[str]:
-    """As many hosts as asked; rounded up only as the policy says."""
-    held, asked = allocation.size, allocation.requested
+    """The number of hosts: as requested, rounded up only as the policy rounds."""
+    held, requested = allocation.size, allocation.requested
     rail = partition.rails[0]
     pods = len(rail.leaves_by_pod())
     unit = 1
@@ -64,8 +64,8 @@ def _size(topology: Topology, allocation: Allocation, partition: Partition) -> I
         unit = topology.slots
     elif allocation.policy == "simple" and len(rail.hosts) > 1:
         unit = topology.slots * (topology.groups_per_pod if pods > 1 else 1)
-    if held != _up(asked, unit) * unit:
-        yield f"{asked} hosts were asked and {held} are held, in units of {unit}"
+    if held != _up(requested, unit) * unit:
+        yield f"{requested} hosts were requested and {held} are held, in units of {unit}"
     if unit > 1:
         for place, hosts in sorted(rail.hosts.items()):
             if len(hosts) != topology.slots:
@@ -73,9 +73,9 @@ def _size(topology: Topology, allocation: Allocation, partition: Partition) -> I
 
 
 def _hosts(topology: Topology, allocation: Allocation, partition: Partition) -> Iterator[str]:
-    """Conditions (1) to (3), and the shape that the allocation says it has.
+    """Conditions (1) to (3), and the recorded shape.
 
-    Rails share the hosts and their leaf groups, so one rail speaks for all.
+    All rails have the same hosts and leaf groups, so checking one rail is enough.
     """
     rail = partition.rails[0]
     pods = rail.leaves_by_pod()
@@ -84,7 +84,7 @@ def _hosts(topology: Topology, allocation: Allocation, partition: Partition) -> 
     small = [count for pod in counts.values() for count in pod if count < full]
     shape = _shape(counts, full)
     if allocation.shape is not None and allocation.shape != shape:
-        yield f"it says {allocation.shape}, but its hosts form {shape}"
+        yield f"its shape is recorded as {allocation.shape}, but its hosts form {shape}"
     if _extended(counts, full) and allocation.policy == "jigsaw":
         yield from _blocked(topology, allocation)
         return
@@ -100,23 +100,29 @@ def _hosts(topology: Topology, allocation: Allocation, partition: Partition) -> 
 
 
 def _extended(counts: dict[int, list[int]], full: int) -> bool:
-    """Whether there are two pods, and a single smaller leaf in one that is no smaller.
+    """Whether there are two pods, and a single smaller leaf in the pod with more leaves.
 
-    (1) and (3) are not necessary then; ``_blocked`` says if the bandwidth is there.
+    Conditions (1) and (3) are not necessary then; ``_blocked`` checks the bandwidth itself.
     """
     if len(counts) != 2:
         return False
-    plain, other = sorted(counts.values(), key=lambda pod: sum(x < full for x in pod))
-    few = sum(count < full for count in other)
-    return few == 1 and min(plain) == full and len(plain) < len(other)
+    without_remainder, with_remainder = sorted(
+        counts.values(), key=lambda pod: sum(x < full for x in pod)
+    )
+    smaller = sum(count < full for count in with_remainder)
+    return (
+        smaller == 1
+        and min(without_remainder) == full
+        and len(without_remainder) < len(with_remainder)
+    )
 
 
 def _blocked(topology: Topology, allocation: Allocation) -> Iterator[str]:
-    """Permutations for which a shape beyond the conditions has no links."""
-    tried = adversarial_permutations(topology, allocation)
+    """Violations by permutations that an extended shape cannot carry."""
+    tested = adversarial_permutations(topology, allocation)
     random, hosts = Random(0), allocation.hosts(topology)  # noqa: S311 - no secret
-    tried.update((f"random {n}", random_permutation(hosts, random)) for n in range(5))
-    for text in permutation_violations(topology, allocation, tried):
+    tested.update((f"random {n}", random_permutation(hosts, random)) for n in range(5))
+    for text in permutation_violations(topology, allocation, tested):
         yield f"(1, 3) the remainder pod is not smaller, and {text}"
 
 
@@ -125,23 +131,23 @@ def _smallest(counts: dict[int, list[int]]) -> int:
 
 
 def _shape(counts: dict[int, list[int]], full: int) -> Shape:
-    """What the hosts form, if they form anything; see ``Shape``."""
+    """The shape that the hosts form; meaningful only if they meet conditions (1) to (3)."""
     leaves = {pod: pod_counts.count(full) for pod, pod_counts in counts.items()}
     most = max(leaves.values(), default=0)
-    rest = sum(count for pod in counts.values() for count in pod if count < full)
+    remainder = sum(count for pod in counts.values() for count in pod if count < full)
     if len(counts) == 1:
-        return Shape(1, most, full, 0, rest)
+        return Shape(1, most, full, 0, remainder)
     if _extended(counts, full):
-        few, many = sorted(leaves.values())
-        return Shape(1, few, full, many, rest)
+        fewer, more = sorted(leaves.values())
+        return Shape(1, fewer, full, more, remainder)
     last = _smallest(counts)
     whole = [pod for pod in counts if leaves[pod] == most and sum(counts[pod]) == most * full]
     partial = leaves[last] if last not in whole else 0
-    return Shape(len(whole), most, full, partial, rest)
+    return Shape(len(whole), most, full, partial, remainder)
 
 
 def _links(topology: Topology, partition: Partition, rails: list[int]) -> Iterator[str]:
-    """Conditions (4) to (6) in one plane."""
+    """Conditions (4) to (6) for the rails of one plane."""
     first = partition.rails[rails[0]]
     if len(first.hosts) == 1:
         yield from _joined(partition, rails)
@@ -167,17 +173,21 @@ def _leaf(rail: int, place: tuple[int, int]) -> str:
 
 
 def _joined(partition: Partition, rails: list[int]) -> Iterator[str]:
-    """Inside one leaf group no links, but one uplink common to rails that need joining."""
+    """Uplinks of a partition in one leaf group.
+
+    It needs none, except with several hosts and several rails of a plane: then the leaves of
+    the rails need one common uplink, which joins them.
+    """
     held = [
         (number, place, partition.rails[number].uplinks[place])
         for number in rails
         for place in partition.rails[number].hosts
     ]
     hosts = max(len(x) for x in partition.rails[rails[0]].hosts.values())
-    wanted = 1 if len(rails) > 1 and hosts > 1 else 0
+    needed = 1 if len(rails) > 1 and hosts > 1 else 0
     for number, place, uplinks in held:
-        if len(uplinks) != wanted:
-            yield f"{_leaf(number, place)} has {len(uplinks)} uplinks, needs {wanted}"
+        if len(uplinks) != needed:
+            yield f"{_leaf(number, place)} has {len(uplinks)} uplinks, needs {needed}"
         if uplinks != held[0][2]:
             yield f"{_leaf(number, place)} does not share the uplink of rail {held[0][0]}"
 
@@ -189,7 +199,7 @@ def _uplinks(
     full: int,
     common: set[int],
 ) -> Iterator[str]:
-    """Conditions (4) and (5): one set of L2 switches, the remainder leaf a subset."""
+    """Conditions (4) and (5): leaves use one set of L2 switches, the remainder leaf a subset."""
     taper = topology.tree.taper[0]
     for place, hosts in sorted(rail.hosts.items()):
         uplinks = rail.uplinks[place]
@@ -206,6 +216,7 @@ def _uplinks(
 
 
 def _spineless(partition: Partition, pods: Collection[int], where: str) -> Iterator[str]:
+    """A partition in one pod holds no spine uplinks."""
     for place, spines in sorted(partition.spines.items()):
         if place.pod in pods and spines:
             yield f"{_l2(place)} holds uplinks {_set(spines)}, but the job is {where}"
@@ -220,7 +231,7 @@ def _set(uplinks: Collection[int]) -> str:
 
 
 def _spines(topology: Topology, partition: Partition, rails: list[int]) -> Iterator[str]:
-    """Condition (6): above each L2 index one set of spines, the remainder pod a subset."""
+    """Condition (6): pods use one set of spines for each L2 index, the remainder pod a subset."""
     tree = topology.tree
     pods = partition.rails[rails[0]].leaves_by_pod()
     sizes = {

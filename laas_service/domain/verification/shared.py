@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The promise of a shared plane: nothing but its owner's packets is on an owned link.
+"""Shared plane: an owned link carries no packets but its owner's; checked by walking the tables.
 
-Switches forward by destination, so a packet's way is told by the switch where it starts
-and the port it goes to. Walked are the ways from every switch that adapters hang on to
-every adapter's port: idle hosts, storage and gateways, subnet managers, and what tenants
-send to those. On a way to somebody else's port no link may have an owner. On a way to an
-owner's port only its own links may be used, and only by what starts on a leaf where it
-holds uplinks: there the switch cannot tell its packets from its neighbours'. A plane without
-L2 indices promises less: on an owned spine link is nothing but what goes to its owner's ports.
+Switches forward by destination, so the path of a packet depends only on the switch where it
+starts and on the port that it goes to. ``Shared`` walks from every switch with adapters to
+every adapter's port: idle hosts, storage, gateways, subnet managers, and tenants' ports.
 
-Not walked are ways to a switch's own LID: outside the plane every cable of it may be owned.
+On a path to a port that belongs to no owner, no link may have an owner. On a path to an
+owner's port, only the owner's links may be used, and only from leaves where the owner holds
+uplinks: the switch cannot distinguish the owner's packets from its neighbours' there. A plane
+without L2 indices promises less: an owned spine link carries only packets to its owner's ports.
+
+Paths to a switch's own LID are not walked: a switch outside the plane may have no cable
+without an owner.
 """
 
 from __future__ import annotations
@@ -25,15 +27,16 @@ from laas_service.domain.topology import LeafLink, Link, Topology, link_name
 from laas_service.domain.verification.nest import Nest
 from laas_service.domain.verification.partition import WHOLE_LINKS
 from laas_service.domain.verification.wires import Wires
+from laas_service.domain.wording import listed
 
 SHOWN = 3
-"""Ways named for each link on which foreign packets are."""
+"""Paths that a violation names for a link with packets of others."""
 
 
 def withheld_violations(
     topology: Topology, allocations: Sequence[Allocation], plane: SharedPlane
 ) -> list[str]:
-    """Allocations that have a link of the plane."""
+    """Violations by allocations that hold a link of the plane."""
     return [
         f"isolation: {allocation.id} holds link {link_name(link)}, which is withheld"
         for allocation in allocations
@@ -43,7 +46,7 @@ def withheld_violations(
 
 
 class Shared:
-    """The walks; ``violations`` names each link once, with the first ways that use it."""
+    """Walks the tables when it is made; ``violations`` has the result, once for each link."""
 
     def __init__(
         self,
@@ -54,6 +57,7 @@ class Shared:
         plane: SharedPlane,
     ) -> None:
         self.pairs = 0
+        """Ordered pairs (adapter, port) that were walked."""
         self.neighbours = 0
         """Ordered pairs of a service and a tenant's port that start on the tenant's own leaf."""
         self._plane = plane
@@ -76,51 +80,51 @@ class Shared:
                 cable = inventory.cable_of_link.get(link)
                 if isinstance(link, LeafLink) and cable is not None:
                     self._leaves[allocation.id].add(cable.lower.guid)
-        self._hung: dict[int, list[Endpoint]] = defaultdict(list)
+        self._attached: dict[int, list[Endpoint]] = defaultdict(list)
         for endpoint in inventory.endpoints:
-            self._hung[endpoint.at.guid].append(endpoint)
+            self._attached[endpoint.at.guid].append(endpoint)
         self._services = {e.guid for e in inventory.service_endpoints}
-        self._found: dict[tuple[Link, str], list[str]] = defaultdict(list)
+        self._foreign: dict[tuple[Link, str], list[str]] = defaultdict(list)
         self._lost: list[str] = []
         for target in inventory.endpoints:
             self._walk_to(target)
 
     @property
     def violations(self) -> list[str]:
+        """Paths that do not arrive, and owned links that carry packets of others."""
         crossed = [
-            f"sharing: link {link_name(link)} of {owner} carries what is not {owner}'s: "
-            + ", ".join(ways[:SHOWN])
-            + (f" and {len(ways) - SHOWN} more" if len(ways) > SHOWN else "")
-            for (link, owner), ways in self._found.items()
+            f"sharing: link {link_name(link)} of {owner} carries packets that are not {owner}'s: "
+            + listed(paths, SHOWN)
+            for (link, owner), paths in self._foreign.items()
         ]
         return self._lost + crossed
 
     def _walk_to(self, target: Endpoint) -> None:
-        """From every switch with adapters to one port; a way is walked as far as it is new."""
+        """Walk to a port from every switch with adapters, until a switch whose path is known."""
         owner = self._owner_of_host.get(target.host) if target.host is not None else None
         own_leaves = self._leaves[owner] if owner is not None else set()
         clean: set[int] = set()
-        for start, hung in self._hung.items():
-            others = [e for e in hung if e.guid != target.guid]
+        for start, attached in self._attached.items():
+            senders = [e for e in attached if e.guid != target.guid]
             if start in own_leaves:
-                services = sum(e.guid in self._services for e in others)
+                services = sum(e.guid in self._services for e in senders)
                 self.neighbours += services if start != target.at.guid else 0
                 continue
-            self.pairs += len(others)
-            path, wrong = self._wires.walk(start, target.guid, clean)
-            if wrong and target.guid in self._services and others:
-                way = f"from {others[0].name} to {target.name} ({target.guid:#018x})"
-                self._lost.append(f"sharing: {way}: {wrong}")
-            foreign = [
+            self.pairs += len(senders)
+            path, problem = self._wires.walk(start, target.guid, clean)
+            if problem and target.guid in self._services and senders:
+                pair = f"from {senders[0].name} to {target.name} ({target.guid:#018x})"
+                self._lost.append(f"sharing: {pair}: {problem}")
+            owned = [
                 cable.link
                 for cable, _ in path
                 if cable.link in self._owners
                 and (self._plane.l2 or self._owners[cable.link] != owner)
             ]
-            for link in foreign:
+            for link in owned:
                 if link is not None:
-                    self._found[link, self._owners[link]].append(
-                        f"from {hung[0].name} to {target.name}"
+                    self._foreign[link, self._owners[link]].append(
+                        f"from {attached[0].name} to {target.name}"
                     )
-            if not wrong and not foreign:
+            if not problem and not owned:
                 clean |= {start, *(far.guid for far in self._wires.passed(path))}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The form of a star: each host has a way up of its own, and all meet in one switch.
+"""Shape of a star (policy starcube): each host has its own path up, and all meet in one switch.
 
 Source: StarCube (Springer 2016), definitions 3.1, 3.3 and 3.5.
 """
@@ -16,13 +16,13 @@ from laas_service.domain.verification.partition import L2Place, Partition
 
 
 def star_violations(topology: Topology, allocation: Allocation) -> Iterator[str]:
-    """Whatever keeps an allocation of policy starcube from being an n-star of units."""
+    """Violations of the definition of an n-star of units by an allocation of policy starcube."""
     if topology.rails > 1:
         yield f"a star has one rail, not {topology.rails}"
         return
     tree, partition = topology.tree, Partition(topology, allocation)
     if allocation.size != allocation.requested:
-        yield f"{allocation.requested} hosts were asked and {allocation.size} are held"
+        yield f"{allocation.requested} hosts were requested and {allocation.size} are held"
     for link in partition.strangers:
         yield f"link {link} is in a place without a host of its own"
     rail = partition.rails[0]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""Promise 3: walks over the tables that are programmed in the switches, pair by pair.
+"""Reachability (promise 3): walks the forwarding tables of the switches for every pair of ports.
 
-Tables are physical: what the switches hold, however it got there. Nothing is
-assumed but the cabling in the inventory.
+Tables are physical: the entries that the switches hold, whatever wrote them. The walks use
+nothing else but the cabling in the inventory. Also finds credit loops.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from laas_service.domain.verification.shared import Shared
 from laas_service.domain.verification.wires import Step, Wires
 
 NO_PORT = 255
-"""What a switch holds for a destination that it has no entry for."""
+"""The port in a table row that means: no entry for this destination."""
 
 Tables = Mapping[int, Mapping[int, int]]
 """Switch GUID -> destination GUID (port of an adapter, or switch) -> out port, 0 for itself."""
 
 
 def physical_tables(rows: Mapping[int, Sequence[int]], places: Mapping[int, int]) -> Tables:
-    """Tables by GUID from rows of ports.
+    """Tables by GUID, from one row of out ports for each switch GUID.
 
-    ``places`` says where in a row a destination GUID is: ``inventory.lids`` for rows
-    by LID, as switches have them. What lies beyond a row's end has no entry.
+    ``places`` maps a destination GUID to its index in the rows: ``inventory.lids`` for rows
+    by LID, as switches have them. A destination beyond the end of a row has no entry.
     """
     return {
         switch: {
@@ -49,16 +49,18 @@ def physical_tables(rows: Mapping[int, Sequence[int]], places: Mapping[int, int]
 
 @dataclass
 class Walks:
-    """What was found, and how much was walked: ordered pairs of tenants' ports, and
-    ordered pairs of a manager and a port or switch. With a shared plane also ordered pairs
-    of ports that it serves, and of these a service and a port of a tenant on whose leaf the
-    service is (``neighbours``): it shares the tenant's links."""
+    """Result of the walks: violations, and the number of ordered pairs that were walked."""
 
     violations: list[str] = field(default_factory=list)
     tenant_pairs: int = 0
+    """Pairs of ports of one tenant."""
     manager_pairs: int = 0
+    """Pairs of a subnet manager and a port or switch."""
     shared_pairs: int = 0
+    """Pairs of ports that the shared plane serves."""
     neighbours: int = 0
+    """Pairs of a service and a port of a tenant on whose leaf the service is; the service
+    shares the tenant's links there."""
 
 
 def walk_violations(
@@ -69,17 +71,18 @@ def walk_violations(
     managers: Collection[int] = (),
     plane: SharedPlane = NO_PLANE,
 ) -> Walks:
-    """Walk every ordered pair of every tenant's ports, and from and to the managers.
+    """Walk every ordered pair of ports of each tenant, and from and to the subnet managers.
 
-    A tenant's pair must arrive, up then down, over links of its own. Pairs on
-    different rails must do so where the tenant's links join them; where they do not,
-    two hosts' ports need not arrive, but must not use another tenant's link (ports of
-    one host are then not walked). A tenant whose policy owns no links must
-    arrive, whichever way; inside a container, over that container's links. Containers
-    themselves are not walked: nobody is on what they keep.
-    ``managers`` are port GUIDs of subnet managers: each must reach all ports and
-    switches, and be reached from them. Where there is a shared ``plane``, nothing but its
-    owner's packets may be on an owned link (see ``shared``).
+    A path between two ports of a tenant must arrive, first up and then down, over the
+    tenant's own links. This includes ports on different rails if the tenant's links join
+    their leaves. If they do not, the path need not arrive, but it must not use another
+    tenant's link; ports of the same host are then not walked. If the tenant's policy owns no
+    links, any path is allowed; inside a container it must stay on the container's links.
+    Containers themselves are not walked, as their hosts carry no traffic of their own.
+
+    ``managers`` are port GUIDs of subnet managers: each must reach all ports and switches,
+    and be reached from them. With a shared ``plane``, an owned link may carry only its
+    owner's packets (see ``shared``).
     """
     nest = Nest([addressable(topology, allocation) for allocation in allocations])
     allocations = nest.outermost_first
@@ -89,8 +92,8 @@ def walk_violations(
     for allocation in allocations:
         if not allocation.container:
             carrier = nest.carrier(allocation)
-            home = None if carrier is None else frozenset(carrier.links(topology))
-            _walk_tenant(topology, fabric, allocation, owners, home, walks)
+            carrier_links = None if carrier is None else frozenset(carrier.links(topology))
+            _walk_tenant(topology, fabric, allocation, owners, carrier_links, walks)
     for manager in managers:
         _walk_manager(fabric, manager, walks)
     if plane:
@@ -105,7 +108,7 @@ def _walk_tenant(
     fabric: Wires,
     allocation: Allocation,
     owners: Mapping[Link, str],
-    home: Collection[Link] | None,
+    carrier_links: Collection[Link] | None,
     walks: Walks,
 ) -> None:
     ports: dict[tuple[int, int], list[Endpoint]] = defaultdict(list)
@@ -122,55 +125,62 @@ def _walk_tenant(
     for (source, from_rail), sources in ports.items():
         for (leaf, to_rail), targets in ports.items():
             joined = source == leaf or bool(above[source] & above[leaf])
-            must = from_rail == to_rail or joined
+            must_arrive = from_rail == to_rail or joined
             for target in targets:
-                senders = [s for s in sources if s != target and (must or s.host != target.host)]
+                senders = [
+                    s for s in sources if s != target and (must_arrive or s.host != target.host)
+                ]
                 if not senders:
                     continue
-                walks.tenant_pairs += len(senders) * must
-                path, wrong = fabric.walk(source, target.guid)
-                found = [wrong] if wrong and must else []
-                if not wrong:
-                    found += _trespasses(path, allocation, owners, must)
-                    if must and home is not None and allocation.policy not in WHOLE_LINKS:
-                        found += [
+                walks.tenant_pairs += len(senders) * must_arrive
+                path, problem = fabric.walk(source, target.guid)
+                problems = [problem] if problem and must_arrive else []
+                if not problem:
+                    problems += _trespasses(path, allocation, owners, must_arrive)
+                    if (
+                        must_arrive
+                        and carrier_links is not None
+                        and allocation.policy not in WHOLE_LINKS
+                    ):
+                        problems += [
                             f"it leaves its container over {_cable_name(cable)}"
                             for cable, _ in path
-                            if cable.link not in home
+                            if cable.link not in carrier_links
                         ]
                 walks.violations += [
                     f"reachability: {allocation.id}: host {senders[0].host} rail {from_rail} to "
                     f"host {target.host} rail {to_rail}: {text}"
-                    for text in found
+                    for text in problems
                 ]
 
 
 def _above(topology: Topology, inventory: Inventory, allocation: Allocation) -> dict[int, set[int]]:
-    """Switch -> the switches that climbing over the allocation's own links leads to."""
-    found: dict[int, set[int]] = defaultdict(set)
+    """Switch -> the switches above it that the allocation's own links lead to."""
+    above: dict[int, set[int]] = defaultdict(set)
     cables = [inventory.cable_of_link.get(link) for link in allocation.links(topology)]
     climbs = [(c.lower.guid, c.upper.guid) for c in cables if c is not None]
     for lower, upper in reversed(climbs):
-        found[lower] |= {upper, *found[upper]}
-    return found
+        above[lower] |= {upper, *above[upper]}
+    return above
 
 
 def _trespasses(
-    path: Sequence[Step], allocation: Allocation, owners: Mapping[Link, str], must: bool
+    path: Sequence[Step], allocation: Allocation, owners: Mapping[Link, str], must_arrive: bool
 ) -> Iterator[str]:
-    """Links of others on a path that arrives, and turns from down to up.
+    """Violations by a path that arrives: turns from down to up, and links of others.
 
-    A tenant whose policy owns no links has no promise about its way, which past
-    missing cables may turn; that nothing waits in a circle is ``credit_loop``'s part.
+    With ``must_arrive``, every link must be the tenant's own. A tenant whose policy owns no
+    links has no promise about its paths, which may turn around missing cables;
+    ``credit_loop`` checks that no deadlock arises.
     """
     if allocation.policy not in WHOLE_LINKS:
         return
-    for before, after in pairwise(path):
-        if after.up and not before.up:
+    for step, following in pairwise(path):
+        if following.up and not step.up:
             yield "it goes up after it went down"
     for cable, _ in path:
         owner = owners.get(cable.link) if cable.link else None
-        if owner != allocation.id and (must or owner is not None):
+        if owner != allocation.id and (must_arrive or owner is not None):
             yield f"it uses {_cable_name(cable)}, which {owner or 'nobody'} owns"
 
 
@@ -182,58 +192,58 @@ def _cable_name(cable: Cable) -> str:
 
 
 def _walk_manager(fabric: Wires, manager: int, walks: Walks) -> None:
-    home = fabric.endpoints.get(manager)
-    if home is None:
+    endpoint = fabric.endpoints.get(manager)
+    if endpoint is None:
         walks.violations.append(f"management: there is no port {manager:#018x}")
         return
-    others = [(e.guid, e.at.guid, f"port {e.name}") for e in fabric.endpoints.values()]
-    others += [(s.guid, s.guid, f"switch {s.name}") for s in fabric.inventory.switches]
-    for guid, switch, name in others:
+    targets = [(e.guid, e.at.guid, f"port {e.name}") for e in fabric.endpoints.values()]
+    targets += [(s.guid, s.guid, f"switch {s.name}") for s in fabric.inventory.switches]
+    for guid, switch, name in targets:
         if guid == manager:
             continue
         walks.manager_pairs += 2
-        for start, end, way in ((home.at.guid, guid, "to"), (switch, manager, "from")):
-            _, wrong = fabric.walk(start, end)
-            if wrong:
+        for start, end, direction in ((endpoint.at.guid, guid, "to"), (switch, manager, "from")):
+            _, problem = fabric.walk(start, end)
+            if problem:
                 walks.violations.append(
-                    f"management: {home.name} {way} {name} ({guid:#018x}): {wrong}"
+                    f"management: {endpoint.name} {direction} {name} ({guid:#018x}): {problem}"
                 )
 
 
 def credit_loop(inventory: Inventory, tables: Tables) -> list[PortRef]:
-    """Out ports whose buffers may wait for each other in a circle; empty is sound.
+    """A cycle of out ports whose buffers may wait for each other; empty if there is none.
 
-    A channel depends on the next one if the tables send some destination over both,
-    whether or not anybody sends there: no cycle means no deadlock on one virtual lane
-    (Dally and Seitz, 1987).
+    A channel depends on the next one if the tables forward some destination over both,
+    whether or not a host sends there. Without a cycle there is no deadlock on one virtual
+    lane (Dally and Seitz, 1987).
     """
     fabric = Wires(inventory, tables)
-    after: dict[PortRef, set[PortRef]] = defaultdict(set)
+    successors: dict[PortRef, set[PortRef]] = defaultdict(set)
     for destination in {guid for row in tables.values() for guid in row}:
         hops = dict(fabric.next_hops(destination))
         out = {port.guid: port for port in hops}
         for port, far in hops.items():
             if far.guid in out:
-                after[port].add(out[far.guid])
-    return _cycle(after)
+                successors[port].add(out[far.guid])
+    return _cycle(successors)
 
 
-def _cycle(after: Mapping[PortRef, Collection[PortRef]]) -> list[PortRef]:
-    """Some cycle of a graph: what is left when all that leads nowhere is taken away."""
-    waiting = {node: len(following) for node, following in after.items()}
-    before: dict[PortRef, list[PortRef]] = defaultdict(list)
-    for node, following in after.items():
-        for other in following:
-            before[other].append(node)
-    free = [node for node in before if not waiting.get(node)]
+def _cycle(successors: Mapping[PortRef, Collection[PortRef]]) -> list[PortRef]:
+    """A cycle of a graph, found by removing nodes without successors; empty if there is none."""
+    waiting = {node: len(following) for node, following in successors.items()}
+    predecessors: dict[PortRef, list[PortRef]] = defaultdict(list)
+    for node, following in successors.items():
+        for successor in following:
+            predecessors[successor].append(node)
+    free = [node for node in predecessors if not waiting.get(node)]
     while free:
-        for node in before[free.pop()]:
+        for node in predecessors[free.pop()]:
             waiting[node] -= 1
             if not waiting[node]:
                 free.append(node)
-    here = next((node for node, count in waiting.items() if count), None)
+    current = next((node for node, count in waiting.items() if count), None)
     path: list[PortRef] = []
-    while here is not None and here not in path:
-        path.append(here)
-        here = min(other for other in after[here] if waiting.get(other))
-    return path[path.index(here) :] if here is not None else []
+    while current is not None and current not in path:
+        path.append(current)
+        current = min(successor for successor in successors[current] if waiting.get(successor))
+    return path[path.index(current) :] if current is not None else []

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Following the tables that the switches hold from one port to another over the cabling."""
+"""Follows forwarding tables over the cabling, from a switch to a destination."""
 
 from __future__ import annotations
 
@@ -11,29 +11,35 @@ from laas_service.domain.inventory import Cable, Endpoint, Inventory, PortRef
 
 
 class Step(NamedTuple):
+    """A cable on a path, and whether the path follows it upwards."""
+
     cable: Cable
     up: bool
 
 
 class Wires:
-    """The cabling, and the tables that say where to go."""
+    """The cabling of a fabric and the forwarding tables of its switches.
+
+    ``tables``: switch GUID -> destination GUID -> out port, 0 for the switch itself.
+    """
 
     def __init__(self, inventory: Inventory, tables: Mapping[int, Mapping[int, int]]) -> None:
         self.inventory = inventory
         self.tables = tables
         self.endpoints: dict[int, Endpoint] = {e.guid: e for e in inventory.endpoints}
-        self._hung = {e.at: e for e in inventory.endpoints}
-        self._cable: dict[PortRef, tuple[Cable, PortRef, bool]] = {}
+        self._endpoint_of_port = {e.at: e for e in inventory.endpoints}
+        self._cable_of_port: dict[PortRef, tuple[Cable, PortRef, bool]] = {}
         for cable in inventory.cables:
-            self._cable[cable.lower] = (cable, cable.upper, True)
-            self._cable[cable.upper] = (cable, cable.lower, False)
+            self._cable_of_port[cable.lower] = (cable, cable.upper, True)
+            self._cable_of_port[cable.upper] = (cable, cable.lower, False)
 
     def walk(
         self, start: int, destination: int, known: Collection[int] = ()
     ) -> tuple[list[Step], str | None]:
-        """The cables from a switch to a destination, and what went wrong on the way.
+        """Follow the tables from the switch ``start`` to a destination (GUIDs).
 
-        At a switch that is ``known`` to lead there it ends.
+        Returns the cables passed, and a sentence about why the path does not arrive (None if
+        it does). The walk ends early at a switch of ``known``, whose path is known to arrive.
         """
         path: list[Step] = []
         visited = {start}
@@ -44,13 +50,17 @@ class Wires:
             port = self.tables.get(switch, {}).get(destination)
             if port is None:
                 return path, f"{self._name(switch)} has no entry"
-            if port == 0 or PortRef(switch, port) in self._hung:
-                end = switch if port == 0 else self._hung[PortRef(switch, port)].guid
-                wrong = None if end == destination else f"it arrives at {self._name(end)}"
-                return path, wrong
-            if PortRef(switch, port) not in self._cable:
+            if port == 0 or PortRef(switch, port) in self._endpoint_of_port:
+                arrived_at = (
+                    switch if port == 0 else self._endpoint_of_port[PortRef(switch, port)].guid
+                )
+                problem = (
+                    None if arrived_at == destination else f"it arrives at {self._name(arrived_at)}"
+                )
+                return path, problem
+            if PortRef(switch, port) not in self._cable_of_port:
                 return path, f"port {port} of {self._name(switch)} leads nowhere"
-            cable, far, up = self._cable[PortRef(switch, port)]
+            cable, far, up = self._cable_of_port[PortRef(switch, port)]
             path.append(Step(cable, up))
             if far.guid in visited:
                 return path, f"it comes to {self._name(far.guid)} twice"
@@ -58,15 +68,15 @@ class Wires:
             switch = far.guid
 
     def passed(self, path: Sequence[Step]) -> Iterator[PortRef]:
-        """The ports through which a path enters switch after switch."""
+        """The ports through which a path enters the switches on its way."""
         return (cable.upper if up else cable.lower for cable, up in path)
 
     def next_hops(self, destination: int) -> Iterator[tuple[PortRef, PortRef]]:
-        """For every switch with an entry over a cable: its out port, and where that leads."""
+        """(out port, port at its far end) of every switch that forwards over a cable."""
         for switch, row in self.tables.items():
             port = row.get(destination)
-            if port is not None and PortRef(switch, port) in self._cable:
-                yield PortRef(switch, port), self._cable[PortRef(switch, port)][1]
+            if port is not None and PortRef(switch, port) in self._cable_of_port:
+                yield PortRef(switch, port), self._cable_of_port[PortRef(switch, port)][1]
 
     def _name(self, guid: int) -> str:
         if guid in self.endpoints:

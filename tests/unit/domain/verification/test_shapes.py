@@ -71,7 +71,7 @@ ONE_POD = build(FULL, Shape(1, 2, 2, 0, 1))
 ONE_LEAF = build(FULL, Shape(1, 1, 2))
 
 BROKEN = {
-    "one host too few": (FULL, group(THREE_LEVEL, 0, hosts=0b1), "hosts were asked"),
+    "one host too few": (FULL, group(THREE_LEVEL, 0, hosts=0b1), "hosts were requested"),
     "a second smaller leaf": (FULL, group(THREE_LEVEL, 0, hosts=0b1), "(2)"),
     "pods of three sizes": (
         FULL,
@@ -89,7 +89,11 @@ BROKEN = {
         ),
         "(3)",
     ),
-    "another shape than said": (FULL, replace(ONE_POD, shape=Shape(1, 2, 2, 1, 0)), "it says"),
+    "another shape than said": (
+        FULL,
+        replace(ONE_POD, shape=Shape(1, 2, 2, 1, 0)),
+        "its shape is recorded as",
+    ),
     "a leaf on other uplinks": (FULL, group(THREE_LEVEL, 1, uplinks=0b110), "(4, 5)"),
     "a pod on other uplinks": (
         FULL,
@@ -186,9 +190,9 @@ def test_laas_rounds_up_to_whole_leaves_across_pods_only():
     assert shape_violations(FULL, laas(FULL, Shape(2, 2, 3, 1, 0), 14)) == []
     assert shape_violations(FULL, laas(FULL, Shape(1, 2, 2), 4)) == []
     (found,) = shape_violations(FULL, laas(FULL, Shape(1, 2, 2), 3))
-    assert "3 hosts were asked and 4 are held" in found
+    assert "3 hosts were requested and 4 are held" in found
     (found,) = shape_violations(FULL, laas(FULL, Shape(2, 2, 3, 1, 0), 12))
-    assert "12 hosts were asked and 15 are held" in found
+    assert "12 hosts were requested and 15 are held" in found
 
 
 def test_simple_takes_whole_leaves_or_whole_pods():
