@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Units that stand by, for one tenant or for all on a line, and what happens when one fails.
+"""Backup units of stars, dedicated or shared, and the fail-over of a unit to one of them.
 
-Section 3.6: the units of a star are interchangeable, so any other unit of its line may
-take the place of one that failed.
+Source: StarCube (Springer 2016), section 3.6. The units of a star are interchangeable, so any
+other unit of its line may replace a failed one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from laas_service.domain.stars.units import Unit
 
 
 class Backup(enum.Enum):
-    """Where a substitute came from."""
+    """The kind of unit that replaces a failed one."""
 
     DEDICATED = "a spare of the tenant's own"
     SHARED = "a unit kept for all stars whose lines pass through it"
@@ -27,29 +27,30 @@ class Backup(enum.Enum):
 
 
 class Substitute(NamedTuple):
-    """What takes the place of a failed unit; None for a spare that failed itself."""
+    """The replacement of a failed unit."""
 
     unit: Unit | None
+    """None if the failed unit was a spare, which is not replaced."""
     backup: Backup
 
 
 def reserve_shared(cube: Cube) -> list[Unit]:
-    """Keep free units as shared backups, so that one is on every line that has a free unit.
+    """Reserve free units as shared backups, one on every line that has a free unit.
 
-    On a cube of which nothing is taken or missing these are as few as can be: the product of
-    the two larger sizes, 2/k of a k-ary fat-tree (figure 3.8).
+    Returns the units reserved. On an empty cube without missing units their number is the
+    least possible: the product of the two larger sizes, 2/k of a k-ary fat-tree (figure 3.8).
     """
-    kept: list[Unit] = []
+    reserved: list[Unit] = []
     for unit in (*_diagonal(cube), *cube.units()):
         lines = (_line(cube, unit, axis) for axis in range(3))
         if cube.is_free(unit) and not all(cube.reserved.intersection(line) for line in lines):
             cube.reserve(unit)
-            kept.append(unit)
-    return kept
+            reserved.append(unit)
+    return reserved
 
 
 def _diagonal(cube: Cube) -> Iterator[Unit]:
-    """A unit on every line of a full cube, no two on one along the shortest axis."""
+    """A unit on every line of a full cube; lines along the shortest axis have only one."""
     short = min(range(3), key=cube.sizes.__getitem__)
     a, b = (axis for axis in range(3) if axis != short)
     for at_a, at_b in product(range(cube.sizes[a]), range(cube.sizes[b])):
@@ -61,19 +62,19 @@ def _line(cube: Cube, unit: Unit, axis: int) -> list[Unit]:
 
 
 def _on_its_lines(cube: Cube, tenant: str, unit: Unit) -> Iterator[Unit]:
-    """Units on which the tenant stays a star without ``unit``."""
+    """The units of a tenant's line, any of which can replace ``unit``."""
     for axis in cube.star(tenant).kind.value:
         yield from _line(cube, unit, axis)
 
 
 def fail_over(cube: Cube, failed: Unit) -> Substitute | None:
-    """A tenant's unit has failed: another takes its place, and it is missing from now on.
+    """Replace a tenant's failed unit by another, and mark it as missing.
 
-    Its own spare comes first, then a shared backup, then any free unit of its line. None if
-    there is nothing, and nothing has changed then.
+    The tenant's own spare is taken first, then a shared backup, then any free unit of the
+    line. Returns None, and changes nothing, if there is no replacement.
 
     Raises:
-        KeyError: nobody owns the unit; ``Cube.lose`` is for such.
+        KeyError: the unit has no owner; use ``Cube.lose``.
     """
     tenant = cube.owner[failed]
     star = cube.star(tenant)
@@ -96,7 +97,7 @@ def fail_over(cube: Cube, failed: Unit) -> Substitute | None:
 
 
 def unprotected(cube: Cube) -> list[str]:
-    """Tenants of whom some unit has neither a spare nor a shared backup on its line."""
+    """Tenants without a spare that also have no shared backup on their line, sorted."""
     return [
         tenant
         for tenant, star in sorted(cube.stars.items())

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The ledger of a cube: who owns which unit, kept so that what may move is found by masks."""
+"""Ledger of the units of a cube: owners, free and missing units, and masks of movable units."""
 
 from __future__ import annotations
 
@@ -13,24 +13,33 @@ from laas_service.domain.stars.plan import Move, Plan
 from laas_service.domain.stars.units import Kind, Unit, kind_of
 
 Lines = list[list[list[int]]]
-"""[orientation][pod][line] -> mask: along orientation 0 lines are leaves and bits L2 switches,
-along orientation 1 the other way round (the book's transposed matrix)."""
+"""[orientation][pod][line] -> mask of units. In orientation 0 lines are leaves and bits are L2
+switches; in orientation 1 lines are L2 switches and bits are leaves (the book's transposed
+matrix)."""
 
 
 @dataclass(slots=True)
 class Star:
-    """What a tenant holds. ``spares`` are those of its units that stand by."""
+    """The star that a tenant holds."""
 
     kind: Kind
     units: set[Unit]
+    """All units, spares included."""
     spares: set[Unit] = field(default_factory=set)
+    """Units that stand by for failed ones."""
 
 
 class Cube:
-    """``sizes``: L2 switches of a pod, leaves of a pod, pods. ``missing`` units are not there.
+    """The ledger of a cube of units.
 
-    Trimmed fat-trees are smaller cubes, incomplete ones have missing units (section 3.5).
-    Every change leaves every tenant a star; one that would not is refused as a whole.
+    A trimmed fat-tree is a smaller cube, an incomplete one has missing units (StarCube,
+    section 3.5). After every change the units of every tenant form a star; a change that
+    would break this raises an error and changes nothing. ``sizes`` are the L2 switches of a
+    pod, the leaves of a pod, and the pods, each at least 1; ``missing`` are units that the
+    fabric lacks.
+
+    Raises:
+        InvalidInput: ``sizes`` are out of range, or a missing unit is outside them.
     """
 
     def __init__(self, sizes: tuple[int, int, int], missing: Iterable[Unit] = ()) -> None:
@@ -40,9 +49,13 @@ class Cube:
             )
         self.sizes = sizes
         self.stars: dict[str, Star] = {}
+        """Tenant -> its star."""
         self.owner: dict[Unit, str] = {}
+        """Unit -> its tenant."""
         self.missing: set[Unit] = set()
+        """Absent or failed units."""
         self.reserved: set[Unit] = set()
+        """Shared backups, which are not free."""
         pods, lengths = sizes[2], (sizes[0], sizes[1])
 
         def lines(full: bool) -> Lines:
@@ -55,14 +68,17 @@ class Cube:
             ]
 
         self.free = lines(full=True)
+        """Free units."""
         self.free_pods = [[(1 << pods) - 1] * sizes[1] for _ in range(sizes[0])]
-        """[i][j] -> mask of the pods in which that unit is free: the book's MirrorUnits."""
-        self.somewhere = [[(1 << size) - 1] * other for size, other in (lengths, lengths[::-1])]
-        """[orientation][line] -> the places that are free in some pod."""
+        """[i][j] -> mask of the pods in which unit (i, j) is free: the book's MirrorUnits."""
+        self.free_in_some_pod = [
+            [(1 << size) - 1] * count for size, count in (lengths, lengths[::-1])
+        ]
+        """[orientation][line] -> mask of the places that are free in at least one pod."""
         self.mobile = [lines(full=False) for _ in range(3)]
-        """[axis] -> the units that their tenants may move along that axis."""
+        """[axis] -> units that their tenants may move along the axis."""
         self.room = [sizes[0] * sizes[1]] * pods
-        """Free units of each pod."""
+        """[pod] -> number of free units."""
         for unit in set(missing):
             self.lose(unit)
 
@@ -75,23 +91,24 @@ class Cube:
         return (Unit(a, b, c) for c, b, a in product(k, j, i))
 
     def is_free(self, unit: Unit) -> bool:
+        """Whether a unit is inside the cube, and neither owned, reserved nor missing."""
         return unit in self and bool(self.free[0][unit.k][unit.j] >> unit.i & 1)
 
     def copy(self) -> Cube:
-        """Another ledger in the same state."""
-        other = Cube(self.sizes)
-        other.stars = {
+        """An independent ledger in the same state."""
+        copied = Cube(self.sizes)
+        copied.stars = {
             tenant: Star(star.kind, set(star.units), set(star.spares))
             for tenant, star in self.stars.items()
         }
-        other.owner = dict(self.owner)
-        other.missing, other.reserved = set(self.missing), set(self.reserved)
-        other.free = _copied(self.free)
-        other.free_pods = [list(row) for row in self.free_pods]
-        other.somewhere = [list(masks) for masks in self.somewhere]
-        other.mobile = [_copied(lines) for lines in self.mobile]
-        other.room = list(self.room)
-        return other
+        copied.owner = dict(self.owner)
+        copied.missing, copied.reserved = set(self.missing), set(self.reserved)
+        copied.free = _copied(self.free)
+        copied.free_pods = [list(row) for row in self.free_pods]
+        copied.free_in_some_pod = [list(masks) for masks in self.free_in_some_pod]
+        copied.mobile = [_copied(lines) for lines in self.mobile]
+        copied.room = list(self.room)
+        return copied
 
     # -- tenants --------------------------------------------------------------
 
@@ -102,14 +119,15 @@ class Cube:
         spares: Collection[Unit] = (),
         kind: Kind | None = None,
     ) -> None:
-        """Give a new tenant a star of free units, some of which (``spares``) only stand by.
+        """Give a new tenant a star of free units; ``spares`` are those of them that stand by.
 
         Raises:
-            InvalidInput: the units form no star (of that kind), or spares are not among them.
+            InvalidInput: the units form no star of ``kind`` (of any kind for None), or the
+                spares are not some of them.
             DoubleClaim: the tenant has a star, or a unit is not free.
         """
-        found = kind_of(units)
-        if found is None or len(set(units)) != len(units) or kind not in (None, found):
+        formed = kind_of(units)
+        if formed is None or len(set(units)) != len(units) or kind not in (None, formed):
             raise InvalidInput(
                 "units", sorted(units), "give different units on one line of the cube"
             )
@@ -119,20 +137,26 @@ class Cube:
             raise DoubleClaim(f"tenant {tenant} has a star already")
         for unit in units:
             self._must_be_free(unit)
-        self.stars[tenant] = Star(found, set(units), set(spares))
+        self.stars[tenant] = Star(formed, set(units), set(spares))
         for unit in units:
             self._take(unit)
             self._own(tenant, unit)
 
     def release(self, tenant: str) -> None:
-        """Raises: NotFound: the tenant has no star."""
+        """Free all units of a tenant.
+
+        Raises:
+            NotFound: the tenant has no star.
+        """
         self.shrink(tenant, set(self.star(tenant).units))
 
     def shrink(self, tenant: str, units: Collection[Unit]) -> None:
-        """Take units from a tenant. One left is of kind S; with none left the tenant is gone.
+        """Take units from a tenant.
+
+        A single unit that is left is a star of kind S; a tenant without units is removed.
 
         Raises:
-            NotFound: the tenant has no star, or not these units.
+            NotFound: the tenant has no star, or does not own one of the units.
         """
         star = self.star(tenant)
         for unit in units:
@@ -149,31 +173,36 @@ class Cube:
             self._mark(star, True)
 
     def star(self, tenant: str) -> Star:
-        """Raises: NotFound: the tenant has no star."""
-        found = self.stars.get(tenant)
-        if found is None:
+        """The star of a tenant.
+
+        Raises:
+            NotFound: the tenant has no star.
+        """
+        star = self.stars.get(tenant)
+        if star is None:
             raise NotFound("tenant", tenant)
-        return found
+        return star
 
     # -- moves ----------------------------------------------------------------
 
     def begin(self, move: Move) -> None:
-        """Let the tenant hold the target beside the source.
+        """Begin a move: the tenant owns both the source and the target.
 
         Raises:
-            InvalidInput: the tenant would be no star, or does not hold the source.
+            InvalidInput: the tenant's units would form no star, or it does not own the source.
             DoubleClaim: the target is not free.
         """
         star = self.star(move.tenant)
-        after = star.units | {move.target}
-        if move.source not in star.units or kind_of(after) not in (star.kind, *_OTHERS[star.kind]):
+        held = star.units | {move.target}
+        kinds = (star.kind, *_KINDS_IN_MOVE[star.kind])
+        if move.source not in star.units or kind_of(held) not in kinds:
             raise InvalidInput("move", move, f"{move.tenant} is a star of kind {star.kind.name}")
         self._must_be_free(move.target)
         self._take(move.target)
         self._own(move.tenant, move.target)
 
     def finish(self, move: Move) -> None:
-        """Free the source; a spare moves as one."""
+        """Finish a move: the source is free. If the source was a spare, the target is one."""
         star = self.star(move.tenant)
         if move.source in star.spares:
             star.spares.add(move.target)
@@ -181,37 +210,43 @@ class Cube:
         self._free(move.source)
 
     def move(self, move: Move) -> None:
-        """Raises: as ``begin``."""
+        """Begin and finish a move.
+
+        Raises:
+            InvalidInput, DoubleClaim: as ``begin``.
+        """
         self.begin(move)
         self.finish(move)
 
     def admit(self, plan: Plan) -> None:
-        """Make the moves of a plan that was made for this state, and the claim."""
+        """Make the moves of a plan that was made for this state, and claim its star."""
         for move in plan.moves:
             self.move(move)
         self.claim(plan.tenant, plan.units)
 
-    # -- what nobody owns -----------------------------------------------------
+    # -- units without an owner -----------------------------------------------
 
     def reserve(self, unit: Unit) -> None:
-        """Keep a free unit as a backup that several tenants share.
+        """Reserve a free unit as a backup that several tenants share.
 
         Raises:
-            DoubleClaim: it is not free.
+            DoubleClaim: the unit is not free.
         """
         self._must_be_free(unit)
         self._take(unit)
         self.reserved.add(unit)
 
     def unreserve(self, unit: Unit) -> None:
+        """Make a reserved unit free."""
         self.reserved.remove(unit)
         self._free(unit)
 
     def lose(self, unit: Unit) -> None:
-        """A unit that nobody owns is missing from now on.
+        """Mark a unit without an owner as missing.
 
         Raises:
-            DoubleClaim: it has an owner, who must leave it first (``backups.fail_over``).
+            DoubleClaim: the unit has an owner, or is missing already; ``backups.fail_over``
+                replaces an owned one first.
         """
         if unit in self.reserved:
             self.unreserve(unit)
@@ -220,7 +255,7 @@ class Cube:
         self.missing.add(unit)
 
     def regain(self, unit: Unit) -> None:
-        """A missing unit is back."""
+        """Make a missing unit free again."""
         self.missing.remove(unit)
         self._free(unit)
 
@@ -238,8 +273,8 @@ class Cube:
         self.free[1][k][i] &= ~(1 << j)
         self.free_pods[i][j] &= ~(1 << k)
         if not self.free_pods[i][j]:
-            self.somewhere[0][j] &= ~(1 << i)
-            self.somewhere[1][i] &= ~(1 << j)
+            self.free_in_some_pod[0][j] &= ~(1 << i)
+            self.free_in_some_pod[1][i] &= ~(1 << j)
         self.room[k] -= 1
 
     def _free(self, unit: Unit) -> None:
@@ -247,8 +282,8 @@ class Cube:
         self.free[0][k][j] |= 1 << i
         self.free[1][k][i] |= 1 << j
         self.free_pods[i][j] |= 1 << k
-        self.somewhere[0][j] |= 1 << i
-        self.somewhere[1][i] |= 1 << j
+        self.free_in_some_pod[0][j] |= 1 << i
+        self.free_in_some_pod[1][i] |= 1 << j
         self.room[k] += 1
 
     def _own(self, tenant: str, unit: Unit) -> None:
@@ -284,10 +319,10 @@ def _copied(lines: Lines) -> Lines:
     return [[list(masks) for masks in pods] for pods in lines]
 
 
-_OTHERS: Mapping[Kind, tuple[Kind, ...]] = {
+_KINDS_IN_MOVE: Mapping[Kind, tuple[Kind, ...]] = {
     Kind.E: (),
     Kind.A: (),
     Kind.C: (),
     Kind.S: (Kind.E, Kind.A, Kind.C),
 }
-"""What a star may look like while it holds source and target."""
+"""Kind of a star -> further kinds that its units may form while it holds source and target."""

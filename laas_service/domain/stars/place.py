@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Where the units of a cube are in a fabric: a host, a leaf link and a spine link each."""
+"""Maps the units of a cube to hosts, leaf links and spine links of a fabric."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ NAME = "starcube"
 
 
 class UnitMap:
-    """Which host of its leaf a unit has; its links follow from its indices.
+    """The host and the links of each unit; the links follow from the unit's indices.
 
-    Unit (i, j, k) is leaf j's uplink i in pod k, and above it the spine link j of L2 switch
-    i. (With p parallel cables to an L2 switch i counts cables, and the spine link is
-    ``j * p + i % p``.) At first host i goes with uplink i; hosts whose uplink is missing go
-    with uplinks whose host is. Where a fabric has fewer uplinks than hosts on a leaf, or
-    fewer spines than leaves in a pod, the cube is trimmed; what is absent or has failed
-    makes it incomplete.
+    Unit (i, j, k) has uplink i of leaf j in pod k, and above it spine link j of L2 switch i.
+    With p parallel cables to an L2 switch, i counts cables, and the spine link is
+    ``j * p + i % p``. At first host i has uplink i; a host whose uplink is missing gets an
+    uplink whose host is missing. If a leaf has fewer uplinks than hosts, or a pod has fewer
+    spines than leaves, the cube is trimmed. Absent and failed hosts and links make the cube
+    incomplete.
 
     Raises:
         NotSupported: hosts have several rails.
@@ -45,6 +45,7 @@ class UnitMap:
         if tree.w[2]:
             leaves = min(leaves, tree.w[2] // tree.cables[0])
         self.sizes = (min(topology.slots, tree.w[1]), leaves, topology.pods)
+        """Sizes of the cube: L2 switches of a pod, leaves of a pod, pods."""
         self._slots: dict[Unit, int] = {}
         absent = {*topology.absent_links, *failed_links}
         for pod in range(self.sizes[2]):
@@ -60,53 +61,57 @@ class UnitMap:
             if present >> slot & 1 and self._topology.host_at(group, slot) not in failed
         ]
         units = (Unit(i, leaf, pod) for i in range(self.sizes[0]))
-        ways = [unit for unit in units if absent.isdisjoint(self.links(unit))]
-        together = [unit for unit in ways if unit.i in hosts]
-        self._slots.update((unit, unit.i) for unit in together)
-        others = [slot for slot in hosts if slot not in {unit.i for unit in together}]
-        lonely = [unit for unit in ways if unit not in together]
-        self._slots.update(zip(lonely, others, strict=False))
+        with_links = [unit for unit in units if absent.isdisjoint(self.links(unit))]
+        paired = [unit for unit in with_links if unit.i in hosts]
+        self._slots.update((unit, unit.i) for unit in paired)
+        other_slots = [slot for slot in hosts if slot not in {unit.i for unit in paired}]
+        unpaired = [unit for unit in with_links if unit not in paired]
+        self._slots.update(zip(unpaired, other_slots, strict=False))
 
     def cube(self) -> Cube:
-        """An empty ledger of these units."""
+        """An empty ledger of these units; units without a host or a link are missing."""
         missing = (unit for unit in Cube(self.sizes).units() if unit not in self._slots)
         return Cube(self.sizes, missing)
 
     def host(self, unit: Unit) -> int:
-        """Raises: KeyError: the unit is missing."""
+        """The host of a unit.
+
+        Raises:
+            KeyError: the unit is missing.
+        """
         group = unit.k * self._topology.groups_per_pod + unit.j
         host = self._topology.host_at(group, self._slots[unit])
         assert host is not None
         return host
 
     def links(self, unit: Unit) -> tuple[Link, ...]:
-        """A tree without spines has leaf links alone."""
+        """The links of a unit, from the leaf up; a tree without spines has leaf links only."""
         column, up = self._column(unit)
         tree, group = self._topology.tree, unit.k * self._topology.groups_per_pod + unit.j
-        found: list[Link] = [
+        links: list[Link] = [
             LeafLink(*divmod(leaf, tree.m[1]), unit.i)
             for leaf in self._topology.leaves_of_group(group)
         ]
         if tree.w[2]:
-            found.append(SpineLink(*self._topology.l2_of_column(unit.k, column), up))
-        return tuple(found)
+            links.append(SpineLink(*self._topology.l2_of_column(unit.k, column), up))
+        return tuple(links)
 
     def _column(self, unit: Unit) -> tuple[int, int]:
         cables = self._topology.tree.cables[0]
         return unit.i // cables, unit.j * cables + unit.i % cables
 
     def follow(self, move: Move) -> None:
-        """Keep hosts in step with a move that was made.
+        """Update the hosts after a move.
 
-        Along a leaf the server stays: the two units swap their hosts. Otherwise a server has
-        moved from the host of one unit to that of the other, and units keep their hosts.
+        After a move along a leaf the tenant's server is still on its host, so the two units
+        swap their hosts. After another move the server is on the host of the target.
         """
         if not move.migrates:
             a, b = move.source, move.target
             self._slots[a], self._slots[b] = self._slots[b], self._slots[a]
 
     def allocation(self, tenant: str, units: Iterable[Unit]) -> Allocation:
-        """A tenant's units as hosts and links, to be verified and routed."""
+        """A tenant's units as an allocation of hosts and links, to be verified and routed."""
         units = sorted(units)
         groups: dict[int, list[int]] = {}
         columns: dict[tuple[int, int], int] = {}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What an answer consists of: moves in at most two time slots, and the units then free."""
+"""Requests for stars, and plans: moves in at most two time slots, and the units freed by them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from laas_service.domain.stars.units import Kind, Unit
 class Move(NamedTuple):
     """An atomic reallocation (Definition 3.14): a tenant gives ``source`` up for ``target``.
 
-    Both lie on one line along ``axis``. The tenant holds both while its server moves, over
-    links of these two units alone, so moves of disjoint units may run at once.
+    Both lie on one line along ``axis``. The tenant holds both while its server moves over
+    the links of these two units, so moves of disjoint units may run at the same time.
     """
 
     tenant: str
@@ -25,26 +25,26 @@ class Move(NamedTuple):
 
     @property
     def axis(self) -> int:
+        """The index in which source and target differ."""
         return next(axis for axis in range(3) if self.source[axis] != self.target[axis])
 
     @property
     def migrates(self) -> bool:
-        """Whether a server moves: not where the leaf stays, which only changes the way up."""
+        """Whether a server moves; a move along a leaf changes only the uplink."""
         return self.axis != Kind.E.axis
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Room for a star of ``kind`` at ``units`` after ``slots`` of moves.
-
-    The moves of a slot are independent: they may run at once or in any order. A slot is
-    begun when the one before it has ended.
-    """
+    """The units for a star, and the moves that free them."""
 
     tenant: str
     kind: Kind
     units: tuple[Unit, ...]
+    """Free after all moves."""
     slots: tuple[tuple[Move, ...], ...] = ()
+    """Up to two time slots. The moves of one slot may run at the same time or in any order; a
+    slot begins after the slot before it has ended."""
 
     @property
     def moves(self) -> Iterator[Move]:
@@ -54,19 +54,19 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class StarRequest:
-    """A star of ``size`` units wanted for one tenant.
-
-    ``kind`` E or A is what the tenant prefers, S only for one unit, C asks for units of
-    different pods. ``across``: rather in different pods (then of kind C) than refused.
+    """A request for a star of one tenant.
 
     Raises:
-        InvalidInput: a size below 1, or kind S for more than one unit.
+        InvalidInput: the size is below 1, or the kind is S for more than one unit.
     """
 
     tenant: str
     size: int
+    """Units."""
     kind: Kind
+    """E or A as the tenant prefers, C for units of different pods, S only for one unit."""
     across: bool = False
+    """Accept units of different pods (kind C) if no pod has room."""
 
     def __post_init__(self) -> None:
         if self.size < 1:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Where a star goes, and who makes room for it: SCAP, SPR and MPR (sections 4.6 to 4.8).
+"""SCAP, SPR and MPR: the search for the units of a star, and for moves that free them.
 
-``propose`` looks at a cube and answers; it changes nothing. An answer moves at most two
-units for each unit asked, in at most two time slots (Theorems 4.2 and 4.3).
+Source: StarCube (Springer 2016), sections 4.6 to 4.8. ``propose`` reads a cube and does not
+change it. A plan has at most two moves for each requested unit, in at most two time slots
+(Theorems 4.2 and 4.3).
 """
 
 from __future__ import annotations
@@ -34,60 +35,61 @@ from laas_service.domain.topology import bits
 
 
 class Method(enum.IntEnum):
-    """How far to go for a request; the book's three methods, and a fourth of ours."""
+    """Which moves a request may cause: the book's three methods, and a fourth of this project."""
 
     FIRST_FIT = 1
-    """Nobody moves."""
+    """No moves."""
     WITHIN_POD = 2
-    """Units of the pod chosen may move within it."""
+    """Units of the chosen pod may move within the pod."""
     ACROSS_PODS = 3
-    """They may also move to other pods, and the star may lie across pods if the request
-    allows it."""
+    """Units may also move to other pods, and the star may have units of different pods if the
+    request allows it."""
     EVERY_POD = 4
-    """As 3, but every pod is tried, the unit in the way of another may leave its pod, and MPR
-    looks at the transposed matrix too."""
+    """As ``ACROSS_PODS``, and the search tries every pod, a unit may leave its pod to give its
+    place to another, and MPR also searches the transposed matrix."""
 
 
-def propose(cube: Cube, ask: StarRequest, method: Method = Method.ACROSS_PODS) -> Plan | NoFit:
-    """Room for a star, by the fewest kinds of moves that make it."""
+def propose(cube: Cube, request: StarRequest, method: Method = Method.ACROSS_PODS) -> Plan | NoFit:
+    """A plan for a star by the smallest search scope that has one, or the refusal reason."""
     free = sum(cube.room)
-    if free < ask.size:
-        return NoFit(Refusal.TOO_FEW_HOSTS, f"{free} units are free, {ask.size} asked")
-    found = None
-    if ask.kind is not Kind.C:
-        found = _within_a_pod(cube, ask, method)
-    if found is None and _may_cross(ask, method):
-        found = multi_pod(cube, ask, method)
-    if found is None:
+    if free < request.size:
+        return NoFit(Refusal.TOO_FEW_HOSTS, f"{free} units are free, {request.size} requested")
+    plan = None
+    if request.kind is not Kind.C:
+        plan = _within_a_pod(cube, request, method)
+    if plan is None and _may_cross(request, method):
+        plan = multi_pod(cube, request, method)
+    if plan is None:
         return NoFit(
             Refusal.NO_LEGAL_SHAPE,
-            f"{free} units are free, but no {ask.size} on one line, nor after moves allowed",
+            f"{free} units are free, but not {request.size} on one line, "
+            "also not after the allowed moves",
         )
-    return found
+    return plan
 
 
-def _may_cross(ask: StarRequest, method: Method) -> bool:
-    return ask.kind is Kind.C or (ask.across and method >= Method.ACROSS_PODS)
+def _may_cross(request: StarRequest, method: Method) -> bool:
+    return request.kind is Kind.C or (request.across and method >= Method.ACROSS_PODS)
 
 
-def _within_a_pod(cube: Cube, ask: StarRequest, method: Method) -> Plan | None:
-    """SCAP but for its last step: the pod with most room, or (ours) every pod.
+def _within_a_pod(cube: Cube, request: StarRequest, method: Method) -> Plan | None:
+    """SCAP without its last step: tries the pod with most free units, or every pod.
 
-    Where units may leave it a pod need not have as much room as asked.
+    A pod may have fewer free units than requested if units may leave the pod.
     """
     pods = sorted(range(cube.sizes[2]), key=lambda pod: -cube.room[pod])
     if method < Method.EVERY_POD:
         pods = pods[:1]
-    roomy = [pod for pod in pods if cube.room[pod] >= ask.size]
+    roomy = [pod for pod in pods if cube.room[pod] >= request.size]
     for pod in roomy:
-        found = as_it_is(cube, pod, ask)
-        if found is not None:
-            return found
+        plan = without_moves(cube, pod, request)
+        if plan is not None:
+            return plan
     for scope in _SCOPES[method]:
         for pod in pods if scope >= OTHER_POD and method is Method.EVERY_POD else roomy:
-            found = single_pod(cube, pod, ask, scope)
-            if found is not None:
-                return found
+            plan = single_pod(cube, pod, request, scope)
+            if plan is not None:
+                return plan
     return None
 
 
@@ -99,91 +101,91 @@ _SCOPES = {
 }
 
 
-def as_it_is(cube: Cube, pod: int, ask: StarRequest) -> Plan | None:
-    """The first line of a pod with enough free units."""
-    axis = ask.kind.axis
+def without_moves(cube: Cube, pod: int, request: StarRequest) -> Plan | None:
+    """A plan on the first line of a pod with enough free units; None if there is none."""
+    axis = request.kind.axis
     for line, free in enumerate(cube.free[axis][pod]):
-        if free.bit_count() >= ask.size:
+        if free.bit_count() >= request.size:
             listing = Listing(cube, pod, axis, AS_IS)
             units = [listing.unit(line, x) for x in bits(free)]
-            return Plan(ask.tenant, _kind(ask), tuple(units[: ask.size]))
+            return Plan(request.tenant, _kind(request), tuple(units[: request.size]))
     return None
 
 
-def single_pod(cube: Cube, pod: int, ask: StarRequest, scope: int) -> Plan | None:
-    """SPR at one scope: the first line of which enough units can be made free.
+def single_pod(cube: Cube, pod: int, request: StarRequest, scope: int) -> Plan | None:
+    """SPR at one scope: a plan on the first line of a pod of which enough units can be freed.
 
-    Of those the ones that take fewest moves are.
+    It frees the units that need the fewest moves. None if no line has enough units.
     """
-    listing = Listing(cube, pod, ask.kind.axis, scope)
-    for line in range(len(cube.free[ask.kind.axis][pod])):
+    listing = Listing(cube, pod, request.kind.axis, scope)
+    for line in range(len(cube.free[request.kind.axis][pod])):
         releasable = listing.releasable(line)
-        if releasable.bit_count() < ask.size:
+        if releasable.bit_count() < request.size:
             continue
-        freed = disjoint(listing, line, releasable, ask.size)
-        if len(freed) == ask.size:
-            return _plan(ask, _kind(ask), freed)
+        freed = disjoint(listing, line, releasable, request.size)
+        if len(freed) == request.size:
+            return _plan(request, _kind(request), freed)
     return None
 
 
 def disjoint(listing: Listing, line: int, releasable: int, size: int) -> list[Release]:
     """Up to ``size`` releases of units of a line that have no unit in common.
 
-    The book matches units x to the free units z in which their releases end. It is enough to
-    match them to lines, each with room for as many as it has free units: see
-    ``Listing.chosen``. Both ends of a pair of moves are then disjoint from all others',
-    and so are the units between, which lie in different rows.
+    The book matches units x to the free units z in which their releases end. Matching them
+    to lines is enough, each line with as many places as it has free units (see
+    ``Listing.chosen``). The sources and targets of different releases are then disjoint, and
+    so are the units between them, which lie in different rows.
     """
-    found = [listing.any_release(line, x) for x in bits(releasable & listing.free(line))]
-    rest = list(bits(releasable & ~listing.free(line)))
-    if len(found) < size:
-        taken = _matched(listing, line, rest)
-        _shortened(listing, line, taken)
-        found += sorted(listing.chosen(line, taken), key=lambda release: len(release.moves))
-    return found[:size]
+    releases = [listing.any_release(line, x) for x in bits(releasable & listing.free(line))]
+    occupied = list(bits(releasable & ~listing.free(line)))
+    if len(releases) < size:
+        ways = _matched(listing, line, occupied)
+        _shortened(listing, line, ways)
+        releases += sorted(listing.chosen(line, ways), key=lambda release: len(release.moves))
+    return releases[:size]
 
 
-def _matched(listing: Listing, line: int, rest: Sequence[int]) -> dict[int, Way]:
-    """A largest set of units x, each with the way that it is let out."""
+def _matched(listing: Listing, line: int, occupied: Sequence[int]) -> dict[int, Way]:
+    """A largest set of occupied units x that can be freed together, with the way of each."""
     graph: nx.Graph[object] = nx.Graph()
-    graph.add_nodes_from(rest)
-    for x in rest:
-        for other in bits(listing.direct(line, x) | listing.through(line, x)):
-            room = min(listing.free(other).bit_count(), len(rest))
-            graph.add_edges_from((x, (Way(LINE, other), place)) for place in range(room))
+    graph.add_nodes_from(occupied)
+    for x in occupied:
+        for target_line in bits(listing.direct(line, x) | listing.through(line, x)):
+            room = min(listing.free(target_line).bit_count(), len(occupied))
+            graph.add_edges_from((x, (Way(LINE, target_line), place)) for place in range(room))
         for to, numbers in ((POD, listing.pods(line, x)), (ASIDE, listing.aside(line, x))):
             graph.add_edges_from((x, (Way(to, number), x)) for number in bits(numbers))
-    pairs = nx.bipartite.hopcroft_karp_matching(graph, top_nodes=rest)
-    return {x: pairs[x][0] for x in rest if x in pairs}
+    pairs = nx.bipartite.hopcroft_karp_matching(graph, top_nodes=occupied)
+    return {x: pairs[x][0] for x in occupied if x in pairs}
 
 
-def _shortened(listing: Listing, line: int, taken: dict[int, Way]) -> None:
-    """Where the matching took two moves (or another pod) and one would do, take one."""
-    for x, way in taken.items():
-        for other in bits(listing.direct(line, x)):
-            better = Way(LINE, other)
-            used = sum(1 for taken_way in taken.values() if taken_way == better)
-            if way != better and used < listing.free(other).bit_count():
-                taken[x] = better
+def _shortened(listing: Listing, line: int, ways: dict[int, Way]) -> None:
+    """Replace ways of two moves, or to another pod, by ways of one move where that is possible."""
+    for x, way in ways.items():
+        for target_line in bits(listing.direct(line, x)):
+            better = Way(LINE, target_line)
+            used = sum(1 for other_way in ways.values() if other_way == better)
+            if way != better and used < listing.free(target_line).bit_count():
+                ways[x] = better
                 break
 
 
-def multi_pod(cube: Cube, ask: StarRequest, method: Method = Method.ACROSS_PODS) -> Plan | None:
-    """MPR: the first place (i, j) that can be made free in at least as many pods as asked.
+def multi_pod(cube: Cube, request: StarRequest, method: Method = Method.ACROSS_PODS) -> Plan | None:
+    """MPR: a plan at the first place (i, j) that can be freed in enough pods; None without one.
 
     The book prints ``Num(i, j) > n``; n pods are enough.
     """
-    axis = 0 if ask.kind is Kind.C else ask.kind.axis
+    axis = 0 if request.kind is Kind.C else request.kind.axis
     axes = (axis, 1 - axis) if method is Method.EVERY_POD else (axis,)
     pods = range(cube.sizes[2])
-    if len(pods) < ask.size:
+    if len(pods) < request.size:
         return None
     last = AS_IS if method is Method.FIRST_FIT else TWO_MOVES
     for scope in range(AS_IS, last + 1):
         sides = [[Listing(cube, pod, side, scope) for side in axes] for pod in pods]
         for line in range(len(cube.free[axis][0])):
             masks = [_releasable(listings, line) for listings in sides]
-            place = _first_with(masks, ask.size)
+            place = _first_with(masks, request.size)
             if place is not None:
                 freed = [
                     _any_release(listings, line, place)
@@ -191,17 +193,17 @@ def multi_pod(cube: Cube, ask: StarRequest, method: Method = Method.ACROSS_PODS)
                     if mask >> place & 1
                 ]
                 freed.sort(key=lambda release: len(release.moves))
-                return _plan(ask, Kind.C if ask.size > 1 else Kind.S, freed[: ask.size])
+                return _plan(request, Kind.C if request.size > 1 else Kind.S, freed[: request.size])
     return None
 
 
 def _releasable(listings: Sequence[Listing], line: int) -> int:
-    """Of a line of the first listing; a second one is of the transposed matrix."""
-    found = listings[0].releasable(line)
-    for other in listings[1:]:
-        for x in range(other.lines):
-            found |= (other.releasable(x) >> line & 1) << x
-    return found
+    """Releasable units of a line of the first listing; a second listing is transposed."""
+    mask = listings[0].releasable(line)
+    for transposed in listings[1:]:
+        for x in range(transposed.lines):
+            mask |= (transposed.releasable(x) >> line & 1) << x
+    return mask
 
 
 def _any_release(listings: Sequence[Listing], line: int, x: int) -> Release:
@@ -211,7 +213,10 @@ def _any_release(listings: Sequence[Listing], line: int, x: int) -> Release:
 
 
 def _first_with(masks: Iterable[int], least: int) -> int | None:
-    """The first bit that is set in at least so many masks; counted in binary, all at once."""
+    """The first bit that is set in at least ``least`` masks; None if there is none.
+
+    Counts all bits at once, in binary: ``planes[d]`` has digit d of the count of each bit.
+    """
     planes: list[int] = []
     for mask in masks:
         for digit, plane in enumerate(planes):
@@ -230,21 +235,21 @@ def _first_with(masks: Iterable[int], least: int) -> int | None:
 
 
 def _union(masks: Iterable[int]) -> int:
-    found = 0
+    union = 0
     for mask in masks:
-        found |= mask
-    return found
+        union |= mask
+    return union
 
 
-def _kind(ask: StarRequest) -> Kind:
-    return ask.kind if ask.size > 1 else Kind.S
+def _kind(request: StarRequest) -> Kind:
+    return request.kind if request.size > 1 else Kind.S
 
 
-def _plan(ask: StarRequest, kind: Kind, freed: Sequence[Release]) -> Plan:
-    """Pairs of moves take both slots; single ones are made in the first."""
+def _plan(request: StarRequest, kind: Kind, freed: Sequence[Release]) -> Plan:
+    """A plan for the freed units; pairs of moves take both slots, single moves the first."""
     slots: tuple[list[Move], list[Move]] = ([], [])
     for release in freed:
         for slot, move in zip(slots, release.moves, strict=False):
             slot.append(move)
     units: tuple[Unit, ...] = tuple(release.unit for release in freed)
-    return Plan(ask.tenant, kind, units, tuple(tuple(slot) for slot in slots if slot))
+    return Plan(request.tenant, kind, units, tuple(tuple(slot) for slot in slots if slot))

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Kraken: virtual clusters that grow, shrink and change their bandwidth where they are.
+"""Kraken: elastic virtual clusters that grow, shrink and change their bandwidth.
 
-Fuerst, Schmid, Suresh and Costa, "Kraken: Online and Elastic Resource Reservations for
-Cloud Datacenters", section IV. A change is granted whenever any embedding of the cluster
-exists, other clusters staying where they are; among these embeddings one with the fewest
-migrations is chosen, and among those one with the least footprint.
+Source: Fuerst, Schmid, Suresh and Costa, "Kraken: Online and Elastic Resource Reservations
+for Cloud Datacenters", section IV. A change is granted whenever an embedding of the cluster
+exists with all other clusters in place. The search chooses an embedding with the fewest
+migrations, and among those one with the least footprint.
 
-The search is the paper's: every vertex is tried as the centre of gravity, the place of
-the virtual switch. Seen from there, what may cross a link is a bound on how many
-units are beyond it, whatever the others do. Such bounds are nested, so taking units one
-by one, the cheapest that still fits first, is exact (they are a laminar matroid). Where the
-procedure as printed is not, see ``doc/source/reference/virtual-clusters.rst``. All vertices of a
-level are tried at once, by arrays. Nothing here changes the site.
+As in the paper, the search tries every vertex as the centre of gravity, the place of the
+virtual switch. For a given centre, the spare bandwidth of a link bounds the number of units
+beyond it. These bounds are nested (a laminar matroid), so taking the cheapest unit that still
+fits, one by one, is exact. ``doc/source/reference/virtual-clusters.rst`` lists where the
+printed procedure is not exact. Arrays hold all vertices of a level, so the search tries them
+at once. No function here changes the site.
 """
 
 from __future__ import annotations
@@ -30,44 +30,45 @@ from laas_service.domain.virtual_clusters.plan import Plan, planned
 from laas_service.domain.virtual_clusters.site import Cluster, Site
 from laas_service.domain.virtual_clusters.tree import Tree
 
-# -- what a solution costs (sections IV-A and IV-F) -----------------------------
+# -- costs of an embedding (sections IV-A and IV-F) ----------------------------
 
 
 class Costs(NamedTuple):
-    """``moves[l]`` for a unit whose old and new machine first meet at level l (``moves[0]``
-    is 0, none is less than the one before), ``link`` for each link a unit's bandwidth crosses.
-    """
+    """Costs of an embedding, in any unit."""
 
     moves: tuple[float, ...]
+    """``moves[l]``: of a migration between machines that first meet at level l. Not
+    decreasing; ``moves[0]`` is 0."""
     link: float
+    """For each link that the bandwidth of a unit crosses."""
 
 
 CostModel = Callable[[Tree, int], Costs]
-"""Costs by the tree and the size of the cluster. The cheapest embedding is chosen; that is
-exact where all moves cost the same."""
+"""(tree, units of the cluster) -> costs. The cheapest embedding is chosen, which is exact if all
+migrations cost the same."""
 
 
 def fewest_migrations(tree: Tree, size: int) -> Costs:
-    """The paper's objective: a migration weighs more than any footprint."""
+    """The paper's objective: a migration costs more than any footprint."""
     return Costs((0, *[2 * tree.top * size + 1] * tree.top), 1)
 
 
 def nearest_migrations(tree: Tree, size: int) -> Costs:
     """Section IV-F: moves within a rack cost 1, within a pod 2, ...; then the footprint.
 
-    Plans are found whenever there is one, but are not always the cheapest: taking the
-    cheapest unit first is exact only where all moves cost the same.
+    The search finds a plan whenever one exists, but not always the cheapest one: taking the
+    cheapest unit first is exact only if all migrations cost the same.
     """
     return Costs(tuple(level * (2 * tree.top * size + 1) for level in range(tree.top + 1)), 1)
 
 
 def least_footprint(tree: Tree, size: int) -> Costs:
-    """Embedding from scratch, as near to where the cluster is as the least footprint allows."""
+    """Costs for an embedding of least footprint, and among those one with few migrations."""
     return Costs((0, *[1] * tree.top), size + 1)
 
 
 def weighed(migration: float) -> CostModel:
-    """A trade-off: a migration is worth ``migration`` units less on one link."""
+    """A trade-off: a migration costs as much as ``migration`` units on one link."""
     return lambda tree, size: Costs((0, *[migration] * tree.top), 1)
 
 
@@ -75,32 +76,32 @@ def weighed(migration: float) -> CostModel:
 
 
 def embed(site: Site, cluster: Cluster, costs: CostModel = fewest_migrations) -> Plan | None:
-    """Where a new cluster goes: the least footprint of all. None where there is no room.
+    """A plan for a new cluster, with the least footprint; None if the cluster does not fit.
 
-    ``cluster`` has one demand of variance 0: VC(n, b).
+    All demands of ``cluster`` are the same and have variance 0: VC(n, b).
 
     Raises:
-        DoubleClaim: a cluster of this id is held.
-        InvalidInput: its demands differ or vary, or it is empty.
+        DoubleClaim: the site holds a cluster of this id.
+        InvalidInput: the demands differ or have a variance, or there are none.
     """
     if cluster.id in site.clusters:
-        raise DoubleClaim(f"cluster {cluster.id!r} is held already; change it")
+        raise DoubleClaim(f"cluster {cluster.id!r} exists already; change it")
     return _Search(site, cluster, costs).answer()
 
 
 def upgrade(
     site: Site, id: str, more: int = 0, factor: float = 1.0, costs: CostModel = fewest_migrations
 ) -> Plan | None:
-    """Algorithm 1: from VC(n, b) to VC(n + more, factor * b). None where there is no room.
+    """Algorithm 1: from VC(n, b) to VC(n + more, factor * b); None if that does not fit.
 
     Raises:
         InvalidInput: ``more`` is below 0 or ``factor`` below 1.
-        NotFound: no such cluster.
+        NotFound: the site holds no such cluster.
     """
     if more < 0:
-        raise InvalidInput("more", more, "give 0 or more units, or ask for a downgrade")
+        raise InvalidInput("more", more, "give 0 or more units, or use a downgrade")
     if not 1 <= factor < math.inf:
-        raise InvalidInput("factor", factor, "give 1 or more, or ask for a downgrade")
+        raise InvalidInput("factor", factor, "give 1 or more, or use a downgrade")
     return change(site, _changed(site, id, more, factor), costs)
 
 
@@ -109,11 +110,11 @@ def downgrade(
 ) -> Plan | None:
     """Section IV-D: to VC(n - fewer, factor * b); always granted, without migrations.
 
-    The units that go are those whose absence leaves the least footprint.
+    The units that remain have the least footprint.
 
     Raises:
-        InvalidInput: ``fewer`` would leave nobody, or ``factor`` is not above 0 and up to 1.
-        NotFound: no such cluster.
+        InvalidInput: ``fewer`` would leave no unit, or ``factor`` is not above 0 and up to 1.
+        NotFound: the site holds no such cluster.
     """
     if not 0 <= fewer < len(_held(site, id).demands):
         raise InvalidInput("fewer", fewer, "give 0 or more units, fewer than the cluster has")
@@ -123,19 +124,22 @@ def downgrade(
 
 
 def change(site: Site, cluster: Cluster, costs: CostModel = fewest_migrations) -> Plan | None:
-    """From what the site holds by this id to ``cluster``: any size, any bandwidth.
+    """From the cluster that the site holds by this id to ``cluster``, of any size and bandwidth.
 
-    Raises: NotFound: no such cluster.
+    None if that does not fit.
+
+    Raises:
+        NotFound: the site holds no such cluster.
+        InvalidInput: the demands differ or have a variance, or there are none.
     """
     _held(site, cluster.id)
     return _Search(site, cluster, costs).answer()
 
 
 def without_partial_moves(site: Site, cluster: Cluster) -> Plan | None:
-    """KrakenNP (section V-C): what cannot be had without any migration is embedded anew.
+    """KrakenNP (section V-C): a change that needs a migration embeds the cluster from scratch.
 
-    The new embedding has the least footprint, and as many units where they are as that
-    allows.
+    The new embedding has the least footprint, and keeps as many units in place as that allows.
     """
     plan = change(site, cluster)
     return plan if plan is None or not plan.moves else change(site, cluster, least_footprint)
@@ -156,17 +160,23 @@ def _changed(site: Site, id: str, more: int, factor: float) -> Cluster:
 
 
 class Room(NamedTuple):
-    """How many units subtrees take, by level, if the centre is above them.
+    """How many units the subtrees of each vertex take if the centre is above them.
 
-    ``slot_count[l][v]`` counts the link above v, ``within[l][v]`` does not.
+    Both lists have an array of shape (vertices,) for each level.
     """
 
     within: list[Whole]
+    """Without the limit of the link above the vertex."""
     slot_count: list[Whole]
+    """With the limit of the link above the vertex."""
 
 
 def slot_count(tree: Tree, slots: Whole, limits: Sequence[Whole]) -> Room:
-    """Section IV-B, bottom up: ``slots`` of machines, ``limits`` on what is below each vertex."""
+    """Section IV-B, bottom up.
+
+    ``slots`` are the free slots of the machines; ``limits[l]`` bounds the units below each
+    vertex of level l.
+    """
     within, count = [slots], [np.minimum(slots, limits[0])]
     for level, children in enumerate(tree.children, 1):
         within.append(count[-1].reshape(-1, children).sum(axis=1))
@@ -175,44 +185,55 @@ def slot_count(tree: Tree, slots: Whole, limits: Sequence[Whole]) -> Room:
 
 
 Step = tuple[int, int]
-"""(nearness, ring). Units of nearness l come to a machine that first meets one of those
-they may have left at level l: they stay for l = 0, and are new, or moved over the root,
-for l = top. Ring l around a centre are the machines that first meet it at level l."""
+"""(nearness, ring). A unit of nearness l is placed on a machine that first meets a former machine
+of the cluster at level l: it stays if l is 0; it is new, or moves over the root, if l is the
+top level. Ring l around a centre has the machines that first meet the centre at level l."""
 
 
 class Filling(NamedTuple):
-    """How many units each step takes, for some centres of one level."""
+    """How many units each step takes, for several centres of one level.
+
+    All arrays have shape (centres,).
+    """
 
     centres: Whole
+    """Vertex numbers."""
     taken: dict[Step, Whole]
+    """Units that a step takes."""
     crossing: list[Whole]
-    """Units beyond the link above the centre's vertex of the level, next one, ...: alpha."""
+    """Units beyond the link above the centre, beyond the link above its parent, ...: alpha."""
     placed: Whole
+    """Units of all steps."""
 
 
 class _Search:
-    """One request, on a site where the cluster has given back what it holds."""
+    """The search for one request; slots and links of the cluster itself count as free."""
 
     def __init__(self, site: Site, cluster: Cluster, costs: CostModel) -> None:
         self.tree, self.cluster, self.size = site.tree, cluster, len(cluster.demands)
         self.costs = costs(site.tree, self.size)
         self.slots, self.links = site.offered(cluster)
         self.here = _sums(site.tree, self.slots - site.free)
-        _, self.before, _ = site.clusters.get(cluster.id, (cluster, {}, {}))
+        """Units of the cluster that are below each vertex now, by level."""
+        _, self.previous, _ = site.clusters.get(cluster.id, (cluster, {}, {}))
         self.steps = self._steps()
         self.rooms = {near: self._room(near) for near, _ in self.steps}
 
     def _steps(self) -> list[Step]:
-        """Cheapest unit first."""
+        """The steps, those of the cheapest units first."""
         top, (moves, link) = self.tree.top, self.costs
         differ = [near for near, (a, b) in enumerate(pairwise(moves)) if a < b]
-        if not self.before:
+        if not self.previous:
             differ = []
         steps = [(near, ring) for near in [*differ, top] for ring in range(top + 1)]
         return sorted(steps, key=lambda step: (moves[step[0]] + 2 * link * step[1], step))
 
     def _room(self, near: int, placed: Sequence[Whole] | None = None) -> Room:
-        """For units of this nearness or nearer: no vertex of that level takes more than it had."""
+        """Room for units of this nearness or nearer.
+
+        No vertex of level ``near`` takes more units than it has now. ``placed`` units below each
+        vertex, by level, are subtracted.
+        """
         slots, limits = self.slots, list(self.links)
         if near == 0:
             slots = self.here[0]
@@ -220,12 +241,13 @@ class _Search:
             limits[near] = np.minimum(limits[near], self.here[near])
         if placed is not None:
             slots = slots - placed[0]
-            limits = [limit - some for limit, some in zip(limits, placed, strict=False)]
+            limits = [limit - count for limit, count in zip(limits, placed, strict=False)]
         return slot_count(self.tree, slots, limits)
 
     # Algorithm 1
 
     def answer(self) -> Plan | None:
+        """The cheapest plan; None if the cluster does not fit."""
         if self.size > self.slots.sum():
             return None
         best, least = None, math.inf
@@ -238,16 +260,15 @@ class _Search:
         if best is None:
             return None
         level, first, filling = best
-        taken = {step: int(some[first]) for step, some in filling.taken.items()}
+        taken = {step: int(units[first]) for step, units in filling.taken.items()}
         counts = self.compute_embedding((level, int(filling.centres[first])), taken)
-        return planned(self.tree, self.cluster, self.before, counts)
+        return planned(self.tree, self.cluster, self.previous, counts)
 
     def fill(self, level: int) -> Filling:
-        """With each vertex of the level as the centre: what is kept where it is, and where the
-        others go, the nearest to the centre first.
+        """The units that stay, and the rings for the others, for every centre of a level.
 
-        No more than half of the units are above a centre (section IV-B), so vertices with
-        less room below are left out.
+        Units go as near to the centre as possible. At most half of the units are above a
+        centre (section IV-B), so vertices with less room below are not centres.
         """
         top = self.tree.top
         (centres,) = np.nonzero(2 * self.rooms[top].within[level] >= self.size)
@@ -259,21 +280,21 @@ class _Search:
         for near, ring in self.steps if len(centres) else ():
             if ring < level:
                 continue
-            some = self._ring(near, ring, level, centres) - in_ring[ring]
+            units = self._ring(near, ring, level, centres) - in_ring[ring]
             if ring <= near < top:
                 within = placed - crossing[near - level]
                 here = self._above(self.here[near], near, level, centres)
-                some = np.minimum(some, here - within)
+                units = np.minimum(units, here - within)
             for bound, used in zip(capacity[: ring - level], crossing, strict=False):
-                some = np.minimum(some, bound - used)
-            some = np.clip(some, 0, self.size - placed)
+                units = np.minimum(units, bound - used)
+            units = np.clip(units, 0, self.size - placed)
             for used in (*crossing[: ring - level], in_ring[ring], placed):
-                used += some
-            taken[near, ring] = some
+                used += units
+            taken[near, ring] = units
         return Filling(centres, taken, crossing, placed)
 
     def _ring(self, near: int, ring: int, level: int, centres: Whole) -> Whole:
-        """Room in the ring around each centre."""
+        """Room for units of a nearness in a ring around each centre, shape (centres,)."""
         within, slot_count = self.rooms[near]
         room = self._above(within[ring], ring, level, centres)
         if ring == level:
@@ -281,42 +302,42 @@ class _Search:
         return room - self._above(slot_count[ring - 1], ring - 1, level, centres)
 
     def _above(self, values: Whole, of: int, level: int, centres: Whole) -> Whole:
-        """For each of a level's centres, the value of the vertex above it."""
-        found: Whole = values[centres // (self.tree.below[of] // self.tree.below[level])]
-        return found
+        """For each centre of a level, the value of the vertex of level ``of`` above it."""
+        above: Whole = values[centres // (self.tree.below[of] // self.tree.below[level])]
+        return above
 
     def cost(self, level: int, filling: Filling) -> Numbers:
-        """Of the whole embedding, by the cost model."""
+        """Cost of the embedding for each centre, by the cost model."""
         return self.min_mig(filling) + self.costs.link * self.footprint(level, filling)
 
     def min_mig(self, filling: Filling) -> Numbers:
-        """Algorithm 2: what the migrations cost that make a vertex the centre."""
+        """Algorithm 2: the cost of the migrations for each centre."""
         moves = self.costs.moves
         units = min(self.size, int(self.here[-1][0]))
         cost = np.full(filling.placed.shape, units * moves[-1], dtype=np.float64)
-        for (near, _), some in filling.taken.items():
-            cost -= some * (moves[-1] - moves[near])
+        for (near, _), taken in filling.taken.items():
+            cost -= taken * (moves[-1] - moves[near])
         return cost
 
     def footprint(self, level: int, filling: Filling) -> Whole:
-        """Algorithm 3: links from all units to the centre, in units of their bandwidth."""
+        """Algorithm 3: the number of links from all units to the centre, for each centre."""
         return level * filling.placed + self.costs_above(filling)
 
     def costs_above(self, filling: Filling) -> Whole:
-        """Algorithm 4: two links more for a unit beyond a link above the centre, at each level."""
+        """Algorithm 4: for each level above the centre, two more links for each unit beyond it."""
         return 2 * sum(filling.crossing, np.zeros_like(filling.placed))
 
     # computeEmbedding
 
     def compute_embedding(self, centre: tuple[int, int], taken: dict[Step, int]) -> dict[int, int]:
-        """Units by machine: what stays first, then the rest into the slotCount that is left."""
+        """Machine -> number of units; the nearest units are placed first."""
         placed = _sums(self.tree, np.zeros(self.tree.machines, dtype=np.int64))
-        for near in sorted({near for (near, _), some in taken.items() if some}):
+        for near in sorted({near for (near, _), units in taken.items() if units}):
             room = self._room(near, placed)
             machines = placed[0].copy()
             for ring in range(centre[0], self.tree.top + 1):
-                for machine, some in self._spread(room, centre, ring, taken[near, ring]):
-                    machines[machine] += some
+                for machine, units in self._spread(room, centre, ring, taken[near, ring]):
+                    machines[machine] += units
             placed = _sums(self.tree, machines)
         (used,) = np.nonzero(placed[0])
         return {int(machine): int(placed[0][machine]) for machine in used}
@@ -324,22 +345,27 @@ class _Search:
     def _spread(
         self, room: Room, centre: tuple[int, int], ring: int, amount: int
     ) -> Iterator[tuple[int, int]]:
-        """Over a ring's machines, the first with room first: (machine, units)."""
+        """(machine, units) for ``amount`` units in a ring, on the first machines with room."""
         level, vertex = centre
         if ring == level == 0:
             yield vertex, amount
             return
         above = vertex // (self.tree.below[ring] // self.tree.below[level])
         children = self.tree.children[ring - 1]
-        todo = [(ring - 1, above * children + i) for i in range(children)]
+        siblings = [(ring - 1, above * children + i) for i in range(children)]
         if ring > level:
-            todo.remove((ring - 1, vertex // (self.tree.below[ring - 1] // self.tree.below[level])))
-        some = [(ring - 1, child, int(room.slot_count[ring - 1][child])) for _, child in todo]
-        yield from self._shared(room, some, amount)
+            siblings.remove(
+                (ring - 1, vertex // (self.tree.below[ring - 1] // self.tree.below[level]))
+            )
+        vertices = [
+            (ring - 1, child, int(room.slot_count[ring - 1][child])) for _, child in siblings
+        ]
+        yield from self._shared(room, vertices, amount)
 
     def _shared(
         self, room: Room, vertices: Sequence[tuple[int, int, int]], amount: int
     ) -> Iterator[tuple[int, int]]:
+        """(machine, units) for ``amount`` units below ``vertices``: (level, number, most units)."""
         for level, vertex, most in vertices:
             part = min(most, amount)
             amount -= part
@@ -355,8 +381,8 @@ class _Search:
 
 
 def _sums(tree: Tree, machines: Whole) -> list[Whole]:
-    """Sums below every vertex, by level."""
-    found = [machines]
+    """Sums over the machines below every vertex: an array of shape (vertices,) for each level."""
+    sums = [machines]
     for children in tree.children:
-        found.append(found[-1].reshape(-1, children).sum(axis=1))
-    return found
+        sums.append(sums[-1].reshape(-1, children).sum(axis=1))
+    return sums

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The bandwidth ledger: what is promised on each link, for certain and with a probability."""
+"""Bandwidth ledger: the certain and the stochastic demands reserved on each link of a tree."""
 
 from __future__ import annotations
 
@@ -22,24 +22,25 @@ _STANDARD = NormalDist()
 
 
 class Demand(NamedTuple):
-    """A normal demand for bandwidth: its mean and variance. Variance 0 is a certain demand."""
+    """A normally distributed demand for bandwidth, in the unit of the tree's capacities."""
 
     mean: float
     variance: float = 0.0
+    """0 is a certain (deterministic) demand."""
 
 
 class Demands(NamedTuple):
-    """Demands side by side: arrays of the same shape."""
+    """Several demands, as arrays of the same shape."""
 
     mean: Numbers
     variance: Numbers
 
 
 def smaller(a: Demands, b: Demands) -> Demands:
-    """Mean and variance of the smaller of two independent normal variables, element by element.
+    """Mean and variance of the minimum of two independent normal variables, element by element.
 
-    SVC, Lemma 1 (after Nadarajah and Kotz). Where both variances are 0 it is the
-    smaller mean.
+    Source: SVC, Lemma 1 (after Nadarajah and Kotz). If both variances are 0, the result is
+    the smaller mean.
     """
     theta = np.sqrt(a.variance + b.variance)
     certain = theta == 0
@@ -63,24 +64,24 @@ def _cumulative(x: Numbers) -> Numbers:
 
 
 Promise = Mapping[tuple[int, int], Demand]
-"""What one cluster may ask of the links above vertices: (level, number) -> demand."""
+"""The demand of one cluster on the link above each vertex: (level, number) -> demand."""
 
 GRAIN = 1 << 20
-"""Sums are kept in whole multiples of 1 / GRAIN, so that what is released leaves no trace."""
+"""Sums are whole multiples of 1 / GRAIN, so that a release restores them exactly."""
 
 
 class Links:
-    """What is promised on every link of a tree; an outage is a link asked for more than it has.
+    """The demands reserved on every link of a tree.
 
-    ``risk`` is the probability of an outage that every link stays below (epsilon of SVC,
-    condition (1)). Certain demands (variance 0) are set aside, the others share what is
-    left: with sums over all promises on a link,
+    ``risk`` is the highest probability of an outage of a link, that is, of demands above its
+    capacity (epsilon of SVC, condition (1)). A link holds its reservations if, with sums over
+    all demands on it,
 
         occupancy = (certain + means + c * sqrt(variances)) / capacity < 1,
 
     where c is the (1 - risk) quantile of the standard normal distribution. This is SVC's
-    condition (4), which lacks brackets in print: (S - means) / sqrt(variances) > c.
-    Where all demands are certain, a full link (occupancy 1) is allowed.
+    condition (4), which lacks brackets in print: (S - means) / sqrt(variances) > c. If all
+    demands on a link are certain (variance 0), occupancy 1 is allowed.
 
     Raises:
         InvalidInput: ``risk`` is not above 0 and at most 0.5.
@@ -97,11 +98,11 @@ class Links:
         )
 
     def reserve(self, promise: Promise) -> None:
-        """Add a promise; whether it fits is for the caller to have looked."""
+        """Reserve the demands of a cluster; the caller has checked that they fit."""
         self._add(promise, 1)
 
     def release(self, promise: Promise) -> None:
-        """Take back what was reserved."""
+        """Release demands that were reserved."""
         self._add(promise, -1)
 
     def _add(self, promise: Promise, sign: int) -> None:
@@ -114,41 +115,42 @@ class Links:
                 self._certain[level][vertex] += amount
 
     def spare(self, without: Promise) -> list[Whole]:
-        """What certain demands may still ask of each link, in 1 / GRAIN, level by level.
+        """Bandwidth left for certain demands on each link, in units of 1 / GRAIN.
 
-        ``without`` is left out of account, as if it had been released.
+        The result has an array of shape (vertices,) for each level. The reservation ``without``
+        is counted as released; its demands are certain.
         """
-        found = []
+        spare = []
         for level in range(self.tree.top):
             mean, variance = self._mean[level], self._variance[level]
             used = self._certain[level] + mean
             if variance.any():
                 chance = np.ceil(self.quantile * np.sqrt(variance / GRAIN) * GRAIN)
                 used += chance.astype(np.int64) + (variance > 0)
-            found.append(math.floor(GRAIN * self.tree.capacity[level]) - used)
+            spare.append(math.floor(GRAIN * self.tree.capacity[level]) - used)
         for (level, vertex), (amount, _) in without.items():
-            found[level][vertex] += round(GRAIN * amount)
-        return found
+            spare[level][vertex] += round(GRAIN * amount)
+        return spare
 
     def occupancy(self, level: int, more: Demands | None = None) -> Numbers:
-        """Occupancy of each link above the level's vertices, with ``more`` added on each.
+        """Occupancy of the links above the vertices of a level, with ``more`` demands on each.
 
-        ``more`` is of shape (k,): k demands to try on every link. The answer is of shape
+        ``more`` has shape (k,): k demands to try on every link. The result has shape
         (vertices, k); k is 1 without ``more``.
         """
         certain, mean, variance = (
-            known[level][:, None] / GRAIN for known in (self._certain, self._mean, self._variance)
+            sums[level][:, None] / GRAIN for sums in (self._certain, self._mean, self._variance)
         )
         if more is not None:
-            sure = more.variance == 0
-            certain = certain + np.where(sure, more.mean, 0.0)
-            mean = mean + np.where(sure, 0.0, more.mean)
+            certain_more = more.variance == 0
+            certain = certain + np.where(certain_more, more.mean, 0.0)
+            mean = mean + np.where(certain_more, 0.0, more.mean)
             variance = variance + more.variance
         used: Numbers = certain + mean + self.quantile * np.sqrt(variance)
         return used / self.tree.capacity[level]
 
     def allowed(self, level: int, more: Demands | None = None) -> Numbers:
-        """``occupancy`` where the promises would hold, infinity where they would not."""
+        """``occupancy`` of the links that hold their reservations, infinity for the others."""
         occupancy = self.occupancy(level, more)
         certain = self._variance[level][:, None] == 0
         if more is not None:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Stochastic virtual clusters whose machines have different demands.
+"""Allocation of stochastic virtual clusters whose machines have different demands.
 
-Yu and Shen, section V: an exact search over sets of machines for small clusters, a
+Source: Yu and Shen, section V. An exact search over sets of machines for small clusters, a
 dynamic program over substrings of the machines in order of size, and first fit. As in
-``svc``, the lowest subtree counts, the first of its level; nothing changes the site.
+``svc``, all take the first of the lowest subtrees that hold the cluster. No function here
+changes the site.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from laas_service.domain.virtual_clusters.links import Demand, Demands, Numbers,
 from laas_service.domain.virtual_clusters.site import Cluster, Embedding, Site
 
 LARGEST = 10
-"""Machines of a cluster that ``exact`` takes: its tables have up to 2^N entries a vertex."""
+"""Most machines of a cluster for ``exact``: its tables have up to 2^N entries for each vertex."""
 
 
 def by_size(site: Site, cluster: Cluster) -> list[int]:
-    """Numbers of the machines, smallest first, by the quantile of the site's risk.
+    """Numbers of the machines, smallest first by the (1 - risk) quantile of their demand.
 
-    The paper orders by the 95th percentile, which is that quantile at a risk of 0.05.
+    The paper orders by the 95th percentile, which is this quantile at a risk of 0.05.
     """
 
     def size(vm: int) -> float:
@@ -36,21 +37,25 @@ def by_size(site: Site, cluster: Cluster) -> list[int]:
     return sorted(range(len(cluster.demands)), key=size)
 
 
-def _asked(demands: Sequence[Demand], inside: Numbers) -> Demands:
-    """What is asked of a link, by the sums of mean and variance below it: (..., 2) -> (...)."""
+def _link_demands(demands: Sequence[Demand], inside: Numbers) -> Demands:
+    """The demands on a link, from the sums below it.
+
+    ``inside`` has shape (..., 2), mean and variance; the result has shape (...).
+    """
     whole = np.array(demands).sum(axis=0)
     outside = whole - inside
-    found = smaller(
+    return smaller(
         Demands(inside[..., 0], inside[..., 1]), Demands(outside[..., 0], outside[..., 1])
     )
-    return found
 
 
 # -- all sets -----------------------------------------------------------------
 
 
 def exact(site: Site, cluster: Cluster) -> Embedding | None:
-    """The embedding whose worst link is least occupied, over all sets of machines.
+    """The embedding whose most occupied link is least occupied, over all sets of machines.
+
+    None if the cluster does not fit.
 
     Raises:
         LimitExceeded: the cluster has more than ``LARGEST`` machines.
@@ -65,7 +70,10 @@ def exact(site: Site, cluster: Cluster) -> Embedding | None:
 
 
 class _Subsets:
-    """Opt for every set of machines, a bit mask, below every vertex of one level."""
+    """Opt for every set of machines (a bit mask) below every vertex, level by level.
+
+    Opt is the least possible occupancy of the most occupied link.
+    """
 
     def __init__(self, site: Site, cluster: Cluster) -> None:
         self.site = site
@@ -73,22 +81,24 @@ class _Subsets:
         masks = range(1 << self.size)
         amounts = np.array(cluster.demands, dtype=np.float64)
         inside = np.array([amounts[list(bits(mask))].sum(axis=0) for mask in masks])
-        asked = _asked(cluster.demands, inside)
+        link_demands = _link_demands(cluster.demands, inside)
         within = np.array([0 < mask < masks[-1] for mask in masks])
-        self.asked = Demands(
-            np.where(within, asked.mean, 0.0), np.where(within, asked.variance, 0.0)
+        self.link_demands = Demands(
+            np.where(within, link_demands.mean, 0.0), np.where(within, link_demands.variance, 0.0)
         )
         self.levels: list[list[dict[int, tuple[float, tuple[int, ...]]]]] = []
+        """``levels[l][v][mask]``: Opt below vertex v without the link above it, and the masks
+        of the children."""
 
     def answer(self) -> Embedding | None:
-        """``levels[l][v][mask]``: Opt below vertex v without its link, and the children's masks."""
+        """The embedding in the lowest subtree; None if the cluster does not fit."""
         tree, everything = self.site.tree, (1 << self.size) - 1
         self.levels.append(
             [
                 {
-                    sum(1 << vm for vm in some): (0.0, ())
+                    sum(1 << vm for vm in vms): (0.0, ())
                     for count in range(min(int(free), self.size) + 1)
-                    for some in combinations(range(self.size), count)
+                    for vms in combinations(range(self.size), count)
                 }
                 for free in self.site.free
             ]
@@ -98,56 +108,64 @@ class _Subsets:
                 self.levels.append(self._joined(level))
             for vertex, sets in enumerate(self.levels[level]):
                 if everything in sets:
-                    found: dict[int, tuple[int, ...]] = {}
-                    self._collect(level, vertex, everything, found)
-                    return found
+                    embedding: dict[int, tuple[int, ...]] = {}
+                    self._collect(level, vertex, everything, embedding)
+                    return embedding
         return None
 
     def _joined(self, level: int) -> list[dict[int, tuple[float, tuple[int, ...]]]]:
         tree, below = self.site.tree, self.levels[level - 1]
-        allowed = self.site.links.allowed(level - 1, self.asked)
-        made = []
+        allowed = self.site.links.allowed(level - 1, self.link_demands)
+        vertices = []
         for vertex in range(tree.vertices(level)):
             first = vertex * tree.children[level - 1]
-            so_far: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
+            sets: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
             for child in range(first, first + tree.children[level - 1]):
-                after: dict[int, tuple[float, tuple[int, ...]]] = {}
+                next_sets: dict[int, tuple[float, tuple[int, ...]]] = {}
                 for mask, (opt, _) in below[child].items():
-                    worst = max(opt, allowed[child, mask])
-                    for other, (before, masks) in so_far.items() if worst < np.inf else ():
-                        value = (max(worst, before), (*masks, mask))
-                        if not mask & other and value < after.get(mask | other, (np.inf, ())):
-                            after[mask | other] = value
-                so_far = after
-            made.append(so_far)
-        return made
+                    opt_child = max(opt, allowed[child, mask])
+                    for other_mask, (opt_before, masks) in (
+                        sets.items() if opt_child < np.inf else ()
+                    ):
+                        value = (max(opt_child, opt_before), (*masks, mask))
+                        if not mask & other_mask and value < next_sets.get(
+                            mask | other_mask, (np.inf, ())
+                        ):
+                            next_sets[mask | other_mask] = value
+                sets = next_sets
+            vertices.append(sets)
+        return vertices
 
     def _collect(
-        self, level: int, vertex: int, mask: int, found: dict[int, tuple[int, ...]]
+        self, level: int, vertex: int, mask: int, embedding: dict[int, tuple[int, ...]]
     ) -> None:
         if level == 0:
-            found[vertex] = tuple(bits(mask))
+            embedding[vertex] = tuple(bits(mask))
             return
         first = vertex * self.site.tree.children[level - 1]
         for child, part in enumerate(self.levels[level][vertex][mask][1], first):
             if part:
-                self._collect(level - 1, child, part, found)
+                self._collect(level - 1, child, part, embedding)
 
 
 # -- substrings ---------------------------------------------------------------
 
 
 def substrings(site: Site, cluster: Cluster) -> Embedding | None:
-    """The best embedding that gives each subtree neighbours in the order ``by_size``."""
+    """The best embedding in which each subtree has consecutive machines of the order ``by_size``.
+
+    None if there is none.
+    """
     if not 0 < len(cluster.demands) <= site.free.sum():
         return None
     return _Substrings(site, cluster).answer()
 
 
 class _Substrings:
-    """Opt for every substring [a, b) of the machines in order, below every vertex of a level.
+    """Opt for every substring [a, b) of the ordered machines below every vertex of a level.
 
-    Tables are of shape (vertices, N + 1, N + 1), infinite where b < a or not allowed.
+    Tables have shape (vertices, N + 1, N + 1); they are infinite if b < a, or if the substring
+    is not allowed there.
     """
 
     def __init__(self, site: Site, cluster: Cluster) -> None:
@@ -157,17 +175,19 @@ class _Substrings:
         amounts = np.array([cluster.demands[vm] for vm in self.order], dtype=np.float64)
         sums = np.vstack([np.zeros((1, 2)), amounts.cumsum(axis=0)])
         inside = np.maximum(sums[None, :, :] - sums[:, None, :], 0.0)
-        asked = _asked(cluster.demands, inside)
+        link_demands = _link_demands(cluster.demands, inside)
         ends = np.arange(self.size + 1)
         self.length = ends[None, :] - ends[:, None]
         crosses = (self.length > 0) & (self.length < self.size)
-        self.asked = Demands(
-            np.where(crosses, asked.mean, 0.0).ravel(),
-            np.where(crosses, asked.variance, 0.0).ravel(),
+        self.link_demands = Demands(
+            np.where(crosses, link_demands.mean, 0.0).ravel(),
+            np.where(crosses, link_demands.variance, 0.0).ravel(),
         )
         self.entering: list[Numbers] = []
+        """By level: Opt with the link above each vertex."""
 
     def answer(self) -> Embedding | None:
+        """The embedding in the lowest subtree; None if there is none."""
         tree, shape = self.site.tree, (self.size + 1, self.size + 1)
         fits = (self.length >= 0) & (self.length <= self.site.free[:, None, None])
         within = np.where(fits, 0.0, np.inf)
@@ -178,7 +198,7 @@ class _Substrings:
             if len(fitting):
                 return self._embedding(level, int(fitting[0]))
             if level < tree.top:
-                allowed = self.site.links.allowed(level, self.asked).reshape(-1, *shape)
+                allowed = self.site.links.allowed(level, self.link_demands).reshape(-1, *shape)
                 self.entering.append(np.maximum(within, allowed))
         return None
 
@@ -187,28 +207,28 @@ class _Substrings:
         return self._prefixes(entering.reshape(-1, children, *entering.shape[1:]), level)[-1]
 
     def _prefixes(self, parts: Numbers, level: int) -> list[Numbers]:
-        """Opt over the first i children, i = 0, 1, ...; ``parts`` is (parents, children, a, b)."""
+        """Opt over the first i children for i = 0, 1, ...; ``parts``: (parents, children, a, b)."""
         longest = min(self.size, self.site.tree.slots * self.site.tree.below[level - 1])
-        before = np.broadcast_to(np.where(self.length == 0, 0.0, np.inf), parts[:, 0].shape)
-        tables = [before]
+        table = np.broadcast_to(np.where(self.length == 0, 0.0, np.inf), parts[:, 0].shape)
+        tables = [table]
         for child in range(parts.shape[1]):
-            after = np.full(before.shape, np.inf)
+            next_table = np.full(table.shape, np.inf)
             for length in range(longest + 1):
-                # [a, b) is [a, b - length) of those before and [b - length, b) of this child.
+                # [a, b) is [a, b - length) of the children before, and [b - length, b) of this one.
                 own = np.diagonal(parts[:, child], length, axis1=1, axis2=2)[:, None, :]
-                some = np.maximum(before[:, :, : self.size + 1 - length], own)
-                np.minimum(after[:, :, length:], some, out=after[:, :, length:])
-            tables.append(after)
-            before = after
+                worst = np.maximum(table[:, :, : self.size + 1 - length], own)
+                np.minimum(next_table[:, :, length:], worst, out=next_table[:, :, length:])
+            tables.append(next_table)
+            table = next_table
         return tables
 
     def _embedding(self, level: int, vertex: int) -> Embedding:
-        found: dict[int, tuple[int, ...]] = {}
-        todo = [(level, vertex, 0, self.size)]
-        while todo:
-            level, vertex, a, b = todo.pop()
+        embedding: dict[int, tuple[int, ...]] = {}
+        pending = [(level, vertex, 0, self.size)]
+        while pending:
+            level, vertex, a, b = pending.pop()
             if level == 0:
-                found[vertex] = tuple(sorted(self.order[a:b]))
+                embedding[vertex] = tuple(sorted(self.order[a:b]))
                 continue
             children = self.site.tree.children[level - 1]
             first = vertex * children
@@ -221,23 +241,26 @@ class _Substrings:
                     )
                 )
                 if cut < b:
-                    todo.append((level - 1, first + child, cut, b))
+                    pending.append((level - 1, first + child, cut, b))
                 b = cut
-        return dict(sorted(found.items()))
+        return dict(sorted(embedding.items()))
 
 
 # -- first fit ----------------------------------------------------------------
 
 
 def first_fit(site: Site, cluster: Cluster) -> Embedding | None:
-    """Machines in the order ``by_size``, each subtree filled as far as its links allow."""
+    """Place machines in the order ``by_size``; fill each subtree as far as its links allow.
+
+    None if no subtree holds the cluster.
+    """
     order = by_size(site, cluster)
     fit = _FirstFit(site, cluster, order)
     for level in range(site.tree.top + 1):
         for vertex in range(site.tree.vertices(level)):
-            found: dict[int, tuple[int, ...]] = {}
-            if order and fit.fill(level, vertex, 0, len(order), found) == len(order):
-                return found
+            embedding: dict[int, tuple[int, ...]] = {}
+            if order and fit.fill(level, vertex, 0, len(order), embedding) == len(order):
+                return embedding
     return None
 
 
@@ -250,13 +273,13 @@ class _FirstFit:
         self.demands = cluster.demands
 
     def fill(
-        self, level: int, vertex: int, start: int, stop: int, found: dict[int, tuple[int, ...]]
+        self, level: int, vertex: int, start: int, stop: int, embedding: dict[int, tuple[int, ...]]
     ) -> int:
-        """Place order[start:stop] below a vertex, in turn; answers where it had to stop."""
+        """Place order[start:stop] below a vertex, in turn; return the end of the part placed."""
         if level == 0:
             end = min(stop, start + int(self.site.free[vertex]))
             if end > start:
-                found[vertex] = tuple(sorted(self.order[start:end]))
+                embedding[vertex] = tuple(sorted(self.order[start:end]))
             return end
         children = self.site.tree.children[level - 1]
         position = start
@@ -266,7 +289,7 @@ class _FirstFit:
                 inner: dict[int, tuple[int, ...]] = {}
                 end = self.fill(level - 1, child, position, limit, inner)
                 if end == position or self._allowed(level - 1, child, position, end):
-                    found.update(inner)
+                    embedding.update(inner)
                     position = end
                     break
                 limit = end - 1
@@ -275,5 +298,5 @@ class _FirstFit:
     def _allowed(self, level: int, vertex: int, start: int, end: int) -> bool:
         if end - start == len(self.order):
             return True
-        asked = _asked(self.demands, (self.sums[end] - self.sums[start])[None])
-        return bool(np.isfinite(self.site.links.allowed(level, asked)[vertex, 0]))
+        demands = _link_demands(self.demands, (self.sums[end] - self.sums[start])[None])
+        return bool(np.isfinite(self.site.links.allowed(level, demands)[vertex, 0]))

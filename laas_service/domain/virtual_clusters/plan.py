@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What changes when a cluster is embedded anew: which compute units move, from where, to where."""
+"""Plan of a changed embedding: compute units that move, and units that are added or removed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from laas_service.domain.virtual_clusters.tree import Tree
 
 
 class Move(NamedTuple):
-    """A compute unit leaves a machine for a slot that was free before, on another one."""
+    """A compute unit moves to a slot of another machine that is free before all moves."""
 
     unit: int
     source: int
@@ -21,11 +21,11 @@ class Move(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """A cluster, the machines it shall have, and the way there.
+    """A cluster, its new embedding, and the changes that lead to it.
 
-    ``moves`` and ``removed`` number units as they were, ``added`` as they will be. The
-    units that stay keep their order: where some were removed, they count from 0 again.
-    Every target is free before the first move, so that moves need no order.
+    ``moves`` and ``removed`` have the old numbers of units, ``added`` and ``embedding`` the
+    new ones. If units are removed, the others keep their order and are numbered from 0
+    again. Every target is free before the first move, so the moves may run in any order.
     """
 
     cluster: Cluster
@@ -38,9 +38,10 @@ class Plan(NamedTuple):
 
 
 def planned(tree: Tree, cluster: Cluster, held: Embedding, counts: Mapping[int, int]) -> Plan:
-    """The plan with fewest moves, the nearest first, to ``counts[machine]`` units on each.
+    """The plan with the fewest moves to an embedding with ``counts[machine]`` units on each.
 
-    Units of ``held`` that have no place are ``removed``; places without a unit ``added``.
+    ``held`` is the current embedding. Moves are as short as possible. Units that have no
+    place any more are ``removed``; places without a unit are ``added``.
     """
     at, leaving = {}, []
     for machine, units in sorted(held.items()):
@@ -62,7 +63,7 @@ def planned(tree: Tree, cluster: Cluster, held: Embedding, counts: Mapping[int, 
 def _nearest(
     tree: Tree, leaving: list[tuple[int, int]], places: list[int]
 ) -> tuple[list[Move], list[tuple[int, int]], list[int]]:
-    """Moves within a rack first, then within a pod, and so on; and what is left over."""
+    """Moves within a rack first, then within a pod, and so on; then the units and places left."""
     moves: list[Move] = []
     for level in range(1, tree.top + 1):
         if not leaving or not places:
@@ -77,5 +78,5 @@ def _nearest(
                 moves.append(Move(unit, source, near.pop(0)))
             else:
                 rest.append((unit, source))
-        leaving, places = rest, sorted(place for some in free.values() for place in some)
+        leaving, places = rest, sorted(place for machines in free.values() for place in machines)
     return moves, leaving, places

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Who holds which slots and which promises: the ledger of virtual clusters on a tree."""
+"""Ledger of virtual clusters on a tree: the slots and the bandwidth that each cluster holds."""
 
 from __future__ import annotations
 
@@ -26,22 +26,24 @@ from laas_service.domain.virtual_clusters.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Virtual machines that share a virtual switch; ``demands[i]`` is what machine i sends.
+    """Virtual machines that share a virtual switch.
 
-    Demands of different machines are independent. A deterministic virtual cluster
-    <N, B> (Oktopus) has N demands of mean B and variance 0.
+    Demands of different machines are independent. A deterministic virtual cluster <N, B>
+    (Oktopus) has N demands of mean B and variance 0.
     """
 
     id: str
     demands: tuple[Demand, ...]
+    """``demands[i]``: the bandwidth that machine i needs, in the unit of the capacities."""
 
     @classmethod
     def alike(cls, id: str, size: int, mean: float, deviation: float = 0.0) -> Cluster:
-        """SVC's <N, mu, sigma>: ``size`` machines of one normal demand."""
+        """SVC's <N, mu, sigma>: ``size`` machines with the same normal demand."""
         return cls(id, (Demand(mean, deviation**2),) * size)
 
     @property
     def homogeneous(self) -> bool:
+        """Whether all machines have the same demand."""
         return len(set(self.demands)) <= 1
 
 
@@ -50,9 +52,10 @@ Embedding = Mapping[int, tuple[int, ...]]
 
 
 def crossing(demands: Sequence[Demand], inside: Sequence[float]) -> Demands:
-    """What a cluster asks of a link below which ``inside[k]`` of its machines are, for each k.
+    """The demands of a homogeneous cluster on a link with ``inside[k]`` of its machines below.
 
-    All demands are alike here. SVC, section IV-A: the smaller of the sums of both sides.
+    The result has the shape of ``inside``. Source: SVC, section IV-A: the minimum of the sums
+    of both sides.
     """
     size, (mean, variance) = len(demands), demands[0]
     m = np.asarray(inside, dtype=np.float64)
@@ -64,47 +67,51 @@ def crossing(demands: Sequence[Demand], inside: Sequence[float]) -> Demands:
 
 
 def promise_of(tree: Tree, cluster: Cluster, embedding: Embedding) -> Promise:
-    """What the cluster asks of every link that separates some of its machines from others."""
+    """The demand of a cluster on every link with machines of it on both sides."""
     inside: dict[tuple[int, int], list[int]] = defaultdict(list)
     for machine, vms in embedding.items():
         for level in range(tree.top):
             inside[level, tree.above(machine, level)] += vms
     whole = len(cluster.demands)
     links = [link for link, vms in inside.items() if len(vms) < whole]
-    means, variances = (np.array([d[part] for d in cluster.demands]) for part in (0, 1))
+    means, variances = (np.array([d[field] for d in cluster.demands]) for field in (0, 1))
     mean, variance = (
         np.array([amounts[inside[link]].sum() for link in links]) for amounts in (means, variances)
     )
-    found = smaller(
+    link_demands = smaller(
         Demands(mean, variance), Demands(means.sum() - mean, variances.sum() - variance)
     )
-    pairs = zip(found.mean.tolist(), found.variance.tolist(), strict=True)
+    pairs = zip(link_demands.mean.tolist(), link_demands.variance.tolist(), strict=True)
     return {link: Demand(*pair) for link, pair in zip(links, pairs, strict=True)}
 
 
 class Site:
-    """Slots and links of one tree, and the clusters on them."""
+    """The slots and links of one tree, and the clusters on them; ``risk`` as for ``Links``."""
 
     def __init__(self, tree: Tree, risk: float = 0.05) -> None:
         self.tree = tree
         self.links = Links(tree, risk)
         self.free = np.full(tree.machines, tree.slots, dtype=np.int64)
+        """Free slots, shape (machines,)."""
         self.clusters: dict[str, tuple[Cluster, Embedding, Promise]] = {}
+        """By cluster id."""
 
     def offered(self, cluster: Cluster) -> tuple[Whole, list[Whole]]:
-        """Slots of machines, and how many of the cluster's machines may cross each link, by
-        level, once it has given back what the site holds by its id.
+        """Free slots of the machines, and how many of the cluster's machines may cross each link.
 
-        For clusters of one demand of variance 0. Bandwidths count in steps of 1 / GRAIN,
-        rounded up.
+        The links are a list of arrays of shape (vertices,), one for each level. Slots and links
+        of a cluster that the site holds by this id count as free. All demands of ``cluster``
+        must be the same and have variance 0; they are rounded up to steps of 1 / GRAIN.
 
         Raises:
-            InvalidInput: ``cluster`` is none of these.
+            InvalidInput: the demands differ or have a variance, or there are none.
         """
         size = len(cluster.demands)
         if not cluster.homogeneous or not size or cluster.demands[0].variance:
             raise InvalidInput(
-                "cluster", cluster.id, "give at least one machine, and all the same certain demand"
+                "cluster",
+                cluster.id,
+                "give at least one machine, and the same demand of variance 0 to all",
             )
         _, embedding, promise = self.clusters.get(cluster.id, (cluster, {}, {}))
         slots = self.free.copy()
@@ -114,15 +121,15 @@ class Site:
         return slots, [np.clip(spare // unit, 0, size) for spare in self.links.spare(promise)]
 
     def claim(self, cluster: Cluster, embedding: Embedding) -> None:
-        """Give the slots, and promise the bandwidth.
+        """Claim slots and reserve bandwidth; the caller has checked that the bandwidth fits.
 
         Raises:
-            DoubleClaim: the id is taken, a slot is not free, or not every machine of the
-                cluster has exactly one.
+            DoubleClaim: the id is taken, a slot is not free, or a machine of the cluster does
+                not have exactly one slot.
         """
         placed = sorted(vm for vms in embedding.values() for vm in vms)
         if cluster.id in self.clusters or placed != list(range(len(cluster.demands))):
-            raise DoubleClaim(f"cluster {cluster.id!r}: held already, or machines without a slot")
+            raise DoubleClaim(f"cluster {cluster.id!r}: exists already, or machines without a slot")
         if any(len(vms) > self.free[machine] for machine, vms in embedding.items()):
             raise DoubleClaim(f"cluster {cluster.id!r}: a slot is not free")
         promise = promise_of(self.tree, cluster, embedding)
@@ -132,7 +139,11 @@ class Site:
         self.clusters[cluster.id] = (cluster, embedding, promise)
 
     def release(self, id: str) -> None:
-        """Take everything back. Raises: NotFound."""
+        """Release the slots and the bandwidth of a cluster.
+
+        Raises:
+            NotFound: the site holds no cluster of this id.
+        """
         if id not in self.clusters:
             raise NotFound("cluster", id)
         _, embedding, promise = self.clusters.pop(id)
@@ -141,18 +152,18 @@ class Site:
         self.links.release(promise)
 
     def replace(self, cluster: Cluster, embedding: Embedding) -> None:
-        """Put a cluster that is held elsewhere, or change its size or demands.
+        """Give a cluster another embedding, and possibly another size or other demands.
 
         Raises:
-            NotFound: no cluster of this id is held.
-            DoubleClaim: as ``claim``; then nothing has changed.
+            NotFound: the site holds no cluster of this id.
+            DoubleClaim: as ``claim``; nothing has changed then.
         """
         if cluster.id not in self.clusters:
             raise NotFound("cluster", cluster.id)
-        before, at, _ = self.clusters[cluster.id]
+        previous, previous_embedding, _ = self.clusters[cluster.id]
         self.release(cluster.id)
         try:
             self.claim(cluster, embedding)
         except DoubleClaim:
-            self.claim(before, at)
+            self.claim(previous, previous_embedding)
             raise

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Stochastic virtual clusters: where machines go so that every link keeps its promises.
+"""SVC: allocation of stochastic virtual clusters whose machines have the same demand.
 
-Yu and Shen, "Bandwidth Guarantee under Demand Uncertainty in Multi-tenant Clouds",
-sections IV and V. All allocators here look for the lowest subtree with room, the first of
-a level, and answer with an embedding or None; none of them changes the site.
+Source: Yu and Shen, "Bandwidth Guarantee under Demand Uncertainty in Multi-tenant Clouds",
+sections IV and V. The allocators take the first of the lowest subtrees that hold the cluster,
+and return an embedding, or None if the cluster does not fit. They do not change the site.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ Allocator = Callable[[Site, Cluster], Embedding | None]
 
 
 def svc(site: Site, cluster: Cluster) -> Embedding | None:
-    """Algorithm 1: in the lowest subtree, the embedding whose worst link is least occupied.
+    """Algorithm 1: in the lowest subtree, the embedding with the least occupied worst link.
 
-    For machines with the same demand; with variance 0 it serves Oktopus' deterministic
-    virtual clusters. Read with these corrections: line 15 runs over ``S_v[i-1]``, and
-    lines 20 and 22 must not overwrite a better value of Opt.
+    All machines have the same demand; with variance 0 this allocates Oktopus' deterministic
+    virtual clusters. Two corrections to the printed algorithm: line 15 runs over
+    ``S_v[i-1]``, and lines 20 and 22 must not overwrite a better value of Opt.
     """
     return _Search(site, cluster, least_occupied=True).answer()
 
 
 def tivc(site: Site, cluster: Cluster) -> Embedding | None:
-    """The adapted TIVC search (section VI-B3): the same, but any embedding will do."""
+    """The adapted TIVC search (section VI-B3): any embedding in the lowest subtree."""
     return _Search(site, cluster, least_occupied=False).answer()
 
 
 class _Search:
-    """Tables for one request, a level at a time.
+    """The search for one request, level by level from the machines up.
 
-    ``entering[level][v, x]`` is Opt for x machines of the cluster below vertex v, the
-    link above v included: the worst occupancy, or infinity where that is not allowed.
+    Opt is the least possible occupancy of the most occupied link, or infinity if an embedding
+    is not allowed.
     """
 
     def __init__(self, site: Site, cluster: Cluster, *, least_occupied: bool) -> None:
@@ -47,8 +47,10 @@ class _Search:
         self.size = len(cluster.demands)
         self.least_occupied = least_occupied
         self.entering: list[Numbers] = []
+        """``entering[level][v, x]``: Opt for x machines below vertex v, with the link above v."""
 
     def answer(self) -> Embedding | None:
+        """The embedding; None if the cluster does not fit."""
         if not 0 < self.size <= self.site.free.sum():
             return None
         tree = self.site.tree
@@ -66,46 +68,46 @@ class _Search:
         return None
 
     def _under_link(self, level: int, within: Numbers) -> Numbers:
-        """Opt with the link above each vertex."""
-        asked = crossing(self.cluster.demands, range(within.shape[1]))
-        occupancy = self.site.links.allowed(level, asked)
+        """Opt with the link above each vertex, from Opt ``within`` the vertices."""
+        demands = crossing(self.cluster.demands, range(within.shape[1]))
+        occupancy = self.site.links.allowed(level, demands)
         if self.least_occupied:
             return np.maximum(within, occupancy)
         return np.where(np.isfinite(within) & np.isfinite(occupancy), 0.0, np.inf)
 
     def _joined(self, entering: Numbers, children: int) -> Numbers:
-        """Opt of the parents, from all their children: formulas (11) and (12)."""
+        """Opt of the parents from that of all their children: formulas (11) and (12)."""
         parts = entering.reshape(-1, children, entering.shape[1])
         *_, last = self._prefixes(parts)
         return last
 
     def _prefixes(self, parts: Numbers) -> Iterator[Numbers]:
-        """Opt over the first i children, i = 0, 1, ...; ``parts`` is (parents, children, x)."""
+        """Opt over the first i children for i = 0, 1, ...; ``parts``: (parents, children, x)."""
         parents, children, width = parts.shape
-        before = np.zeros((parents, 1))
-        yield before
+        table = np.zeros((parents, 1))
+        yield table
         for child in range(children):
-            reach = min(self.size + 1, before.shape[1] + width - 1)
-            after = np.full((parents, reach), np.inf)
+            reach = min(self.size + 1, table.shape[1] + width - 1)
+            next_table = np.full((parents, reach), np.inf)
             for x in range(min(width, reach)):
-                some = before[:, : reach - x]
-                target = after[:, x : x + some.shape[1]]
-                np.minimum(target, np.maximum(some, parts[:, child, x, None]), out=target)
-            yield after
-            before = after
+                others = table[:, : reach - x]
+                target = next_table[:, x : x + others.shape[1]]
+                np.minimum(target, np.maximum(others, parts[:, child, x, None]), out=target)
+            yield next_table
+            table = next_table
 
     def _embedding(self, level: int, vertex: int) -> Embedding:
-        """Follow the choices down: machine -> the numbers of the machines on it."""
+        """The embedding that the tables lead to, from a vertex down."""
         counts: dict[int, int] = {}
-        todo = [(level, vertex, self.size)]
-        while todo:
-            level, vertex, amount = todo.pop()
+        pending = [(level, vertex, self.size)]
+        while pending:
+            level, vertex, amount = pending.pop()
             if level == 0:
                 counts[vertex] = amount
                 continue
             first = vertex * self.site.tree.children[level - 1]
             chosen = self._shares(level, vertex, amount)
-            todo += [(level - 1, first + i, x) for i, x in enumerate(chosen) if x]
+            pending += [(level - 1, first + i, x) for i, x in enumerate(chosen) if x]
         numbers = iter(range(self.size))
         return {m: tuple(next(numbers) for _ in range(counts[m])) for m in sorted(counts)}
 
@@ -113,13 +115,13 @@ class _Search:
         """How many of ``amount`` machines each child takes."""
         children = self.site.tree.children[level - 1]
         parts = self.entering[level - 1].reshape(-1, children, self.entering[level - 1].shape[1])
-        mine = parts[vertex : vertex + 1]
-        prefixes = [table[0] for table in self._prefixes(mine)]
+        own_parts = parts[vertex : vertex + 1]
+        prefixes = [table[0] for table in self._prefixes(own_parts)]
         shares = [0] * children
         for child in range(children - 1, -1, -1):
-            before, own = prefixes[child], mine[0, child]
-            low, high = max(0, amount - len(before) + 1), min(len(own) - 1, amount)
+            others, own = prefixes[child], own_parts[0, child]
+            low, high = max(0, amount - len(others) + 1), min(len(own) - 1, amount)
             x = np.arange(low, high + 1)
-            shares[child] = low + int(np.argmin(np.maximum(before[amount - x], own[x])))
+            shares[child] = low + int(np.argmin(np.maximum(others[amount - x], own[x])))
             amount -= shares[child]
         return shares

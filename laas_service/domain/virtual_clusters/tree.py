@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Trees without path diversity, as papers on shared links use them: slots below, capacities."""
+"""Trees with slots on machines and capacities on links, for virtual clusters."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from laas_service.domain.errors import InvalidInput
 
 @dataclass(frozen=True)
 class Tree:
-    """Machines at level 0, one root on top; every vertex of a level has as many children.
+    """A tree of machines (level 0) with one root; vertices of a level have equally many children.
 
-    ``children[i]`` is how many level-i vertices hang below each vertex of level i + 1;
-    ``slots`` virtual machines fit on a machine; ``capacity[i]`` is that of the link from
-    a level-i vertex up to its parent, in any unit of bandwidth, each direction. A vertex
-    is a (level, number); the children of (i + 1, n) are consecutive numbers of level i.
-    A multi-rooted fat-tree is such a tree with the parallel links between two levels added
-    up (Kraken, section III-A).
+    A vertex is a (level, number); the children of (i + 1, n) have consecutive numbers of level
+    i. There is one path between two machines: a multi-rooted fat-tree is such a tree if the
+    parallel links between two levels are added up (Kraken, section III-A).
 
     Raises:
-        InvalidInput: a size is below 1 or the lengths differ.
+        InvalidInput: a size is below 1, a capacity is not above 0, or the lengths differ.
     """
 
     children: tuple[int, ...]
+    """``children[i]``: level-i vertices below each vertex of level i + 1."""
     slots: int
+    """Virtual machines that fit on a machine."""
     capacity: tuple[float, ...]
+    """``capacity[i]``: of the link from a level-i vertex to its parent, in each direction, in any
+    unit of bandwidth."""
 
     def __post_init__(self) -> None:
         if not self.children or any(size < 1 for size in self.children):
@@ -52,20 +53,21 @@ class Tree:
         return tuple(math.prod(self.children[:level]) for level in range(self.top + 1))
 
     def vertices(self, level: int) -> int:
-        """How many vertices a level has."""
+        """Number of vertices of a level."""
         return self.machines // self.below[level]
 
     @property
     def machines(self) -> int:
+        """Number of machines."""
         return self.below[-1]
 
     def above(self, machine: int, level: int) -> int:
-        """The level's vertex that a machine is below."""
+        """Number of the vertex of a level that is above a machine."""
         return machine // self.below[level]
 
 
 def tapered(children: Sequence[int], slots: int, link: float, taper: Sequence[float]) -> Tree:
-    """A tree whose level-(i + 1) uplinks have a ``taper[i]``-th of what comes from below.
+    """A tree whose level-(i + 1) uplinks have the capacity of the links below over ``taper[i]``.
 
     ``link`` is the capacity of a machine's link; a taper of 1 is full bandwidth.
 
