@@ -141,7 +141,7 @@ class ThinSwitch(Schema):
     ]
 
     @classmethod
-    def of(cls, thin: degradation.Thin) -> Self:
+    def of(cls, thin: degradation.MissingUplinks) -> Self:
         return cls(
             kind="leaf" if thin.level == 1 else "l2",
             pod=thin.pod,
@@ -175,7 +175,7 @@ class Degraded(Schema):
             links=[link_name(link) for link in degraded.links],
             hosts=[AllocatedHost(index=host, name=names[host]) for host in degraded.hosts],
             thin=[ThinSwitch.of(thin) for thin in degraded.thin],
-            apart=[Apart(rail=a.rail, leaves=(a.one, a.other)) for a in degraded.apart],
+            apart=[Apart(rail=a.rail, leaves=(a.first, a.second)) for a in degraded.apart],
             detail=str(degraded),
         )
 

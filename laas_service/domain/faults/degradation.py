@@ -11,26 +11,33 @@ from itertools import combinations
 
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, link_name
+from laas_service.domain.wording import SHOWN, listed
 
-SHOWN = 5
-"""Things of one kind that a sentence names."""
+Leaf = tuple[int, int]
+"""(pod, leaf)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Thin:
-    """A switch of the allocation with fewer uplinks up than it was given.
-
-    ``lower`` is the leaf, or with ``level`` 2 the L2 switch, by number in its pod. ``flows``
-    have to share the ``up`` uplinks left of ``given`` when all hosts below send at once
-    (at an L2 switch as many flows as uplinks from below are up).
-    """
+class MissingUplinks:
+    """A switch of the allocation with fewer uplinks up than it was given."""
 
     level: int
+    """1 for a leaf, 2 for an L2 switch."""
+
     pod: int
+
     lower: int
+    """The leaf or L2 switch, by number in its pod."""
+
     up: int
+    """How many of its uplinks are up."""
+
     given: int
+    """How many the allocation holds."""
+
     flows: int
+    """How many flows share the uplinks that are up when all hosts below send at once; at an
+    L2 switch, as many as uplinks from below are up."""
 
     def __str__(self) -> str:
         name = f"{'leaf' if self.level == 1 else 'L2 switch'} {self.pod}/{self.lower}"
@@ -41,49 +48,55 @@ class Thin:
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
-    """Two leaves, (pod, leaf) each, between which no way over own links is left."""
+class SeparatedLeaves:
+    """Two leaves of a rail that no path over working links of the allocation joins."""
 
     rail: int
-    one: tuple[int, int]
-    other: tuple[int, int]
+    first: Leaf
+    second: Leaf
 
     def __str__(self) -> str:
-        (pod, leaf), (other_pod, other_leaf) = self.one, self.other
-        return f"leaf {pod}/{leaf} and leaf {other_pod}/{other_leaf}"
+        (pod, leaf), (second_pod, second_leaf) = self.first, self.second
+        return f"leaf {pod}/{leaf} and leaf {second_pod}/{second_leaf}"
 
 
 @dataclass(frozen=True, slots=True)
 class Degraded:
-    """What has failed of an allocation, and what follows; links and hosts ascend.
-
-    ``why`` says what stands in the way of a repair, "" where nobody has tried.
-    """
+    """What has failed of an allocation, and what follows from it."""
 
     links: tuple[Link, ...] = ()
+    """Its failed links, ascending."""
+
     hosts: tuple[int, ...] = ()
-    thin: tuple[Thin, ...] = ()
-    apart: tuple[Apart, ...] = ()
-    why: str = ""
+    """Its failed hosts, ascending."""
+
+    thin: tuple[MissingUplinks, ...] = ()
+    """The switches with failed uplinks: leaves first, then L2 switches."""
+
+    apart: tuple[SeparatedLeaves, ...] = ()
+    """The pairs of leaves that cannot reach each other."""
+
+    obstacle: str = ""
+    """Why no other links can replace the failed ones; "" if no repair was tried."""
 
     def sentences(self) -> list[str]:
-        """All of it, for people."""
-        found = []
+        """All of it as sentences for users, without full stops."""
+        sentences = []
         for kind, names in (
             ("link", [link_name(link) for link in self.links]),
             ("host", [str(host) for host in self.hosts]),
         ):
             if names:
                 verb = "has" if len(names) == 1 else "have"
-                found.append(f"{kind}{'s' * (len(names) > 1)} {_some(names)} {verb} failed")
-        found += list(map(str, self.thin[:SHOWN]))
+                sentences.append(f"{kind}{'s' * (len(names) > 1)} {listed(names)} {verb} failed")
+        sentences += map(str, self.thin[:SHOWN])
         if len(self.thin) > SHOWN:
-            found.append(f"and {len(self.thin) - SHOWN} more switches lack uplinks")
+            sentences.append(f"{len(self.thin) - SHOWN} more switches lack uplinks")
         if self.apart:
-            found.append(f"no way is left between {_some(list(map(str, self.apart)))}")
-        if self.why:
-            found.append(f"there is no other set of links for these hosts: {self.why}")
-        return found
+            sentences.append(f"no path over its working links is left between {listed(self.apart)}")
+        if self.obstacle:
+            sentences.append(f"there is no other set of links for these hosts: {self.obstacle}")
+        return sentences
 
     def __str__(self) -> str:
         return "; ".join(self.sentences())
@@ -95,33 +108,39 @@ def degradation(
     failed_links: Collection[Link],
     failed_hosts: Collection[int] = (),
 ) -> Degraded:
-    """What an allocation lacks when these links and hosts are down.
+    """What an allocation lacks while these links and hosts are down.
 
-    Those that are not its own are left out. Over its own links a host reaches another
-    one up, then down: in its pod over an L2 switch that both leaves have, else over a
-    spine that both pods have above one L2 index. Rails are looked at one by one.
+    Links and hosts of others are ignored. Over the allocation's links one host reaches
+    another by going up and then down: in one pod over an L2 switch that both leaves have a
+    link to, else over a spine that both pods have a link to above one L2 index. Each rail is
+    examined on its own.
     """
     links = sorted(set(failed_links) & set(allocation.links(topology)), key=topology.tree.link_id)
     hosts = sorted(set(failed_hosts) & set(allocation.hosts(topology)))
     if not links:
         return Degraded(hosts=tuple(hosts))
-    left = _Left(topology, allocation, frozenset(links))
-    return Degraded(tuple(links), tuple(hosts), tuple(left.thin()), tuple(left.apart()))
+    working = _WorkingLinks(topology, allocation, frozenset(links))
+    return Degraded(
+        tuple(links),
+        tuple(hosts),
+        tuple(working.missing_uplinks()),
+        tuple(working.separated_leaves()),
+    )
 
 
-class _Left:
+class _WorkingLinks:
     """The links of an allocation that are up."""
 
     def __init__(self, topology: Topology, allocation: Allocation, failed: frozenset[Link]) -> None:
         self._topology = topology
         self._failed = failed
-        self._leaves: dict[tuple[int, int], int] = {}  # (pod, leaf) -> hosts
-        self._rails: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        self._hosts_on: dict[Leaf, int] = {}
+        self._leaves_of_rail: dict[int, list[Leaf]] = defaultdict(list)
         for group, hosts, _ in allocation.groups:
-            for rail, leaf in enumerate(topology.leaves_of_group(group)):
-                place = divmod(leaf, topology.tree.m[1])
-                self._leaves[place] = hosts.bit_count()
-                self._rails[rail].append(place)
+            for rail, leaf_id in enumerate(topology.leaves_of_group(group)):
+                leaf = divmod(leaf_id, topology.tree.m[1])
+                self._hosts_on[leaf] = hosts.bit_count()
+                self._leaves_of_rail[rail].append(leaf)
         self._up: dict[tuple[int, int], list[LeafLink]] = defaultdict(list)
         self._given: dict[tuple[int, int], int] = defaultdict(int)
         for leaf_link in allocation.leaf_links(topology):
@@ -135,45 +154,41 @@ class _Left:
             if spine_link not in failed:
                 self._spine_up[spine_link.pod, spine_link.l2].append(spine_link)
 
-    def thin(self) -> Iterator[Thin]:
+    def missing_uplinks(self) -> Iterator[MissingUplinks]:
         """Leaves, then L2 switches."""
         for pod, leaf in sorted({x[:2] for x in self._failed if isinstance(x, LeafLink)}):
             up, given = len(self._up[pod, leaf]), self._given[pod, leaf]
-            yield Thin(1, pod, leaf, up, given, self._leaves[pod, leaf])
+            yield MissingUplinks(1, pod, leaf, up, given, self._hosts_on[pod, leaf])
         cables = self._topology.tree.cables[0]
         for pod, l2 in sorted({x[:2] for x in self._failed if isinstance(x, SpineLink)}):
             below = sum(
                 link.up // cables == l2
-                for (of, _), links in self._up.items()
-                if of == pod
+                for (pod_of_leaf, _), links in self._up.items()
+                if pod_of_leaf == pod
                 for link in links
             )
             up, given = len(self._spine_up[pod, l2]), self._spine_given[pod, l2]
-            yield Thin(2, pod, l2, up, given, below)
+            yield MissingUplinks(2, pod, l2, up, given, below)
 
-    def apart(self) -> Iterator[Apart]:
-        """Pairs of leaves of a rail, in order; tenants inside one leaf group have none."""
+    def separated_leaves(self) -> Iterator[SeparatedLeaves]:
+        """Pairs of leaves of a rail, in order; an allocation inside one leaf group has none."""
         cables, spine_cables = self._topology.tree.cables
-        l2s = {at: {link.up // cables for link in links} for at, links in self._up.items()}
+        l2s = {leaf: {link.up // cables for link in links} for leaf, links in self._up.items()}
         spines = {
-            at: {link.up // spine_cables for link in links} for at, links in self._spine_up.items()
+            l2: {link.up // spine_cables for link in links} for l2, links in self._spine_up.items()
         }
-        touched = {link.pod for link in self._failed}
-        for rail, places in self._rails.items():
-            for one, other in combinations(sorted(places), 2):
-                if touched.isdisjoint((one[0], other[0])):
+        pods_with_faults = {link.pod for link in self._failed}
+        for rail, leaves in self._leaves_of_rail.items():
+            for first, second in combinations(sorted(leaves), 2):
+                pod, second_pod = first[0], second[0]
+                if pods_with_faults.isdisjoint((pod, second_pod)):
                     continue
-                common = l2s.get(one, set()) & l2s.get(other, set())
-                if one[0] != other[0]:
+                common = l2s.get(first, set()) & l2s.get(second, set())
+                if pod != second_pod:
                     common = {
                         l2
                         for l2 in common
-                        if spines.get((one[0], l2), set()) & spines.get((other[0], l2), set())
+                        if spines.get((pod, l2), set()) & spines.get((second_pod, l2), set())
                     }
                 if not common:
-                    yield Apart(rail, one, other)
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - SHOWN
-    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+                    yield SeparatedLeaves(rail, first, second)

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Repair: the same hosts over links that are up, with as few cables changed as can be.
+"""Repair: other links for the same hosts, with as few cables changed as possible.
 
-Once the hosts are given, so are the roles of a shape: which leaves are full, which is
-the remainder leaf, which pod is the remainder pod. What is left to choose is a set of
-uplinks that the full leaves have in common, a subset of it for the remainder leaf, and
-for each L2 index a set of spine uplinks for the full pods and a nested one for the
-remainder pod: Jigsaw (HPDC'21) section 3.2, conditions (4) to (6), with taper and
-rails as in ``search.search``. The columns only meet in how many uplinks they add up
-to, so an exact choice takes no search: the best sets of each column for each number of
-uplinks, and a table over the columns of a plane.
+The hosts of an allocation fix the roles of its shape: the full leaves, the remainder leaf
+and the remainder pod. A repair chooses a set of uplinks that the full leaves have in common,
+a subset of it for the remainder leaf, and for each L2 index a set of spine uplinks for the
+full pods and a nested one for the remainder pod: Jigsaw (HPDC'21) section 3.2, conditions
+(4) to (6), with taper and rails as in ``search.search``. Columns depend on each other only
+through the total number of uplinks. So the exact choice needs no search: it takes the best
+sets of each column for each number of uplinks, and one table over the columns of a plane.
 """
 
 from __future__ import annotations
@@ -27,59 +26,59 @@ from laas_service.domain.topology import Column
 
 
 def repair(fabric: LedgerView, allocation: Allocation) -> Allocation | Degraded:
-    """The allocation on links of which none has failed, or what it lacks as it is.
+    """The allocation on working links, or what it lacks if there are no such links.
 
-    ``fabric`` knows it as an owner: what that owner holds and what is free may be used,
-    if it is up. The hosts stay, also failed ones. Promised:
+    ``fabric`` holds the allocation. A repair uses links that are up and free, or held by the
+    allocation. All hosts stay, also failed ones. Promised:
 
     * if any set of links on these hosts meets the formal conditions, one is found;
-    * of all those, it is one with the most of the present cables (the fewest changed);
-    * an allocation none of whose links has failed comes back as it is.
+    * of all these sets it is one that keeps the most present cables;
+    * an allocation without a failed link is returned as it is.
 
     Raises:
-        NotFound: the fabric does not know the allocation.
+        NotFound: the fabric does not hold the allocation.
     """
     failed = [x for x in allocation.links(fabric.topology) if x in fabric.failed_links]
     if not failed:
         return allocation
     view = fabric.copy()
     view.release(allocation.id)
-    found = _Links(view, allocation).best()
-    if isinstance(found, Allocation):
-        return found
+    answer = _LinkChoice(view, allocation).best()
+    if isinstance(answer, Allocation):
+        return answer
     hosts = [h for h in allocation.hosts(fabric.topology) if h in fabric.failed_hosts]
-    return replace(degradation(fabric.topology, allocation, failed, hosts), why=found)
+    return replace(degradation(fabric.topology, allocation, failed, hosts), obstacle=answer)
 
 
-class _Nested(NamedTuple):
+class NestedSets(NamedTuple):
     """Two sets of bits, the inner one within the outer one."""
 
     outer: int
     inner: int
 
-    def kept(self, old: _Nested) -> tuple[int, int]:
-        """How many bits of each are old ones."""
+    def kept(self, old: NestedSets) -> tuple[int, int]:
+        """How many bits of each set are in the old one."""
         return (self.outer & old.outer).bit_count(), (self.inner & old.inner).bit_count()
 
 
-def nested(free: _Nested, old: _Nested, outer: int, inner: int) -> _Nested | None:
-    """Sets of the sizes given out of the free bits, with the most old ones in both.
+def nested(free: NestedSets, old: NestedSets, outer: int, inner: int) -> NestedSets | None:
+    """Free bits as sets of these sizes that keep the most old bits; None if too few are free.
 
-    The inner one takes what it had, then what the outer one had, then others; so the
-    outer one is never made to take a new bit for want of an old one.
+    The inner set takes its old bits, then old bits of the outer set, then others. So it never
+    costs the outer set an old bit.
     """
     both = free.inner & free.outer
     small = _first(inner, both & old.inner, both & old.outer, both)
     more = free.outer & ~small
     large = small | _first(outer - inner, more & old.outer, more)
     whole = small.bit_count() == inner and large.bit_count() == outer
-    return _Nested(large, small) if whole else None
+    return NestedSets(large, small) if whole else None
 
 
-def _first(count: int, *liked: int) -> int:
-    """``count`` bits, or as many as there are: of the first mask, then of the second..."""
+def _first(count: int, *masks: int) -> int:
+    """``count`` bits, or as many as there are: from the first mask, then from the next."""
     taken = 0
-    for mask in liked:
+    for mask in masks:
         left = mask & ~taken
         while left and taken.bit_count() < count:
             taken |= left & -left
@@ -88,16 +87,16 @@ def _first(count: int, *liked: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Choice:
-    """What one column gives: uplinks of leaves, spine uplinks of pods, cables kept."""
+class _ColumnChoice:
+    """The links of one column: uplinks of leaves, spine uplinks of pods, cables kept."""
 
-    uplinks: _Nested
-    spines: _Nested
+    uplinks: NestedSets
+    spines: NestedSets
     kept: int
 
 
-class _Links:
-    """The links that an allocation may have on its hosts; ``fabric`` has released it."""
+class _LinkChoice:
+    """The links that an allocation may have for its hosts; ``fabric`` has released it."""
 
     def __init__(self, fabric: LedgerView, allocation: Allocation) -> None:
         self._fabric = fabric
@@ -120,7 +119,7 @@ class _Links:
         self._columns = {(pod, column): mask for pod, column, mask in allocation.columns}
 
     def _smallest(self, leaves: dict[int, int]) -> int | None:
-        """The remainder pod, if there is one."""
+        """The remainder pod; None if there is none."""
         if len(leaves) == 1:
             return None
         if self._rest_leaf is not None:
@@ -131,27 +130,27 @@ class _Links:
     # -- the whole ------------------------------------------------------------
 
     def best(self) -> Allocation | str:
-        """The link set with the most present cables, or why there is none."""
-        chosen: list[_Choice] = []
+        """The allocation with the most present cables, or why there are no links for it."""
+        chosen: list[_ColumnChoice] = []
         for plane in range(self._topology.planes):
             width, rest_width = self._width(plane, self._full_leaves[0]), 0
             if self._rest_leaf is not None:
                 rest_width = self._width(plane, self._rest_leaf)
             columns = [c for c in self._topology.columns if c.plane == plane]
-            part = _most_kept([dict(self._choices(c)) for c in columns], width, rest_width)
-            if part is None:
-                return self._why(plane, width, rest_width)
-            chosen += part
-        return self._placed(chosen)
+            of_plane = _most_kept([dict(self._choices(c)) for c in columns], width, rest_width)
+            if of_plane is None:
+                return self._obstacle(plane, width, rest_width)
+            chosen += of_plane
+        return self._with_links(chosen)
 
     def _width(self, plane: int, leaf: GroupShare) -> int:
-        """Uplinks in a plane for the hosts of a leaf; inside one leaf group those that join."""
+        """Uplinks that a leaf needs in a plane; in one leaf group, those that join its rails."""
         hosts = leaf.hosts.bit_count()
         if len(self._allocation.groups) == 1:
             return int(hosts > 1 and self._topology.rails_in_plane(plane) > 1)
         return -(-hosts // self._taper)
 
-    def _placed(self, chosen: Sequence[_Choice]) -> Allocation:
+    def _with_links(self, chosen: Sequence[_ColumnChoice]) -> Allocation:
         uplinks = sum(choice.uplinks.outer for choice in chosen)
         rest_uplinks = sum(choice.uplinks.inner for choice in chosen)
         groups = tuple(
@@ -164,80 +163,81 @@ class _Links:
             for pod in (*self._full_pods, self._rest_pod)
             if pod is not None
         ]
-        taken = tuple(sorted(share for share in columns if share.uplinks))
-        return replace(self._allocation, groups=groups, columns=taken)
+        not_empty = tuple(sorted(share for share in columns if share.uplinks))
+        return replace(self._allocation, groups=groups, columns=not_empty)
 
-    def _spines_of(self, choice: _Choice, pod: int) -> int:
+    def _spines_of(self, choice: _ColumnChoice, pod: int) -> int:
         inner = (pod == self._rest_pod) == self._rest_is_smaller
         return choice.spines.inner if inner else choice.spines.outer
 
     @property
     def _rest_is_smaller(self) -> bool:
-        """Whether the remainder pod is the one with fewer spines; see ``MultiPod``."""
+        """Whether the remainder pod has the fewer spine uplinks, and so the inner set."""
         return self._rest_leaves < self._leaves
 
     # -- a column -------------------------------------------------------------
 
-    def _choices(self, column: Column) -> Iterator[tuple[tuple[int, int], _Choice]]:
+    def _choices(self, column: Column) -> Iterator[tuple[tuple[int, int], _ColumnChoice]]:
         """The best sets for each number of uplinks of full leaves and of the remainder leaf."""
-        for some in range(column.bundle.bit_count() + 1):
-            for extra in range(some + 1 if self._rest_leaf is not None else 1):
-                uplinks = nested(self._free_uplinks(column), self._old_uplinks(column), some, extra)
-                spines = self._spines(column, some, extra)
+        free, old = self._free_uplinks(column), self._old_uplinks(column)
+        for full in range(column.bundle.bit_count() + 1):
+            for rest in range(full + 1 if self._rest_leaf is not None else 1):
+                uplinks = nested(free, old, full, rest)
+                spines = self._spines(column, full, rest)
                 if uplinks is not None and spines is not None:
-                    yield (some, extra), self._choice(column, uplinks, spines)
+                    yield (full, rest), self._choice(column, uplinks, spines)
 
-    def _choice(self, column: Column, uplinks: _Nested, spines: _Nested) -> _Choice:
+    def _choice(self, column: Column, uplinks: NestedSets, spines: NestedSets) -> _ColumnChoice:
         full, rest = uplinks.kept(self._old_uplinks(column))
         outer, inner = spines.kept(self._old_spines(column))
         pods = (outer, inner) if self._rest_is_smaller else (inner, outer)
         kept = column.rails * (full * len(self._full_leaves) + rest)
-        return _Choice(uplinks, spines, kept + pods[0] * len(self._full_pods) + pods[1])
+        return _ColumnChoice(uplinks, spines, kept + pods[0] * len(self._full_pods) + pods[1])
 
-    def _free_uplinks(self, column: Column) -> _Nested:
+    def _free_uplinks(self, column: Column) -> NestedSets:
         free, rest = self._fabric.free_uplinks, self._rest_leaf
         common = reduce(and_, (free[share.group] for share in self._full_leaves), column.bundle)
-        return _Nested(common, free[rest.group] if rest is not None else 0)
+        return NestedSets(common, free[rest.group] if rest is not None else 0)
 
-    def _old_uplinks(self, column: Column) -> _Nested:
+    def _old_uplinks(self, column: Column) -> NestedSets:
         rest = self._rest_leaf.uplinks if self._rest_leaf is not None else 0
-        return _Nested(self._full_leaves[0].uplinks & column.bundle, rest & column.bundle)
+        return NestedSets(self._full_leaves[0].uplinks & column.bundle, rest & column.bundle)
 
-    def _spines(self, column: Column, some: int, extra: int) -> _Nested | None:
-        """Spine uplinks that carry so many uplinks of leaves."""
+    def _spines(self, column: Column, uplinks: int, rest_uplinks: int) -> NestedSets | None:
+        """Spine uplinks for so many uplinks of each full leaf and of the remainder leaf."""
         if self._one_pod:
-            return _Nested(0, 0)
-        full = -(-some * self._leaves * column.rails // self._spine_taper)
+            return NestedSets(0, 0)
+        full = -(-uplinks * self._leaves * column.rails // self._spine_taper)
         if self._rest_pod is None:
             return nested(self._free_spines(column), self._old_spines(column), full, 0)
-        flows = (some * self._rest_leaves + extra) * column.rails
+        flows = (uplinks * self._rest_leaves + rest_uplinks) * column.rails
         sizes = sorted((full, -(-flows // self._spine_taper)), reverse=True)
         return nested(self._free_spines(column), self._old_spines(column), *sizes)
 
-    def _free_spines(self, column: Column) -> _Nested:
+    def _free_spines(self, column: Column) -> NestedSets:
         free, width = self._fabric.free_spines, self._topology.columns_per_pod
         full = reduce(and_, (free[pod * width + column.number] for pod in self._full_pods))
         rest = 0 if self._rest_pod is None else free[self._rest_pod * width + column.number]
-        return _Nested(full, rest) if self._rest_is_smaller else _Nested(rest, full)
+        return NestedSets(full, rest) if self._rest_is_smaller else NestedSets(rest, full)
 
-    def _old_spines(self, column: Column) -> _Nested:
+    def _old_spines(self, column: Column) -> NestedSets:
         full = self._columns.get((self._full_pods[0], column.number), 0)
         rest = 0
         if self._rest_pod is not None:
             rest = self._columns.get((self._rest_pod, column.number), 0)
-        return _Nested(full, rest) if self._rest_is_smaller else _Nested(rest, full)
+        return NestedSets(full, rest) if self._rest_is_smaller else NestedSets(rest, full)
 
     # -- none -----------------------------------------------------------------
 
-    def _why(self, plane: int, width: int, rest_width: int) -> str:
-        """Which links there are too few of."""
+    def _obstacle(self, plane: int, width: int, rest_width: int) -> str:
+        """Which links are too few, as the end of a sentence."""
         field, free = self._topology.plane_fields[plane], self._fabric.free_uplinks
         common = reduce(and_, (free[share.group] for share in self._full_leaves), field)
         leaves = len(self._full_leaves)
         if common.bit_count() < width:
             return (
-                f"its leaves need {width} uplinks that are free on all {leaves} of them, "
-                f"{common.bit_count()} are"
+                f"its {leaves} leaves need {width} free uplinks in common and have "
+                f"{common.bit_count()}"
                 if leaves > 1
                 else f"its leaf needs {width} free uplinks and has {common.bit_count()}"
             )
@@ -245,31 +245,32 @@ class _Links:
             rest = common & free[self._rest_leaf.group]
             if rest.bit_count() < rest_width:
                 return (
-                    f"its smaller leaf needs {rest_width} uplinks of those that the others "
-                    f"have in common, {rest.bit_count()} are free"
+                    f"its smallest leaf needs {rest_width} free uplinks in common with the "
+                    f"others and has {rest.bit_count()}"
                 )
         return "its pods have too few free spine uplinks in common"
 
 
 def _most_kept(
-    columns: Sequence[dict[tuple[int, int], _Choice]], width: int, rest_width: int
-) -> list[_Choice] | None:
-    """One choice of each column: the numbers add up to the widths, the cables kept to the most.
+    columns: Sequence[dict[tuple[int, int], _ColumnChoice]], width: int, rest_width: int
+) -> list[_ColumnChoice] | None:
+    """A choice for each column, so that the uplinks add up to the widths and most cables stay.
 
-    Of equal ones that which takes more from earlier columns.
+    Of equal results, the one that takes more uplinks from earlier columns. None if no choices
+    add up. ``columns`` have their choices by numbers of uplinks (full leaf, remainder leaf).
     """
-    best: dict[tuple[int, int], tuple[int, list[_Choice]]] = {(0, 0): (0, [])}
+    best: dict[tuple[int, int], tuple[int, list[_ColumnChoice]]] = {(0, 0): (0, [])}
     for choices in columns:
-        following: dict[tuple[int, int], tuple[int, list[_Choice]]] = {}
-        for (some, extra), (kept, chosen) in sorted(best.items(), key=_place, reverse=True):
-            for (more, more_extra), choice in choices.items():
-                at, value = (some + more, extra + more_extra), kept + choice.kept
-                fits = at[0] <= width and at[1] <= rest_width
-                if fits and value > following.get(at, (-1,))[0]:
-                    following[at] = value, [*chosen, choice]
+        following: dict[tuple[int, int], tuple[int, list[_ColumnChoice]]] = {}
+        for (full, rest), (kept, chosen) in sorted(best.items(), key=_widths, reverse=True):
+            for (more, more_rest), choice in choices.items():
+                widths, value = (full + more, rest + more_rest), kept + choice.kept
+                fits = widths[0] <= width and widths[1] <= rest_width
+                if fits and value > following.get(widths, (-1,))[0]:
+                    following[widths] = value, [*chosen, choice]
         best = following
     return best[width, rest_width][1] if (width, rest_width) in best else None
 
 
-def _place(item: tuple[tuple[int, int], object]) -> tuple[int, int]:
+def _widths(item: tuple[tuple[int, int], object]) -> tuple[int, int]:
     return item[0]

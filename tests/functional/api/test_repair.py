@@ -121,8 +121,8 @@ def test_a_repair_that_is_not_possible_says_what_is_degraded(client, spread):
     assert (refused.status_code, refused.json["code"]) == (409, "not_repairable")
     assert refused.json["degraded"]["links"] == ["leaf-0-0-1"]
     assert refused.json["detail"].endswith(
-        "there is no other set of links for these hosts: its leaves need 2 uplinks that are "
-        "free on all 2 of them, 1 are"
+        "there is no other set of links for these hosts: its 2 leaves need 2 free "
+        "uplinks in common and have 1"
     )
     assert client.get(spread).json == before
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Repair against all link sets there are on the same hosts, and against the policies."""
+"""Repair, compared with every link set on the same hosts and with the policies."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from laas_service.domain.allocation import Allocation, GroupShare, Request, Shape
 from laas_service.domain.faults.degradation import Degraded
-from laas_service.domain.faults.repair import _Nested as Nested
-from laas_service.domain.faults.repair import nested, repair
+from laas_service.domain.faults.repair import NestedSets, nested, repair
 from laas_service.domain.ledger import Ledger, Masks
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.base import Policy
@@ -37,28 +36,28 @@ ISOLATING: dict[str, Policy] = {
 } | {"two pods": Jigsaw(two_pods=True)}
 
 
-def hurt(topology: Topology, rng: Random) -> tuple[Ledger, Allocation, Policy] | None:
-    """A ledger with a tenant some of whose links have failed, if one fits."""
+def degraded(topology: Topology, rng: Random) -> tuple[Ledger, Allocation, Policy] | None:
+    """A ledger with a tenant that has failed links; None if no tenant fits."""
     fabric = noisy_fabric(topology, rng)
     policy = ISOLATING[rng.choice(sorted(ISOLATING))]
     hosts = max(1, fabric.free_host_count)
-    found = policy.propose(fabric, Request("t", rng.randint(2, max(2, hosts))))
-    if not isinstance(found, Allocation):
+    answer = policy.propose(fabric, Request("t", rng.randint(2, max(2, hosts))))
+    if not isinstance(answer, Allocation):
         return None
-    links = sorted(found.links(topology), key=topology.tree.link_id)
+    links = sorted(answer.links(topology), key=topology.tree.link_id)
     if not links:
         return None
-    fabric.claim(found)
+    fabric.claim(answer)
     if rng.random() < 0.5:
         fabric.release("noise")
     break_things(fabric, rng, rng.choice((0, 0, 1)))
     for link in rng.sample(links, min(len(links), rng.choice((1, 1, 2, 3)))):
         fabric.fail_link(link)
-    return fabric, found, policy
+    return fabric, answer, policy
 
 
 class EveryLinkSet:
-    """All legal link sets on the hosts of an allocation, one by one, by the formal conditions."""
+    """Enumerates all legal link sets on the hosts of an allocation, by the formal conditions."""
 
     def __init__(self, fabric: Ledger, allocation: Allocation) -> None:
         topology = self.topology = fabric.topology
@@ -76,7 +75,7 @@ class EveryLinkSet:
         self.old = set(allocation.links(topology))
 
     def best(self) -> int | None:
-        """The most present cables that any of them keeps; None if there is none."""
+        """How many present cables the best link set keeps; None if there is no link set."""
         return max((self._value(*leaves) for leaves in self._leaf_links()), default=None)
 
     def _width(self, hosts: int, plane: int) -> int:
@@ -85,7 +84,7 @@ class EveryLinkSet:
         return -(-hosts // self.topology.tree.taper[0])
 
     def _leaf_links(self) -> Iterator[tuple[dict[int, set[int]], list[Link]]]:
-        """Uplinks of each group (bits of all planes), and their cables, all up and own or free."""
+        """Uplinks of each group (bits of all planes), and their cables; all are up, own or free."""
         topology, most = self.topology, max(s.hosts.bit_count() for s in self.allocation.groups)
         w2 = topology.tree.w[1]
 
@@ -154,12 +153,12 @@ class EveryLinkSet:
                     links(pod, largest if need == max(needs) else least)
                     for pod, need in zip(pods, needs, strict=True)
                 ]
-                if all(self.usable.issuperset(one) for one in choice):
+                if all(self.usable.issuperset(spines) for spines in choice):
                     yield choice
 
 
 def legal(fabric: Ledger, allocation: Allocation) -> None:
-    """The judge finds nothing, and nothing of it is another's or down."""
+    """Verification finds no violation, and no link of it is down or held by another owner."""
     others = [a for a in fabric.allocations.values() if a.id not in ("noise", allocation.id)]
     topology = fabric.topology
     assert isolation_violations(topology, [allocation, *others], (), fabric.failed_links) == []
@@ -171,12 +170,11 @@ def legal(fabric: Ledger, allocation: Allocation) -> None:
 
 
 @pytest.mark.parametrize("tree", TREES)
-def test_every_link_set_on_the_same_hosts(tree):
-    """What is found is legal and keeps as many cables as any could; if nothing is, none exists."""
-    rng, found, none = Random(f"repair {tree}"), 0, 0
+def test_a_repair_is_legal_keeps_the_most_cables_and_is_found_if_there_is_one(tree):
+    rng, repaired, refused = Random(f"repair {tree}"), 0, 0
     for number in range(400):
-        made = hurt(TREES[tree], rng)
-        if made is None or max(found, none) > 60:
+        made = degraded(TREES[tree], rng)
+        if made is None or max(repaired, refused) > 60:
             continue
         fabric, allocation, _ = made
         before, where = fabric.state(), f"state {number}: {allocation}"
@@ -186,9 +184,9 @@ def test_every_link_set_on_the_same_hosts(tree):
         assert fabric.state() == before
         if isinstance(answer, Degraded):
             assert best is None, where
-            none += 1
+            refused += 1
             continue
-        found += 1
+        repaired += 1
         assert answer.hosts(fabric.topology) == allocation.hosts(fabric.topology)
         same = ("id", "policy", "requested", "shape")
         assert [getattr(answer, x) for x in same] == [getattr(allocation, x) for x in same]
@@ -197,14 +195,14 @@ def test_every_link_set_on_the_same_hosts(tree):
         assert len(kept) == best, where
         fabric.change(answer)
         assert repair(fabric, answer) is answer
-    assert min(found, none) > 0  # the states say something
+    assert min(repaired, refused) > 0  # both outcomes were tested
 
 
 @pytest.mark.parametrize("tree", TREES)
 @given(seed=st.integers(0, 10**6))
 def test_a_repair_is_found_where_the_policy_places_the_same_hosts(tree, seed):
-    """The policy is asked in a fabric of these hosts alone, all up, and all links."""
-    made = hurt(TREES[tree], Random(seed))
+    """The policy is asked on a fabric of these hosts only, all of them up, with all links."""
+    made = degraded(TREES[tree], Random(seed))
     if made is None:
         return
     fabric, allocation, policy = made
@@ -223,27 +221,29 @@ masks = st.integers(0, 0b11111)
 
 
 @given(masks, masks, masks, masks, st.integers(0, 5), st.integers(0, 5))
-def test_nested_sets_keep_the_most_of_both(outer_free, inner_free, outer_old, inner_old, a, b):
+def test_nested_sets_keep_the_most_old_bits_of_both(
+    outer_free, inner_free, outer_old, inner_old, a, b
+):
     inner_old &= outer_old
     outer, inner = max(a, b), min(a, b)
-    found = nested(Nested(outer_free, inner_free), Nested(outer_old, inner_old), outer, inner)
+    old = NestedSets(outer_old, inner_old)
+    sets = nested(NestedSets(outer_free, inner_free), old, outer, inner)
 
     def chosen(mask: int, size: int) -> Iterator[int]:
-        for some in combinations(bits(mask), size):
-            yield sum(1 << bit for bit in some)
+        for subset in combinations(bits(mask), size):
+            yield sum(1 << bit for bit in subset)
 
     kept = [
         ((large & outer_old).bit_count(), (small & inner_old).bit_count())
         for large in chosen(outer_free, outer)
         for small in chosen(large & inner_free, inner)
     ]
-    if found is None:
+    if sets is None:
         assert kept == []
         return
-    assert found.inner & ~(found.outer & inner_free) == found.outer & ~outer_free == 0
-    assert (found.outer.bit_count(), found.inner.bit_count()) == (outer, inner)
-    mine = found.kept(Nested(outer_old, inner_old))
-    assert mine == (max(x for x, _ in kept), max(y for _, y in kept))
+    assert sets.inner & ~(sets.outer & inner_free) == sets.outer & ~outer_free == 0
+    assert (sets.outer.bit_count(), sets.inner.bit_count()) == (outer, inner)
+    assert sets.kept(old) == (max(x for x, _ in kept), max(y for _, y in kept))
 
 
 # -- stories ----------------------------------------------------------------------
@@ -256,7 +256,7 @@ def two_pods(fabric: Ledger) -> Allocation:
     return mine
 
 
-def test_a_spine_link_is_replaced_with_its_like_above_each_pod_and_nothing_else():
+def test_a_spine_link_is_replaced_by_the_same_one_above_each_pod_and_nothing_else_changes():
     fabric = Ledger(FULL)
     mine = two_pods(fabric)
     failed = SpineLink(0, 1, 1)
@@ -277,29 +277,29 @@ def test_a_leaf_link_that_every_leaf_needs_cannot_be_replaced():
     assert isinstance(answer, Degraded)
     assert str(answer) == (
         "link leaf-0-1-2 has failed; leaf 0/1 has 2 of 3 uplinks: up to 2 flows may meet on one"
-        " of them; there is no other set of links for these hosts: its leaves need 3 uplinks"
-        " that are free on all 4 of them, 2 are"
+        " of them; there is no other set of links for these hosts: its 4 leaves need 3 free"
+        " uplinks in common and have 2"
     )
     assert answer.apart == ()
 
 
-def test_leaves_that_no_link_joins_are_named():
+def test_leaves_that_cannot_reach_each_other_are_named():
     fabric = Ledger(FULL)
     mine = two_pods(fabric)
     for up in range(3):
         fabric.fail_link(LeafLink(0, 1, up))
     answer = repair(fabric, mine)
     assert isinstance(answer, Degraded)
-    assert {(x.one, x.other) for x in answer.apart} == {
+    assert {(x.first, x.second) for x in answer.apart} == {
         ((0, 0), (0, 1)),
         ((0, 1), (1, 0)),
         ((0, 1), (1, 1)),
     }
-    assert "no way is left between leaf 0/0 and leaf 0/1" in str(answer)
+    assert "no path over its working links is left between leaf 0/0 and leaf 0/1" in str(answer)
     assert "leaf 0/1 has 0 of 3 uplinks;" in str(answer)
 
 
-def test_hosts_stay_and_are_reported():
+def test_failed_hosts_stay_and_are_reported():
     fabric = Ledger(FULL)
     mine = two_pods(fabric)
     fabric.fail_host(mine.hosts(FULL)[0])
@@ -314,8 +314,7 @@ def test_hosts_stay_and_are_reported():
     assert answer.hosts == mine.hosts(FULL)[:1]
 
 
-def test_only_what_the_view_shows_is_used():
-    """Links withheld from tenants are no replacement."""
+def test_links_withheld_from_tenants_are_no_replacement():
     fabric = Ledger(FULL)
     mine = two_pods(fabric)
     fabric.fail_link(SpineLink(0, 1, 1))
