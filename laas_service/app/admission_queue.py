@@ -24,8 +24,8 @@ from laas_service.app.ports.allocations import Admissions, AllocationReader, eve
 from laas_service.app.ports.fabrics import FabricReader
 from laas_service.app.records import AllocationRecord
 from laas_service.app.requests import AllocationRequest, Place
-from laas_service.domain.admission.admit import explain, largest_fit, offer
-from laas_service.domain.admission.constrained import blamed, propose
+from laas_service.domain.admission.admit import explain, largest_fit, propose_in_scope
+from laas_service.domain.admission.constrained import explain_constraints, propose
 from laas_service.domain.admission.queue import Discipline, EasyQueue, Queue, make_queue
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
 from laas_service.domain.budget import RequestBudget
@@ -154,9 +154,9 @@ class AdmissionQueue:
         request = _request(newcomer)
         waiting = self._waiting(newcomer.fabric, newcomer.parent)
         policy = self._policies[newcomer.policy]
-        answer = offer(policy, ledger, request)
+        answer = propose_in_scope(policy, ledger, request)
         if isinstance(answer, NoFit):
-            return blamed(policy, ledger.ledger(newcomer.parent), request, answer)
+            return explain_constraints(policy, ledger.ledger(newcomer.parent), request, answer)
         if not waiting:
             return answer
         scope = ledger.ledger(newcomer.parent).surface()
@@ -245,7 +245,7 @@ class AdmissionQueue:
         answer = propose(self._policies[policy], ledger, request)
         if not isinstance(answer, NoFit):
             return None
-        return blamed(self._policies[policy], ledger, request, answer)
+        return explain_constraints(self._policies[policy], ledger, request, answer)
 
     def _largest(self, ledger: LedgerView, policy: str, constraints: Constraints | None) -> int:
         return largest_fit(self._policies[policy], ledger, ledger.free_host_count + 1, constraints)

@@ -23,7 +23,7 @@ from laas_service.app.views import leaf as leaf_view
 from laas_service.app.views.utilization import Utilization, utilization
 from laas_service.domain import shared_plane_cost
 from laas_service.domain.admission.admit import largest_fit
-from laas_service.domain.admission.constrained import blamed, propose
+from laas_service.domain.admission.constrained import explain_constraints, propose
 from laas_service.domain.allocation import NoFit, Request
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import InvalidInput, NotFound, Unavailable
@@ -237,7 +237,7 @@ class Fabrics:
         request = Request("", asked.hosts, constraints=constraints)
         answer = propose(policy, ledger, request)
         if isinstance(answer, NoFit):
-            answer = blamed(policy, ledger, request, answer)
+            answer = explain_constraints(policy, ledger, request, answer)
             answer = with_room(policy, ledger, request, answer, caller.admin)
         largest = largest_fit(policy, ledger, ledger.free_host_count + 1, constraints)
         return Fit(answer, largest, budget.cut)

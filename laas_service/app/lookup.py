@@ -13,7 +13,7 @@ from laas_service.app.ports.allocations import AllocationReader
 from laas_service.app.ports.fabrics import FabricReader
 from laas_service.app.records import AllocationRecord, Caller
 from laas_service.app.requests import AllocationRequest
-from laas_service.domain.admission.constrained import check
+from laas_service.domain.admission.constrained import check_constraints
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import Forbidden, InvalidInput, NotFound
 from laas_service.domain.policies.base import Policy
@@ -128,7 +128,7 @@ class Lookup:
             constraints = replace(constraints, avoid_hosts=avoid)
         if not constraints.names:
             return None
-        check(self._store.ledger(fabric_id)[0], constraints)
+        check_constraints(self._store.ledger(fabric_id)[0], constraints)
         return constraints
 
 

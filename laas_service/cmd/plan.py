@@ -43,8 +43,8 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from laas_service.adapters.documents import constraints_from
 from laas_service.adapters.snapshot import fabric_from_snapshot, shape_document, snapshot
-from laas_service.domain.admission.admit import admit, explain, offer
-from laas_service.domain.admission.constrained import check
+from laas_service.domain.admission.admit import admit, explain, propose_in_scope
+from laas_service.domain.admission.constrained import check_constraints
 from laas_service.domain.admission.make_room import make_room
 from laas_service.domain.allocation import WHOLE, Allocation, NoFit, Request
 from laas_service.domain.constraints import Constraints
@@ -300,7 +300,7 @@ class Planner:
             return None
         found = constraints_from(request["constraints"])
         if found is not None:
-            check(self._fabric, found)
+            check_constraints(self._fabric, found)
         return found
 
     def _wanted(self, id: str, request: Answer) -> Request:
@@ -317,7 +317,7 @@ class Planner:
         wanted = self._wanted("", {**request, "container": False})
         policy, asked = self._policy(request), self._explains(request)
         start = perf_counter_ns()
-        found = offer(policy, self._fabric, wanted)
+        found = propose_in_scope(policy, self._fabric, wanted)
         elapsed = _microseconds(start)
         if isinstance(found, NoFit):
             return self._refused(policy, wanted, found, elapsed, asked)

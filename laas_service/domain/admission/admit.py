@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The admission step everyone shares: propose, then claim."""
+"""Admission: ask the policy for an allocation, then claim it; and the largest size that fits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 
-from laas_service.domain.admission.constrained import blamed, propose, view
+from laas_service.domain.admission.constrained import explain_constraints, propose, restricted_view
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.policies.base import Policy
 
-LOOKS = 256
-"""Sizes tried one by one where a smaller size need not fit."""
+SIZES_TRIED = 256
+"""Sizes that ``largest_fit`` tries one by one under ``spread``, before it bisects."""
 
 
 def admit(
@@ -24,26 +24,31 @@ def admit(
     request: Request,
     accept: Callable[[Allocation], bool] | None = None,
 ) -> Allocation | NoFit:
-    """Propose and, if something fits and ``accept`` does not object, claim it.
+    """Ask the policy for an allocation and claim it, unless ``accept`` refuses it.
 
     Raises:
         InvalidInput: the request asks for fewer than one host.
-        NotFound: it names a parent that is no container here.
+        NotFound: its parent is no container of this fabric.
     """
     if request.hosts < 1:
         raise InvalidInput("hosts", request.hosts, "ask for at least 1 host")
-    answer = offer(policy, fabric, request)
+    answer = propose_in_scope(policy, fabric, request)
     if isinstance(answer, NoFit):
         return answer
     if accept is not None and not accept(answer):
-        return NoFit(Refusal.OTHERS_WAIT, "the placement found would be in the way of another")
+        return NoFit(Refusal.OTHERS_WAIT, "this placement would delay another request")
     fabric.claim(answer)
     return answer
 
 
-def offer(policy: Policy, fabric: LedgerView, request: Request) -> Allocation | NoFit:
-    """What the policy answers in the ledger that the request is for: the fabric's, or a
-    container's. NotFound."""
+def propose_in_scope(policy: Policy, fabric: LedgerView, request: Request) -> Allocation | NoFit:
+    """What the policy answers on the fabric or in the container that the request names.
+
+    Nothing is claimed.
+
+    Raises:
+        NotFound: the parent of the request is no container of this fabric.
+    """
     answer = propose(policy, fabric.ledger(request.parent), request)
     if isinstance(answer, Allocation):
         answer = replace(answer, parent=request.parent, container=request.container)
@@ -57,26 +62,27 @@ def largest_fit(
     constraints: Constraints | None = None,
     bandwidth: int | None = None,
 ) -> int:
-    """The largest size under ``below`` that would fit now, 0 if none.
+    """The largest size under ``below`` that would fit now; 0 if none would.
 
     For a monotone policy (if N fits, so does N - 1) bisection finds it;
-    ``tests/unit/policies/test_contract.py`` holds policies to what they say. The
-    others are asked size by size, except those that their refusals rule out. So is
-    every policy under ``spread``, which a smaller size can miss: after ``LOOKS`` sizes
-    bisection finds a size that fits, if not surely the largest.
+    ``tests/unit/domain/policies/test_contract.py`` tests that policies are what they say.
+    Other policies are asked size by size, without the sizes that their refusals rule out.
+    Under ``spread`` a smaller size may not fit although a larger one does. Then every policy is
+    asked for up to ``SIZES_TRIED`` sizes one by one; after that, bisection finds a size that fits
+    but may not be the largest.
     """
     if constraints is not None:
         constraints = constraints.musts
-        fabric = view(fabric, constraints)
+        fabric = restricted_view(fabric, constraints)
     if not policy.monotone:
         return _largest_by_size(policy, fabric, below, constraints, bandwidth)
     if constraints is None or constraints.spread == 1:
         return _largest_by_halves(policy, fabric, below, constraints, bandwidth)
     top = _largest_by_halves(policy, fabric, below, constraints.without("spread"), bandwidth)
-    for size in range(top, max(0, top - LOOKS), -1):
+    for size in range(top, max(0, top - SIZES_TRIED), -1):
         if _fits(policy, fabric, size, constraints, bandwidth):
             return size
-    return _largest_by_halves(policy, fabric, top - LOOKS + 1, constraints, bandwidth)
+    return _largest_by_halves(policy, fabric, top - SIZES_TRIED + 1, constraints, bandwidth)
 
 
 def _fits(
@@ -125,10 +131,11 @@ def _largest_by_size(
 
 
 def explain(policy: Policy, fabric: LedgerView, request: Request, refusal: NoFit) -> NoFit:
-    """The refusal with the largest size that would fit now filled in.
+    """The refusal with the largest size that would fit now.
 
-    If it is the constraints that refuse, the reason says so and the detail which.
+    If the request would fit without its constraints, the reason is ``CONSTRAINT`` and the
+    detail names them.
     """
-    wish, bandwidth = request.constraints, request.bandwidth
-    most = largest_fit(policy, fabric, request.hosts, wish, bandwidth)
-    return replace(blamed(policy, fabric, request, refusal), largest_fit=most)
+    largest = largest_fit(policy, fabric, request.hosts, request.constraints, request.bandwidth)
+    explained = explain_constraints(policy, fabric, request, refusal)
+    return replace(explained, largest_fit=largest)

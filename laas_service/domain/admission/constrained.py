@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Placing under constraints: the policy itself, in a view of the hosts that meet them.
+"""Proposals under constraints: the policy is asked on a ledger of the hosts that meet them.
 
-Traits, costs and hosts or pods to avoid only take hosts away, so any policy serves
-unchanged and stays complete. ``within``, ``spread`` and ``cheapest`` are about shapes:
-the policy reads them from the request.
+Traits, costs and hosts or pods to avoid only remove hosts, so every policy can be used
+unchanged and stays complete. ``within``, ``spread`` and ``cheapest`` restrict shapes: the
+policy reads them from the request.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from laas_service.domain.policies.base import Policy
 
 
 def propose(policy: Policy, fabric: LedgerView, request: Request) -> Allocation | NoFit:
-    """What the policy answers, the request's constraints met; nothing is changed.
+    """What the policy answers under the request's constraints; nothing is changed.
 
-    If the search for the cheapest runs out of its budget before it finds anything,
-    any placement that meets the musts is taken.
+    If the search for the cheapest placement exhausts its budget before it finds any, the
+    policy is asked again for any placement that meets the other constraints.
     """
-    wish = request.constraints
-    if wish is None:
+    constraints = request.constraints
+    if constraints is None:
         return policy.propose(fabric, request)
-    seen = view(fabric, wish)
-    answer = policy.propose(seen, request)
-    if isinstance(answer, NoFit) and answer.reason is Refusal.BUDGET and wish.cheapest:
-        answer = policy.propose(seen, replace(request, constraints=wish.musts))
+    view = restricted_view(fabric, constraints)
+    answer = policy.propose(view, request)
+    if isinstance(answer, NoFit) and answer.reason is Refusal.BUDGET and constraints.cheapest:
+        answer = policy.propose(view, replace(request, constraints=constraints.musts))
     return answer
 
 
-def view(fabric: LedgerView, constraints: Constraints) -> Ledger:
-    """A ledger of its own with only the hosts that each by itself meet the constraints.
+def restricted_view(fabric: LedgerView, constraints: Constraints) -> Ledger:
+    """A new ledger with only the hosts that meet the constraints, each host by itself.
 
-    A policy may leave there what it learns about sizes under these constraints.
+    It is separate from ``fabric`` so that misfits cached for it hold under these constraints.
     """
     topology, features = fabric.topology, fabric.features
     masks: Sequence[int] = Masks.whole(topology).hosts
     for trait in sorted(constraints.traits):
         masks = tuple(map(and_, masks, features.masks(topology, trait)))
     if constraints.max_host_cost is not None:
-        masks = _less(masks, features.dearer(topology, constraints.max_host_cost))
+        masks = _without(masks, features.dearer(topology, constraints.max_host_cost))
     if constraints.avoid_hosts:
-        masks = _less(masks, Masks.of_hosts(topology, constraints.avoid_hosts).hosts)
+        masks = _without(masks, Masks.of_hosts(topology, constraints.avoid_hosts).hosts)
     if constraints.avoid_pods:
         leaves = topology.tree.m[1]
         masks = tuple(
@@ -63,11 +63,11 @@ def view(fabric: LedgerView, constraints: Constraints) -> Ledger:
     return fabric.within(Masks(tuple(masks), whole.uplinks, whole.spines))
 
 
-def check(fabric: LedgerView, constraints: Constraints) -> None:
-    """Nothing if the constraints speak of what this fabric has.
+def check_constraints(fabric: LedgerView, constraints: Constraints) -> None:
+    """Check that the hosts, pods and traits named are those of this fabric.
 
     Raises:
-        InvalidInput: a host, a pod or a trait that it does not have; names the field.
+        InvalidInput: the fabric lacks a host, a pod or a trait; names the field.
     """
     topology, traits = fabric.topology, fabric.features.traits
     pods = topology.tree.m[2]
@@ -83,33 +83,36 @@ def check(fabric: LedgerView, constraints: Constraints) -> None:
             "constraints.spread", constraints.spread, f"the fabric has {topology.pods} pods"
         )
     for trait in sorted(constraints.traits - traits):
-        known = f"; known are {', '.join(sorted(traits))}" if traits else ""
-        raise InvalidInput("constraints.traits", trait, f"name traits that hosts have{known}")
+        known = f"; known traits: {', '.join(sorted(traits))}" if traits else ""
+        fix = f"name traits that hosts of the fabric have{known}"
+        raise InvalidInput("constraints.traits", trait, fix)
 
 
-def _less(masks: Sequence[int], others: Sequence[int]) -> tuple[int, ...]:
-    return tuple(mask & ~other for mask, other in zip(masks, others, strict=True))
+def _without(masks: Sequence[int], excluded: Sequence[int]) -> tuple[int, ...]:
+    return tuple(mask & ~out for mask, out in zip(masks, excluded, strict=True))
 
 
-def blamed(policy: Policy, fabric: LedgerView, request: Request, refusal: NoFit) -> NoFit:
-    """The refusal, and if it would fit without constraints, which of them refuse it."""
-    wish = request.constraints
-    unblamed = (Refusal.BUDGET, Refusal.QUOTA, Refusal.OTHERS_WAIT)
-    if wish is None or not wish.musts.names or refusal.reason in unblamed:
+def explain_constraints(
+    policy: Policy, fabric: LedgerView, request: Request, refusal: NoFit
+) -> NoFit:
+    """The refusal; if the request would fit without constraints, with those that prevent it."""
+    constraints = request.constraints
+    unrelated = (Refusal.BUDGET, Refusal.QUOTA, Refusal.OTHERS_WAIT)
+    if constraints is None or not constraints.musts.names or refusal.reason in unrelated:
         return refusal
     without = policy.propose(fabric, replace(request, constraints=None))
     if isinstance(without, NoFit):
         return replace(without, largest_fit=None)
-    musts = wish.musts
-    culprits = [
+    musts = constraints.musts
+    preventing = [
         musts.described(name)
         for name in musts.names
         if isinstance(
             propose(policy, fabric, replace(request, constraints=musts.without(name))), Allocation
         )
     ]
-    if culprits:
-        which = f"constraint {' or without '.join(culprits)}"
+    if preventing:
+        which = f"constraint {' or without '.join(preventing)}"
     else:
         which = f"constraints {' and '.join(map(musts.described, musts.names))} together"
     detail = f"{request.hosts} hosts would fit without {which}; under constraints: {refusal.detail}"

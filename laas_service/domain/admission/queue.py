@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The queue discipline: who starts next, who may overtake, and what a reservation is.
+"""The admission queue: FIFO and EASY backfilling, and the reservation of the first request.
 
 FIFO starts requests in order and stops at the first that does not fit. EASY lets
 later requests overtake, but the first one (the *head*) holds a reservation: the
-*shadow time*, the earliest time at which it fits if everything that runs ends as
-expected. No rule here delays the head past its reservation.
+*shadow time*, the earliest time at which it fits if all running allocations end as
+expected. Neither discipline delays the head past its reservation.
 
-The shadow time is found on a second ledger, the fabric as it will be. It runs
-ahead of the first one by claims and releases of its own and is never copied
-again: everything that runs is claimed and released there once. While ends come
-as expected a reservation stays exact until the head starts, because whatever is
-backfilled meanwhile leaves less free before the shadow time and enough at it.
+The shadow time is searched on a second ledger, the fabric as it will be at a later
+time. That ledger is copied once and then updated: each running allocation is claimed
+and released there once. While allocations end as expected, a reservation stays exact
+until the head starts, because a backfilled request leaves less free before the shadow
+time and enough at it.
 
 Source: Skovira et al., EASY-LoadLeveler (JSSPP'96); Jigsaw (HPDC'21), 5.3.
 """
@@ -36,12 +36,15 @@ from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies.base import Policy
 
 PACKING_SHARE = 0.25
-"""Share of its duration by which ends may differ to save one free host in a leaf; found
-by trial; between 0.1 and 0.5 it makes a tenth of a point of utilization."""
+"""By how much of a request's duration ends may differ to save one free host in a leaf.
+
+Found by trial: values between 0.1 and 0.5 change utilization by a tenth of a point."""
 
 Accept = Callable[[Allocation], bool]
-_Asked = tuple[int, Constraints | None, int | None]
 Started = Allocation | None
+
+_RequestKind = tuple[int, Constraints | None, int | None]
+"""Hosts, constraints and bandwidth: requests equal in these get the same answer."""
 
 KINDS = ("fifo", "easy")
 """Whether a request may overtake the head: never, or as EASY backfilling allows."""
@@ -75,12 +78,17 @@ class Discipline:
     """
 
     kind: str = "easy"
+    """One of ``KINDS``."""
+
     window: int = 50
-    """How many requests behind the head are tried."""
+    """How many requests behind the head are tried, 0 or more."""
+
     shadow: Shadow = Shadow.WHAT_IF
     order: Order = Order.ARRIVAL
+
     packing: bool = False
-    """A request of known duration prefers a leaf whose other tenants end when it does."""
+    """Whether a request with a known duration prefers a leaf whose other tenants end when it
+    does."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -91,7 +99,7 @@ class Discipline:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waiting:
-    """A request in the queue. ``duration`` in any unit of time; infinite if nobody knows."""
+    """A request in the queue. ``duration`` in any unit of time; infinite if unknown."""
 
     request: Request
     duration: float = math.inf
@@ -99,10 +107,10 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """The head's promise: it starts at ``time`` at the latest, for example as ``planned``.
+    """The head starts at ``time`` at the latest, for example as ``planned``.
 
-    Infinite and without a plan if the ends of what runs are not known: then nobody
-    may overtake, as nobody could tell whether that delays the head.
+    ``time`` is infinite and ``planned`` None if too few ends of running allocations are
+    known. Then no request may overtake, as it might delay the head.
     """
 
     time: float
@@ -110,16 +118,19 @@ class Reservation:
 
 
 def make_queue(
-    fabric: Ledger, policy: Policy, discipline: Discipline, ends: Mapping[str, float] | None = None
+    fabric: Ledger,
+    policy: Policy,
+    discipline: Discipline,
+    ends: Mapping[str, float] | None = None,
 ) -> Queue:
-    """The queue that serves by this discipline; ``ends`` as ``EasyQueue`` has it."""
+    """The queue that serves by this discipline; ``ends`` as in ``EasyQueue``."""
     if discipline.kind == "fifo":
         return Queue(fabric, policy, discipline)
     return EasyQueue(fabric, policy, discipline, ends)
 
 
 class Queue:
-    """FIFO: requests that wait for a fabric, started in order.
+    """FIFO: the requests waiting for a fabric, started in order.
 
     Every change of the fabric's allocations must go through the queue.
     """
@@ -136,7 +147,7 @@ class Queue:
         return len(self._waiting)
 
     def __iter__(self) -> Iterator[Waiting]:
-        """Who waits, the head first."""
+        """The waiting requests, the head first."""
         return iter(self._waiting)
 
     def submit(self, request: Request, duration: float = math.inf) -> None:
@@ -147,7 +158,7 @@ class Queue:
         """Take a waiting request out of the queue.
 
         Raises:
-            NotFound: no request of that id waits.
+            NotFound: no request with that id is waiting.
         """
         for waiting in self._waiting:
             if waiting.request.id == request_id:
@@ -156,17 +167,17 @@ class Queue:
         raise NotFound("waiting request", request_id)
 
     def finish(self, allocation_id: str, now: float) -> Allocation:
-        """Release what runs; call it before ``step`` of the same moment.
+        """Release a running allocation; call it before ``step`` at the same time.
 
         Raises:
-            NotFound: nothing of that id runs.
+            NotFound: no allocation with that id is running.
         """
         allocation = self.fabric.release(allocation_id)
         self._refusals.forget()
         return allocation
 
     def step(self, now: float) -> list[Allocation]:
-        """Start everything that may start at ``now``, which never goes back."""
+        """Start all requests that may start at ``now``, which must not decrease."""
         started = []
         while self._waiting:
             allocation = self._admit(self._waiting[0], now)
@@ -177,9 +188,9 @@ class Queue:
         return started
 
     def _admit(self, waiting: Waiting, now: float, accept: Accept | None = None) -> Started:
-        """Start a request if it fits; asks the policy only if the answer is open."""
+        """Start a request if it fits; the policy is asked only if no earlier refusal applies."""
         request = waiting.request
-        if request.hosts > self.fabric.free_host_count or self._refusals.cover(request):
+        if request.hosts > self.fabric.free_host_count or self._refusals.apply_to(request):
             return None
         answer = admit(self.policy, self.fabric, self._packed(waiting, now), accept)
         if isinstance(answer, NoFit):
@@ -190,7 +201,7 @@ class Queue:
         return answer
 
     def _packed(self, waiting: Waiting, now: float) -> Request:
-        """The request with its wish where to be packed, if the rules are so."""
+        """The request with its preference for a leaf, if packing is set."""
         if not self.discipline.packing or waiting.duration == math.inf:
             return waiting.request
         per_host = waiting.duration * PACKING_SHARE
@@ -199,10 +210,10 @@ class Queue:
 
 
 class EasyQueue(Queue):
-    """EASY backfilling: who does not delay the head may overtake it.
+    """EASY backfilling: a request that does not delay the head may overtake it.
 
-    ``ends`` names when the present allocations are expected to end. One that is not
-    named, or outlives its expected end, ends at an unknown time.
+    ``ends`` says by id when the present allocations are expected to end. The end of an
+    allocation that is not in it, or that runs longer than expected, is unknown.
     """
 
     def __init__(
@@ -219,11 +230,11 @@ class EasyQueue(Queue):
 
     @property
     def reservation(self) -> Reservation | None:
-        """The head's reservation; None while nobody had to ask for it."""
+        """The head's reservation; None while none was needed."""
         if self._reserved is None or not self._waiting:
             return None
-        owner, reservation = self._reserved
-        return reservation if owner is self._waiting[0] else None
+        head, reservation = self._reserved
+        return reservation if head is self._waiting[0] else None
 
     def finish(self, allocation_id: str, now: float) -> Allocation:
         allocation = super().finish(allocation_id, now)
@@ -271,7 +282,7 @@ class EasyQueue(Queue):
         return started
 
     def _overtake(self, waiting: Waiting, now: float, shadow: float) -> Started:
-        """Start a request behind the head if that keeps the head's reservation."""
+        """Start a request from behind the head if the head's reservation still holds then."""
         if now + waiting.duration <= shadow:
             return self._admit(waiting, now)
         if self.discipline.shadow is Shadow.END_BEFORE_SHADOW:
@@ -282,10 +293,10 @@ class EasyQueue(Queue):
         return self._admit(waiting, now, self._head_fits_beside)
 
     def _head_fits_beside(self, newcomer: Allocation) -> bool:
-        """Whether the head still fits at its shadow time if the newcomer is there too.
+        """Whether the head still fits at its shadow time beside the newcomer.
 
-        A placement once found in the way stays so while the reservation lasts, as the
-        free hosts and links at the shadow time only become fewer.
+        A placement that prevents it once does so as long as the reservation lasts, because
+        hosts and links that are free at the shadow time only become fewer.
         """
         placement = (newcomer.groups, newcomer.columns)
         reservation = self.reservation
@@ -293,7 +304,7 @@ class EasyQueue(Queue):
             return False
         planned = reservation.planned if self.policy.isolating else None
         if planned is not None and _disjoint(planned, newcomer):
-            return True  # allocations that own their links need nothing else
+            return True  # isolated allocations need only their own hosts and links
         head, future = self._waiting[0], self._future.fabric
         with future.trial():
             future.claim(newcomer)
@@ -307,22 +318,22 @@ class EasyQueue(Queue):
     def reserve(self, now: float) -> Reservation:
         """The reservation of the head, which must not fit at ``now``.
 
-        Searched for once, as it holds until the head starts.
+        Searched once: it holds until the head starts.
         """
         known = self.reservation
         if known is not None and known.time > now:
             return known
         head = self._waiting[0]
-        found = self._future.earliest(self.policy, head.request, now)
-        self._reserved = (head, found)
+        reservation = self._future.earliest(self.policy, head.request, now)
+        self._reserved = (head, reservation)
         self._vetoed.clear()
-        return found
+        return reservation
 
 
 class _Future:
-    """The fabric as it will be at ``time``, if everything ends as expected.
+    """The fabric as it will be at ``time`` if all allocations end as expected.
 
-    It holds what runs in ``present`` and ends after ``time``.
+    It holds the allocations of ``present`` that end after ``time``.
     """
 
     def __init__(self, present: Ledger, ends: Mapping[str, float]) -> None:
@@ -339,7 +350,7 @@ class _Future:
             self.fabric.claim(allocation)
 
     def forget(self, allocation_id: str) -> float:
-        """It does not run any more; returns when it was expected to end."""
+        """Remove an allocation that has ended; returns when it was expected to end."""
         end = self._ends.pop(allocation_id)
         del self._by_end[bisect_left(self._by_end, (end, allocation_id))]
         if end > self.time:
@@ -347,7 +358,7 @@ class _Future:
         return end
 
     def note_overruns(self, now: float) -> bool:
-        """What should have ended by now and still runs ends at an unknown time."""
+        """Make the ends of allocations that run longer than expected unknown; whether any does."""
         late = self._by_end[: self._after(now)]
         if not late:
             return False
@@ -360,7 +371,7 @@ class _Future:
         return True
 
     def earliest(self, policy: Policy, request: Request, now: float) -> Reservation:
-        """Move to the first known end after ``now`` at which the request fits."""
+        """Advance to the first known end after ``now`` at which the request fits."""
         self._set_back(now)
         while self._advance():
             if self.fabric.free_host_count >= request.hosts:
@@ -370,13 +381,13 @@ class _Future:
         return Reservation(math.inf, None)
 
     def _set_back(self, now: float) -> None:
-        """Back to ``now`` if this ran ahead for a head that is gone."""
+        """Return to ``now`` after an advance for an earlier head."""
         for _, id in self._by_end[self._after(now) : self._after(self.time)]:
             self.fabric.claim(self._present.allocations[id])
         self.time = now
 
     def _advance(self) -> bool:
-        """Let everything end that ends next; False if no end is known."""
+        """Advance to the next known end; False if there is none."""
         first = self._after(self.time)
         if first == len(self._by_end) or self._by_end[first][0] == math.inf:
             return False
@@ -386,56 +397,56 @@ class _Future:
         return True
 
     def _after(self, time: float) -> int:
-        """Where in ``_by_end`` the first end after ``time`` stands."""
+        """The index in ``_by_end`` of the first end after ``time``."""
         return bisect_right(self._by_end, time, key=itemgetter(0))
 
 
 class _Refusals:
-    """What does not fit until something is released; claims never make room.
+    """Requests that do not fit until an allocation is released; a claim never makes room.
 
-    For a monotone policy a refusal of N is one of every larger size, also under any
-    constraints; of a share of links it is one of every larger share too. A refusal under
-    constraints says nothing about other requests. Nor does
-    a search that ran out of its budget about other sizes, nor a veto: that the present
-    placement of a size would delay the head, until somebody starts.
+    A monotone policy that refuses N hosts refuses every larger size, also under
+    constraints; if it refuses a share of links, every larger share too. A refusal under
+    constraints applies to equal requests only, and so does one of a search that exhausted
+    its budget. A *veto* says that the present placement of a request would delay the head;
+    it holds until a request starts.
     """
 
     def __init__(self, monotone: bool) -> None:
         self._monotone = monotone
-        self._asked: set[_Asked] = set()
-        self._vetoed: set[_Asked] = set()
+        self._refused: set[_RequestKind] = set()
+        self._vetoed: set[_RequestKind] = set()
         self._shared: dict[int, int] = {}
         self.smallest: float = math.inf
 
     def add(self, request: Request, refusal: NoFit) -> None:
-        asked = _asked(request)
+        kind = _kind(request)
         if refusal.reason is Refusal.OTHERS_WAIT:
-            self._vetoed.add(asked)
+            self._vetoed.add(kind)
         elif (
             not self._monotone
             or refusal.reason is Refusal.BUDGET
             or request.constraints is not None
         ):
-            self._asked.add(asked)
+            self._refused.add(kind)
         elif request.bandwidth is None:
             self.smallest = min(self.smallest, request.hosts)
         else:
             known = self._shared.get(request.bandwidth, request.hosts)
             self._shared[request.bandwidth] = min(known, request.hosts)
 
-    def cover(self, request: Request) -> bool:
+    def apply_to(self, request: Request) -> bool:
         if request.bandwidth is None:
-            return request.hosts >= self.smallest or _asked(request) in self._asked
-        return _asked(request) in self._asked or any(
+            return request.hosts >= self.smallest or _kind(request) in self._refused
+        return _kind(request) in self._refused or any(
             request.bandwidth >= bandwidth and request.hosts >= hosts
             for bandwidth, hosts in self._shared.items()
         )
 
     def vetoed(self, request: Request) -> bool:
-        return _asked(request) in self._vetoed
+        return _kind(request) in self._vetoed
 
     def forget(self) -> None:
-        self._asked.clear()
+        self._refused.clear()
         self._shared.clear()
         self._vetoed.clear()
         self.smallest = math.inf
@@ -444,17 +455,17 @@ class _Refusals:
         self._vetoed.clear()
 
 
-def _asked(request: Request) -> _Asked:
+def _kind(request: Request) -> _RequestKind:
     return request.hosts, request.constraints, request.bandwidth
 
 
-def _disjoint(one: Allocation, other: Allocation) -> bool:
+def _disjoint(first: Allocation, second: Allocation) -> bool:
     """Whether two allocations share no host and no link."""
-    taken = {group: (hosts, uplinks) for group, hosts, uplinks in one.groups}
-    for group, hosts, uplinks in other.groups:
+    taken = {group: (hosts, uplinks) for group, hosts, uplinks in first.groups}
+    for group, hosts, uplinks in second.groups:
         if group in taken and (hosts & taken[group][0] or uplinks & taken[group][1]):
             return False
-    columns = {(pod, column): uplinks for pod, column, uplinks in one.columns}
+    columns = {(pod, column): uplinks for pod, column, uplinks in first.columns}
     return not any(
-        uplinks & columns.get((pod, column), 0) for pod, column, uplinks in other.columns
+        uplinks & columns.get((pod, column), 0) for pod, column, uplinks in second.columns
     )

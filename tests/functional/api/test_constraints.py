@@ -116,7 +116,7 @@ def test_a_dry_run_tells_the_cost_of_the_cheapest(client, gpus):
 @pytest.mark.parametrize(
     ("constraints", "field", "words"),
     [
-        ({"traits": ["gpuu"]}, "constraints.traits", "known are gpu"),
+        ({"traits": ["gpuu"]}, "constraints.traits", "known traits: gpu"),
         ({"traits": ["two words"]}, "constraints.traits.0", "pattern"),
         ({"avoid_hosts": ["node99", "node00", "x"]}, "constraints.avoid_hosts", "no host"),
         ({"avoid_pods": [2]}, "constraints.avoid_pods", "pods are 0..1"),

@@ -195,7 +195,7 @@ def test_constraints_that_mean_nothing_here_are_malformed():
     )
     assert {answer["reason"] for answer in answers} == {"invalid_input"}
     assert plan.malformed == len(answers)
-    assert "known are gpu" in answers[0]["detail"]
+    assert "known traits: gpu" in answers[0]["detail"]
     assert all("constraints" in answer["detail"] for answer in answers)
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laas_service.domain.admission.admit import admit, explain, largest_fit, offer
+from laas_service.domain.admission.admit import admit, explain, largest_fit, propose_in_scope
 from laas_service.domain.admission.make_room import make_room
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
 from laas_service.domain.budget import UNBOUNDED, RequestBudget
@@ -66,7 +66,7 @@ def filled(sizes, drained=()):
 
 def ask_everything(policy: Policy, fabric: Ledger, request: Request) -> None:
     """All that a request for hosts may set off."""
-    answer = offer(policy, fabric, request)
+    answer = propose_in_scope(policy, fabric, request)
     if isinstance(answer, NoFit):
         explain(policy, fabric, request, answer)
         make_room(policy, fabric, request)
@@ -100,9 +100,9 @@ def test_no_request_makes_more_steps_than_its_budget(name, hosts, sizes, drained
 def test_a_budget_that_lasts_changes_no_answer(name, hosts, sizes, wish):
     policy, budget = POLICIES[name](), RequestBudget(UNBOUNDED)
     request = Request("x", hosts, constraints=wish)
-    assert offer(BudgetedPolicy(policy, budget), filled(sizes), request) == offer(
-        policy, filled(sizes), request
-    )
+    assert propose_in_scope(
+        BudgetedPolicy(policy, budget), filled(sizes), request
+    ) == propose_in_scope(policy, filled(sizes), request)
     assert not budget.cut
 
 
@@ -119,12 +119,12 @@ def test_what_a_plane_costs_takes_no_more_than_its_budget(monkeypatch, work):
 def test_at_the_end_it_refuses_and_says_so_and_learns_nothing():
     fabric, budget = filled([]), RequestBudget(SEARCH)
     policy = BudgetedPolicy(POLICIES["jigsaw"](), budget)
-    answer = offer(policy, fabric, Request("x", 40))
+    answer = propose_in_scope(policy, fabric, Request("x", 40))
     assert isinstance(answer, NoFit)
     assert answer.reason is Refusal.BUDGET
     assert budget.cut
-    assert offer(policy, fabric, Request("x", 1)) == CUT_OFF
-    assert isinstance(offer(POLICIES["jigsaw"](), fabric, Request("x", 40)), Allocation)
+    assert propose_in_scope(policy, fabric, Request("x", 1)) == CUT_OFF
+    assert isinstance(propose_in_scope(POLICIES["jigsaw"](), fabric, Request("x", 40)), Allocation)
 
 
 def test_the_same_budget_gives_the_same_answer():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Making room: what is suggested works, and nothing single is cheaper."""
+"""Making room: each suggestion works, and no single release is cheaper."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ JIGSAW = POLICIES["jigsaw"]()
 
 
 class Counted(Jigsaw):
-    """Jigsaw that counts how often it is asked."""
+    """Jigsaw that counts its calls."""
 
-    looks = 0
+    calls = 0
 
     def propose(self, fabric, request):
-        self.looks += 1
+        self.calls += 1
         return super().propose(fabric, request)
 
 
@@ -51,13 +51,13 @@ def after(fabric, room):
     return twin
 
 
-def test_the_smallest_tenant_that_is_enough():
+def test_the_smallest_tenant_that_is_enough_is_released():
     fabric = filled((16, 16, 8, 4, 4))
     assert make_room(JIGSAW, fabric, Request("", 3)) == Room(("t3",), hosts=4)
     assert make_room(JIGSAW, fabric, Request("", 6)) == Room(("t2",), hosts=8)
 
 
-def test_a_pair_in_a_pod_where_it_takes_fewer_hosts():
+def test_a_pair_in_a_pod_is_released_if_it_has_fewer_hosts():
     fabric = filled((16, 16, 11, 2, 3))
     room = make_room(JIGSAW, fabric, Request("", 5))
     assert room == Room(("t3", "t4"), hosts=5)
@@ -73,7 +73,7 @@ def test_undoing_a_drain_comes_before_any_release():
     assert make_room(JIGSAW, fabric, Request("", 1)) == Room(undrain=(7,))
 
 
-def test_a_failed_host_is_no_room():
+def test_a_drain_of_a_failed_host_is_not_undone():
     fabric = filled((16, 16))
     fabric.fail_host(47)
     fabric.drain_host(47)
@@ -82,13 +82,13 @@ def test_a_failed_host_is_no_room():
     assert fits_when_empty(JIGSAW, fabric, Request("", 40))
 
 
-def test_what_cannot_fit_has_no_room():
+def test_a_request_larger_than_the_fabric_gets_no_suggestion():
     assert make_room(JIGSAW, filled((5, 9)), Request("", 49)) is None
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 @pytest.mark.parametrize("seed", range(12))
-def test_what_is_suggested_works_and_no_single_release_is_cheaper(policy, seed):
+def test_a_suggestion_works_and_no_single_release_is_cheaper(policy, seed):
     rng, policy = Random(seed), POLICIES[policy]()
     fabric = filled((rng.choice((1, 2, 3, 5, 8, 13)) for _ in range(30)), policy)
     for id in sorted(fabric.allocations)[::4]:
@@ -103,9 +103,9 @@ def test_what_is_suggested_works_and_no_single_release_is_cheaper(policy, seed):
         assert fabric.state() == before
         assert room == make_room(policy, fabric, Request("", hosts))
         singles = [
-            one.size
-            for one in fabric.allocations.values()
-            if fits(policy, after(fabric, Room((one.id,))), hosts)
+            allocation.size
+            for allocation in fabric.allocations.values()
+            if fits(policy, after(fabric, Room((allocation.id,))), hosts)
         ]
         if room is None:
             assert not singles
@@ -115,10 +115,10 @@ def test_what_is_suggested_works_and_no_single_release_is_cheaper(policy, seed):
         assert room.hosts == sum(fabric.allocations[id].size for id in room.releases)
 
 
-def test_the_budget_bounds_the_looks():
+def test_the_number_of_tries_is_bounded():
     fabric = filled((1,) * 48)
     counted = Counted()
-    room = make_room(counted, fabric, Request("", 20), looks=25)
-    assert 0 < counted.looks <= 25
+    room = make_room(counted, fabric, Request("", 20), tries=25)
+    assert 0 < counted.calls <= 25
     assert room is not None
     assert fits(JIGSAW, after(fabric, room), 20)

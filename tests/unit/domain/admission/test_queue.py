@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Who starts when: hand-made queues, and promises that hold for every queue."""
+"""Queue disciplines: small examples, and properties that hold for every queue."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_fifo_stops_at_the_first_that_does_not_fit():
     assert len(queue) == 0
 
 
-def test_easy_lets_a_short_one_overtake_and_keeps_the_reservation():
+def test_easy_lets_a_short_request_overtake_and_keeps_the_reservation():
     queue = queue_of(STRICT, [(10, 10), (16, 5), (6, 10), (6, 11)])
     assert started(queue, 0) == "ac"  # c ends with a, d would not
     assert queue.reservation.time == 10
@@ -67,20 +67,20 @@ def test_easy_lets_a_short_one_overtake_and_keeps_the_reservation():
 
 
 @pytest.mark.parametrize(("rules", "expected"), [(STRICT, "a"), (WHAT_IF, "ac")])
-def test_only_what_if_lets_a_long_one_take_what_the_head_will_not_need(rules, expected):
+def test_only_what_if_lets_a_long_request_take_hosts_that_the_head_does_not_need(rules, expected):
     queue = queue_of(rules, [(10, 10), (12, 5), (4, 100)])
     assert started(queue, 0) == expected  # at 10 the head needs 12 of 16
 
 
-def test_what_if_counts_everybody_who_passed_the_shadow_time():
+def test_what_if_counts_all_requests_that_run_past_the_shadow_time():
     queue = queue_of(WHAT_IF, [(10, 10), (12, 5), (3, 100), (2, 100), (1, 100)])
     assert started(queue, 0) == "ace"  # 3 + 1 spare hosts at 10; d would make it 5
 
 
 @pytest.mark.parametrize(("policy", "expected"), [("baseline", "long"), ("jigsaw", "short")])
 def test_what_if_asks_for_a_legal_placement_not_for_a_number_of_hosts(policy, expected):
-    """At 10 pod 0 is free but for its last host, where "long" would still be, and pod 1
-    has one host free: nine hosts are enough for eight and one, but not as one pod."""
+    """At 10 all of pod 0 is free, except its last host if "long" runs there, and pod 1 has
+    one free host. Nine hosts are enough for eight and one, but the eight must be in one pod."""
     fabric = Ledger(Topology(Xgft((2, 4, 2), (1, 2, 4))))
     pod_0 = [GroupShare(0, 3, 0), GroupShare(1, 3, 0), GroupShare(2, 3, 0), GroupShare(3, 1, 0)]
     pod_1 = [GroupShare(4, 3, 0), GroupShare(5, 3, 0), GroupShare(6, 3, 0), GroupShare(7, 1, 0)]
@@ -93,21 +93,21 @@ def test_what_if_asks_for_a_legal_placement_not_for_a_number_of_hosts(policy, ex
     assert queue.reservation.time == 10
 
 
-def test_the_window_is_how_many_behind_the_head_are_tried():
+def test_the_window_limits_how_many_requests_behind_the_head_are_tried():
     jobs = [(15, 10), (16, 1), (2, 1), (1, 1)]
     assert started(queue_of(Discipline(window=1), jobs), 0) == "a"
     assert started(queue_of(Discipline(window=2), jobs), 0) == "ad"
     assert started(queue_of(Discipline(window=0), jobs), 0) == "a"
 
 
-def test_big_first_tries_the_large_before_the_early():
+def test_big_first_tries_larger_requests_first():
     jobs = [(10, 10), (16, 1), (2, 5), (6, 5)]
     assert started(queue_of(WHAT_IF, jobs), 0) == "ac"
     assert started(queue_of(Discipline(order=Order.BIG_FIRST), jobs), 0) == "ad"
 
 
 @pytest.mark.parametrize(("packing", "neighbour"), [(False, "early"), (True, "late")])
-def test_packing_puts_those_together_that_end_together(packing, neighbour):
+def test_packing_puts_requests_that_end_together_on_one_leaf(packing, neighbour):
     queue = queue_of(Discipline(packing=packing), [], "jigsaw")
     for id, hosts, duration in (("early", 3, 5), ("late", 2, 90), ("x", 1, 100)):
         queue.submit(Request(id, hosts), duration)
@@ -117,7 +117,7 @@ def test_packing_puts_those_together_that_end_together(packing, neighbour):
     assert groups["x"] == groups[neighbour]
 
 
-def test_nobody_overtakes_while_the_end_of_what_runs_is_unknown():
+def test_no_request_overtakes_while_the_end_of_a_running_one_is_unknown():
     queue = queue_of(WHAT_IF, [(10, math.inf), (16, 5), (1, 1)])
     assert started(queue, 0) == "a"
     assert queue.reservation == Reservation(math.inf, None)
@@ -125,7 +125,7 @@ def test_nobody_overtakes_while_the_end_of_what_runs_is_unknown():
     assert started(queue, 3) == "b"
 
 
-def test_an_early_end_brings_the_head_forward():
+def test_after_an_early_end_the_head_starts_earlier():
     queue = queue_of(WHAT_IF, [(10, 10), (6, 20), (16, 5), (1, 1)])
     assert started(queue, 0) == "ab"
     queue.finish("b", 2)
@@ -136,7 +136,7 @@ def test_an_early_end_brings_the_head_forward():
     assert started(queue, 3) == "c"
 
 
-def test_who_outlives_its_expected_end_is_not_counted_on_any_more():
+def test_the_end_of_an_allocation_that_runs_longer_than_expected_is_unknown():
     queue = queue_of(WHAT_IF, [(10, 10), (16, 5), (1, 1)])
     assert started(queue, 0) == "ac"
     queue.finish("c", 1)
@@ -147,7 +147,7 @@ def test_who_outlives_its_expected_end_is_not_counted_on_any_more():
     assert started(queue, 12) == "b"
 
 
-def test_a_queue_takes_over_what_runs():
+def test_a_new_queue_knows_the_ends_of_running_allocations():
     fabric = Ledger(Topology(SMALL))
     admit(POLICIES["baseline"](), fabric, Request("old", 10))
     queue = queue_of(STRICT, [(16, 5), (6, 7), (6, 8)], fabric=fabric, ends={"old": 7})
@@ -155,7 +155,7 @@ def test_a_queue_takes_over_what_runs():
     assert queue.reservation.time == 7
 
 
-def test_cancelling_the_head_gives_the_next_one_its_own_reservation():
+def test_after_the_head_is_cancelled_the_next_request_has_its_own_reservation():
     queue = queue_of(WHAT_IF, [(10, 10), (4, 20), (16, 5), (12, 1), (1, 1)])
     assert started(queue, 0) == "abe"
     assert queue.reservation.time == 20
@@ -175,7 +175,7 @@ def test_a_negative_window_is_refused():
 
 
 class Exhausted:
-    """Runs out of its search budget for one size, finds the others."""
+    """Exhausts its search budget for one size only."""
 
     name: ClassVar[str] = "exhausted"
     isolating: ClassVar[bool] = False
@@ -183,11 +183,11 @@ class Exhausted:
 
     def propose(self, fabric, request):
         if request.hosts == 3:
-            return NoFit(Refusal.BUDGET, "searched long enough")
+            return NoFit(Refusal.BUDGET, "the search budget is exhausted")
         return POLICIES["baseline"]().propose(fabric, request)
 
 
-def test_a_search_that_gave_up_says_nothing_about_larger_sizes():
+def test_an_exhausted_search_does_not_rule_out_larger_sizes():
     fabric = Ledger(Topology(SMALL))
     queue = EasyQueue(fabric, Exhausted(), Discipline())
     for name, hosts in (("a", 10), ("b", 12), ("c", 3), ("d", 4)):
@@ -210,7 +210,7 @@ RULES = st.builds(
 
 
 def replay(queue, jobs, look):
-    """Run jobs (hosts, run, arrival) to their end; ``look`` sees every settled moment."""
+    """Run jobs (hosts, duration, arrival) to their end; calls ``look`` after each step."""
     arrivals = sorted((arrival, number) for number, (_, _, arrival) in enumerate(jobs))
     ends: dict[str, int] = {}
     starts: dict[str, int] = {}
@@ -251,7 +251,7 @@ def test_the_head_never_starts_after_its_first_reservation(policy, jobs, rules):
 @settings(max_examples=40, deadline=None)
 @given(jobs=JOBS, rules=RULES)
 def test_a_reservation_is_the_earliest_end_at_which_the_head_fits(jobs, rules):
-    """Against the plain way: copy the fabric, let one after the other end, and try."""
+    """Compared with a simple search: copy the fabric, end one allocation after another, try."""
 
     def look(now, queue, ends, starts):
         if queue.reservation is None:
@@ -269,7 +269,7 @@ def test_a_reservation_is_the_earliest_end_at_which_the_head_fits(jobs, rules):
 
 
 def plain_easy(jobs, hosts, rules):
-    """EASY by counting, written as in the textbook; starts by job number."""
+    """EASY by counting hosts, as in textbooks; start times by job number."""
     waiting: list[int] = []
     running: list[tuple[int, int]] = []
     starts: dict[str, int] = {}
@@ -314,6 +314,6 @@ def plain_easy(jobs, hosts, rules):
 
 @settings(max_examples=100, deadline=None)
 @given(jobs=JOBS, rules=RULES)
-def test_without_placement_rules_it_is_the_textbooks_easy(jobs, rules):
+def test_without_placement_rules_the_queue_is_textbook_easy(jobs, rules):
     ours = replay(queue_of(rules, []), jobs, lambda *seen: None)
     assert ours == plain_easy(jobs, 16, rules)
