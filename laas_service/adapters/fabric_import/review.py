@@ -20,10 +20,10 @@ from laas_service.domain.reimport import (
     Change,
     Effect,
     Layout,
+    aligned,
     changes,
     effects,
-    laid_over,
-    with_failed,
+    with_failed_components,
 )
 from laas_service.domain.reimport.effects import ledger_after
 from laas_service.domain.reimport.renumbering import Renumbering
@@ -62,12 +62,12 @@ def review(record: FabricRecord, ledger: LedgerView, generation: int, read: Layo
     """The import of what was read over what is recorded.
 
     Raises:
-        InvalidInput: hosts have another number of rails, or their leaves do not go together.
+        InvalidInput: the number of rails differs, or hosts do not form leaf groups.
         LimitExceeded: no LIDs are left for new ports.
     """
     before = Layout(record.topology, record.inventory)
     try:
-        after, kept = with_failed(before, laid_over(before, read), ledger)
+        after, kept = with_failed_components(before, aligned(before, read), ledger)
     except InvalidInput as error:
         raise InvalidInput(error.field, error.value, f"{error.fix}; use another --id") from error
     after = _pinned(before, after)
@@ -89,11 +89,11 @@ def _pinned(before: Layout, after: Layout) -> Layout:
 
 
 def _judged(ledger: LedgerView, before: Layout, after: Layout) -> list[Effect]:
-    """What the judge says of the live allocations then that he does not say of them now."""
+    """Violations that verification finds after the re-import and not before it."""
     then = ledger_after(ledger, Renumbering.between(before, after))
     known = set(_violations(before, list(ledger.everybody()), ledger))
     found = [x for x in _violations(after, list(then.everybody()), ledger) if x not in known]
-    return [Effect("(as the judge sees them)", tuple(found))] if found else []
+    return [Effect("(verification)", tuple(found))] if found else []
 
 
 def _violations(layout: Layout, held: list[Allocation], ledger: LedgerView) -> list[str]:

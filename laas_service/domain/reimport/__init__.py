@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A fabric imported again: the new cables in the old places, what changed, whom it concerns."""
+"""Re-import of a fabric: its new cables in the old places, the differences, their effects."""
 
 from __future__ import annotations
 
+from laas_service.domain.reimport.alignment import aligned
 from laas_service.domain.reimport.changes import Change, changes
 from laas_service.domain.reimport.effects import Effect, effects
-from laas_service.domain.reimport.kept import with_failed
+from laas_service.domain.reimport.failed_components import with_failed_components
 from laas_service.domain.reimport.layout import Layout
-from laas_service.domain.reimport.places import laid_over
 from laas_service.domain.reimport.renumbering import Renumbering
 
 __all__ = [
@@ -16,8 +16,8 @@ __all__ = [
     "Effect",
     "Layout",
     "Renumbering",
+    "aligned",
     "changes",
     "effects",
-    "laid_over",
-    "with_failed",
+    "with_failed_components",
 ]

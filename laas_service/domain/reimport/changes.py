@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What differs between a fabric and the same fabric imported again, for people to review."""
+"""The differences between a recorded fabric and its re-import, for an operator to review."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from laas_service.domain.inventory import Cable, Endpoint, Inventory, PortRef, Switch
+from laas_service.domain.reimport.host_places import matched_hosts
 from laas_service.domain.reimport.layout import Layout
-from laas_service.domain.reimport.slots import matched_hosts
 from laas_service.domain.topology import link_name
 
 
 class Change(NamedTuple):
-    """One difference: what kind, and what it is about."""
+    """One difference: its kind, and what changed."""
 
     kind: str
     detail: str
@@ -24,7 +24,7 @@ class Change(NamedTuple):
 
 
 def changes(before: Layout, after: Layout) -> list[Change]:
-    """Every difference; ``after`` is in the places of ``before``. Empty: nothing changed."""
+    """Every difference, [] if nothing changed; ``after`` must be ``aligned`` to ``before``."""
     return [
         *_tree(before, after),
         *_switches(before, after),
@@ -44,19 +44,19 @@ def _tree(before: Layout, after: Layout) -> Iterator[Change]:
 def _switches(before: Layout, after: Layout) -> Iterator[Change]:
     old, new = before.inventory.switch_of_guid, after.inventory.switch_of_guid
     places = [dict(_places(layout)) for layout in (before, after)]
-    here = {place: guid for guid, place in places[1].items()}
+    guid_at = {place: guid for guid, place in places[1].items()}
     replaced = set()
     for guid in sorted(old.keys() - new.keys()):
-        follower = here.get(places[0].get(guid, ""))
-        if follower is not None and follower not in old:
-            replaced.add(follower)
-            yield Change("switch replaced", f"{_switch(old[guid])} by {_switch(new[follower])}")
+        successor = guid_at.get(places[0].get(guid, ""))
+        if successor is not None and successor not in old:
+            replaced.add(successor)
+            yield Change("switch replaced", f"{_switch(old[guid])} by {_switch(new[successor])}")
         else:
             yield Change("switch gone", _switch(old[guid]))
     for guid in sorted(new.keys() - old.keys() - replaced):
         yield Change("switch added", f"{_switch(new[guid])} {places[1].get(guid, '')}".strip())
     for guid in sorted(old.keys() & new.keys()):
-        was, now = (found.get(guid, "no place in the tree") for found in places)
+        was, now = (place_of.get(guid, "no place in the tree") for place_of in places)
         if was != now:
             yield Change("switch moved", f"{_switch(new[guid])} was {was}, is {now}")
         if old[guid].name != new[guid].name:
@@ -64,31 +64,31 @@ def _switches(before: Layout, after: Layout) -> Iterator[Change]:
 
 
 def _places(layout: Layout) -> Iterator[tuple[int, str]]:
-    """What each switch is; one that stands for several spines by all of them."""
-    found: dict[int, list[str]] = {}
+    """The place of each switch; all its places if it stands for several spines."""
+    names_of: dict[int, list[str]] = {}
     for kind, rows in (("leaf", layout.leaves), ("l2", layout.l2s), ("spine", layout.spines)):
         for number, row in enumerate(rows):
             for index, guid in enumerate(row):
                 if guid:
-                    found.setdefault(guid, []).append(f"{kind}-{number}-{index}")
-    return ((guid, " ".join(names)) for guid, names in found.items())
+                    names_of.setdefault(guid, []).append(f"{kind}-{number}-{index}")
+    return ((guid, " ".join(names)) for guid, names in names_of.items())
 
 
 def _cables(before: Layout, after: Layout) -> Iterator[Change]:
-    """A cable that came shares its switches with one that went: it was plugged elsewhere."""
+    """Cables gone, added and moved; a new cable on the link of one that is gone is that cable."""
     old = {(cable.lower, cable.upper): cable for cable in before.inventory.cables}
     new = {(cable.lower, cable.upper): cable for cable in after.inventory.cables}
     names = {**_switch_names(before.inventory), **_switch_names(after.inventory)}
-    came = {new[ends].link: new[ends] for ends in new.keys() - old.keys() if new[ends].link}
+    added = {new[ends].link: new[ends] for ends in new.keys() - old.keys() if new[ends].link}
     moved = set()
     for ends in sorted(old.keys() - new.keys()):
         cable = old[ends]
-        follower = came.get(cable.link) if cable.link else None
-        if follower is None:
+        successor = added.get(cable.link) if cable.link else None
+        if successor is None:
             yield Change("cable gone", _cable(cable, names))
         else:
-            moved.add((follower.lower, follower.upper))
-            yield Change("cable moved", f"{_cable(cable, names)}, now {_ends(follower, names)}")
+            moved.add((successor.lower, successor.upper))
+            yield Change("cable moved", f"{_cable(cable, names)}, now {_ends(successor, names)}")
     for ends in sorted(new.keys() - old.keys() - moved):
         yield Change("cable added", _cable(new[ends], names))
     for ends in sorted(old.keys() & new.keys()):
@@ -98,16 +98,16 @@ def _cables(before: Layout, after: Layout) -> Iterator[Change]:
 
 
 def _hosts(before: Layout, after: Layout) -> Iterator[Change]:
-    stays = matched_hosts(before, after)
+    remaining = matched_hosts(before, after)
     old, new = before.inventory.host_names, after.inventory.host_names
     switches = [_switch_names(layout.inventory) for layout in (before, after)]
     for host in before.hosts():
-        if host not in stays:
+        if host not in remaining:
             yield Change("host gone", f"{old[host]}{_at(before, host, switches[0])}")
-    came = set(after.hosts()) - set(stays.values())
-    for host in sorted(came):
+    added = set(after.hosts()) - set(remaining.values())
+    for host in sorted(added):
         yield Change("host added", f"{new[host]}{_at(after, host, switches[1])}")
-    for host, now in stays.items():
+    for host, now in remaining.items():
         if old[host] != new[now]:
             yield Change("host renamed", f"{old[host]} is now {new[now]}")
         if host != now:
@@ -134,7 +134,7 @@ def _port(
 
 
 def _services(before: Inventory, after: Inventory) -> Iterator[Change]:
-    """Adapters that are no tenant's: storage, subnet managers, hosts that were kept out."""
+    """Adapters that are not for tenants: storage, subnet managers, excluded hosts."""
     old = {e.guid: e for e in before.endpoints if e.host is None}
     new = {e.guid: e for e in after.endpoints if e.host is None}
     names = {**_switch_names(before), **_switch_names(after)}

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What an import would mean for each live allocation: nothing, news, or a reason to refuse.
+"""What a re-import would change for each live allocation, and what refuses the re-import.
 
-An allocation stays as it is: every host it holds is there under its name, on the same leaves;
-every link joins the same two ports; and its routes are those it has. What the operator
-has declared failed may come back on other ports, or on a switch in the old one's place. A
-host's own adapter and the port it is plugged into on its leaf are nobody else's, and may change.
+A re-import must leave every allocation as it is: each of its hosts exists under its name, on
+the same leaves; each of its links joins the same two ports; its routes stay the same. A
+host or link that the operator declared failed may come back on other ports, or on a new
+switch in the old one's place. A host's adapter, and the port of the leaf that it uses, belong
+to the host alone and may change.
 """
 
 from __future__ import annotations
@@ -24,40 +25,44 @@ from laas_service.domain.topology import Link, link_name
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """``refused``: what would be taken from the allocation, a line each. ``news``: what it gets
-    beside: hosts whose adapter or port is another one."""
+    """The effect on one allocation."""
 
     allocation: str
+    """Its id."""
+
     refused: tuple[str, ...] = ()
+    """Why the re-import is refused, one line for each loss."""
+
     news: tuple[str, ...] = ()
+    """Changes that its owner is told: hosts with another adapter or port."""
 
 
 def effects(ledger: LedgerView, before: Layout, after: Layout) -> list[Effect]:
-    """One for each allocation, containers too, by id."""
+    """The effect on each allocation, containers included, by id."""
     numbers = Renumbering.between(before, after)
-    work = _Effects(ledger, before, after, numbers)
-    found = {one.id: work.effect(one) for one in ledger.everybody()}
-    if not any(effect.refused for effect in found.values()):
-        for id, why in work.disturbed().items():
-            found[id] = Effect(id, (why,), found[id].news)
-    return [found[id] for id in sorted(found)]
+    comparison = _Comparison(ledger, before, after, numbers)
+    by_id = {held.id: comparison.effect(held) for held in ledger.everybody()}
+    if not any(effect.refused for effect in by_id.values()):
+        for id, refusal in comparison.route_changes().items():
+            by_id[id] = Effect(id, (refusal,), by_id[id].news)
+    return [by_id[id] for id in sorted(by_id)]
 
 
 def ledger_after(ledger: LedgerView, numbers: Renumbering) -> Ledger:
-    """The owners and the shared plane of a ledger on the new topology, nothing down.
+    """The allocations and the shared plane of a ledger on the new topology, without faults.
 
     Raises:
-        Conflict: somebody cannot hold what he holds.
+        Conflict: an allocation cannot hold its hosts and links there.
     """
     fabric = Ledger(numbers.after)
     fabric.withhold(ledger.shared_plane)
-    for one in ledger.everybody():
-        fabric.claim(numbers.allocation(one))
+    for held in ledger.everybody():
+        fabric.claim(numbers.allocation(held))
     return fabric
 
 
-class _Effects:
-    """Looks at one allocation after the other."""
+class _Comparison:
+    """Compares each allocation before and after the re-import."""
 
     def __init__(
         self, ledger: LedgerView, before: Layout, after: Layout, numbers: Renumbering
@@ -80,15 +85,15 @@ class _Effects:
             if now is None:
                 yield f"takes host {name}: it is gone"
             elif new[now] != name:
-                yield f"takes host {name}: it is called {new[now]}"
+                yield f"takes host {name}: it is now called {new[now]}"
             elif self._places(self.before, host) != self._places(self.after, now):
                 yield f"takes host {name}: it is on other leaves"
             elif host in self.ledger.failed_hosts:
                 continue
             elif self._leaves(self.before, host) != self._leaves(self.after, now):
                 yield (
-                    f"changes the routes of host {name}: a leaf of it was replaced; it may be "
-                    "while the host is failed"
+                    f"changes the routes of host {name}: one of its leaves was replaced; this is "
+                    "allowed while the host is marked failed"
                 )
 
     def _places(self, layout: Layout, host: int) -> list[tuple[int, int]]:
@@ -110,40 +115,43 @@ class _Effects:
             elif (was.lower, was.upper) != (now.lower, now.upper):
                 yield (
                     f"changes the routes over link {link_name(link)}: its cable is on other "
-                    "ports; it may be while the link is failed"
+                    "ports; this is allowed while the link is marked failed"
                 )
 
     def _news(self, held: Allocation) -> Iterator[str]:
         for host in held.hosts(self.before.topology):
             now = self.numbers.hosts.get(host)
             was = self.before.host_endpoints.get(host, ())
-            becomes = self.after.host_endpoints.get(-1 if now is None else now, ())
-            for a, b in zip(was, becomes, strict=False):
+            after = self.after.host_endpoints.get(-1 if now is None else now, ())
+            for old, new in zip(was, after, strict=False):
                 name = self.before.inventory.host_names[host]
-                if a.guid != b.guid:
-                    yield f"host {name} rail {a.rail} has another adapter, {b.guid:#018x}"
-                elif a.at != b.at:
-                    yield f"host {name} rail {a.rail} is on port {b.at.port}"
+                if old.guid != new.guid:
+                    yield f"host {name} rail {old.rail} has another adapter, {new.guid:#018x}"
+                elif old.at != new.at:
+                    yield f"host {name} rail {old.rail} is on port {new.at.port}"
 
-    def disturbed(self) -> dict[str, str]:
-        """Those whose routes would be others, or who could not hold what they hold."""
+    def route_changes(self) -> dict[str, str]:
+        """By id, the allocations whose routes or holdings would change, each with a refusal."""
         before = list(self.ledger.everybody())
         try:
             after = list(ledger_after(self.ledger, self.numbers).everybody())
         except LaasError as error:
-            return {one.id: str(error) for one in before}
-        now = {one.id: one for one in routed_allocations(after)}
+            return {held.id: str(error) for held in before}
+        by_id = {routed.id: routed for routed in routed_allocations(after)}
         failed = self.ledger.failed_links
-        there = {link for link in map(self.numbers.link, failed) if link is not None}
+        failed_after = {link for link in map(self.numbers.link, failed) if link is not None}
         return {
-            one.id: "changes its routes"
-            for one in routed_allocations(before)
-            if self._renamed(one, failed) != tenant_tables(self.after.topology, now[one.id], there)
+            routed.id: "changes its routes"
+            for routed in routed_allocations(before)
+            if self._present_tables(routed, failed)
+            != tenant_tables(self.after.topology, by_id[routed.id], failed_after)
         }
 
-    def _renamed(self, one: Allocation, failed: Collection[Link]) -> dict[str, dict[str, str]]:
-        """Its routes now, in the new numbers."""
-        tables = tenant_tables(self.before.topology, one, failed)
+    def _present_tables(
+        self, routed: Allocation, failed: Collection[Link]
+    ) -> dict[str, dict[str, str]]:
+        """Its present tables, with the new numbers of hosts."""
+        tables = tenant_tables(self.before.topology, routed, failed)
         return {
             switch: {self._destination(name): out for name, out in entries.items()}
             for switch, entries in tables.items()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A topology with what stands behind it, by places: what an import recognised."""
+"""A topology and its inventory, as an import recognised them, by place in the tree."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ Row = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Layout:
-    """GUIDs in ``leaves``, ``l2s`` (a row a pod) and ``spines`` (a row an L2 index); 0 is a
-    place that nobody has."""
+    """The topology, the inventory, and the switches by place.
+
+    ``leaves`` and ``l2s`` have a row of GUIDs for each pod, ``spines`` one for each L2 index;
+    0 is an empty place.
+    """
 
     topology: Topology
     inventory: Inventory
@@ -29,37 +32,36 @@ class Layout:
 
     @cached_property
     def l2s(self) -> tuple[Row, ...]:
-        found = rows(self.inventory.l2_guids, self.topology.tree.l2_per_pod)
-        return found or ((),) * self.topology.tree.m[2]
+        l2s = rows(self.inventory.l2_guids, self.topology.tree.l2_per_pod)
+        return l2s or ((),) * self.topology.tree.m[2]
 
     @cached_property
     def spines(self) -> tuple[Row, ...]:
         tree = self.topology.tree
-        found = rows(self.inventory.spine_guids, tree.spines_per_group)
-        return found or ((),) * tree.l2_per_pod
+        spines = rows(self.inventory.spine_guids, tree.spines_per_group)
+        return spines or ((),) * tree.l2_per_pod
 
     @cached_property
     def ends(self) -> dict[int, frozenset[Hashable]]:
-        """By switch GUID: the other ends of its cables. A switch that takes another's place
-        has them, too."""
-        found: dict[int, set[Hashable]] = defaultdict(set)
+        """By switch GUID, the other ends of its cables: a replacement switch has the same."""
+        ends_of: dict[int, set[Hashable]] = defaultdict(set)
         for cable in self.inventory.cables:
-            found[cable.lower.guid].add(cable.upper)
-            found[cable.upper.guid].add(cable.lower)
+            ends_of[cable.lower.guid].add(cable.upper)
+            ends_of[cable.upper.guid].add(cable.lower)
         for endpoint in self.inventory.endpoints:
-            found[endpoint.at.guid].add(endpoint.guid)
-        return {guid: frozenset(ends) for guid, ends in found.items()}
+            ends_of[endpoint.at.guid].add(endpoint.guid)
+        return {guid: frozenset(ends) for guid, ends in ends_of.items()}
 
     @cached_property
     def host_endpoints(self) -> dict[int, tuple[Endpoint, ...]]:
-        """By host: its ports in rail order."""
-        found: dict[int, dict[int, Endpoint]] = defaultdict(dict)
+        """The ports of each host in the order of rails."""
+        by_host: dict[int, dict[int, Endpoint]] = defaultdict(dict)
         for (host, rail), endpoint in self.inventory.endpoint_of_port.items():
-            found[host][rail] = endpoint
-        return {h: tuple(by[rail] for rail in sorted(by)) for h, by in sorted(found.items())}
+            by_host[host][rail] = endpoint
+        return {h: tuple(by[rail] for rail in sorted(by)) for h, by in sorted(by_host.items())}
 
     def hosts(self) -> Iterator[int]:
-        """Numbers of the hosts that are there."""
+        """Numbers of the hosts that are present."""
         absent = self.topology.absent_hosts
         names = enumerate(self.inventory.host_names)
         return (host for host, name in names if name and host not in absent)
@@ -71,16 +73,17 @@ class Layout:
 
 
 def rows(guids: Sequence[int], width: int) -> tuple[Row, ...]:
+    """The GUIDs in rows of ``width``; () if the width is 0."""
     if not width:
         return ()
     return tuple(tuple(guids[n : n + width]) for n in range(0, len(guids), width))
 
 
-def places(of: Sequence[Row]) -> dict[int, tuple[int, int]]:
+def places(rows: Sequence[Row]) -> dict[int, tuple[int, int]]:
     """GUID -> (row, index), the first one where there are several."""
-    found: dict[int, tuple[int, int]] = {}
-    for number, row in enumerate(of):
+    place_of: dict[int, tuple[int, int]] = {}
+    for number, row in enumerate(rows):
         for index, guid in enumerate(row):
             if guid:
-                found.setdefault(guid, (number, index))
-    return found
+                place_of.setdefault(guid, (number, index))
+    return place_of

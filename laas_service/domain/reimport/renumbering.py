@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""From the numbers of a fabric to those it has after it was imported again.
+"""The new numbers of hosts, links and leaf groups after a re-import.
 
-Places stay (pod, index, uplink, slot), so links are called the same; but where the tree grew,
-numbers made from its sizes are others: of hosts on one rail, of links, of leaf groups.
+Places (pod, index, uplink, slot) stay, so links keep their names. If the tree grew, numbers
+that are computed from its sizes change: those of hosts on one rail, links and leaf groups.
 """
 
 from __future__ import annotations
@@ -14,30 +14,32 @@ from functools import cached_property
 
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare
 from laas_service.domain.errors import Conflict
+from laas_service.domain.reimport.host_places import matched_hosts
 from laas_service.domain.reimport.layout import Layout
-from laas_service.domain.reimport.slots import matched_hosts
 from laas_service.domain.topology import Link, Topology, bits
 
 
 @dataclass(frozen=True)
 class Renumbering:
-    """``hosts`` has the new number of each host that stays."""
+    """From the numbers of one topology to those of another."""
 
     before: Topology
     after: Topology
+
     hosts: Mapping[int, int]
+    """The new number of each host that remains."""
 
     @classmethod
     def between(cls, before: Layout, after: Layout) -> Renumbering:
         return cls(before.topology, after.topology, matched_hosts(before, after))
 
     def link(self, link: Link) -> Link | None:
-        """The link itself if it is there still."""
-        there = self.after.tree.has_link(link) and link not in self.after.absent_links
-        return link if there else None
+        """The link itself if it still exists, else None."""
+        exists = self.after.tree.has_link(link) and link not in self.after.absent_links
+        return link if exists else None
 
     def link_id(self, number: int) -> int | None:
-        """The new number of a link, None if it is there no more."""
+        """The new number of a link; None if it no longer exists."""
         link = self.link(self.before.tree.link_at(number))
         return None if link is None else self.after.tree.link_id(link)
 
@@ -45,7 +47,7 @@ class Renumbering:
         """The same hosts and links in the new numbers.
 
         Raises:
-            Conflict: a host is gone, or the leaf group or pod of one was taken apart.
+            Conflict: one of its hosts, leaf groups or pods no longer exists.
         """
         groups = tuple(sorted(self._group(share) for share in held.groups))
         columns = tuple(sorted(self._column(share) for share in held.columns))
@@ -54,11 +56,11 @@ class Renumbering:
     def _group(self, share: GroupShare) -> GroupShare:
         group = self._groups.get(self._leaves(self.before, share.group))
         if group is None or self.before.plane_of_rail != self.after.plane_of_rail:
-            raise Conflict(f"leaf group {share.group} was taken apart")
+            raise Conflict(f"leaf group {share.group} no longer exists")
         mask = 0
         for host in self._hosts_of(share):
             if host not in self.hosts:
-                raise Conflict(f"host {host} is gone")
+                raise Conflict(f"host {host} no longer exists")
             at, slot = self.after.place_of(self.hosts[host])
             if at != group:
                 raise Conflict(f"host {host} is on other leaves")
@@ -71,17 +73,17 @@ class Renumbering:
         return GroupShare(group, mask, uplinks)
 
     def _hosts_of(self, share: GroupShare) -> Iterator[int]:
-        found = (self.before.host_at(share.group, slot) for slot in bits(share.hosts))
-        return (host for host in found if host is not None)
+        by_slot = (self.before.host_at(share.group, slot) for slot in bits(share.hosts))
+        return (host for host in by_slot if host is not None)
 
     def _column(self, share: ColumnShare) -> ColumnShare:
         at = self._columns.get(self.before.l2_of_column(share.pod, share.column))
         if at is None:
-            raise Conflict(f"pod {share.pod} was taken apart")
+            raise Conflict(f"pod {share.pod} no longer exists in its old form")
         return ColumnShare(*at, share.uplinks)
 
     def _leaves(self, topology: Topology, group: int) -> tuple[tuple[int, int], ...]:
-        """The places of a group's leaves."""
+        """The places (pod, leaf) of a group's leaves."""
         leaves = topology.leaves_of_group(group)
         return tuple((leaf // topology.tree.m[1], leaf % topology.tree.m[1]) for leaf in leaves)
 

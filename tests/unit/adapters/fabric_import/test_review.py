@@ -46,7 +46,7 @@ from laas_service.domain.features import HostChange
 from laas_service.domain.inventory import Inventory, PortRef
 from laas_service.domain.ledger import Ledger, LedgerView, Masks
 from laas_service.domain.policies import POLICIES
-from laas_service.domain.reimport import Layout, changes, laid_over
+from laas_service.domain.reimport import Layout, aligned, changes
 from laas_service.domain.routing.fabric_tables import forwarding_tables
 from laas_service.domain.routing.tenant_tables import routed_allocations
 from laas_service.domain.shared_plane import SharedPlane
@@ -381,7 +381,7 @@ def test_a_shuffled_dump_finds_the_old_places():
     recorded = Layout(made.topology, made.inventory)
     read = dumped(made.inventory, MANAGERS)
     assert read.inventory.leaf_guids != recorded.inventory.leaf_guids
-    assert laid_over(recorded, read).inventory.leaf_guids == recorded.inventory.leaf_guids
+    assert aligned(recorded, read).inventory.leaf_guids == recorded.inventory.leaf_guids
 
 
 def replace_seed(description: generator.Description, seed: int) -> generator.Description:
@@ -487,7 +487,7 @@ def test_a_replaced_leaf_keeps_the_place_but_not_under_a_working_tenant():
     found = reviewed(layout, site.inventory, ledger)
     assert next(change.kind for change in found.changes) == "switch replaced"
     assert found.after.leaves[0][1:] == layout.leaves[0][1:]
-    assert "a leaf of it was replaced" in found.effects[0].refused[0]
+    assert "one of its leaves was replaced" in found.effects[0].refused[0]
     for host in range(3):
         ledger.fail_host(host)
     assert not reviewed(layout, site.inventory, ledger).refused
@@ -719,7 +719,7 @@ def test_without_a_new_switch_the_lids_of_hosts_may_run_out():
 def test_real_fabrics_are_imported_again_after_work(file):
     read = read_fabric(SHARED / "fabrics" / f"{file}.ibnetdiscover.txt")
     layout = Layout(read.topology, read.inventory)
-    assert laid_over(layout, layout).inventory == layout.inventory
+    assert aligned(layout, layout).inventory == layout.inventory
     chance = Random(7)
     ledger = Ledger(layout.topology)
     for number, hosts in enumerate((2, 5, 40, 100)):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The new cables in the old places: what stays keeps its pod, index, uplink and slot.
+"""Alignment of a re-import: remaining switches, links and hosts keep their places.
 
-An import numbers what it recognises afresh, so that one cable more may shift everything.
-Here the same switches, told by their GUIDs, keep their places; a new switch on the cables
-of one that is gone takes its place; others take places that nobody has, else new ones at the
-end. So a tree only grows, and links and hosts that stay are called what they were called.
+An import numbers everything anew, so one more cable may change every number. Alignment
+undoes that. A switch with a known GUID keeps its place. A new switch on the cables of
+one that is gone takes that switch's place. Others take empty places, or new ones at the end.
+So a tree only grows, and links and hosts that remain keep their names.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from dataclasses import replace
 
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.inventory import Cable, Inventory, PortRef
+from laas_service.domain.reimport.host_places import placed_hosts
 from laas_service.domain.reimport.layout import Layout, Row
-from laas_service.domain.reimport.slots import slotted
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, Xgft
 
 
-def laid_over(before: Layout, after: Layout) -> Layout:
-    """The fabric of ``after`` in the places of ``before``; its LIDs are still those of ``after``.
+def aligned(before: Layout, after: Layout) -> Layout:
+    """The fabric of ``after`` in the places of ``before``, with the LIDs of ``after``.
 
     Raises:
-        InvalidInput: hosts have another number of rails, or do not form leaf groups
-            in the rails' old order.
+        InvalidInput: the number of rails differs, or hosts do not form leaf groups in the
+            old order of rails.
     """
     if before.topology.rails != after.topology.rails:
-        fix = f"hosts had {before.topology.rails}: import it under another --id"
+        fix = f"the recorded hosts have {before.topology.rails}"
         raise InvalidInput("rails", after.topology.rails, fix)
-    work = _Places(before, after)
-    leaves, l2s = work.leaves(), work.l2s()
-    spines = work.spines(l2s)
-    hosts = slotted(before, after, leaves)
+    switches = _SwitchPlaces(before, after)
+    leaves, l2s = switches.leaves(), switches.l2s()
+    spines = switches.spines(l2s)
+    hosts = placed_hosts(before, after, leaves)
     tree = _tree(before.topology.tree, hosts.m1, leaves, l2s, spines)
     cables = _cables(before, after.inventory, tree, leaves, l2s, spines)
     present = {cable.link for cable in cables}
@@ -58,13 +58,14 @@ def laid_over(before: Layout, after: Layout) -> Layout:
     return Layout(topology, inventory)
 
 
-class _Places:
-    """Pods first, then the switches of each row."""
+class _SwitchPlaces:
+    """Finds the old number of each pod, then the place of each switch in its row."""
 
     def __init__(self, before: Layout, after: Layout) -> None:
         self.before, self.after = before, after
         self.pods = self._pods()
         """The old number of each new pod."""
+
         self.count = max(before.topology.tree.m[2], *(pod + 1 for pod in self.pods))
 
     def _pods(self) -> list[int]:
@@ -87,8 +88,11 @@ class _Places:
         return self._rows(self.before.leaves, self.after.leaves)
 
     def l2s(self) -> list[Row]:
-        """L2 switches: a new one takes the index whose L2 switches its own index has in other
-        pods, as an index means the same spines in every pod."""
+        """The L2 switches by pod.
+
+        A new one takes the old index of the other L2 switches of its new index, because an
+        index means the same spines in every pod.
+        """
         votes: Counter[tuple[int, int]] = Counter()
         for new_pod, row in enumerate(self.after.l2s):
             old = self._old(self.before.l2s, self.pods[new_pod])
@@ -98,11 +102,15 @@ class _Places:
         matched = _matched(votes)
         free = (index for index in itertools.count() if index not in matched.values())
         width = self.after.topology.tree.l2_per_pod
-        wanted = [matched[new] if new in matched else next(free) for new in range(width)]
-        return self._rows(self.before.l2s, self.after.l2s, wanted)
+        old_index = [matched[new] if new in matched else next(free) for new in range(width)]
+        return self._rows(self.before.l2s, self.after.l2s, old_index)
 
     def spines(self, l2s: Sequence[Row]) -> list[Row]:
-        """Spines by the L2 index that more than half as many pods reach them at as at any."""
+        """The spines by L2 index.
+
+        A spine belongs to each index at which more than half as many pods reach it as at its
+        best index.
+        """
         place = {guid: (pod, i) for pod, row in enumerate(l2s) for i, guid in enumerate(row)}
         level = {switch.guid: switch.level for switch in self.after.inventory.switches}
         reach: dict[int, set[tuple[int, int]]] = defaultdict(set)
@@ -122,62 +130,66 @@ class _Places:
         ]
 
     def _rows(
-        self, before: Sequence[Row], after: Sequence[Row], wanted: Sequence[int] = ()
+        self, before: Sequence[Row], after: Sequence[Row], old_index: Sequence[int] = ()
     ) -> list[Row]:
-        found: dict[int, Row] = {}
+        by_pod: dict[int, Row] = {}
         for new, row in enumerate(after):
             old = self._old(before, self.pods[new])
-            hints = {guid: wanted[i] for i, guid in enumerate(row) if guid} if wanted else {}
-            found[self.pods[new]] = self._row(old, [guid for guid in row if guid], hints)
-        return [found.get(pod, ()) for pod in range(self.count)]
+            hints = {guid: old_index[i] for i, guid in enumerate(row) if guid} if old_index else {}
+            by_pod[self.pods[new]] = self._row(old, [guid for guid in row if guid], hints)
+        return [by_pod.get(pod, ()) for pod in range(self.count)]
 
     def _old(self, before: Sequence[Row], number: int) -> Row:
         return before[number] if number < len(before) else ()
 
-    def _row(self, old: Row, new: Sequence[int], wanted: Mapping[int, int] | None = None) -> Row:
-        """The new switches at the places of the old row, 0 in between."""
+    def _row(self, old: Row, new: Sequence[int], hints: Mapping[int, int] | None = None) -> Row:
+        """The new switches at the places of the old row, with 0 at empty places.
+
+        A new switch takes the place of the gone switch with which it shares most cable ends;
+        else the index in ``hints`` if it is free; else the first free one.
+        """
         index = {guid: old.index(guid) for guid in new if guid in old}
         gone = [guid for guid in old if guid and guid not in self.after.inventory.switch_of_guid]
-        fresh = [guid for guid in new if guid not in index]
-        alike = Counter(
+        added = [guid for guid in new if guid not in index]
+        common_ends = Counter(
             {
                 (a, b): len(self.after.ends.get(a, _NONE) & self.before.ends.get(b, _NONE))
-                for a in fresh
+                for a in added
                 for b in gone
             }
         )
-        for guid, replaced in _matched(+alike).items():
+        for guid, replaced in _matched(+common_ends).items():
             index[guid] = old.index(replaced)
         taken = set(index.values())
-        for guid in fresh:
+        for guid in added:
             if guid not in index:
-                first = (wanted or {}).get(guid)
+                first = (hints or {}).get(guid)
                 if first is None or first in taken:
                     first = next(i for i in itertools.count() if i not in taken)
                 index[guid] = first
                 taken.add(first)
-        at = {place: guid for guid, place in index.items()}
-        return tuple(at.get(i, 0) for i in range(max(at, default=-1) + 1))
+        guid_at = {place: guid for guid, place in index.items()}
+        return tuple(guid_at.get(i, 0) for i in range(max(guid_at, default=-1) + 1))
 
 
 _NONE: frozenset[object] = frozenset()
 
 
 def _matched(votes: Mapping[tuple[int, int], int]) -> dict[int, int]:
-    """New to old, most votes first, each at most once."""
-    found: dict[int, int] = {}
+    """New -> old for the pairs (new, old) with most votes; each number is used at most once."""
+    matched: dict[int, int] = {}
     taken: set[int] = set()
     for new, old in sorted(votes, key=lambda pair: (-votes[pair], pair)):
-        if new not in found and old not in taken:
-            found[new] = old
+        if new not in matched and old not in taken:
+            matched[new] = old
             taken.add(old)
-    return found
+    return matched
 
 
 def _tree(
     old: Xgft, m1: int, leaves: Sequence[Row], l2s: Sequence[Row], spines: Sequence[Row]
 ) -> Xgft:
-    """The old tree, grown as far as the rows need; parallel cables stay as many as they were."""
+    """The old tree, grown to hold the rows; the number of parallel cables stays."""
     pods = len(leaves)
     width = max(old.l2_per_pod, *map(len, l2s))
     above = max(old.spines_per_group, *map(len, spines), 0)
@@ -195,7 +207,7 @@ def _cables(
     l2s: Sequence[Row],
     spines: Sequence[Row],
 ) -> tuple[Cable, ...]:
-    """Every cable with its link; in a bundle those that stay keep their number."""
+    """Every cable with its link; remaining parallel cables keep their number."""
     old = {(cable.lower, cable.upper): cable.link for cable in before.inventory.cables}
     bundles: dict[tuple[int, int], list[tuple[PortRef, PortRef]]] = defaultdict(list)
     for cable in after.cables:
@@ -211,7 +223,7 @@ def _cables(
 def _bundles(
     tree: Xgft, leaves: Sequence[Row], l2s: Sequence[Row], spines: Sequence[Row]
 ) -> Iterable[tuple[tuple[int, int], list[Link]]]:
-    """The links between each two switches that the tree joins, by parallel cable."""
+    """For each two switches that the tree joins, their links in the order of parallel cables."""
     p2, p3 = tree.cables
     for pod, row in enumerate(leaves):
         for (leaf, lower), (i, upper) in itertools.product(enumerate(row), enumerate(l2s[pod])):
@@ -228,22 +240,22 @@ def _numbered(
     links: Sequence[Link],
     old: Mapping[tuple[PortRef, PortRef], Link | None],
 ) -> dict[tuple[PortRef, PortRef], Link]:
-    found: dict[tuple[PortRef, PortRef], Link] = {}
-    for end in ends:
-        link = old.get(end)
+    link_of: dict[tuple[PortRef, PortRef], Link] = {}
+    for pair in ends:
+        link = old.get(pair)
         number = link.up % len(links) if link is not None else None
-        if number is not None and links[number] not in found.values():
-            found[end] = links[number]
-    free = [link for link in links if link not in found.values()]
-    found |= zip([end for end in ends if end not in found], free, strict=False)
-    return found
+        if number is not None and links[number] not in link_of.values():
+            link_of[pair] = links[number]
+    free = [link for link in links if link not in link_of.values()]
+    link_of |= zip([pair for pair in ends if pair not in link_of], free, strict=False)
+    return link_of
 
 
 def _links(tree: Xgft) -> Iterable[Link]:
     return map(tree.link_at, range(tree.leaf_links + tree.spine_links))
 
 
-def _flat(of: Collection[Row], count: int, width: int) -> tuple[int, ...]:
-    padded = [row + (0,) * (width - len(row)) for row in of]
+def _flat(rows: Collection[Row], count: int, width: int) -> tuple[int, ...]:
+    padded = [row + (0,) * (width - len(row)) for row in rows]
     padded += [(0,) * width] * (count - len(padded))
     return tuple(guid for row in padded for guid in row)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The hosts of a fabric imported again: who stays keeps number, slots and the order of rails."""
+"""Hosts of a re-import: a remaining host keeps its number, its slots and its order of rails."""
 
 from __future__ import annotations
 
@@ -18,29 +18,42 @@ Place = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Slotted:
-    """The new hosts by their new numbers. On one rail a number is a place, so it is known when
-    the tree is. ``ghosts`` are ports of hosts that are gone and whose number nobody took.
+class PlacedHosts:
+    """The hosts of ``after`` in their places. Hosts are keyed by their number in ``after``.
+
+    On one rail the final number of a host is computed from its place and the sizes of the tree.
     """
 
     after: Layout
     rails: int
+
     at: Mapping[int, tuple[Port, ...]]
+    """The ports of each host, in the order of rails."""
+
     rail_of: Mapping[int, tuple[int, ...]]
+    """The rail here of each rail of a host in ``after``."""
+
     number: Mapping[int, int]
-    ghosts: Mapping[int, tuple[Port, ...]]
+    """The final number of each host; empty on one rail."""
+
+    vacant: Mapping[int, tuple[Port, ...]]
+    """By final number, the ports of hosts that are gone and whose number no host took."""
+
     m1: int
+    """Host slots on a leaf."""
 
     @property
     def ports(self) -> tuple[tuple[Port, ...], ...]:
+        """The ports of each host by final number; () on one rail."""
         if self.rails == 1:
             return ()
-        found = {**{self.number[h]: ports for h, ports in self.at.items()}, **self.ghosts}
-        return tuple(found[number] for number in range(len(found)))
+        by_number = {**{self.number[h]: ports for h, ports in self.at.items()}, **self.vacant}
+        return tuple(by_number[number] for number in range(len(by_number)))
 
     def absent(self, tree: Xgft) -> frozenset[int]:
+        """The final numbers of absent hosts."""
         if self.rails > 1:
-            return frozenset(self.ghosts)
+            return frozenset(self.vacant)
         present = {self._slot(tree, port) for (port,) in self.at.values()}
         return frozenset(range(tree.m[0] * tree.leaves)) - present
 
@@ -59,41 +72,41 @@ class Slotted:
         return tuple(names)
 
     def endpoints(self, topology: Topology) -> tuple[Endpoint, ...]:
-        return tuple(self._endpoint(topology, one) for one in self.after.inventory.endpoints)
+        return tuple(self._endpoint(topology, e) for e in self.after.inventory.endpoints)
 
-    def _endpoint(self, topology: Topology, one: Endpoint) -> Endpoint:
-        if one.host is None:
-            return one
-        number = self._number(topology, one.host)
-        return replace(one, host=number, rail=self.rail_of[one.host][one.rail])
+    def _endpoint(self, topology: Topology, endpoint: Endpoint) -> Endpoint:
+        if endpoint.host is None:
+            return endpoint
+        number = self._number(topology, endpoint.host)
+        return replace(endpoint, host=number, rail=self.rail_of[endpoint.host][endpoint.rail])
 
 
-def slotted(before: Layout, after: Layout, leaves: Sequence[Row]) -> Slotted:
-    """The hosts of ``after`` on ``leaves``, which are in the old order."""
+def placed_hosts(before: Layout, after: Layout, leaves: Sequence[Row]) -> PlacedHosts:
+    """The hosts of ``after`` on ``leaves``, which are in the places of ``before``."""
     place = places(leaves)
-    stays = {new: old for old, new in matched_hosts(before, after).items()}
+    old_number = {new: old for old, new in matched_hosts(before, after).items()}
     leaves_of, rail_of = {}, {}
     orders = dict(_rail_orders(before.topology))
     for host, endpoints in after.host_endpoints.items():
-        found = tuple(place[endpoint.at.guid] for endpoint in endpoints)
-        order = orders.get(frozenset(found), found)
-        leaves_of[host], rail_of[host] = order, tuple(order.index(leaf) for leaf in found)
-    at = _ports(before.topology, leaves_of, stays)
-    number, ghosts = _numbers(before.topology, at, stays)
-    m1 = max(port.k + 1 for ports in (*at.values(), *ghosts.values()) for port in ports)
+        on = tuple(place[endpoint.at.guid] for endpoint in endpoints)
+        order = orders.get(frozenset(on), on)
+        leaves_of[host], rail_of[host] = order, tuple(order.index(leaf) for leaf in on)
+    at = _ports(before.topology, leaves_of, old_number)
+    number, vacant = _numbers(before.topology, at, old_number)
+    m1 = max(port.k + 1 for ports in (*at.values(), *vacant.values()) for port in ports)
     m1 = max(m1, before.topology.tree.m[0])
-    return Slotted(after, after.topology.rails, at, rail_of, number, ghosts, m1)
+    return PlacedHosts(after, after.topology.rails, at, rail_of, number, vacant, m1)
 
 
 def matched_hosts(before: Layout, after: Layout) -> dict[int, int]:
-    """Old number -> new number of the hosts that stay: by name, else by an adapter's GUID."""
+    """Old number -> new number of the remaining hosts: by name, else by an adapter's GUID."""
     named = after.inventory.host_numbers
-    found = {
+    matched = {
         host: named[before.inventory.host_names[host]]
         for host in before.hosts()
         if before.inventory.host_names[host] in named
     }
-    taken = set(found.values())
+    taken = set(matched.values())
     renamed = {
         endpoint.guid: host
         for host, endpoints in after.host_endpoints.items()
@@ -101,13 +114,13 @@ def matched_hosts(before: Layout, after: Layout) -> dict[int, int]:
         for endpoint in endpoints
     }
     for host in before.hosts():
-        if host not in found:
+        if host not in matched:
             guids = (endpoint.guid for endpoint in before.host_endpoints.get(host, ()))
             new = next((renamed[guid] for guid in guids if guid in renamed), None)
             if new is not None and new not in taken:
-                found[host] = new
+                matched[host] = new
                 taken.add(new)
-    return found
+    return matched
 
 
 def _rail_orders(topology: Topology) -> Iterator[tuple[frozenset[Place], tuple[Place, ...]]]:
@@ -118,61 +131,62 @@ def _rail_orders(topology: Topology) -> Iterator[tuple[frozenset[Place], tuple[P
 
 
 def _ports(
-    old: Topology, leaves_of: Mapping[int, tuple[Place, ...]], stays: Mapping[int, int]
+    old: Topology, leaves_of: Mapping[int, tuple[Place, ...]], old_number: Mapping[int, int]
 ) -> dict[int, tuple[Port, ...]]:
-    """The old slot on a leaf for who was there, the lowest that is free for others."""
+    """The ports of each host: its old slot on a leaf if it had one, else the lowest free one."""
     kept: dict[tuple[int, Place], int] = {}
     taken: dict[Place, set[int]] = defaultdict(set)
     for host, order in leaves_of.items():
-        slots = {(p.pod, p.leaf): p.k for p in old.ports_of(stays[host])} if host in stays else {}
+        ports = old.ports_of(old_number[host]) if host in old_number else ()
+        slots = {(port.pod, port.leaf): port.k for port in ports}
         for leaf in order:
             if leaf in slots:
                 kept[host, leaf] = slots[leaf]
                 taken[leaf].add(slots[leaf])
-    found = {}
+    ports_of = {}
     for host, order in leaves_of.items():
-        ports = []
+        new_ports = []
         for leaf in order:
             k = kept.get((host, leaf))
             if k is None:
                 k = next(k for k in itertools.count() if k not in taken[leaf])
                 taken[leaf].add(k)
-            ports.append(Port(*leaf, k))
-        found[host] = tuple(ports)
-    return found
+            new_ports.append(Port(*leaf, k))
+        ports_of[host] = tuple(new_ports)
+    return ports_of
 
 
 def _numbers(
-    old: Topology, at: Mapping[int, tuple[Port, ...]], stays: Mapping[int, int]
+    old: Topology, at: Mapping[int, tuple[Port, ...]], old_number: Mapping[int, int]
 ) -> tuple[dict[int, int], dict[int, tuple[Port, ...]]]:
-    """Numbers where hosts have several ports, and the ports of the ghosts.
+    """Final numbers where hosts have several ports, and the ports of vacant numbers.
 
-    Who is new takes numbers that are free. A number that stays free keeps its ports, as
-    an absent host, unless a group of leaves was taken apart; then later ones move up.
+    A new host takes a free number. A number that stays free keeps its ports as an absent
+    host, unless its leaf group no longer exists; then later numbers move up.
     """
     if old.rails == 1:
         return {}, {}
-    number = dict(stays)
-    free = (n for n in itertools.count() if n not in stays.values())
+    number = dict(old_number)
+    free = (n for n in itertools.count() if n not in old_number.values())
     for host in at:
         if host not in number:
             number[host] = next(free)
     used = {port for ports in at.values() for port in ports}
     groups = {frozenset((p.pod, p.leaf) for p in ports) for ports in at.values()}
     leaves = frozenset().union(*groups)
-    ghosts = {}
+    vacant = {}
     for gone in sorted(set(range(max(number.values()) + 1)) - set(number.values())):
         ports = old.host_ports[gone] if gone < len(old.host_ports) else ()
         group = frozenset((p.pod, p.leaf) for p in ports)
         fits = group in groups or not group & leaves
         if ports and fits and not used.intersection(ports):
-            ghosts[gone] = ports
+            vacant[gone] = ports
             used.update(ports)
             groups.add(group)
             leaves |= group
-    order = sorted([*number.values(), *ghosts])
+    order = sorted([*number.values(), *vacant])
     dense = {n: i for i, n in enumerate(order)}
     return (
         {host: dense[n] for host, n in number.items()},
-        {dense[n]: ports for n, ports in ghosts.items()},
+        {dense[n]: ports for n, ports in vacant.items()},
     )

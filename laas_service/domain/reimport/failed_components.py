@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What has failed under a tenant and is missing in a dump: switched off, it is not seen.
+"""Failed hosts and links of tenants that a dump lacks because they are switched off.
 
-It stays recorded, failed as it is, as long as nothing else is in its place, so that one dead
-host of a tenant does not keep everybody from importing the rest.
+They stay recorded as failed as long as nothing else is in their place. So one dead host of a
+tenant does not prevent the re-import of the rest.
 """
 
 from __future__ import annotations
@@ -17,30 +17,39 @@ from laas_service.domain.reimport.layout import Layout
 from laas_service.domain.topology import Port, Topology, link_name
 
 
-def with_failed(before: Layout, after: Layout, ledger: LedgerView) -> tuple[Layout, list[str]]:
-    """``after`` with what is missing but failed and held; and its names."""
+def with_failed_components(
+    before: Layout, after: Layout, ledger: LedgerView
+) -> tuple[Layout, list[str]]:
+    """``after`` with the missing hosts and links that are failed and held, and their names."""
     used = {end for cable in after.inventory.cables for end in (cable.lower, cable.upper)}
     used |= {endpoint.at for endpoint in after.inventory.endpoints}
     hosts = _hosts(before, after, ledger, used)
-    used |= {endpoint.at for ends in hosts.values() for endpoint in ends}
+    used |= {endpoint.at for endpoints in hosts.values() for endpoint in endpoints}
     cables = _cables(before, after, ledger, used)
     names = list(after.inventory.host_names)
     kept = []
-    for number, ends in hosts.items():
-        old = ends[0].host
+    for number, endpoints in hosts.items():
+        old = endpoints[0].host
         names[number] = before.inventory.host_names[-1 if old is None else old]
         kept.append(f"host {names[number]}")
     kept += [f"link {link_name(cable.link)}" for cable in cables if cable.link is not None]
     if not kept:
         return after, []
-    more = [replace(e, host=number) for number, ends in hosts.items() for e in ends]
+    returned = [
+        replace(endpoint, host=number)
+        for number, endpoints in hosts.items()
+        for endpoint in endpoints
+    ]
     known = before.inventory.lids
     inventory = replace(
         after.inventory,
         host_names=tuple(names),
-        endpoints=tuple(sorted((*after.inventory.endpoints, *more), key=lambda e: e.at)),
+        endpoints=tuple(sorted((*after.inventory.endpoints, *returned), key=lambda e: e.at)),
         cables=tuple(sorted((*after.inventory.cables, *cables), key=lambda c: (c.lower, c.upper))),
-        lids={**{e.guid: known[e.guid] for e in more if e.guid in known}, **after.inventory.lids},
+        lids={
+            **{e.guid: known[e.guid] for e in returned if e.guid in known},
+            **after.inventory.lids,
+        },
     )
     topology = replace(
         after.topology,
@@ -53,28 +62,29 @@ def with_failed(before: Layout, after: Layout, ledger: LedgerView) -> tuple[Layo
 def _hosts(
     before: Layout, after: Layout, ledger: LedgerView, used: Set[PortRef]
 ) -> dict[int, tuple[Endpoint, ...]]:
-    """By its number then: the ports of each host that is missing, failed and held."""
+    """The ports of each host that is missing, failed and held, by its number in ``after``."""
     held = ledger.owners_of_hosts().keys() & ledger.failed_hosts
     named, guids = after.inventory.host_numbers, {e.guid for e in after.inventory.endpoints}
-    found = {}
+    missing = {}
     for host in sorted(held):
-        ends = before.host_endpoints.get(host, ())
+        endpoints = before.host_endpoints.get(host, ())
         number = _number(after.topology, before.topology.ports_of(host))
-        if before.inventory.host_names[host] in named or number is None or not ends:
+        if before.inventory.host_names[host] in named or number is None or not endpoints:
             continue
-        there = all(
-            end.at not in used
-            and end.guid not in guids
-            and after.place_of_leaf.get(end.at.guid) == before.place_of_leaf.get(end.at.guid)
-            for end in ends
+        places_free = all(
+            endpoint.at not in used
+            and endpoint.guid not in guids
+            and after.place_of_leaf.get(endpoint.at.guid)
+            == before.place_of_leaf.get(endpoint.at.guid)
+            for endpoint in endpoints
         )
-        if there:
-            found[number] = ends
-    return found
+        if places_free:
+            missing[number] = endpoints
+    return missing
 
 
 def _number(topology: Topology, ports: tuple[Port, ...]) -> int | None:
-    """The number of the host that is missing at these ports, None if somebody is there."""
+    """The number of the absent host at these ports; None if another host is there."""
     for host in topology.absent_hosts:
         if topology.ports_of(host) == ports:
             return host
@@ -82,11 +92,11 @@ def _number(topology: Topology, ports: tuple[Port, ...]) -> int | None:
 
 
 def _cables(before: Layout, after: Layout, ledger: LedgerView, used: Set[PortRef]) -> list[Cable]:
-    """The cables of links that are missing, failed and held; of the same two switches."""
+    """The cables of links that are missing, failed and held, if their two switches are there."""
     held = ledger.owners_of_links().keys() & ledger.failed_links & after.topology.absent_links
     switches = after.inventory.switch_of_guid
-    places = [dict(_joined(layout)) for layout in (before, after)]
-    found = []
+    places = [_places(layout) for layout in (before, after)]
+    missing = []
     for link in sorted(held, key=before.topology.tree.link_id):
         cable = before.inventory.cable_of_link.get(link)
         if cable is None or used & {cable.lower, cable.upper}:
@@ -95,15 +105,16 @@ def _cables(before: Layout, after: Layout, ledger: LedgerView, used: Set[PortRef
         if ends <= switches.keys() and all(
             places[0].get(guid) == places[1].get(guid) for guid in ends
         ):
-            found.append(cable)
-    return found
+            missing.append(cable)
+    return missing
 
 
-def _joined(layout: Layout) -> list[tuple[int, frozenset[tuple[int, int, int]]]]:
-    """GUID -> everywhere it stands in the tree."""
-    found: dict[int, set[tuple[int, int, int]]] = {}
+def _places(layout: Layout) -> dict[int, set[tuple[int, int, int]]]:
+    """GUID -> all its places in the tree, each (level, row, index)."""
+    places: dict[int, set[tuple[int, int, int]]] = {}
     for level, rows in enumerate((layout.leaves, layout.l2s, layout.spines)):
         for number, row in enumerate(rows):
             for index, guid in enumerate(row):
-                found.setdefault(guid, set()).add((level, number, index))
-    return [(guid, frozenset(places)) for guid, places in found.items() if guid]
+                if guid:
+                    places.setdefault(guid, set()).add((level, number, index))
+    return places
