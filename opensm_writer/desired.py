@@ -249,7 +249,7 @@ def _plane_ports(state: FabricState) -> _PlanePorts:
     cables = [
         cable
         for link, cable in inventory.cable_of_link.items()
-        if link not in failed and plane.holds(state.topology.tree, link)
+        if link not in failed and plane.withholds(state.topology.tree, link)
     ]
     lower, upper = {cable.lower.guid for cable in cables}, {cable.upper.guid for cable in cables}
     attached = [e for e in inventory.endpoints if e.at.guid in lower | upper]

@@ -28,7 +28,7 @@ from laas_service.domain.allocation import NoFit, Request
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import InvalidInput, NotFound, Unavailable
 from laas_service.domain.features import HostChange
-from laas_service.domain.idle_links import Idle, idle
+from laas_service.domain.idle_links import IdleComponents, idle_components
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.policies.base import BudgetedPolicy, Policy
 from laas_service.domain.shared_plane import SharedPlane
@@ -90,13 +90,13 @@ class Fabrics:
         """Raises: NotFound."""
         return inventory.switches(self._store.fabric(fabric_id))
 
-    def idle(self, fabric_id: str) -> tuple[FabricRecord, Idle]:
+    def idle(self, fabric_id: str) -> tuple[FabricRecord, IdleComponents]:
         """The fabric, and its links and switches that carry nothing and may be turned down.
 
         Raises: NotFound.
         """
         fabric, ledger = self._with_ledger(fabric_id)
-        return fabric, idle(ledger, fabric.inventory)
+        return fabric, idle_components(ledger, fabric.inventory)
 
     def shared_plane(self, fabric_id: str) -> tuple[FabricRecord, shared_plane_cost.Reach]:
         """The fabric, and what its shared plane reaches. Raises: NotFound."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Power: links and switches that nobody needs now and that may be turned down.
+"""Idle links and switches, which may be turned down to save power.
 
-LaaS (ANCS'16) section 5: as every tenant's links are known, the power of the network
-can follow the use of the cloud, without guessing from traffic.
+LaaS (ANCS'16) section 5: the links of every tenant are known, so the network's power can
+follow the use of the cloud without measuring traffic.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from laas_service.domain.topology import Link
 
 
 @dataclass(frozen=True, slots=True)
-class Idle:
-    """What may be turned down: links in order of their numbers, switches in the inventory's.
-
-    The links of an idle switch are among ``links``.
-    """
+class IdleComponents:
+    """Links and switches that may be turned down."""
 
     links: tuple[Link, ...]
+    """In order of their numbers; those of idle switches are included."""
+
     switches: tuple[Switch, ...]
+    """In the order of the inventory."""
 
 
-def idle(fabric: LedgerView, inventory: Inventory) -> Idle:
-    """Everything that is up for nobody.
+def idle_components(fabric: LedgerView, inventory: Inventory) -> IdleComponents:
+    """All links and switches that no required path uses.
 
-    With all of it turned down at once, and not one forwarding entry changed, these
-    still reach each other:
+    With all of them turned down at once, and without a change of the forwarding tables,
+    these still reach each other:
 
     * the hosts of each tenant, also of one that owns no links (``baseline``, ``ta``);
-    * each host with an owner and each *service endpoint* (a port that is no tenant's:
-      subnet manager, storage, gateways), both ways, and service endpoints one another;
-    * each switch that stays and each service endpoint, both ways.
+    * each host with an owner and each *service endpoint* (a port that is not for tenants:
+      subnet manager, storage, gateways), both ways; and service endpoints one another;
+    * each switch that is not idle and each service endpoint, both ways.
 
-    So a leaf with an owned host or a service endpoint stays, and so does every switch
-    with an owned link. Where no service endpoint is known the subnet manager may be on
-    any host: then every leaf stands for one. Aggregation nodes are parts of switches
-    and keep nothing up. Hosts without an owner on a leaf that goes are cut off.
+    So a leaf with an owned host or a service endpoint is not idle, nor is a switch with an
+    owned link. If no service endpoint is known, the subnet manager may be on any host, so
+    every leaf counts as one. Aggregation nodes are parts of switches and need no link. Hosts
+    without an owner on an idle leaf are cut off.
 
-    A link is listed whether up or failed; absent ones are not. Switches are physical:
-    a director that is the spine of several L2 indices goes only if none of them needs it.
+    Links are listed whether up or failed; absent ones are not. Switches are physical: a
+    director that is the spine of several L2 indices is idle only if none of them needs it.
     """
     topology = fabric.topology
     owned = fabric.owners_of_links()
@@ -57,14 +57,16 @@ def idle(fabric: LedgerView, inventory: Inventory) -> Idle:
         fabric.failed_links,
         plane=fabric.shared_plane,
     )
-    needed = _Needed(inventory, tables)
+    needed = _NeededComponents(inventory, tables)
     for link in owned:
         cable = inventory.cable_of_link.get(link)
         if cable is not None:
             needed.switches |= {cable.lower.guid, cable.upper.guid}
     services = inventory.service_endpoints
-    doors = {endpoint.at.guid for endpoint in services} or {g for g in inventory.leaf_guids if g}
-    targets = [endpoint.guid for endpoint in services] or sorted(doors)
+    service_leaves = {endpoint.at.guid for endpoint in services} or {
+        guid for guid in inventory.leaf_guids if guid
+    }
+    service_guids = [endpoint.guid for endpoint in services] or sorted(service_leaves)
     for allocation in routed_allocations(fabric.everybody()):
         ports = [
             endpoint
@@ -74,13 +76,13 @@ def idle(fabric: LedgerView, inventory: Inventory) -> Idle:
         ]
         leaves = {endpoint.at.guid for endpoint in ports}
         for endpoint in ports:
-            needed.ways(leaves | doors, endpoint.guid)
-    for target in targets:
-        needed.ways(doors, target)
-    needed.manage(doors, targets)
+            needed.add_paths(leaves | service_leaves, endpoint.guid)
+    for guid in service_guids:
+        needed.add_paths(service_leaves, guid)
+    needed.add_management_paths(service_leaves, service_guids)
     tree, absent = topology.tree, topology.absent_links
     numbers = range(tree.leaf_links + tree.spine_links)
-    return Idle(
+    return IdleComponents(
         tuple(
             link
             for link in map(tree.link_at, numbers)
@@ -90,40 +92,41 @@ def idle(fabric: LedgerView, inventory: Inventory) -> Idle:
     )
 
 
-class _Needed:
-    """Links and switches (by GUID) that lie on ways which must stay."""
+class _NeededComponents:
+    """Links and switches (by GUID) on the paths that are required."""
 
     def __init__(self, inventory: Inventory, tables: ForwardingTables) -> None:
         self.links: set[Link] = set()
         self.switches: set[int] = set()
         self._tables = tables
-        self._ways: dict[tuple[int, int], tuple[int, Link | None]] = {}
+        self._neighbors: dict[tuple[int, int], tuple[int, Link | None]] = {}
+        """(switch, port) -> the switch at the other end, and the link."""
         for cable in inventory.cables:
-            self._ways[cable.lower] = (cable.upper.guid, cable.link)
-            self._ways[cable.upper] = (cable.lower.guid, cable.link)
+            self._neighbors[cable.lower] = (cable.upper.guid, cable.link)
+            self._neighbors[cable.upper] = (cable.lower.guid, cable.link)
         self._walked: dict[int, set[int]] = defaultdict(set)
 
-    def ways(self, sources: set[int], target: int) -> None:
-        """Keep what packets from these switches to a GUID pass."""
-        walked = self._walked[target]
-        for at in sources:
-            while at not in walked:
-                walked.add(at)
-                self.switches.add(at)
-                port = self._tables.port(at, target)
-                way = None if port is None else self._ways.get((at, port))
-                if way is None:
-                    break  # the target hangs on this switch, is it, or cannot be reached
-                at, link = way
+    def add_paths(self, sources: set[int], destination: int) -> None:
+        """Add the paths of packets from these switches to a GUID."""
+        walked = self._walked[destination]
+        for switch in sources:
+            while switch not in walked:
+                walked.add(switch)
+                self.switches.add(switch)
+                port = self._tables.port(switch, destination)
+                neighbor = None if port is None else self._neighbors.get((switch, port))
+                if neighbor is None:
+                    break  # at the destination, at its leaf, or where no route leads on
+                switch, link = neighbor
                 if link is not None:
                     self.links.add(link)
 
-    def manage(self, doors: set[int], targets: list[int]) -> None:
-        """Keep the ways between each switch that stays, those on such ways too, and the doors."""
+    def add_management_paths(self, service_leaves: set[int], service_guids: list[int]) -> None:
+        """Add the paths between services and needed switches, also those on these paths."""
         done: set[int] = set()
         while new := self.switches - done:
             for switch in new:
-                self.ways(doors, switch)
-            for target in targets:
-                self.ways(new, target)
+                self.add_paths(service_leaves, switch)
+            for guid in service_guids:
+                self.add_paths(new, guid)
             done |= new

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The shared plane: links that no tenant gets, for traffic that belongs to no tenant.
+"""The shared plane: links withheld from tenants, for traffic that belongs to no tenant.
 
 LaaS (ANCS'16) gives every tenant links of its own. Storage, gateways, the subnet manager
-and idle hosts also need links, and without a shared plane they use those of tenants. An
-operator who withholds L2 indices from allocation confines them to these.
+and idle hosts also need links; without a shared plane they use those of tenants. An operator
+who withholds L2 indices from allocation confines this shared traffic to the plane.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from laas_service.domain.topology import LeafLink, Link, Xgft
 
 @dataclass(frozen=True, slots=True)
 class SharedPlane:
-    """L2 indices and spines that are the same in every pod and spine group.
+    """L2 indices and spines, the same in every pod and spine group.
 
-    The plane withholds the leaf links to ``l2``, and the spine links of every L2 switch to
+    The plane withholds the leaf links to ``l2`` and the spine links of every L2 switch to
     ``spines``; without ``spines``, all spine links above ``l2``. Shared traffic goes over the
-    leaf links to ``l2`` and the spine links from there to ``spines``. So ``l2`` is enough where
-    every spine stands above one L2 index. Where one switch stands above several (a director),
-    name it in ``spines`` too, to keep tenants off it. Without ``l2`` shared traffic takes any
-    leaf link; spine links then carry only their owner's traffic and what goes to the owner.
-    Without either there is no plane.
+    leaf links to ``l2`` and the spine links from there to ``spines``. So ``l2`` is enough if
+    every spine is above one L2 index. If a spine is above several (a director), name it in
+    ``spines`` too, to keep tenants off it. Without ``l2``, shared traffic takes any leaf link;
+    a spine link with an owner then carries only traffic from and to the owner. Without both
+    there is no plane.
 
-    Where a tree has p parallel cables, an index stands for all p of them.
+    If a tree has p parallel cables, an index stands for all p of them.
     """
 
     l2: tuple[int, ...] = ()
@@ -47,18 +47,18 @@ class SharedPlane:
 
     @classmethod
     def of(cls, tree: Xgft, l2: tuple[int, ...] = (), spines: tuple[int, ...] = ()) -> SharedPlane:
-        """The plane of these indices, checked against the tree.
+        """The plane of these indices on a tree.
 
         Raises:
-            InvalidInput: an index is out of range or named twice, or no L2 switch or no
-                spine would be left to tenants.
+            InvalidInput: an index is out of range or named twice, or tenants would be left
+                without an L2 switch or without a spine.
         """
         for name, given, width in (
             ("l2", l2, tree.l2_per_pod),
             ("spines", spines, tree.spines_per_group),
         ):
             if len(set(given)) != len(given) or not all(0 <= index < width for index in given):
-                fix = f"name each once, within 0..{width - 1}" if width else "the tree has none"
+                fix = f"name each once, in 0..{width - 1}" if width else "the tree has none"
                 raise InvalidInput(name, list(given), fix)
         if l2 and len(l2) == tree.l2_per_pod:
             raise InvalidInput("l2", list(l2), "leave tenants at least one L2 index")
@@ -67,27 +67,27 @@ class SharedPlane:
         return cls(tuple(sorted(l2)), tuple(sorted(spines)))
 
     def carries(self, tree: Xgft, link: Link) -> bool:
-        """Whether shared traffic may use a link: of the plane, or below one without ``l2``."""
+        """Whether shared traffic may use a link; without ``l2``, that is every leaf link."""
         if isinstance(link, LeafLink):
             return not self.l2 or link.up // tree.cables[0] in self.l2
         return (not self.l2 or link.l2 in self.l2) and (
             not self.spines or link.up // tree.cables[1] in self.spines
         )
 
-    def holds(self, tree: Xgft, link: Link) -> bool:
+    def withholds(self, tree: Xgft, link: Link) -> bool:
         """Whether a link is withheld from allocation."""
         if isinstance(link, LeafLink):
             return link.up // tree.cables[0] in self.l2
         return link.up // tree.cables[1] in self.spines if self.spines else link.l2 in self.l2
 
-    def clears(self, link: Link) -> bool:
-        """Whether a link that has an owner carries no shared traffic but its owner's."""
+    def keeps_clear(self, link: Link) -> bool:
+        """Whether an owned link carries no shared traffic except from and to its owner."""
         return bool(self.l2) if isinstance(link, LeafLink) else bool(self)
 
     def links(self, tree: Xgft) -> Iterator[Link]:
-        """Every withheld link by number, absent ones included."""
+        """Every withheld link in the order of numbers, absent ones included."""
         numbers = range(tree.leaf_links + tree.spine_links) if self else ()
-        return (link for link in map(tree.link_at, numbers) if self.holds(tree, link))
+        return (link for link in map(tree.link_at, numbers) if self.withholds(tree, link))
 
 
 NO_PLANE = SharedPlane()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What a shared plane costs, and where it does not reach: for the operator who chooses one."""
+"""The cost of a shared plane to tenants, and the leaves that it does not reach."""
 
 from __future__ import annotations
 
@@ -19,55 +19,62 @@ from laas_service.domain.topology import LeafLink
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one policy can do with a fabric that has no tenants.
-
-    ``largest`` is the largest allocation. ``beyond_leaf`` is how many hosts tenants of more
-    than a leaf could have together, when the largest that fits is taken again and again.
-    With ``cut_off`` there was no budget to find that out: it is at least so much.
-    """
+    """The capacity of a fabric without tenants under one policy."""
 
     policy: str
+
     largest: int
+    """Hosts of the largest allocation that fits."""
+
     beyond_leaf: int
+    """Hosts of all tenants larger than a leaf, if the largest that fits is placed repeatedly."""
+
     cut_off: bool = False
+    """Whether the budget ran out; ``largest`` and ``beyond_leaf`` may then be higher."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How many links a plane has, absent ones left out, and what it fails to keep clear.
-
-    ``unreached`` are leaves with adapters but without a working leaf link of it: what is
-    there talks over any links. ``mixed`` are spines of it that stand above L2 indices of
-    tenants, too: what they get for a tenant's port goes down that tenant's own links.
-    """
+    """The links of a plane, and where it cannot keep shared traffic off tenants' links."""
 
     plane: SharedPlane
+
     leaf_links: int
+    """How many leaf links it has, without absent ones."""
+
     spine_links: int
+    """How many spine links it has, without absent ones."""
+
     unreached: tuple[Switch, ...]
+    """Leaves with adapters but without a working leaf link of the plane: their shared traffic
+    uses any links."""
+
     mixed: tuple[Switch, ...]
+    """Spines of the plane that are also above L2 indices of tenants: they send packets for a
+    tenant's port down that tenant's links."""
 
 
 def costs(
     fabric: LedgerView, plane: SharedPlane, policies: Collection[Policy], work: int = UNBOUNDED
 ) -> list[tuple[Cost, Cost]]:
-    """For each policy what it can do with the present plane, and with another.
+    """For each policy, the capacity with the present plane and with ``plane``.
 
-    Looked at is the fabric without tenants; what has failed or is drained stays so. Each of
-    these answers has the same part of ``work`` (see ``meter``).
+    The fabric is taken without tenants; faults and drains stay. Each of these searches gets an
+    equal share of ``work``, in units of ``RequestBudget``.
     """
-    present, then = emptied(fabric, fabric.shared_plane), emptied(fabric, plane)
-    part = work // (2 * len(policies))
+    present = without_tenants(fabric, fabric.shared_plane)
+    changed = without_tenants(fabric, plane)
+    share = work // (2 * len(policies))
     return [
         (
-            _cost(policy, present.copy(), RequestBudget(part)),
-            _cost(policy, then.copy(), RequestBudget(part)),
+            _cost(policy, present.copy(), RequestBudget(share)),
+            _cost(policy, changed.copy(), RequestBudget(share)),
         )
         for policy in policies
     ]
 
 
-def emptied(fabric: LedgerView, plane: SharedPlane) -> Ledger:
+def without_tenants(fabric: LedgerView, plane: SharedPlane) -> Ledger:
     """The fabric without tenants, with ``plane`` withheld."""
     empty = fabric.surface()
     for id in tuple(empty.allocations):
@@ -81,17 +88,17 @@ def _cost(unbounded: Policy, empty: Ledger, meter: RequestBudget) -> Cost:
     largest = size = largest_fit(policy, empty, empty.free_host_count + 1)
     beyond = 0
     while size > empty.topology.slots:
-        found = policy.propose(empty, Request(f"{beyond}", size))
-        if not isinstance(found, Allocation):
-            break  # the search gave up on what it found before
-        empty.claim(found)
-        beyond += found.size
+        answer = policy.propose(empty, Request(f"{beyond}", size))
+        if not isinstance(answer, Allocation):
+            break  # the search for the largest size found it, this one exhausted its budget
+        empty.claim(answer)
+        beyond += answer.size
         size = largest_fit(policy, empty, size + 1)
     return Cost(policy.name, largest, beyond, meter.cut)
 
 
 def reach(fabric: LedgerView, inventory: Inventory, plane: SharedPlane) -> Reach:
-    """Where a plane's cables lead, as things are now."""
+    """The links of a plane in the present state of the fabric."""
     tree, topology = fabric.topology.tree, fabric.topology
     links = [link for link in plane.links(tree) if link not in topology.absent_links]
     cables = {link: inventory.cable_of_link.get(link) for link in links}
@@ -100,23 +107,23 @@ def reach(fabric: LedgerView, inventory: Inventory, plane: SharedPlane) -> Reach
         for link, cable in cables.items()
         if cable is not None and link not in fabric.failed_links and isinstance(link, LeafLink)
     }
-    needed = {endpoint.at.guid for endpoint in inventory.endpoints} if plane.l2 else set()
-    own = {
+    with_adapters = {endpoint.at.guid for endpoint in inventory.endpoints} if plane.l2 else set()
+    spines = {
         cable.upper.guid
         for link, cable in cables.items()
         if cable is not None and not isinstance(link, LeafLink)
     }
-    others = {
+    tenant_spines = {
         cable.upper.guid
         for link, cable in inventory.cable_of_link.items()
         if not isinstance(link, LeafLink)
-        and not plane.holds(tree, link)
+        and not plane.withholds(tree, link)
         and link.l2 not in plane.l2
     }
     return Reach(
         plane,
         sum(isinstance(link, LeafLink) for link in links),
         sum(not isinstance(link, LeafLink) for link in links),
-        tuple(s for s in inventory.switches if s.level == 1 and s.guid in needed - working),
-        tuple(s for s in inventory.switches if s.guid in own & others),
+        tuple(s for s in inventory.switches if s.level == 1 and s.guid in with_adapters - working),
+        tuple(s for s in inventory.switches if s.guid in spines & tenant_spines),
     )

@@ -390,7 +390,11 @@ class Idle(Schema):
 
     @classmethod
     def of(
-        cls, fabric: FabricRecord, idle: idle_links.Idle, links: list[str], following: str | None
+        cls,
+        fabric: FabricRecord,
+        idle: idle_links.IdleComponents,
+        links: list[str],
+        following: str | None,
     ) -> Self:
         return cls(
             fabric=fabric.id,

@@ -124,7 +124,7 @@ def _link_entry(
         owners.get(link),
         cable.lower if cable else None,
         cable.upper if cable else None,
-        ledger.shared_plane.holds(fabric.topology.tree, link),
+        ledger.shared_plane.withholds(fabric.topology.tree, link),
     )
 
 

@@ -86,7 +86,7 @@ def _say_cost(ledger: LedgerView, plane: SharedPlane, jobs: int | None, seed: in
     table = Table("POLICY", "LARGEST", "BEYOND A LEAF", "UTILIZATION", "NEVER PLACED", box=None)
     for before, after in shared_plane_cost.costs(ledger, plane, wanted):
         loads = [
-            _loaded(shared_plane_cost.emptied(ledger, each), before.policy, jobs, seed)
+            _loaded(shared_plane_cost.without_tenants(ledger, each), before.policy, jobs, seed)
             for each in (ledger.shared_plane, plane)
         ]
         table.add_row(

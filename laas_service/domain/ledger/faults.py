@@ -121,7 +121,7 @@ def _is_out(ledger: LedgerState, link: Link) -> bool:
     return (
         link in ledger.failed_links
         or link in ledger.topology.absent_links
-        or ledger.shared_plane.holds(ledger.topology.tree, link)
+        or ledger.shared_plane.withholds(ledger.topology.tree, link)
     )
 
 

@@ -31,7 +31,7 @@ def withhold(ledger: LedgerState, plane: SharedPlane) -> None:
     _take_out(ledger, (ledger.usable_uplinks, ledger.free_uplinks), withheld.uplinks)
     _take_out(ledger, (ledger.usable_spines, ledger.free_spines), withheld.spines)
     for link in previous_plane.links(topology.tree):
-        if not plane.holds(topology.tree, link) and link not in topology.absent_links:
+        if not plane.withholds(topology.tree, link) and link not in topology.absent_links:
             refresh_link(ledger, link)
     count_losses(ledger)
 

@@ -41,7 +41,7 @@ def withheld_violations(
         f"isolation: {allocation.id} holds link {link_name(link)}, which is withheld"
         for allocation in allocations
         for link in allocation.links(topology)
-        if plane.holds(topology.tree, link)
+        if plane.withholds(topology.tree, link)
     ]
 
 
@@ -65,7 +65,7 @@ class Shared:
         nest = Nest(allocations)
         owning = [a for a in nest.outermost_first if a.policy in WHOLE_LINKS]
         self._owners = {
-            link: a.id for a in owning for link in a.links(topology) if plane.clears(link)
+            link: a.id for a in owning for link in a.links(topology) if plane.keeps_clear(link)
         }
         carried = ((a, nest.carrier(a)) for a in nest.outermost_first if not a.container)
         self._owner_of_host = {

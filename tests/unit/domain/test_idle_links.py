@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Power: what may be turned down, and what must then still be reached."""
+"""Idle links and switches: what may be turned down, and what must stay reachable."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from laas_service.adapters.fabric_import.generator import inventory
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Request
-from laas_service.domain.idle_links import idle
+from laas_service.domain.idle_links import idle_components
 from laas_service.domain.inventory import Endpoint, PortRef, Switch
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
@@ -43,7 +43,7 @@ def filled(sizes, policy="jigsaw", topology=TREE):
 
 
 def reached(made, tables, off_links, off_switches, source, target):
-    """Whether a packet from a switch gets to a GUID over what is still up."""
+    """Whether a packet from a switch reaches a GUID over links and switches that are up."""
     across = {}
     for cable in made.cables:
         if cable.link not in off_links:
@@ -64,11 +64,11 @@ def reached(made, tables, off_links, off_switches, source, target):
 
 @pytest.mark.parametrize("policy", ["jigsaw", "baseline"])
 @pytest.mark.parametrize("sizes", [(), (3,), (6, 5), (20, 9), (48,)])
-def test_what_is_needed_is_reached_without_what_is_idle(policy, sizes):
+def test_without_idle_components_all_required_paths_work(policy, sizes):
     fabric, made = filled(sizes, policy), with_storage()
-    found = idle(fabric, made)
+    components = idle_components(fabric, made)
     tables = forwarding_tables(TREE, made, fabric.allocations.values())
-    off, gone = set(found.links), {switch.guid for switch in found.switches}
+    off, gone = set(components.links), {switch.guid for switch in components.switches}
 
     def ok(source, target):
         return reached(made, tables, off, gone, source, target)
@@ -86,34 +86,34 @@ def test_what_is_needed_is_reached_without_what_is_idle(policy, sizes):
     assert not off & fabric.owners_of_links().keys()
 
 
-def test_an_empty_fabric_keeps_the_service_leaf_alone():
+def test_an_empty_fabric_needs_only_the_leaf_of_the_service():
     made = with_storage(leaf=5)
-    found = idle(Ledger(TREE), made)
-    assert len(found.links) == TREE.tree.leaf_links + TREE.tree.spine_links
-    stay = {switch.guid for switch in made.switches} - {s.guid for s in found.switches}
+    components = idle_components(Ledger(TREE), made)
+    assert len(components.links) == TREE.tree.leaf_links + TREE.tree.spine_links
+    stay = {switch.guid for switch in made.switches} - {s.guid for s in components.switches}
     assert stay == {made.leaf_guids[5]}
 
 
-def test_a_full_fabric_has_nothing_to_turn_down():
-    found = idle(filled((48,)), with_storage())
-    assert found.links == ()
-    assert found.switches == ()
+def test_a_full_fabric_has_no_idle_components():
+    components = idle_components(filled((48,)), with_storage())
+    assert components.links == ()
+    assert components.switches == ()
 
 
-def test_a_tenant_beside_the_storage_lets_other_pods_sleep():
+def test_with_a_tenant_beside_the_storage_other_pods_are_idle():
     made = with_storage()
-    found = idle(filled((3,)), made)
-    asleep = {switch.guid for switch in found.switches}
-    assert set(made.spine_guids) <= asleep
-    assert set(made.leaf_guids[1:]) <= asleep
-    assert made.leaf_guids[0] not in asleep
+    components = idle_components(filled((3,)), made)
+    idle = {switch.guid for switch in components.switches}
+    assert set(made.spine_guids) <= idle
+    assert set(made.leaf_guids[1:]) <= idle
+    assert made.leaf_guids[0] not in idle
 
 
-def test_without_a_known_service_every_leaf_stays():
+def test_without_a_known_service_no_leaf_is_idle():
     made = inventory(TREE)
-    asleep = {switch.guid for switch in idle(Ledger(TREE), made).switches}
-    assert asleep
-    assert not asleep & set(made.leaf_guids)
+    idle = {switch.guid for switch in idle_components(Ledger(TREE), made).switches}
+    assert idle
+    assert not idle & set(made.leaf_guids)
 
 
 def test_absent_links_are_not_listed_and_failed_ones_are():
@@ -121,12 +121,12 @@ def test_absent_links_are_not_listed_and_failed_ones_are():
     topology = replace(TREE, absent_links=frozenset({gone}))
     fabric = Ledger(topology)
     fabric.fail_link(broken)
-    found = idle(fabric, with_storage(topology))
-    assert gone not in found.links
-    assert broken in found.links
+    components = idle_components(fabric, with_storage(topology))
+    assert gone not in components.links
+    assert broken in components.links
 
 
-def test_a_shared_spine_stays_if_one_of_its_indices_is_needed():
+def test_a_shared_spine_is_not_idle_if_one_of_its_indices_is_needed():
     made = with_storage()
     shared = made.spine_guids[0]
     director = tuple(shared if i % 4 == 0 else g for i, g in enumerate(made.spine_guids))
@@ -150,7 +150,7 @@ def test_a_shared_spine_stays_if_one_of_its_indices_is_needed():
         spine_guids=director,
     )
     fabric = filled((20,))
-    found = idle(fabric, made)
+    components = idle_components(fabric, made)
     uppers = {made.cable_of_link[link].upper.guid for link in fabric.owners_of_links()}
     assert shared in uppers
-    assert shared not in {switch.guid for switch in found.switches}
+    assert shared not in {switch.guid for switch in components.switches}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A shared plane is never handed out, can be given back, and carries what is nobody's own."""
+"""A shared plane: no tenant gets its links, it can be given back, it carries shared traffic."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ PLANES = [
 ]
 every_plane = pytest.mark.parametrize(("name", "l2", "spines"), PLANES)
 joined = pytest.mark.parametrize(
-    ("name", "l2", "spines"), [each for each in PLANES if each[0] != "planes"]
+    ("name", "l2", "spines"), [case for case in PLANES if case[0] != "planes"]
 )
-"""Without rails that meet at spines, where a tenant of one leaf group owns no way between them."""
+"""Without rails that meet at spines: a tenant of one leaf group owns no path between them."""
 
 
 def filled(fabric: Ledger, rng: Random) -> Ledger:
-    """Tenants of all policies until a few were refused."""
+    """Admits tenants of all policies until a few were refused."""
     refused = number = 0
     while refused < 4 and number < 40:
         policy = POLICIES[rng.choice(["jigsaw", "laas", "lc", "baseline"])]()
@@ -57,7 +57,7 @@ def filled(fabric: Ledger, rng: Random) -> Ledger:
 @every_plane
 @settings(max_examples=10)
 @given(seed=st.integers(0, 10**6))
-def test_withholding_is_as_if_the_links_had_failed(name, l2, spines, seed):
+def test_withheld_links_are_as_unavailable_as_failed_ones(name, l2, spines, seed):
     topology = TOPOLOGIES[name]
     plane = SharedPlane.of(topology.tree, l2, spines)
     fabric, rng = Ledger(topology), Random(seed)
@@ -70,15 +70,15 @@ def test_withholding_is_as_if_the_links_had_failed(name, l2, spines, seed):
         assert getattr(fabric, kind) == getattr(down, kind)
     for policy in POLICIES.values():
         for hosts in range(1, topology.hosts + 1, 5):
-            asked = Request("t", hosts)
-            found, expected = policy().propose(fabric, asked), policy().propose(down, asked)
-            assert found == expected or type(found) is type(expected) is not Allocation
+            request = Request("t", hosts)
+            answer, expected = policy().propose(fabric, request), policy().propose(down, request)
+            assert answer == expected or type(answer) is type(expected) is not Allocation
 
 
 @every_plane
 @settings(max_examples=10)
 @given(seed=st.integers(0, 10**6))
-def test_no_history_hands_out_a_withheld_link_and_all_comes_back(name, l2, spines, seed):
+def test_no_history_allocates_a_withheld_link_and_all_links_come_back(name, l2, spines, seed):
     topology, rng = TOPOLOGIES[name], Random(seed)
     plane, fabric = SharedPlane.of(topology.tree, l2, spines), Ledger(topology)
     empty = fabric.state()
@@ -105,7 +105,7 @@ def test_no_history_hands_out_a_withheld_link_and_all_comes_back(name, l2, spine
     assert fabric.state() == empty
 
 
-def test_what_a_tenant_has_is_not_withheld():
+def test_a_link_that_a_tenant_holds_cannot_be_withheld():
     fabric = Ledger(FULL)
     fabric.claim(build(FULL, Shape(1, 2, 2), "red"))
     before = fabric.state()
@@ -117,7 +117,7 @@ def test_what_a_tenant_has_is_not_withheld():
         fabric.claim(build(FULL, Shape(1, 2, 3), "blue", pod=1))
 
 
-def test_a_plane_that_changes_frees_what_it_leaves():
+def test_another_plane_frees_the_links_of_the_old_one():
     fabric = Ledger(FULL)
     fabric.withhold(SharedPlane.of(FULL.tree, (0,)))
     fabric.fail_link(LeafLink(0, 0, 0))
@@ -129,7 +129,7 @@ def test_a_plane_that_changes_frees_what_it_leaves():
 
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
-def test_masks_and_links_say_the_same(name):
+def test_masks_and_links_of_a_plane_agree(name):
     topology = TOPOLOGIES[name]
     tree = topology.tree
     for l2, spines in (((0,), ()), ((0,), (0,)), ((), (0,))):
@@ -142,8 +142,8 @@ def test_masks_and_links_say_the_same(name):
         assert [a & ~b for a, b in zip(whole.spines, part.spines, strict=True)] == list(
             fabric.free_spines
         )
-        found = {LeafLink, SpineLink} & {type(link) for link in plane.links(tree)}
-        assert found == ({LeafLink} if l2 else set()) | ({SpineLink} if tree.w[2] else set())
+        kinds = {LeafLink, SpineLink} & {type(link) for link in plane.links(tree)}
+        assert kinds == ({LeafLink} if l2 else set()) | ({SpineLink} if tree.w[2] else set())
         assert all(
             plane.carries(tree, x) or x.l2 not in l2
             for x in plane.links(tree)
@@ -162,7 +162,7 @@ def test_masks_and_links_say_the_same(name):
         ((), (0, 1, 2), "spines"),
     ],
 )
-def test_a_wrong_plane_names_the_field(l2, spines, field):
+def test_the_refusal_of_a_wrong_plane_names_the_field(l2, spines, field):
     with pytest.raises(InvalidInput) as refused:
         SharedPlane.of(FULL.tree, l2, spines)
     assert refused.value.field == field
@@ -173,18 +173,18 @@ def test_two_levels_have_no_spines():
         SharedPlane.of(TOPOLOGIES["two-level"].tree, (), (0,))
 
 
-# -- routing, judged by the judge ---------------------------------------------------
+# -- routing, checked by verification ---------------------------------------------------
 
 
 @pytest.mark.parametrize("directors", [False, True], ids=["spines", "directors"])
 @every_plane
 @settings(max_examples=10)
 @given(seed=st.integers(0, 10**6))
-def test_nothing_but_the_owners_packets_is_on_an_owned_link(name, l2, spines, directors, seed):
+def test_an_owned_link_carries_packets_of_its_owner_only(name, l2, spines, directors, seed):
     topology, rng = TOPOLOGIES[name], Random(seed)
     inventory = inventory_of(topology, directors)
     if directors and topology.tree.spines_per_group > 1 and not spines:
-        spines = (0,)  # a director is kept clear of tenants by name
+        spines = (0,)  # tenants are kept off a director only by name
     plane, fabric = SharedPlane.of(topology.tree, l2, spines), Ledger(topology)
     fabric.withhold(plane)
     allocations = list(filled(fabric, rng).allocations.values())
@@ -200,7 +200,7 @@ def test_nothing_but_the_owners_packets_is_on_an_owned_link(name, l2, spines, di
 @joined
 @settings(max_examples=10)
 @given(seed=st.integers(0, 10**6))
-def test_everything_is_reached_where_cables_of_the_plane_have_failed(name, l2, spines, seed):
+def test_everything_is_reachable_when_cables_of_the_plane_have_failed(name, l2, spines, seed):
     topology, rng = TOPOLOGIES[name], Random(seed)
     inventory = inventory_of(topology)
     plane, fabric = SharedPlane.of(topology.tree, l2, spines), Ledger(topology)
@@ -224,16 +224,16 @@ def test_a_leaf_that_the_plane_does_not_reach_uses_other_links_and_is_named():
     allocations = list(filled(fabric, Random(3)).allocations.values())
     routed = forwarding_tables(FULL, inventory, allocations, fabric.failed_links, plane=plane)
     tables = physical_tables(routed.rows, routed.index)
-    found = walk_violations(FULL, inventory, tables, allocations, [SM], plane).violations
+    broken = walk_violations(FULL, inventory, tables, allocations, [SM], plane).violations
     leaf = FULL.tree.leaf_id(1, 0)
-    assert found
+    assert broken
     hosts = {f"h{host}" for host in range(leaf * 3, leaf * 3 + 3)}
-    assert all(any(host in line for host in hosts) for line in found)
+    assert all(any(host in line for host in hosts) for line in broken)
     (unreached,) = shared_plane_cost.reach(fabric, inventory, plane).unreached
     assert unreached.guid == inventory.leaf_guids[leaf]
 
 
-def test_directors_that_tenants_use_too_are_named():
+def test_directors_that_tenants_also_use_are_named():
     fabric, inventory = Ledger(FULL), inventory_of(FULL, directors=True)
     mixed = shared_plane_cost.reach(fabric, inventory, SharedPlane.of(FULL.tree, (0,))).mixed
     assert [switch.guid for switch in mixed] == [0x300000, 0x300001, 0x300002]
@@ -244,23 +244,25 @@ def test_directors_that_tenants_use_too_are_named():
 # -- what it costs -----------------------------------------------------------------
 
 
-def test_full_leaf_policies_lose_everything_beyond_a_pod_on_a_full_tree():
+def test_on_a_full_tree_full_leaf_policies_lose_all_capacity_beyond_a_pod():
     fabric = Ledger(Topology(Xgft((4, 4, 4), (1, 4, 4))))
     fabric.claim(build(fabric.topology, Shape(1, 2, 2), "red"))
     before = fabric.state()
     plane = SharedPlane.of(fabric.topology.tree, (3,))
     offered = [POLICIES[name]() for name in ("jigsaw", "laas", "lc", "simple")]
-    found = {
-        now.policy: (now, then) for now, then in shared_plane_cost.costs(fabric, plane, offered)
+    costs = {
+        present.policy: (present, changed)
+        for present, changed in shared_plane_cost.costs(fabric, plane, offered)
     }
-    assert {name: now.largest for name, (now, _) in found.items()} == dict.fromkeys(found, 64)
-    assert {name: then.largest for name, (_, then) in found.items()} == {
+    largest = {name: present.largest for name, (present, _) in costs.items()}
+    assert largest == dict.fromkeys(costs, 64)
+    assert {name: changed.largest for name, (_, changed) in costs.items()} == {
         "jigsaw": 12,
         "laas": 12,
         "lc": 48,
         "simple": 4,
     }
-    assert {name: then.beyond_leaf for name, (_, then) in found.items()} == {
+    assert {name: changed.beyond_leaf for name, (_, changed) in costs.items()} == {
         "jigsaw": 48,
         "laas": 48,
         "lc": 48,
@@ -269,8 +271,10 @@ def test_full_leaf_policies_lose_everything_beyond_a_pod_on_a_full_tree():
     assert fabric.state() == before
 
 
-def test_a_tree_with_an_uplink_to_spare_loses_nothing():
+def test_a_tree_with_a_spare_uplink_on_every_leaf_loses_no_capacity():
     fabric = Ledger(Topology(Xgft((3, 4, 4), (1, 4, 4))))
     plane = SharedPlane.of(fabric.topology.tree, (3,))
-    for now, then in shared_plane_cost.costs(fabric, plane, [p() for p in POLICIES.values()]):
-        assert then == now
+    for present, changed in shared_plane_cost.costs(
+        fabric, plane, [policy() for policy in POLICIES.values()]
+    ):
+        assert changed == present

@@ -15,7 +15,7 @@ from laas_service.domain.admission.admit import admit, largest_fit
 from laas_service.domain.admission.make_room import make_room
 from laas_service.domain.allocation import Allocation, GroupShare, NoFit, Request, Shape
 from laas_service.domain.errors import Conflict, DoubleClaim, NotFound
-from laas_service.domain.idle_links import idle
+from laas_service.domain.idle_links import idle_components
 from laas_service.domain.ledger import Ledger, Masks
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.routing.fabric_tables import forwarding_tables
@@ -289,7 +289,7 @@ def test_a_containers_idle_hosts_keep_to_the_plane():
 
 def test_the_cables_of_a_container_are_not_turned_down():
     fabric = shared()
-    unused = idle(fabric, inventory_of(FULL))
+    unused = idle_components(fabric, inventory_of(FULL))
     assert set(unused.links).isdisjoint(fabric.owners_of_links())
 
 
