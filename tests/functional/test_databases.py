@@ -72,8 +72,8 @@ globals().update(
     }
 )
 globals().update({name: vars(test_agent_switches)[name] for name in OF_AGENTS})
-test_all_that_is_recorded_by_number_moves_along = (
-    test_review.test_all_that_is_recorded_by_number_moves_along
+test_everything_that_is_recorded_by_number_is_renumbered = (
+    test_review.test_everything_that_is_recorded_by_number_is_renumbered
 )
 
 

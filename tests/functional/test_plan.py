@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""``laas-plan`` as a command: files, streams, exit status, and what it leaves behind."""
+"""``laas-plan`` as a command: files, streams and exit status."""
 
 import json
 import subprocess
@@ -22,7 +22,7 @@ XGFT = "3;4,4,4;1,4,4"
 
 
 def plan(*args, requests=(), status=0):
-    """The answers, having checked the exit status and that nothing was said on the side."""
+    """The answers; checks the exit status and, unless it is 1, that standard error is empty."""
     text = "".join((x if isinstance(x, str) else json.dumps(x)) + "\n" for x in requests)
     done = subprocess.run(
         [*COMMAND, *map(str, args)], input=text, capture_output=True, text=True, check=False
@@ -56,7 +56,7 @@ def test_a_day_in_files(tmp_path):
     assert {key.split(":")[0] for key in t1["tables"]} == {"leaf", "l2", "spine"}
 
 
-def test_tomorrow_goes_on_from_the_snapshot(tmp_path):
+def test_a_run_continues_from_a_snapshot(tmp_path):
     state = tmp_path / "state.json"
     plan(
         "--xgft",
@@ -79,7 +79,7 @@ def test_a_state_of_another_fabric_is_refused(tmp_path):
     assert plan("--xgft", "2;4,4;1,4", "--state", state, status=1) == []
 
 
-def test_answers_come_while_the_requests_are_still_being_thought_of():
+def test_each_answer_comes_before_the_next_request_is_written():
     with subprocess.Popen(
         [*COMMAND, "--xgft", XGFT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -93,7 +93,7 @@ def test_answers_come_while_the_requests_are_still_being_thought_of():
     assert process.returncode == 0
 
 
-def test_a_malformed_line_makes_status_2_and_spoils_nothing(tmp_path):
+def test_a_malformed_line_makes_status_2_and_changes_nothing(tmp_path):
     state = tmp_path / "state.json"
     answers = plan(
         "--xgft", XGFT, "--snapshot", state,
@@ -108,7 +108,7 @@ def test_an_unknown_id_alone_leaves_status_0():
     assert plan("--xgft", XGFT, requests=[{"op": "release", "id": "t9"}])[0]["outcome"] == "error"
 
 
-def test_bytes_that_are_no_text():
+def test_bytes_that_are_not_text_are_malformed():
     done = subprocess.run(
         [*COMMAND, "--xgft", XGFT],
         input=b'\xff\xfe\x00{"\n' + b"\x80\n",
@@ -134,7 +134,7 @@ def test_bytes_that_are_no_text():
         (["--xgft", XGFT, "--opensm", "/proc/nowhere"], 1),
     ],
 )
-def test_what_cannot_be_used_is_one_sentence(args, status):
+def test_an_unusable_file_or_option_is_reported_in_one_sentence(args, status):
     done = subprocess.run([*COMMAND, *args], input="", capture_output=True, text=True, check=False)
     assert done.returncode == status
     assert "Traceback" not in done.stderr
@@ -148,7 +148,7 @@ def test_a_torn_state_is_refused(tmp_path):
 
 
 def test_a_dump_of_ibnetdiscover_and_files_for_opensm(tmp_path):
-    """What comes out for the subnet manager is readable and holds the tenants' keys."""
+    """The files for the subnet manager can be parsed and hold the tenants' partition keys."""
     described = {"xgft": "3;4,4,4;1,4,4", "rails": 2}
     dump = tmp_path / "fabric.txt"
     dump.write_text(ibnetdiscover.render(read_fabric(json.dumps(described)).inventory))
@@ -176,8 +176,8 @@ def test_a_dump_of_ibnetdiscover_and_files_for_opensm(tmp_path):
 @needs_shared
 @pytest.mark.parametrize("name", ["dgx-ndr-2025", "lassen-edr-2019", "lab4sw-2023"])
 @pytest.mark.parametrize("policy", ["jigsaw", "laas", "simple"])
-def test_real_fabrics_are_filled_soundly(name, policy, tmp_path):
-    """Tenants of all sizes until one is refused; the judge finds nothing in the snapshot."""
+def test_allocations_on_real_fabrics_are_verified(name, policy, tmp_path):
+    """Tenants of all sizes until one is refused; the snapshot has no violations."""
     sizes = [1, 3, 2, 7, 25, 60, 4, 130, 18, 40, 300, 5]
     state = tmp_path / "state.json"
     answers = plan(

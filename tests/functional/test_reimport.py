@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""``laas-manage fabric reimport``: reviewed first, refused where it would take something."""
+"""``laas-manage fabric reimport``: review, apply, and refusal of losses."""
 
 from __future__ import annotations
 
@@ -54,22 +54,22 @@ def dump(tool: Tool, inventory: Inventory):
 
 
 def token(printed: str) -> str:
-    found = re.search(r"--apply (\S+)", printed)
-    assert found, printed
-    return found[1]
+    match = re.search(r"--apply (\S+)", printed)
+    assert match, printed
+    return match[1]
 
 
 def free_cable(store, inventory: Inventory):
-    """A leaf cable that nobody has."""
+    """A leaf cable whose link has no owner."""
     owned = store.ledger("fabric")[0].owners_of_links()
     known = store.fabric("fabric").inventory.cable_of_link
     return next(c for x, c in known.items() if isinstance(x, LeafLink) and x not in owned)
 
 
-def test_reviewed_applied_and_sound(run, site):
+def test_a_reviewed_re_import_is_applied_and_verified(run, site):
     tenants(run.store(), "fabric", 3, 6)
     run.store().set_host_state("fabric", 28, HostState.DRAINED)
-    before = {one.id: one.placed for one in run.store().allocations()}
+    before = {record.id: record.placed for record in run.store().allocations()}
     recabling.add_leaves(site)
     recabling.rename_a_switch(site)
     file = dump(run, site.inventory)
@@ -83,13 +83,13 @@ def test_reviewed_applied_and_sound(run, site):
     assert "2 allocations, no violations" in run("fabric", "verify")
     fabric, (ledger, _) = run.store().fabric("fabric"), run.store().ledger("fabric")
     assert [fabric.inventory.host_names[h] for h in ledger.drained_hosts] == ["node28"]
-    assert {one.id: one.placed.size for one in run.store().allocations()} == {
+    assert {record.id: record.placed.size for record in run.store().allocations()} == {
         id: placed.size for id, placed in before.items()
     }
     assert "nothing changed" in run("fabric", "reimport", file, *MANAGERS)
 
 
-def test_what_would_take_from_a_tenant_is_refused_and_changes_nothing(run, site):
+def test_a_re_import_with_a_loss_is_refused_and_changes_nothing(run, site):
     tenants(run.store(), "fabric", 6)
     kept = run.store().fabric("fabric")
     link = next(iter(run.store().ledger("fabric")[0].owners_of_links()))
@@ -104,7 +104,7 @@ def test_what_would_take_from_a_tenant_is_refused_and_changes_nothing(run, site)
     assert run.store().fabric("fabric") == kept
 
 
-def test_a_token_is_good_for_what_was_reviewed(run, site):
+def test_a_token_is_valid_only_for_the_reviewed_file_and_generation(run, site):
     gone = free_cable(run.store(), site.inventory)
     site.change(tuple(c for c in site.inventory.cables if c.lower != gone.lower))
     file = dump(run, site.inventory)
@@ -114,12 +114,14 @@ def test_a_token_is_good_for_what_was_reviewed(run, site):
     assert "the fabric was at generation 1 and is at 2" in late
     fresh = token(late)
     recabling.add_a_host(site)
-    other = run("fabric", "reimport", dump(run, site.inventory), *MANAGERS, "--apply", fresh, rc=1)
-    assert "FILE or its options differ" in other
+    changed = run(
+        "fabric", "reimport", dump(run, site.inventory), *MANAGERS, "--apply", fresh, rc=1
+    )
+    assert "FILE or its options differ" in changed
     assert run.store().fabric("fabric").generation == 2
 
 
-def test_files_that_are_no_fabric_of_this_kind(run):
+def test_files_that_cannot_be_read_or_are_of_another_fabric_are_refused(run):
     run("fabric", "generate", "3;4,4,2;1,4,4", "--output", run.path / "other.txt")
     (run.path / "torn.txt").write_text("Switch 36")
     assert "torn.txt" in run("fabric", "reimport", run.path / "torn.txt", rc=1)
@@ -129,7 +131,7 @@ def test_files_that_are_no_fabric_of_this_kind(run):
 
 @needs_ibsim
 def test_a_cable_is_moved_under_the_real_opensm(tmp_path, capsys, site):
-    """What the simulated switches hold is walked before, and after it was recorded."""
+    """The tables of the simulated switches are checked before and after the re-import."""
     run = Tool(tmp_path, capsys)
     run("db", "upgrade")
     with Simulator(netlist(site.inventory), "sm00 mlx5_0") as sim:
@@ -196,7 +198,7 @@ def _spare(inventory: Inventory, guid: int) -> PortRef:
 
 
 def _until_moved(sim: Simulator, lower: PortRef, upper: PortRef) -> str:
-    """What the real tool prints once the simulator has done what its console was told."""
+    """The dump of the real tool once the simulator has moved the cable."""
 
     def moved() -> str | None:
         text = sim.read("ibnetdiscover")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""Requests in, answers out: every line is answered, whatever it is."""
+"""The planner: requests, answers, and errors for lines that are no requests."""
 
 import json
 from typing import Any
@@ -56,7 +56,7 @@ def test_a_probe_changes_nothing():
     assert fabric.state() == before
 
 
-def test_a_refusal_has_a_reason_and_the_largest_that_fits():
+def test_a_refusal_has_a_reason_and_the_largest_size_that_fits():
     answers = ask(
         planner(),
         {"op": "allocate", "id": "t1", "hosts": 26},
@@ -114,13 +114,13 @@ def test_allocations_inside_a_container():
     assert [a["reason"] for a in answers[4:9]] == reasons
 
 
-def test_what_is_released_can_be_allocated_again():
+def test_released_hosts_can_be_allocated_again():
     ops = [{"op": "allocate", "id": "t1", "hosts": 27}, {"op": "release", "id": "t1"}]
     answers = ask(planner(), *ops, *ops)
     assert [a["outcome"] for a in answers] == ["allocated", "released"] * 2
 
 
-def test_a_failed_host_or_link_is_not_handed_out_until_repaired():
+def test_a_failed_host_or_link_is_not_allocated_until_repaired():
     answers = ask(
         planner(),
         {"op": "fail", "host": 0},
@@ -149,7 +149,7 @@ def test_a_request_may_name_its_policy():
 
 
 def described() -> Planner:
-    """Hosts 9 to 17, which are pod 1, have a gpu; host 9 is dear."""
+    """Hosts 9 to 17, all of pod 1, have a GPU; host 9 has a high cost."""
     fabric = Ledger(FULL)
     gpus = {host: HostFeatures(frozenset({"gpu"}), 2) for host in range(10, 18)}
     fabric.describe_hosts({**gpus, 9: HostFeatures(frozenset({"gpu"}), 9)})
@@ -176,7 +176,7 @@ def test_a_request_may_have_constraints():
     assert answers[5]["outcome"] == "allocated"
 
 
-def test_constraints_that_mean_nothing_here_are_malformed():
+def test_constraints_on_things_that_the_fabric_lacks_are_malformed():
     plan = described()
     answers = ask(
         plan,
@@ -240,8 +240,8 @@ def test_shares_of_links_up_to_the_cap():
     assert fabric_from_snapshot(json.loads(json.dumps(document))).state() == fabric.state()
 
 
-def test_time_is_that_of_policy_and_ledger_alone(monkeypatch):
-    """The largest fit is looked for after the clock has stopped."""
+def test_elapsed_time_covers_policy_and_ledger_only(monkeypatch):
+    """The largest fit is searched after the clock has stopped."""
     now = iter(range(0, 10**9, 1000))
     monkeypatch.setattr("laas_service.cmd.plan.perf_counter_ns", lambda: next(now))
     answers = ask(
@@ -261,7 +261,7 @@ UNKNOWN: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
-def test_what_is_not_there_is_an_error_but_not_malformed(name):
+def test_an_unknown_name_is_an_error_but_not_malformed(name):
     request, reason, words = UNKNOWN[name]
     plan = planner()
     ask(plan, {"op": "allocate", "id": "t1", "hosts": 1})
@@ -312,7 +312,7 @@ def test_a_malformed_line_is_answered_and_the_run_goes_on(name):
     assert plan.malformed == 1
 
 
-def test_blank_lines_are_passed_over():
+def test_blank_lines_are_ignored():
     assert ask(planner(), "", "   \n") == []
 
 
@@ -353,7 +353,7 @@ def test_no_line_stops_the_run(topology, lines):
             assert answer["detail"]
 
 
-def test_room_is_told_when_asked_for():
+def test_a_refusal_says_how_to_make_room_if_asked():
     told = {"releases": ["t1"], "undrain": [], "hosts": 27}
     _, plain, asked, wrong = ask(
         planner(),
@@ -389,7 +389,7 @@ def test_an_allocation_is_repaired_in_place():
     assert fabric.state() == Ledger(FULL).state()
 
 
-def test_what_cannot_be_repaired_is_refused_with_what_is_degraded():
+def test_a_repair_without_other_links_is_refused_with_what_has_failed():
     fabric = Ledger(FULL)
     fabric.claim(build(FULL, Shape(2, 2, 3), "t1"))
     before = fabric.state()

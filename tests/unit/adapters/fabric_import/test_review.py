@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A fabric imported again: what stays keeps its place, and nobody loses anything.
+"""Re-import: what remains keeps its place, and no allocation loses a host or a link.
 
-Judged by what the technicians left behind (``tests.recabling``), GUID by GUID and port by
-port, not by what the import made of it.
+The tests compare with what the technicians left (``tests.recabling``), GUID by GUID and port
+by port, not with the numbers that the import chose.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def reviewed(before: Layout, inventory: Inventory, ledger: Ledger | None = None)
     return review(record(before), ledger, 1, dumped(inventory, MANAGERS))
 
 
-# -- judged from outside ---------------------------------------------------------
+# -- compared by GUIDs and ports ---------------------------------------------------------
 
 
 Ends = tuple[PortRef, PortRef]
@@ -106,14 +106,14 @@ def cables_of(layout: Layout, held: Allocation, ledger: LedgerView) -> set[Ends]
 
 
 def cables(layout: Layout, links: Iterable[Link], ledger: LedgerView) -> set[Ends]:
-    """Those that work: what has failed may come back on other ports."""
+    """The cables of working links: a failed one may come back on other ports."""
     known = layout.inventory.cable_of_link
     up = [known[x] for x in links if x in known and x not in ledger.failed_links]
     return {(cable.lower, cable.upper) for cable in up}
 
 
 def hosts_of(layout: Layout, held: Allocation, ledger: LedgerView) -> dict[str, list[int]]:
-    """Name -> the GUIDs of its leaves, by rail; none for who has failed."""
+    """Name -> the GUIDs of its leaves by rail; [] for a failed host."""
     names, ends = layout.inventory.host_names, layout.host_endpoints
     return {
         names[h]: [e.at.guid for e in ends[h] if h not in ledger.failed_hosts]
@@ -122,33 +122,35 @@ def hosts_of(layout: Layout, held: Allocation, ledger: LedgerView) -> dict[str, 
 
 
 def physical(inventory: Inventory) -> tuple[set[Ends], dict[str, set[int]]]:
-    """The cables there are, and the switches that each host hangs on."""
-    hangs: dict[str, set[int]] = {}
+    """All cables, and the switches that each host is attached to."""
+    switches_of: dict[str, set[int]] = {}
     for endpoint in inventory.endpoints:
-        hangs.setdefault(endpoint.name.split()[0], set()).add(endpoint.at.guid)
-    return {(cable.lower, cable.upper) for cable in inventory.cables}, hangs
+        switches_of.setdefault(endpoint.name.split()[0], set()).add(endpoint.at.guid)
+    return {(cable.lower, cable.upper) for cable in inventory.cables}, switches_of
 
 
-def assert_kept(found: Review, site: Inventory, before: LedgerView, after: LedgerView) -> None:
-    """Everybody holds the same hosts and cables, and technicians left all of them there."""
-    there, hangs = physical(site)
-    then = {one.id: one for one in after.everybody()}
-    assert then.keys() == {one.id for one in before.everybody()}
-    for one in before.everybody():
-        hosts = hosts_of(found.before, one, before)
-        assert hosts_of(found.after, then[one.id], after) == hosts
-        assert all(set(leaves) <= hangs.get(name, set()) for name, leaves in hosts.items())
-        held = cables_of(found.before, one, before)
-        assert cables_of(found.after, then[one.id], after) == held
-        assert held <= there
-        assert set(one.links(found.before.topology)) == set(
-            then[one.id].links(found.after.topology)
+def assert_kept(result: Review, site: Inventory, before: LedgerView, after: LedgerView) -> None:
+    """All allocations hold the same hosts and cables, and all of these still exist."""
+    existing, switches_of = physical(site)
+    new = {held.id: held for held in after.everybody()}
+    assert new.keys() == {held.id for held in before.everybody()}
+    for old in before.everybody():
+        hosts = hosts_of(result.before, old, before)
+        assert hosts_of(result.after, new[old.id], after) == hosts
+        assert all(set(leaves) <= switches_of.get(name, set()) for name, leaves in hosts.items())
+        held = cables_of(result.before, old, before)
+        assert cables_of(result.after, new[old.id], after) == held
+        assert held <= existing
+        assert set(old.links(result.before.topology)) == set(
+            new[old.id].links(result.after.topology)
         )
 
 
-def assert_routed_alike(found: Review, before: LedgerView, after: LedgerView) -> None:
-    """From a tenant's leaves to its ports that stay, rail by rail, packets take the cables
-    that they took: their own, that have not failed."""
+def assert_routed_alike(result: Review, before: LedgerView, after: LedgerView) -> None:
+    """Packets take the same cables as before, from a tenant's leaves to its remaining ports.
+
+    Compared rail by rail, for paths over working links of the tenant.
+    """
     walks = [
         Walks.over(
             layout.inventory,
@@ -156,13 +158,13 @@ def assert_routed_alike(found: Review, before: LedgerView, after: LedgerView) ->
                 layout.topology, layout.inventory, routed_allocations(ledger.everybody())
             ),
         )
-        for layout, ledger in ((found.before, before), (found.after, after))
+        for layout, ledger in ((result.before, before), (result.after, after))
     ]
-    stays = found.after.inventory.lids.keys() & found.before.inventory.lids.keys()
-    ends = found.before.host_endpoints
-    for one in routed_allocations(before.everybody()):
-        own = set(one.links(found.before.topology))
-        for source, target in permutations(one.hosts(found.before.topology), 2):
+    stays = result.after.inventory.lids.keys() & result.before.inventory.lids.keys()
+    ends = result.before.host_endpoints
+    for routed in routed_allocations(before.everybody()):
+        own = set(routed.links(result.before.topology))
+        for source, target in permutations(routed.hosts(result.before.topology), 2):
             for a, b in zip(ends[source], ends[target], strict=True):
                 if not {a.at.guid, b.guid} <= stays:
                     continue
@@ -175,9 +177,9 @@ def _ends(path: list[Hop]) -> list[tuple[PortRef, PortRef, bool]]:
     return [(cable.lower, cable.upper, down) for cable, down in path]
 
 
-def assert_pinned(found: Review) -> None:
-    """Who stays keeps its LID, and OpenSM takes what is new."""
-    was, now = found.before.inventory.lids, found.after.inventory.lids
+def assert_pinned(result: Review) -> None:
+    """Remaining ports keep their LIDs."""
+    was, now = result.before.inventory.lids, result.after.inventory.lids
     assert {guid: now[guid] for guid in now.keys() & was.keys()} == {
         guid: was[guid] for guid in now.keys() & was.keys()
     }
@@ -213,7 +215,7 @@ def allocate(
 
 
 class Deployment:
-    """Three processes' stores on one database."""
+    """One database with the stores of three processes."""
 
     def __init__(self, layout: Layout) -> None:
         self.directory = Path(tempfile.mkdtemp())
@@ -250,7 +252,7 @@ class Deployment:
 
 
 def settled(deployment: Deployment, chance: Random, layout: Layout) -> None:
-    """Tenants, a container with somebody inside, and states of all kinds."""
+    """Makes tenants, a container with a child, and hosts and links in all states."""
     for number in range(chance.randrange(5)):
         policy = chance.choice(["jigsaw", "lc", "baseline"])
         allocate(deployment.stores[0], f"t{number}", chance.randrange(1, 9), policy)
@@ -268,7 +270,7 @@ def settled(deployment: Deployment, chance: Random, layout: Layout) -> None:
 
 
 def states(layout: Layout, ledger: LedgerView) -> dict[str, dict[object, object]]:
-    """What is said of hosts and links that are there, by name."""
+    """The recorded states of hosts and links, by name."""
     names = layout.inventory.host_names
     return {
         "failed": {names[h]: True for h in ledger.failed_hosts},
@@ -278,15 +280,15 @@ def states(layout: Layout, ledger: LedgerView) -> dict[str, dict[object, object]
     }
 
 
-def assert_states_kept(found: Review, before: LedgerView, after: LedgerView) -> None:
-    was, now = states(found.before, before), states(found.after, after)
-    here = set(found.after.inventory.host_names)
-    renamed = {h for h in found.before.inventory.host_names if h not in here}
+def assert_states_kept(result: Review, before: LedgerView, after: LedgerView) -> None:
+    was, now = states(result.before, before), states(result.after, after)
+    here = set(result.after.inventory.host_names)
+    renamed = {h for h in result.before.inventory.host_names if h not in here}
     for kind in ("failed", "drained", "like"):
         assert {h: x for h, x in was[kind].items() if h not in renamed} == {
             h: x for h, x in now[kind].items() if h in was[kind]
         }
-    gone = found.after.topology.absent_links
+    gone = result.after.topology.absent_links
     assert now["links"].keys() == {link for link in was["links"] if link not in gone}
 
 
@@ -296,7 +298,7 @@ def assert_states_kept(found: Review, before: LedgerView, after: LedgerView) -> 
     works=st.lists(st.sampled_from(WORKS), min_size=1, max_size=4),
     seed=st.integers(0, 1 << 32),
 )
-def test_whatever_is_recabled_nobody_loses_anything(description, works, seed):
+def test_after_any_recabling_no_allocation_loses_anything(description, works, seed):
     chance = Random(seed)
     layout = generated(description)
     deployment = Deployment(layout)
@@ -305,45 +307,45 @@ def test_whatever_is_recabled_nobody_loses_anything(description, works, seed):
         site = Site(layout.inventory, chance)
         for work in works:
             work(site)
-        one, two, three = deployment.stores
-        three.ledger("f")
-        ledger, generation = two.ledger("f")
+        first, second, third = deployment.stores
+        third.ledger("f")
+        ledger, generation = second.ledger("f")
         kept = deployment.everything()
         try:
             read = dumped(site.inventory, MANAGERS)
-            found = review(two.fabric("f"), ledger, generation, read)
+            result = review(second.fabric("f"), ledger, generation, read)
         except (InvalidFile, InvalidInput, LimitExceeded):
             return
-        if found.refused:
+        if result.refused:
             assert deployment.everything() == kept
             return
-        two.reimport("f", generation, found.before, found.after)
-        after, advanced = one.ledger("f")
-        assert advanced == generation + 1 == one.fabric("f").routes_generation
-        assert three.ledger("f")[0].state() == after.state() == two.ledger("f")[0].state()
+        second.reimport("f", generation, result.before, result.after)
+        after, advanced = first.ledger("f")
+        assert advanced == generation + 1 == first.fabric("f").routes_generation
+        assert third.ledger("f")[0].state() == after.state() == second.ledger("f")[0].state()
         assert SqlStore(deployment.engine).ledger("f")[0].state() == after.state()
-        assert_kept(found, site.inventory, ledger, after)
-        assert_states_kept(found, ledger, after)
-        assert_routed_alike(found, ledger, after)
-        assert_pinned(found)
-        subnet_configuration(three.routed("f"))  # raises where OpenSM would not take it
+        assert_kept(result, site.inventory, ledger, after)
+        assert_states_kept(result, ledger, after)
+        assert_routed_alike(result, ledger, after)
+        assert_pinned(result)
+        subnet_configuration(third.routed("f"))  # raises if OpenSM would refuse it
         held = list(after.everybody())
         known = verification.violations(layout.topology, list(ledger.everybody()), Random(0))
-        broken = verification.violations(found.after.topology, held, Random(0))
+        broken = verification.violations(result.after.topology, held, Random(0))
         assert set(broken) <= set(known)
-        tree = found.after.topology.tree
+        tree = result.after.topology.tree
         claims = deployment.claims()
-        assert claims["host"] == {(a.id, h) for a in held for h in a.hosts(found.after.topology)}
+        assert claims["host"] == {(a.id, h) for a in held for h in a.hosts(result.after.topology)}
         assert claims["link"] == {
-            (a.id, tree.link_id(x)) for a in held for x in a.links(found.after.topology)
+            (a.id, tree.link_id(x)) for a in held for x in a.links(result.after.topology)
         }
-        again = review(one.fabric("f"), after, advanced, read)
+        again = review(first.fabric("f"), after, advanced, read)
         assert not again.changes
     finally:
         deployment.close()
 
 
-# -- one work at a time --------------------------------------------------------------
+# -- single changes --------------------------------------------------------------
 
 
 SMALL = generator.Description(xgft="3;4,4,2;1,4,2")
@@ -368,15 +370,15 @@ def without_host(layout: Layout, name: str) -> Inventory:
 
 
 @pytest.mark.parametrize("description", SITES)
-def test_the_same_fabric_again_changes_nothing(description):
+def test_the_re_import_of_the_same_fabric_changes_nothing(description):
     layout = generated(description)
-    found = reviewed(layout, layout.inventory)
-    assert (found.after.topology, found.after.inventory) == (layout.topology, layout.inventory)
-    assert found.changes == ()
+    result = reviewed(layout, layout.inventory)
+    assert (result.after.topology, result.after.inventory) == (layout.topology, layout.inventory)
+    assert result.changes == ()
 
 
-def test_a_shuffled_dump_finds_the_old_places():
-    """The import numbers by names; the record has its own order."""
+def test_a_shuffled_dump_is_aligned_to_the_recorded_places():
+    """The import numbers switches by name; the record has another order."""
     made = generator.generate(replace_seed(SITES[2], 3))
     recorded = Layout(made.topology, made.inventory)
     read = dumped(made.inventory, MANAGERS)
@@ -388,20 +390,20 @@ def replace_seed(description: generator.Description, seed: int) -> generator.Des
     return description.model_copy(update={"seed": seed})
 
 
-def test_what_is_gone_is_told_and_nobody_moves_up():
+def test_a_host_that_is_gone_is_listed_and_no_other_host_gets_its_number():
     layout = generated(SMALL)
-    found = reviewed(layout, without_host(layout, "node05"))
-    assert [change.kind for change in found.changes] == ["host gone"]
-    assert found.after.topology.absent_hosts == {5}
+    result = reviewed(layout, without_host(layout, "node05"))
+    assert [change.kind for change in result.changes] == ["host gone"]
+    assert result.after.topology.absent_hosts == {5}
     names = list(layout.inventory.host_names)
-    assert found.after.inventory.host_names == tuple("" if n == "node05" else n for n in names)
+    assert result.after.inventory.host_names == tuple("" if n == "node05" else n for n in names)
 
 
-def test_a_host_of_a_tenant_is_not_taken():
+def test_the_loss_of_a_tenants_host_is_refused():
     layout = generated(SMALL)
-    found = reviewed(layout, without_host(layout, "node01"), tenants(layout, 3))
-    assert found.refused
-    assert found.effects[0].refused == ("takes host node01: it is gone",)
+    result = reviewed(layout, without_host(layout, "node01"), tenants(layout, 3))
+    assert result.refused
+    assert result.effects[0].refused == ("takes host node01: it is gone",)
     assert not reviewed(layout, without_host(layout, "node05"), tenants(layout, 3)).refused
 
 
@@ -411,7 +413,7 @@ def pulled(layout: Layout, link: Link) -> Inventory:
     return replace(layout.inventory, cables=cables)
 
 
-def test_a_link_of_a_tenant_is_not_taken():
+def test_the_loss_of_a_tenants_link_is_refused():
     layout = generated(SMALL)
     ledger = tenants(layout, 6)
     (used, *_), owned = (
@@ -419,13 +421,13 @@ def test_a_link_of_a_tenant_is_not_taken():
         ledger.owners_of_links(),
     )
     spare = next(x for x in layout.inventory.cable_of_link if x not in owned)
-    found = reviewed(layout, pulled(layout, used), ledger)
-    assert [effect.allocation for effect in found.effects if effect.refused] == ["t0"]
-    assert "takes link leaf-0-0-0: its cable is gone" in found.effects[0].refused
+    result = reviewed(layout, pulled(layout, used), ledger)
+    assert [effect.allocation for effect in result.effects if effect.refused] == ["t0"]
+    assert "takes link leaf-0-0-0: its cable is gone" in result.effects[0].refused
     assert not reviewed(layout, pulled(layout, spare), ledger).refused
 
 
-def test_a_cable_on_other_ports_is_refused_under_a_tenant_unless_it_has_failed():
+def test_a_tenants_cable_on_other_ports_is_refused_unless_its_link_has_failed():
     layout = generated(SMALL)
     ledger = tenants(layout, 6)
     link = next(ledger.allocations["t0"].leaf_links(layout.topology))
@@ -433,14 +435,14 @@ def test_a_cable_on_other_ports_is_refused_under_a_tenant_unless_it_has_failed()
     old = layout.inventory.cable_of_link[link]
     new = replace(old, upper=site.spare(old.upper.guid))
     site.change(tuple(new if cable == old else cable for cable in site.inventory.cables))
-    found = reviewed(layout, site.inventory, ledger)
-    assert [change.kind for change in found.changes] == ["cable moved"]
-    assert "on other ports" in found.effects[0].refused[0]
+    result = reviewed(layout, site.inventory, ledger)
+    assert [change.kind for change in result.changes] == ["cable moved"]
+    assert "on other ports" in result.effects[0].refused[0]
     ledger.fail_link(link)
     assert not reviewed(layout, site.inventory, ledger).refused
 
 
-def test_a_dead_host_and_a_dead_cable_of_a_tenant_stay_recorded_though_nobody_sees_them():
+def test_failed_hosts_and_cables_of_a_tenant_stay_recorded_although_the_dump_lacks_them():
     layout = generated(SMALL)
     ledger = tenants(layout, 6)
     link = next(ledger.allocations["t0"].leaf_links(layout.topology))
@@ -449,12 +451,12 @@ def test_a_dead_host_and_a_dead_cable_of_a_tenant_stay_recorded_though_nobody_se
     gone = layout.inventory.cable_of_link[link]
     off = without_host(layout, "node01")
     off = replace(off, cables=tuple(cable for cable in off.cables if cable != gone))
-    found = reviewed(layout, off, ledger)
-    assert (found.refused, found.changes) == (False, ())
-    assert found.kept == ("host node01", f"link {link_name(link)}")
-    assert (found.after.topology, found.after.inventory) == (layout.topology, layout.inventory)
+    result = reviewed(layout, off, ledger)
+    assert (result.refused, result.changes) == (False, ())
+    assert result.kept == ("host node01", f"link {link_name(link)}")
+    assert (result.after.topology, result.after.inventory) == (layout.topology, layout.inventory)
     site = Site(off, Random(0))
-    site.change(  # somebody else is in its place
+    site.change(  # another host is in its place
         endpoints=(
             *off.endpoints,
             replace(layout.inventory.endpoint_of_port[1, 0], guid=0xAA01, name="other mlx5_0"),
@@ -464,73 +466,73 @@ def test_a_dead_host_and_a_dead_cable_of_a_tenant_stay_recorded_though_nobody_se
     assert "takes host node01: it is gone" in taken.effects[0].refused
 
 
-def test_a_new_adapter_is_told_to_its_tenant_and_gets_a_lid_of_its_own():
+def test_a_new_adapter_is_announced_to_its_tenant_and_gets_a_lid_of_its_own():
     layout = generated(SMALL)
     old = layout.inventory.endpoint_of_port[1, 0]
     new = replace(old, guid=0xAA01)
     ends = tuple(new if e == old else e for e in layout.inventory.endpoints)
-    found = reviewed(layout, replace(layout.inventory, endpoints=ends), tenants(layout, 3))
-    assert not found.refused
-    assert [change.kind for change in found.changes] == ["adapter replaced"]
-    assert found.effects[0].news == ("host node01 rail 0 has another adapter, 0x000000000000aa01",)
-    lids_of = found.after.inventory.lids
+    result = reviewed(layout, replace(layout.inventory, endpoints=ends), tenants(layout, 3))
+    assert not result.refused
+    assert [change.kind for change in result.changes] == ["adapter replaced"]
+    assert result.effects[0].news == ("host node01 rail 0 has another adapter, 0x000000000000aa01",)
+    lids_of = result.after.inventory.lids
     assert {g: x for g, x in lids_of.items() if g != new.guid} == {
         g: x for g, x in layout.inventory.lids.items() if g != old.guid
     }
 
 
-def test_a_replaced_leaf_keeps_the_place_but_not_under_a_working_tenant():
+def test_a_replaced_leaf_takes_the_old_place_unless_a_tenant_uses_it():
     layout = generated(SMALL)
     ledger = tenants(layout, 3)
     site = Site(layout.inventory, Random(0))
     recabling.replace_the_switch(site, site.inventory.switch_of_guid[on(layout, "leaf-0-0")])
-    found = reviewed(layout, site.inventory, ledger)
-    assert next(change.kind for change in found.changes) == "switch replaced"
-    assert found.after.leaves[0][1:] == layout.leaves[0][1:]
-    assert "one of its leaves was replaced" in found.effects[0].refused[0]
+    result = reviewed(layout, site.inventory, ledger)
+    assert next(change.kind for change in result.changes) == "switch replaced"
+    assert result.after.leaves[0][1:] == layout.leaves[0][1:]
+    assert "one of its leaves was replaced" in result.effects[0].refused[0]
     for host in range(3):
         ledger.fail_host(host)
     assert not reviewed(layout, site.inventory, ledger).refused
     assert not reviewed(layout, site.inventory).refused
 
 
-def test_a_pod_more_leaves_every_number_as_it_was():
+def test_an_added_pod_changes_no_number():
     layout = generated(SMALL)
     grown = generated(generator.Description(xgft="3;4,4,3;1,4,2"))
     ledger = tenants(layout, 6, 20)
-    found = reviewed(layout, grown.inventory, ledger)
-    assert not found.refused
-    assert found.after.topology.tree.m == (4, 4, 3)
-    assert found.after.inventory.host_names[:32] == layout.inventory.host_names
-    kinds = {change.kind for change in found.changes}
+    result = reviewed(layout, grown.inventory, ledger)
+    assert not result.refused
+    assert result.after.topology.tree.m == (4, 4, 3)
+    assert result.after.inventory.host_names[:32] == layout.inventory.host_names
+    kinds = {change.kind for change in result.changes}
     assert kinds == {"tree", "switch added", "cable added", "host added"}
-    roomy = Ledger(found.after.topology)
+    roomy = Ledger(result.after.topology)
     assert isinstance(admit(POLICIES["jigsaw"](), roomy, Request("all", 48)), Allocation)
 
 
-def test_a_leaf_more_moves_numbers_but_nobody(tmp_path):
-    """On one rail a host's number is its place, so that those behind move up; names stay."""
+def test_added_leaves_change_numbers_but_no_allocation(tmp_path):
+    """On one rail a host's number is its place, so later hosts get higher numbers; names stay."""
     layout = generated(SMALL)
     deployment = Deployment(layout)
     try:
         for number, hosts in enumerate((6, 20)):
             allocate(deployment.stores[0], f"t{number}", hosts, "jigsaw")
         store = deployment.stores[0]
-        deployment.stores[1].ledger("f")  # it has to notice
+        deployment.stores[1].ledger("f")  # it has this ledger in its cache
         store.set_host_state("f", 31, HostState.DRAINED)
         store.set_link_state("f", LeafLink(1, 3, 3), LinkState.FAILED)
         ledger, generation = store.ledger("f")
         grown = generated(generator.Description(xgft="3;4,5,2;1,4,2"))
-        # the generator's GUIDs follow its numbers; the technicians' do not
+        # generated GUIDs follow the numbers; those of added leaves do not
         site = Site(layout.inventory, Random(1))
         recabling.add_leaves(site)
-        found = review(store.fabric("f"), ledger, generation, dumped(site.inventory))
-        assert not found.refused
-        assert found.after.topology.tree.m == grown.topology.tree.m
-        store.reimport("f", generation, found.before, found.after)
+        result = review(store.fabric("f"), ledger, generation, dumped(site.inventory))
+        assert not result.refused
+        assert result.after.topology.tree.m == grown.topology.tree.m
+        store.reimport("f", generation, result.before, result.after)
         after = deployment.stores[1].ledger("f")[0]
-        assert_kept(found, site.inventory, ledger, after)
-        names = found.after.inventory.host_names
+        assert_kept(result, site.inventory, ledger, after)
+        names = result.after.inventory.host_names
         assert [names[host] for host in after.drained_hosts] == ["node31"]
         assert after.failed_links == {LeafLink(1, 3, 3)}
         record = store.transition(store.allocation("t1"), State.RELEASING, "asked")
@@ -541,8 +543,8 @@ def test_a_leaf_more_moves_numbers_but_nobody(tmp_path):
         deployment.close()
 
 
-def test_all_that_is_recorded_by_number_moves_along(store):
-    """A container with somebody inside, a change of placement under way, a drained leaf."""
+def test_everything_that_is_recorded_by_number_is_renumbered(store):
+    """With a container and its child, an unfinished change of placement and a drained leaf."""
     layout = generated(SMALL)
     store.add_fabric("f", layout.topology, layout.inventory)
     allocate(store, "box", 8, "lc", container=True)
@@ -556,41 +558,41 @@ def test_all_that_is_recorded_by_number_moves_along(store):
         (held,) = [a for a in ledger.allocations.values() if a.id == "box"]
         taken = ledger.within(Masks.of_pods(ledger.topology, [1]))
         assert held.size == 8
-        found = POLICIES["lc"]().propose(taken, Request("moving", 6))
-        assert isinstance(found, Allocation)
-        return Move(found, "elsewhere")
+        answer = POLICIES["lc"]().propose(taken, Request("moving", 6))
+        assert isinstance(answer, Allocation)
+        return Move(answer, "elsewhere")
 
     moving = store.move(moving, elsewhere)
     store.set_leaf_state("f", on(layout, "leaf-1-3"), HostState.DRAINED)
     ledger, generation = store.ledger("f")
     site = Site(layout.inventory, Random(1))
     recabling.add_leaves(site)
-    found = review(store.fabric("f"), ledger, generation, dumped(site.inventory))
-    assert not found.refused
-    assert "host's index" in {change.kind for change in found.changes}
-    store.reimport("f", generation, found.before, found.after)
+    result = review(store.fabric("f"), ledger, generation, dumped(site.inventory))
+    assert not result.refused
+    assert "host's index" in {change.kind for change in result.changes}
+    store.reimport("f", generation, result.before, result.after)
     after = store.ledger("f")[0]
     assert SqlStore(store._engine).ledger("f")[0].state() == after.state()
-    assert_kept(found, site.inventory, ledger, after)
-    assert {found.after.inventory.host_names[h] for h in after.drained_hosts} == {
+    assert_kept(result, site.inventory, ledger, after)
+    assert {result.after.inventory.host_names[h] for h in after.drained_hosts} == {
         layout.inventory.host_names[h] for h in ledger.drained_hosts
     }
-    with pytest.raises(ConcurrentUpdate):  # whoever read it before must read it again
+    with pytest.raises(ConcurrentUpdate):  # a record that was read before is out of date
         store.proceed(moving, "on")
     moving = store.allocation("moving")
     while moving.phase is not None:
         moving = store.proceed(moving, "on")
     store.set_leaf_state("f", on(layout, "leaf-1-3"), HostState.UP)
     for id in ("inside", "box", "moving"):
-        one = store.transition(store.allocation(id), State.RELEASING, "asked")
-        store.free(store.hand_back(one), "gone")
-    assert store.ledger("f")[0].state() == Ledger(found.after.topology).state()
+        releasing = store.transition(store.allocation(id), State.RELEASING, "asked")
+        store.free(store.hand_back(releasing), "gone")
+    assert store.ledger("f")[0].state() == Ledger(result.after.topology).state()
     with store._engine.connect() as connection:
         for table in ("host_claim", "link_claim", "host_state"):
             assert not connection.execute(sa.text(f"select * from {table}")).all()
 
 
-def test_others_are_told_once_it_is_recorded():
+def test_a_recorded_re_import_is_announced_once():
     layout = generated(SMALL)
     deployment = Deployment(layout)
     try:
@@ -598,19 +600,19 @@ def test_others_are_told_once_it_is_recorded():
         site = Site(layout.inventory, Random(1))
         recabling.add_leaves(site)
         ledger, generation = store.ledger("f")
-        found = review(store.fabric("f"), ledger, generation, dumped(site.inventory))
+        result = review(store.fabric("f"), ledger, generation, dumped(site.inventory))
         with pytest.raises(ConcurrentUpdate):
-            store.reimport("f", generation + 1, found.before, found.after)
-        store.reimport("f", generation, found.before, found.after)
+            store.reimport("f", generation + 1, result.before, result.after)
+        store.reimport("f", generation, result.before, result.after)
         with deployment.engine.connect() as connection:
             (told,) = connection.scalars(sa.select(models.Notification.document)).all()
     finally:
         deployment.close()
     assert told["event_type"] == "isolated_network.fabric.reimported"
-    assert f"now {found.after.topology.hosts} hosts" in told["reason"]
+    assert f"now {result.after.topology.hosts} hosts" in told["reason"]
 
 
-def test_wishes_of_who_waits_follow_the_numbers():
+def test_constraints_of_queued_requests_are_renumbered():
     layout = generated(SMALL)
     deployment = Deployment(layout)
     try:
@@ -631,55 +633,55 @@ def test_wishes_of_who_waits_follow_the_numbers():
         ledger, generation = store.ledger("f")
         site = Site(layout.inventory, Random(1))
         recabling.add_leaves(site)
-        found = review(store.fabric("f"), ledger, generation, dumped(site.inventory))
-        store.reimport("f", generation, found.before, found.after)
+        result = review(store.fabric("f"), ledger, generation, dumped(site.inventory))
+        store.reimport("f", generation, result.before, result.after)
         avoided = (store.allocation("q").constraints or Constraints()).avoid_hosts
-        assert sorted(found.after.inventory.host_names[h] for h in avoided) == ["node05", "node31"]
+        assert sorted(result.after.inventory.host_names[h] for h in avoided) == ["node05", "node31"]
     finally:
         deployment.close()
 
 
-def test_a_fabric_that_moved_on_is_not_recorded():
+def test_a_review_of_an_older_generation_is_not_recorded():
     layout = generated(SMALL)
     deployment = Deployment(layout)
     try:
         store = deployment.stores[0]
         ledger, generation = store.ledger("f")
         read = dumped(without_host(layout, "node00"))
-        found = review(store.fabric("f"), ledger, generation, read)
+        result = review(store.fabric("f"), ledger, generation, read)
         allocate(deployment.stores[0], "t", 2, "jigsaw")
         kept = deployment.everything()
         with pytest.raises(ConcurrentUpdate, match="generation"):
-            store.reimport("f", generation, found.before, found.after)
+            store.reimport("f", generation, result.before, result.after)
         assert deployment.everything() == kept
         assert store.fabric("f").topology == layout.topology
         now, advanced = store.ledger("f")
-        assert review(store.fabric("f"), now, advanced, read).token != found.token
+        assert review(store.fabric("f"), now, advanced, read).token != result.token
     finally:
         deployment.close()
 
 
-def test_a_plane_stays_withheld():
+def test_a_shared_plane_stays_withheld():
     layout = generated(SMALL)
     deployment = Deployment(layout)
     try:
         store = deployment.stores[0]
         store.set_shared_plane("f", SharedPlane((1,)))
         ledger, generation = store.ledger("f")
-        found = review(
+        result = review(
             store.fabric("f"),
             ledger,
             generation,
             generated(generator.Description(xgft="3;4,4,3;1,4,2")),
         )
-        store.reimport("f", generation, found.before, found.after)
+        store.reimport("f", generation, result.before, result.after)
         assert store.ledger("f")[0].shared_plane == SharedPlane((1,))
         assert deployment.stores[1].routed("f").shared_plane == SharedPlane((1,))
     finally:
         deployment.close()
 
 
-def test_another_number_of_rails_is_another_fabric():
+def test_another_number_of_rails_is_refused():
     layout = generated(SMALL)
     other = generated(generator.Description(xgft="3;4,4,2;1,4,2", rails=2))
     with pytest.raises(InvalidInput, match="rails"):
@@ -689,17 +691,17 @@ def test_another_number_of_rails_is_another_fabric():
 # -- LIDs ------------------------------------------------------------------------------
 
 
-def test_lids_of_new_hosts_fill_gaps_and_then_lie_below_new_switches():
+def test_lids_of_new_hosts_fill_gaps_and_are_below_those_of_new_switches():
     before = {guid: guid for guid in range(1, 61)} | {1000: 64, 1001: 65}
     after = {guid: guid for guid in range(1, 101)} | {1000: 128, 1001: 129, 1002: 130}
-    found = lids.repinned(before, after, range(1, 101), {1000, 1001, 1002})
-    assert {guid: found[guid] for guid in before} == before
-    assert [found[guid] for guid in (61, 62, 63)] == [61, 62, 63]
-    assert found[64] == 128
-    top = max(found.values())
-    assert found[1002] == top
+    assigned = lids.repinned(before, after, range(1, 101), {1000, 1001, 1002})
+    assert {guid: assigned[guid] for guid in before} == before
+    assert [assigned[guid] for guid in (61, 62, 63)] == [61, 62, 63]
+    assert assigned[64] == 128
+    top = max(assigned.values())
+    assert assigned[1002] == top
     assert top % 64
-    assert all(found[guid] // 64 < top // 64 for guid in range(1, 101))
+    assert all(assigned[guid] // 64 < top // 64 for guid in range(1, 101))
 
 
 def test_without_a_new_switch_the_lids_of_hosts_may_run_out():
@@ -716,7 +718,7 @@ def test_without_a_new_switch_the_lids_of_hosts_may_run_out():
 @pytest.mark.parametrize(
     "file", ["lab4sw-2023", "dgx-ndr-2025", "lassen-edr-2019"], ids=lambda name: name.split("-")[0]
 )
-def test_real_fabrics_are_imported_again_after_work(file):
+def test_real_fabrics_are_re_imported_after_changes(file):
     read = read_fabric(SHARED / "fabrics" / f"{file}.ibnetdiscover.txt")
     layout = Layout(read.topology, read.inventory)
     assert aligned(layout, layout).inventory == layout.inventory
@@ -742,11 +744,11 @@ def test_real_fabrics_are_imported_again_after_work(file):
         ends = site.inventory.endpoints
         site.change(endpoints=tuple(e for e in ends if e.name.split()[0] != idle))
     again = dumped(site.inventory)
-    found = review(record(layout), ledger, 1, again)
-    assert not found.refused, found.effects
-    kinds = {change.kind for change in found.changes}
+    result = review(record(layout), ledger, 1, again)
+    assert not result.refused, result.effects
+    kinds = {change.kind for change in result.changes}
     assert kinds <= {"cable gone", "host gone", "cable's link", "adapter not for tenants gone"}
-    assert [c for c in found.changes if c.kind == "host gone"] or not idle
+    assert [c for c in result.changes if c.kind == "host gone"] or not idle
     tenant = next(iter(ledger.allocations.values()))
     name = layout.inventory.host_names[tenant.hosts(layout.topology)[0]]
     ends = tuple(e for e in site.inventory.endpoints if e.name.split()[0] != name)
@@ -755,11 +757,10 @@ def test_real_fabrics_are_imported_again_after_work(file):
     assert any(name in line for effect in taken.effects for line in effect.refused)
 
 
-def test_the_topology_of_a_changed_fabric_is_sound():
-    """Ghosts: numbers of hosts with several ports that are gone stay free, not taken."""
+def test_the_number_of_a_removed_host_with_several_ports_stays_vacant():
     layout = generated(generator.Description(xgft="3;3,4,2;1,4,3", rails=2))
-    found = reviewed(layout, without_host(layout, "node01"))
-    topology: Topology = found.after.topology
+    result = reviewed(layout, without_host(layout, "node01"))
+    topology: Topology = result.after.topology
     assert topology.absent_hosts == {1}
-    assert found.after.inventory.host_names[2] == layout.inventory.host_names[2]
-    assert changes(layout, found.after)[0].kind == "host gone"
+    assert result.after.inventory.host_names[2] == layout.inventory.host_names[2]
+    assert changes(layout, result.after)[0].kind == "host gone"
