@@ -21,7 +21,7 @@ from laas_service.adapters.agent_switches import AgentSubnetManager
 from laas_service.adapters.compute_directory import DirectoryCompute
 from laas_service.adapters.db import backup, restore, schema, soundness
 from laas_service.adapters.db.agents import SqlAgents
-from laas_service.adapters.db.engine import connect, still, translated
+from laas_service.adapters.db.engine import connect, consistent_read, translated
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.outbox import SqlOutbox
 from laas_service.adapters.db.quotas import SqlQuotas
@@ -115,7 +115,7 @@ class Parts:
     def database_findings(self) -> list[str]:
         """Contradictions between tables of the database, a sentence each."""
         self.store.check()
-        with still(self._engine) as connection:
+        with consistent_read(self._engine) as connection:
             return soundness.findings(connection)
 
     @cached_property

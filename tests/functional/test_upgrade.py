@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from oslo_config import cfg
 
 from laas_service.adapters.db import models, schema, soundness
-from laas_service.adapters.db.engine import connect, still
+from laas_service.adapters.db.engine import connect, consistent_read
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.lifecycle import State
 from laas_service.cmd.api import application
@@ -186,7 +186,7 @@ def written(url):
 
 def check(engine):
     """All that was there is there, and the tables agree with each other and the models."""
-    with still(engine) as connection:
+    with consistent_read(engine) as connection:
         assert schema.current(connection) == schema.head()
         assert soundness.findings(connection) == []
         names = set(sa.inspect(connection).get_table_names())

@@ -59,7 +59,7 @@ class Admission(Optimist):
             quotas.check(session, new, quotas.limits(session, new))
 
     def _answered(self, session: Session, new: AllocationRequest) -> AllocationRecord | None:
-        """What an earlier request with the same key got."""
+        """The allocation of an earlier request with the same key. Raises: IdempotencyMismatch."""
         if new.idempotency_key is None:
             return None
         table = models.Idempotency
@@ -70,7 +70,7 @@ class Admission(Optimist):
         ).one_or_none()
         if row is None:
             return None
-        if row.request != _asked(new):
+        if row.request != _request_document(new):
             raise IdempotencyMismatch(
                 f"Idempotency-Key {new.idempotency_key!r} was used for another request; "
                 "use a new key"
@@ -78,7 +78,7 @@ class Admission(Optimist):
         return self._record(session, row.allocation)
 
     def _insert(self, session: Session, new: AllocationRequest, generation: int) -> None:
-        """The row of a request without claims, and its key; the fabric's row is locked."""
+        """Insert a request without claims, and its key; the fabric's row must be locked."""
         now = self._now()
         if new.parent is not None:
             _must_contain(self._record(session, new.parent), new.fabric)
@@ -106,15 +106,15 @@ class Admission(Optimist):
             )
         )
         if new.idempotency_key is not None:
-            self._remember(session, new)
+            self._record_key(session, new)
 
     def _enqueue(
         self, session: Session, new: AllocationRequest, refusal: NoFit
     ) -> AllocationRecord:
-        """Record a request that waits; who decides by the queue has to look again."""
+        """Record a queued request; the new generation makes concurrent searches see it."""
         self._insert(session, new, self._advance(session, new.fabric, {}))
-        self._change(session, self._record(session, new.id))
-        self._tell(session, new.id, State.QUEUED, queued_reason(refusal.detail), new.by)
+        self._update(session, self._record(session, new.id))
+        self._record_event(session, new.id, State.QUEUED, queued_reason(refusal.detail), new.by)
         return self._record(session, new.id)
 
     def _claim(
@@ -125,7 +125,7 @@ class Admission(Optimist):
         topology: Topology,
         by: Initiator | None = None,
     ) -> AllocationRecord:
-        """Write everything that an admission is, for a request whose row is there."""
+        """Write the admission of a request whose row exists. Raises: ConcurrentUpdate."""
         record = self._record(session, id)
         if record.state is not State.QUEUED:
             raise ConcurrentUpdate(f"allocation {id!r} is {record.state.value}, not queued")
@@ -133,7 +133,7 @@ class Admission(Optimist):
         generation = self._advance(session, record.fabric, {"claim": document}, routes=True)
         pkey = 0 if answer.container else _free_pkey(session, record.fabric)
         seconds = record.duration
-        self._change(
+        self._update(
             session,
             record,
             state=State.ALLOCATING.value,
@@ -146,12 +146,13 @@ class Admission(Optimist):
             owner = {"fabric": record.fabric, "allocation": id}
             session.execute(insert(models.PkeyClaim), [{**owner, "pkey": pkey}])
         self._insert_claims(session, record.fabric, answer, topology)
-        self._tell(session, id, State.ALLOCATING, claimed_reason(answer.size), by)
+        self._record_event(session, id, State.ALLOCATING, claimed_reason(answer.size), by)
         return self._record(session, id)
 
     def _insert_claims(
         self, session: Session, fabric_id: str, held: Allocation, topology: Topology
     ) -> None:
+        """Insert the claims of hosts and links; the database refuses a second owner."""
         owner: dict[str, Any] = {"fabric": fabric_id, "allocation": held.id}
         owner |= {"scope": held.parent or "", "parent": held.parent}
         hosts = held.hosts(topology)
@@ -161,13 +162,13 @@ class Admission(Optimist):
         if links:
             session.execute(insert(models.LinkClaim), [{**owner, "link": x} for x in links])
 
-    def _remember(self, session: Session, new: AllocationRequest) -> None:
+    def _record_key(self, session: Session, new: AllocationRequest) -> None:
         try:
             session.execute(
                 insert(models.Idempotency).values(
                     project_id=new.project_id,
                     key=new.idempotency_key,
-                    request=_asked(new),
+                    request=_request_document(new),
                     allocation=new.id,
                 )
             )
@@ -175,25 +176,25 @@ class Admission(Optimist):
             raise ConcurrentUpdate("a request with the same key was faster") from error
 
 
-def _asked(new: AllocationRequest) -> dict[str, Any]:
-    """What a repeated key must repeat; what was not asked for is left out."""
-    asked: dict[str, Any] = {
+def _request_document(new: AllocationRequest) -> dict[str, Any]:
+    """The fields that a repeated key must repeat, without those at their defaults."""
+    document: dict[str, Any] = {
         "fabric": new.fabric,
         "name": new.name,
         "policy": new.policy,
         "hosts": new.hosts,
     }
     if new.constraints is not None:
-        asked["constraints"] = constraints_document(new.constraints)
+        document["constraints"] = constraints_document(new.constraints)
     if new.duration is not None:
-        asked["duration"] = new.duration
+        document["duration"] = new.duration
     if new.wait:
-        asked["wait"] = True
+        document["wait"] = True
     if new.parent is not None:
-        asked["parent"] = new.parent
+        document["parent"] = new.parent
     if new.container:
-        asked["container"] = True
-    return asked
+        document["container"] = True
+    return document
 
 
 class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
@@ -279,7 +280,7 @@ def _claim_once(draft: Ledger, allocation: Allocation) -> None:
 
 
 def _must_contain(parent: AllocationRecord, fabric_id: str) -> None:
-    """Return if allocations can be made inside. Raises: Conflict."""
+    """Return if a container of the fabric accepts allocations. Raises: Conflict."""
     if not parent.container or parent.fabric != fabric_id:
         raise Conflict(f"allocation {parent.id!r} is no container of fabric {fabric_id!r}")
     if parent.state not in ENTERABLE:
@@ -287,7 +288,7 @@ def _must_contain(parent: AllocationRecord, fabric_id: str) -> None:
 
 
 def _free_pkey(session: Session, fabric_id: str) -> int:
-    """The lowest partition key nobody has."""
+    """The lowest partition key that no tenant of the fabric has. Raises: LimitExceeded."""
     table = models.PkeyClaim
     taken = set(session.scalars(select(table.pkey).where(table.fabric == fabric_id)))
     for pkey in PKEYS:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What agents reported, and which one of a fabric is active: the database allows but one."""
+"""Reports of agents beside OpenSM, and which agent of a fabric is active (one at most)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from tenacity import wait_random
 
 from laas_service.adapters.db import models
-from laas_service.adapters.db.engine import translated, writing
+from laas_service.adapters.db.engine import translated, write_transaction
 from laas_service.adapters.db.leases import database_clock
 from laas_service.app.agent_registry import successor
 from laas_service.app.ports.agents import Agent, Turn
@@ -24,14 +24,14 @@ from laas_service.messages import AgentReport, Condition
 _TABLE = models.Agent
 
 FORGOTTEN = timedelta(days=1)
-"""A standby that has not reported for so long is taken off the list."""
+"""The row of a standby is deleted after this time without a report."""
 
 TRIES = 10
-"""Two that report for the first time at one time may both have to try again."""
+"""Attempts at a report; two first reports at the same time may make both fail."""
 
 
 class SqlAgents:
-    """``app.ports.agents.Agents``; ``clock`` is the database's, or that of a test."""
+    """``app.ports.agents.Agents``; ``clock`` is the database's, or a test's."""
 
     def __init__(
         self, engine: Engine, *, clock: Callable[[Session], datetime] = database_clock
@@ -45,11 +45,11 @@ class SqlAgents:
         return repeated(self._report, fabric, name, seen, seconds)
 
     def _report(self, fabric: str, name: str, seen: AgentReport, seconds: float) -> Turn:
-        with writing(self._engine) as session:
+        with write_transaction(self._engine) as session:
             query = select(_TABLE).where(_TABLE.fabric == fabric).order_by(_TABLE.name)
             rows = {row.name: row for row in session.scalars(query.with_for_update())}
             now = self._clock(session)
-            before = _confirmed(rows.values())
+            previous = _confirmed(rows.values())
             row = rows.get(name)
             if row is None:
                 row = rows[name] = models.Agent(fabric=fabric, name=name)
@@ -60,7 +60,7 @@ class SqlAgents:
             active = successor([_agent(row, now) for row in rows.values()], name, seconds)
             for row in rows.values():
                 row.active = None if row.name != active else row.active
-            session.flush()  # nobody is active for a moment: the database allows but one
+            session.flush()  # no agent is active for a moment: the database allows one at most
             rows[active].active = True
             session.execute(
                 delete(_TABLE).where(
@@ -69,7 +69,7 @@ class SqlAgents:
                     _TABLE.seen_at <= now - FORGOTTEN,
                 )
             )
-            return Turn(active, _confirmed(rows.values()) != before)
+            return Turn(active, _confirmed(rows.values()) != previous)
 
     def all(self, fabric: str) -> list[Agent]:
         query = select(_TABLE).where(_TABLE.fabric == fabric).order_by(_TABLE.name)
@@ -86,7 +86,7 @@ def _agent(row: models.Agent, now: datetime) -> Agent:
 
 
 def _confirmed(rows: Iterable[models.Agent]) -> tuple[str, str, int | None] | None:
-    """Who is active, in which condition, and the generation it confirms."""
+    """The name of the active agent, its condition, and the generation it confirms."""
     for row in rows:
         if row.active:
             return row.name, row.condition, row.generation

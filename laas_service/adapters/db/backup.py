@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A copy of all that has to outlive the database, in one file that any database takes back.
+"""Backups: all rows worth keeping, in one file that can be restored into any database.
 
-Gzipped lines of JSON: what the file is, a line a row, and last their number and sha256. What
-it leaves out is made or reported again: the deltas, and which workers and agents there are.
+The file is gzipped lines of JSON: a header, a line for each row, and at the end their number
+and sha256. Deltas, workers and agents are left out: they are made or reported again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Table, select
 
 from laas_service.adapters.db import models, schema
-from laas_service.adapters.db.engine import still
+from laas_service.adapters.db.engine import consistent_read
 from laas_service.adapters.db.types import Moment
 from laas_service.domain.errors import InvalidFile, InvalidInput, Unavailable
 
@@ -33,14 +33,14 @@ KIND, FORMAT = "laas-backup", 1
 LEFT_OUT = {table.__tablename__ for table in (models.Agent, models.Delta, models.Worker)}
 
 TABLES = [table for table in models.Base.metadata.sorted_tables if table.name not in LEFT_OUT]
-"""What a backup has, in an order in which rows can be written: who is named before who names."""
+"""The tables of a backup, in an order in which rows can be written: referenced rows first."""
 
 _TORN = "it is torn or was changed; take another backup"
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a backup is of: the schema's revision, when, and the columns of each table."""
+    """The header of a backup: the schema's revision, the time, and the columns of each table."""
 
     revision: str
     made: datetime
@@ -49,15 +49,16 @@ class Header:
 
 
 def write(engine: Engine, path: Path, now: datetime) -> int:
-    """Copy what is committed now into a file, which is whole or not there; how many rows.
+    """Copy all committed rows into a file; returns their number.
 
-    An older file of that name is replaced. Others go on writing to the database meanwhile.
+    The file appears complete or not at all, and replaces an older one of that name. Other
+    processes go on writing to the database meanwhile.
 
     Raises:
         InvalidInput: the file cannot be written.
         Unavailable: the database does not answer, or is not at this release's revision.
     """
-    with still(engine) as connection:
+    with consistent_read(engine) as connection:
         revision = schema.current(connection)
         if revision != schema.head():
             raise Unavailable(
@@ -92,7 +93,7 @@ def _write(path: Path, header: dict[str, Any], rows: Iterator[list[Any]]) -> int
 
 @contextmanager
 def _replaced(path: Path) -> Iterator[Any]:
-    """A new file that takes the name at the end, durably; nobody else may read it."""
+    """A new file that takes the name at the end, durably; only its owner may read it."""
     handle, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -127,11 +128,11 @@ def _plain(value: Any) -> Any:
 
 
 def read(path: Path) -> Header:
-    """What a file is, once all of it was looked through.
+    """The header of a file, all of which has been checked.
 
     Raises:
         InvalidInput: it cannot be read.
-        InvalidFile: it is torn, was changed, or is no backup, or one of an unknown kind.
+        InvalidFile: it is torn or changed, is no backup, or a backup of an unknown kind.
     """
     header, count, digest, end = None, -1, hashlib.sha256(), None
     for number, line in enumerate(_lines(path), start=1):
@@ -153,7 +154,7 @@ def read(path: Path) -> Header:
 
 
 def rows(path: Path, header: Header) -> Iterator[tuple[Table, dict[str, Any]]]:
-    """The rows of a file that was read, in an order in which they can be written."""
+    """The rows of a checked file, in an order in which they can be written."""
     tables = {table.name: table for table in TABLES}
     for number, line in enumerate(_lines(path)):
         if 1 <= number <= header.rows:
@@ -199,7 +200,7 @@ def _value(path: Path, number: int, line: bytes) -> Any:
 
 
 def _header(path: Path, value: Any) -> dict[str, Any]:
-    """Raises: InvalidFile, unless all that is to be used of it is there."""
+    """The header, checked. Raises: InvalidFile."""
     if not isinstance(value, dict) or value.get("kind") != KIND:
         raise InvalidFile(str(path), 1, "this is no backup; give a file of laas-manage db backup")
     if value.get("format") != FORMAT or value.get("revision") not in schema.revisions():
@@ -209,8 +210,8 @@ def _header(path: Path, value: Any) -> dict[str, Any]:
             f"it was made by another release (revision {value.get('revision')}, this one knows "
             f"{schema.head()} and older); restore it with that one",
         )
-    known = {table.name: set(table.c.keys()) for table in TABLES}
+    columns_of = {table.name: set(table.c.keys()) for table in TABLES}
     for name, columns in value["tables"].items():
-        if name not in known or not known[name].issuperset(columns):
+        if name not in columns_of or not columns_of[name].issuperset(columns):
             raise InvalidFile(str(path), 1, f"there is no such table as {name}, with {columns}")
     return value

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
-"""Connections, and the translation of what can go wrong with them."""
+"""Connections and transactions, and the translation of their errors."""
 
 from __future__ import annotations
 
@@ -31,29 +30,29 @@ from laas_service.app import retries
 from laas_service.domain.errors import ConcurrentUpdate, Unavailable
 
 WRITES = "laas_writes"
-"""Execution option of connections whose transaction is going to write."""
+"""Execution option of connections whose transaction will write."""
 
 _FAILURES = (db_exc.DBError, sqlalchemy.exc.OperationalError, sqlalchemy.exc.TimeoutError)
-"""oslo.db hands operational errors that are no disconnection (a full disk) through as they are."""
+"""oslo.db does not translate operational errors other than disconnections (a full disk)."""
 
 ATTEMPTS = 5
-"""Tries of a transaction that the database makes give way to another one."""
+"""Attempts at a transaction that loses to concurrent ones."""
 
 BUSY_TIMEOUT_MS = 30_000
 """How long a SQLite transaction waits for another one to end."""
 
 IDLE_SECONDS = 30
-"""How long a process may stand still in a transaction before PostgreSQL or MariaDB ends it.
+"""How long a transaction may be idle before PostgreSQL or MariaDB ends it.
 
-A process that is stopped (a machine that is paused) would keep what it has locked for ever,
-and nobody could take over from it.
+A stopped process (on a paused machine) would hold its locks for ever, and no other worker could
+take over its fabrics.
 """
 
 
 def connect(url: str, **options: Any) -> Engine:
     """An engine for the database; ``options`` as for oslo.db's ``create_engine``.
 
-    SQLite needs none of them; the directory of its file is made if it is not there.
+    SQLite ignores them; the directory of its file is created if it does not exist.
 
     Raises:
         Unavailable: the database does not answer.
@@ -65,25 +64,24 @@ def connect(url: str, **options: Any) -> Engine:
         else:
             engine = engines.create_engine(url, **options)
             event.listen(engine, "connect", _server_connected)
-            engine.dispose()  # the connection it was tried with
+            engine.dispose()  # the connection that oslo.db tried
     pool = type(engine.pool)
     logging.getLogger(f"{pool.__module__}.{pool.__qualname__}").addFilter(_in_one_line)
     return engine
 
 
 def _in_one_line(record: logging.LogRecord) -> bool:
-    """A connection that is found lost when it goes back to the pool needs no traceback: who
-    used it is told, and the next one is given another."""
+    """Log a lost connection without a traceback: its user got an error, and the pool has others."""
     if record.exc_info and (error := record.exc_info[1]) is not None:
-        said = " ".join(str(error).split()) or type(error).__name__
-        record.msg, record.args = f"{record.getMessage()}: {said}", ()
+        text = " ".join(str(error).split()) or type(error).__name__
+        record.msg, record.args = f"{record.getMessage()}: {text}", ()
         record.exc_info, record.exc_text = None, None
         record.levelno, record.levelname = logging.WARNING, "WARNING"
     return True
 
 
 def _sqlite(url: URL) -> Engine:
-    """Not oslo.db's engine, whose transactions all begin as readers."""
+    """An engine without oslo.db's listeners, which begin all transactions as readers."""
     if url.database:
         _make_directory(Path(url.database).parent)
     engine = create_engine(url)
@@ -101,7 +99,7 @@ def _make_directory(path: Path) -> None:
 
 
 def _sqlite_connected(connection: Any, record: object) -> None:
-    """Readers never wait for a writer, and what was committed survives a power cut."""
+    """Readers never wait for a writer, and commits survive a power cut."""
     connection.isolation_level = None  # the driver leaves BEGIN to us
     connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
     connection.execute("PRAGMA foreign_keys = ON")
@@ -110,7 +108,7 @@ def _sqlite_connected(connection: Any, record: object) -> None:
 
 
 def _sqlite_begin(connection: Connection) -> None:
-    """Take the write lock at the start: a reader that becomes a writer cannot wait for it."""
+    """Take the write lock at the start: a reader that becomes a writer fails instead of waiting."""
     writes = connection.get_execution_options().get(WRITES)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
@@ -129,11 +127,11 @@ def _server_connected(connection: Any, record: object) -> None:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn the database's errors into ours; a duplicate entry stays what it is.
+    """Translate the database's errors into those of ``domain.errors``, except duplicate entries.
 
     Raises:
-        ConcurrentUpdate: the database chose this transaction to give way.
-        Unavailable: it did not carry the transaction out, or did not say so.
+        ConcurrentUpdate: the database rolled this transaction back in favour of another.
+        Unavailable: the transaction failed, or its outcome is unknown.
     """
     try:
         yield
@@ -149,8 +147,8 @@ def translated() -> Iterator[None]:
 
 
 @contextmanager
-def writing(engine: Engine) -> Iterator[Session]:
-    """A transaction that writes; committed at the end, or it leaves nothing behind."""
+def write_transaction(engine: Engine) -> Iterator[Session]:
+    """A transaction that writes; it commits at the end, and rolls back on an exception."""
     with translated(), Session(engine) as session:
         session.connection(execution_options={WRITES: True})
         yield session
@@ -158,8 +156,8 @@ def writing(engine: Engine) -> Iterator[Session]:
 
 
 @contextmanager
-def still(engine: Engine) -> Iterator[Connection]:
-    """A transaction that reads, and sees one state of the database all the time."""
+def consistent_read(engine: Engine) -> Iterator[Connection]:
+    """A read transaction in which all statements see one state of the database."""
     level = {} if engine.dialect.name == "sqlite" else {"isolation_level": "REPEATABLE READ"}
     with (
         translated(),
@@ -170,10 +168,10 @@ def still(engine: Engine) -> Iterator[Connection]:
 
 
 def retrying() -> Retrying:
-    """Again when somebody else was faster, so that nobody who asks gets to see that."""
+    """Repeats a step that lost to a concurrent update, up to ``ATTEMPTS`` times."""
     return retries.retrying(ConcurrentUpdate, attempts=ATTEMPTS, wait=wait_random(0, 0.05))
 
 
-def matched(session: Session, step: Executable) -> int:
-    """How many rows an update or a deletion found."""
+def rows_changed(session: Session, step: Executable) -> int:
+    """The number of rows that an update or a deletion matched."""
     return cast("CursorResult[Any]", session.execute(step)).rowcount

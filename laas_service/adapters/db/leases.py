@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
-"""Which worker converges which fabric: a row a fabric, and the fencing of what is written."""
+"""Leases: which worker converges which fabric, and fencing of writes by workers that lost one."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from sqlalchemy import Engine, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
-from laas_service.adapters.db.engine import matched, retrying, translated, writing
+from laas_service.adapters.db.engine import retrying, rows_changed, translated, write_transaction
 from laas_service.adapters.db.types import Clock
 from laas_service.app.records import Lease
 from laas_service.domain.errors import ConcurrentUpdate, LeaseLost
@@ -23,10 +22,10 @@ _TABLE = models.Lease
 
 
 def guard(session: Session, lease: Lease) -> None:
-    """Nobody takes the lease before this transaction ends. Raises: LeaseLost.
+    """Keep the lease from being taken before this transaction ends. Raises: LeaseLost.
 
-    That it has expired is no reason to refuse: until somebody takes it, there is no other
-    holder whose work could be undone.
+    An expired lease is valid until another worker takes it, because until then no other
+    holder's work could be undone.
     """
     query = select(_TABLE.token, _TABLE.owner).where(_TABLE.fabric == lease.fabric)
     row = session.execute(query.with_for_update()).one_or_none()
@@ -35,14 +34,14 @@ def guard(session: Session, lease: Lease) -> None:
 
 
 def database_clock(session: Session) -> datetime:
-    """The one clock that all workers share."""
+    """The time of the database's clock, which all workers share."""
     return session.scalars(select(Clock())).one()
 
 
 class SqlLeases:
-    """``app.ports.leases.Leases``; ``clock`` is the database's, or that of a test.
+    """``app.ports.leases.Leases``; ``clock`` is the database's, or a test's.
 
-    What belongs to an owner of whom it is known that he is ``gone`` is taken at once.
+    Leases of dead owners (``gone``) are free immediately.
     """
 
     def __init__(
@@ -65,11 +64,11 @@ class SqlLeases:
 
     def _enrol(self, owner: str, seconds: float) -> int:
         table = models.Worker
-        with writing(self._engine) as session:
+        with write_transaction(self._engine) as session:
             now = self._clock(session)
             until = now + timedelta(seconds=seconds)
             present = update(table).where(table.id == owner).values(expires_at=until)
-            if not matched(session, present):
+            if not rows_changed(session, present):
                 session.execute(insert(table).values(id=owner, expires_at=until))
             for id, expires_at in session.execute(select(table.id, table.expires_at)).all():
                 if expires_at <= now or self._gone(id):
@@ -77,7 +76,7 @@ class SqlLeases:
             return session.scalars(select(func.count()).select_from(table)).one()
 
     def withdraw(self, owner: str) -> None:
-        with writing(self._engine) as session:
+        with write_transaction(self._engine) as session:
             session.execute(delete(models.Worker).where(models.Worker.id == owner))
 
     def free(self) -> list[str]:
@@ -91,10 +90,10 @@ class SqlLeases:
         try:
             return self._take(fabric, owner, seconds)
         except DBDuplicateEntry:
-            return None  # another worker was the first one ever
+            return None  # another worker inserted the fabric's first lease
 
     def _take(self, fabric: str, owner: str, seconds: float) -> Lease | None:
-        with writing(self._engine) as session:
+        with write_transaction(self._engine) as session:
             query = select(_TABLE).where(_TABLE.fabric == fabric).with_for_update()
             row = session.scalar(query)
             now = self._clock(session)
@@ -114,22 +113,22 @@ class SqlLeases:
         return self._gone(row.owner)
 
     def renew(self, lease: Lease, seconds: float) -> None:
-        with writing(self._engine) as session:
+        with write_transaction(self._engine) as session:
             until = self._clock(session) + timedelta(seconds=seconds)
-            if not matched(session, _held(lease).values(expires_at=until)):
+            if not rows_changed(session, _held(lease).values(expires_at=until)):
                 raise _lost(lease)
 
     def give_back(self, lease: Lease) -> None:
-        with writing(self._engine) as session:
+        with write_transaction(self._engine) as session:
             session.execute(_held(lease).values(owner=None))
 
     def give_up(self, lease: Lease) -> None:
-        with writing(self._engine) as session:
+        with write_transaction(self._engine) as session:
             session.execute(_held(lease).values(owner=None, stuck=_TABLE.stuck + 1))
 
 
 def _held(lease: Lease) -> Any:
-    """An update of the lease's row, as long as it is this holder's."""
+    """An update of the lease's row that matches only while this holder has it."""
     mine = (_TABLE.fabric == lease.fabric, _TABLE.token == lease.token)
     return update(_TABLE).where(*mine, _TABLE.owner == lease.owner)
 

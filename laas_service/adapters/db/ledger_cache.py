@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
+"""The cache of fabrics and their ledgers in a process, and how it catches up with the database.
 
-"""What a process remembers of its fabrics, and how it catches up with the database.
-
-The last ledger seen of each fabric is kept and never changed: catching up works
-on a copy that takes its place, so readers in other threads are not disturbed.
+The newest ledger of each fabric is kept and never changed. To catch up, the missing deltas are
+applied to a copy that replaces it, so threads that read the old one are not disturbed.
 """
 
 from __future__ import annotations
@@ -33,12 +32,14 @@ T = TypeVar("T")
 
 
 class CachedLedger(NamedTuple):
-    fabric: LedgerView
+    """A ledger and its generation; all threads share it, so it is read only."""
+
+    ledger: LedgerView
     generation: int
 
 
 class LedgerCache:
-    """Fabrics and their ledgers as last seen; safe to share between threads."""
+    """The newest fabrics and ledgers of this process; safe to share between threads."""
 
     def __init__(self) -> None:
         self._fabrics: dict[str, tuple[int, FabricRecord]] = {}
@@ -46,7 +47,7 @@ class LedgerCache:
         self._lock = threading.Lock()
 
     def record(self, session: Session, id: str) -> FabricRecord:
-        """The fabric; its cables are read again when they were imported again. ``NotFound``."""
+        """The fabric; cables and names are read only if its layout changed. ``NotFound``."""
         table = models.Fabric
         numbers = (
             table.generation,
@@ -58,19 +59,19 @@ class LedgerCache:
         row = session.execute(select(*numbers).where(table.id == id)).one_or_none()
         if row is None:
             raise NotFound("fabric", id)
-        layout, known = self._fabrics.get(id, (0, None))
-        if known is None or known.created_at != row.created_at or layout != row.layout:
+        layout, cached = self._fabrics.get(id, (0, None))
+        if cached is None or cached.created_at != row.created_at or layout != row.layout:
             row = session.execute(  # in one statement, so that they belong together
                 select(*numbers, table.topology, table.inventory).where(table.id == id)
             ).one()
-            known = FabricRecord(
+            cached = FabricRecord(
                 id, topology_from(row.topology), inventory_from(row.inventory), 0, row.created_at
             )
-            self._fabrics[id] = row.layout, known
+            self._fabrics[id] = row.layout, cached
         return FabricRecord(
             id,
-            known.topology,
-            known.inventory,
+            cached.topology,
+            cached.inventory,
             row.generation,
             row.created_at,
             row.routes_generation,
@@ -80,121 +81,123 @@ class LedgerCache:
     def caught_up(self, session: Session, fabric_id: str) -> CachedLedger:
         """The ledger at the present generation. ``NotFound``."""
         record = self.record(session, fabric_id)
-        known = self._ledgers.get(fabric_id)
-        if known and known.fabric.topology is not record.topology:
-            known = None
-        if known and known.generation == record.generation:
-            return known
-        fresh = known and self._replayed(session, fabric_id, known)
-        return self.keep(fabric_id, fresh or self._rebuilt(session, record))
+        cached = self._ledgers.get(fabric_id)
+        if cached and cached.ledger.topology is not record.topology:
+            cached = None
+        if cached and cached.generation == record.generation:
+            return cached
+        replayed = cached and self._replayed(session, fabric_id, cached)
+        return self.keep(fabric_id, replayed or self._rebuilt(session, record))
 
     def _replayed(
-        self, session: Session, fabric_id: str, known: CachedLedger
+        self, session: Session, fabric_id: str, cached: CachedLedger
     ) -> CachedLedger | None:
-        """The known ledger with the deltas it lacks, None if they are not all there."""
+        """The cached ledger with the deltas it lacks; None if some of them are deleted."""
         table = models.Delta
         rows = session.execute(
             select(table.generation, table.change)
-            .where(table.fabric == fabric_id, table.generation > known.generation)
+            .where(table.fabric == fabric_id, table.generation > cached.generation)
             .order_by(table.generation)
         ).all()
-        if not rows or rows[-1].generation - known.generation != len(rows):
+        if not rows or rows[-1].generation - cached.generation != len(rows):
             return None
-        fabric = known.fabric.copy()
+        ledger = cached.ledger.copy()
         for row in rows:
-            _apply(fabric, row.change)
-        return CachedLedger(fabric, rows[-1].generation)
+            _apply(ledger, row.change)
+        return CachedLedger(ledger, rows[-1].generation)
 
     def _rebuilt(self, session: Session, record: FabricRecord) -> CachedLedger:
         return CachedLedger(*self.steady(session, record.id, lambda: _rebuild(session, record)))
 
     def steady(self, session: Session, fabric_id: str, read: Callable[[], T]) -> tuple[T, int]:
-        """What ``read`` finds and the generation it is of, no change having come between.
+        """The result of ``read`` and its generation; read again if a change came between.
 
-        Needed where a database shows each statement what was committed before it.
+        PostgreSQL lets each statement of a transaction see what was committed before it.
         """
         generation = self.record(session, fabric_id).generation
         while True:
             value = read()
-            before, generation = generation, self.record(session, fabric_id).generation
-            if before == generation:
+            previous, generation = generation, self.record(session, fabric_id).generation
+            if previous == generation:
                 return value, generation
 
     def keep(self, fabric_id: str, ledger: CachedLedger) -> CachedLedger:
-        """Remember the ledger unless a later one is known."""
+        """Cache the ledger unless a later one is cached; returns ``ledger``."""
         with self._lock:
-            known = self._ledgers.get(fabric_id)
+            cached = self._ledgers.get(fabric_id)
             if (
-                known is None
-                or known.generation < ledger.generation
-                or known.fabric.topology is not ledger.fabric.topology
+                cached is None
+                or cached.generation < ledger.generation
+                or cached.ledger.topology is not ledger.ledger.topology
             ):
                 self._ledgers[fabric_id] = ledger
         return ledger
 
     def forget(self, fabric_id: str) -> None:
-        """The next one to ask reads the fabric anew."""
+        """Drop the fabric from the cache, so that the next reader reads it from the database."""
         with self._lock:
             self._ledgers.pop(fabric_id, None)
             self._fabrics.pop(fabric_id, None)
 
 
 def _rebuild(session: Session, record: FabricRecord) -> Ledger:
-    """The ledger from the tables: owners first, because they keep what fails later."""
-    fabric = Ledger(record.topology)
-    fabric.withhold(record.shared_plane)
-    allocation, host, link = models.Allocation, models.HostState, models.LinkState
+    """The ledger from the tables: owners first, because they keep hosts and links that fail."""
+    ledger = Ledger(record.topology)
+    ledger.withhold(record.shared_plane)
+    table, host, link = models.Allocation, models.HostState, models.LinkState
     feature = models.HostFeature
     held = (
-        select(allocation.placed, allocation.leaving)
-        .where(allocation.fabric == record.id, allocation.placed.is_not(None))
-        .order_by(allocation.sequence)  # a container before what is inside it
+        select(table.placed, table.leaving)
+        .where(table.fabric == record.id, table.placed.is_not(None))
+        .order_by(table.sequence)  # a container before the allocations inside it
     )
     for placed, leaving in session.execute(held):
-        one = allocation_from(placed)
-        fabric.claim(one if leaving is None else one.joined(allocation_from(leaving)))
+        allocation = allocation_from(placed)
+        if leaving is not None:
+            allocation = allocation.joined(allocation_from(leaving))
+        ledger.claim(allocation)
     for row in session.execute(select(host.host, host.state).where(host.fabric == record.id)):
-        _set_host(fabric, row.host, HostState(row.state))
+        _set_host(ledger, row.host, HostState(row.state))
     for row in session.execute(select(link.link, link.state).where(link.fabric == record.id)):
-        _set_link(fabric, record.topology.tree.link_at(row.link), LinkState(row.state))
-    known = select(feature.host, feature.traits, feature.cost).where(feature.fabric == record.id)
-    fabric.describe_hosts(
-        {row.host: HostFeatures(frozenset(row.traits), row.cost) for row in session.execute(known)}
+        _set_link(ledger, record.topology.tree.link_at(row.link), LinkState(row.state))
+    query = select(feature.host, feature.traits, feature.cost).where(feature.fabric == record.id)
+    ledger.describe_hosts(
+        {row.host: HostFeatures(frozenset(row.traits), row.cost) for row in session.execute(query)}
     )
-    return fabric
+    return ledger
 
 
-def _apply(fabric: Ledger, change: dict[str, Any]) -> None:
-    """Do to a ledger what a delta says; an empty one changed nothing that it holds."""
+def _apply(ledger: Ledger, change: dict[str, Any]) -> None:
+    """Apply a delta to a ledger; an empty one only marks a generation."""
     match change:
         case {"claim": document}:
-            fabric.claim(allocation_from(document))
+            ledger.claim(allocation_from(document))
         case {"change": document}:
-            fabric.change(allocation_from(document))
+            ledger.change(allocation_from(document))
         case {"release": id}:
-            fabric.release(id)
+            ledger.release(id)
         case {"host": host, "state": state}:
-            _set_host(fabric, host, HostState(state))
+            _set_host(ledger, host, HostState(state))
         case {"shared_plane": document}:
-            fabric.withhold(plane_from(document))
+            ledger.withhold(plane_from(document))
         case {"link": name, "state": state}:
-            _set_link(fabric, parse_link(name), LinkState(state))
+            _set_link(ledger, parse_link(name), LinkState(state))
         case {"features": described}:
-            fabric.describe_hosts(
+            ledger.describe_hosts(
                 {host: HostFeatures(frozenset(traits), cost) for host, traits, cost in described}
             )
 
 
-def _set_host(fabric: Ledger, host: int, state: HostState) -> None:
-    fabric.repair_host(host)
+def _set_host(ledger: Ledger, host: int, state: HostState) -> None:
+    ledger.repair_host(host)
     if state is HostState.DRAINED:
-        fabric.drain_host(host)
+        ledger.drain_host(host)
     elif state is HostState.FAILED:
-        fabric.fail_host(host)
+        ledger.fail_host(host)
 
 
-def _set_link(fabric: Ledger, link: Link, state: LinkState) -> None:
+def _set_link(ledger: Ledger, link: Link, state: LinkState) -> None:
     if state is LinkState.FAILED:
-        fabric.fail_link(link)
+        ledger.fail_link(link)
     else:
-        fabric.repair_link(link)
+        ledger.repair_link(link)

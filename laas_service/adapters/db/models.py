@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
-"""The tables. Promise 1 stands here: two owners of a host or link cannot be written."""
+"""The tables. Their primary keys forbid two owners of a host or link (promise 1)."""
 
 from __future__ import annotations
 
@@ -57,11 +56,11 @@ class Fabric(Base):
 
 
 class Lease(Base):
-    """Who converges a fabric (NULL: nobody), until when; ``token`` grows with each holder.
+    """The worker that converges a fabric (NULL: none), and until when; a fencing token.
 
-    ``applied`` (a generation) and ``problem`` are what it saw at ``seen_at`` in the switches,
-    ``confirmed`` is the newest generation that anybody ever saw there. ``stuck`` counts
-    holders whose steps did not come to an end.
+    ``token`` grows with each holder. ``applied`` (a generation) and ``problem`` are the state of
+    the switches at ``seen_at``; ``confirmed`` is the newest generation that any holder ever saw
+    there. ``stuck`` counts holders whose steps did not end.
     """
 
     __tablename__ = "lease"
@@ -91,7 +90,7 @@ class Drift(Base):
 
 
 class Worker(Base):
-    """A worker that is there, until then if it does not say so again."""
+    """A live worker; it counts as dead from ``expires_at`` unless it enrols again."""
 
     __tablename__ = "worker"
 
@@ -100,10 +99,10 @@ class Worker(Base):
 
 
 class Agent(Base):
-    """What an agent beside OpenSM reported at ``seen_at``, as ``messages.Seen``.
+    """The last report of an agent beside OpenSM, at ``seen_at`` (``messages.AgentReport``).
 
-    ``active`` is true for one agent of a fabric, and NULL, which is unique with nothing,
-    for the others.
+    ``active`` is true for one agent of a fabric and NULL for the others; NULLs never violate
+    the unique constraint.
     """
 
     __tablename__ = "agent"
@@ -124,9 +123,9 @@ class Allocation(Base):
 
     ``placed`` is NULL while it is queued and once the claims are freed; ``pkey`` is 0
     until there are claims. ``leaving`` and ``phase`` are NULL unless its placement
-    changes. ``faults`` is ``{"links": [name], "hosts": [number]}``, all that it has claimed
-    and that has failed, NULL if nothing has. ``parent`` is the container it is inside.
-    ``parked`` is the state from which it came into ``error``, else NULL.
+    changes. ``faults`` is ``{"links": [name], "hosts": [number]}``, the failed ones of those
+    it has claimed, NULL if there are none. ``parent`` is the container it is inside. ``parked``
+    is the state before ``error``, NULL in other states.
     """
 
     __tablename__ = "allocation"
@@ -163,7 +162,7 @@ class Allocation(Base):
 
 
 class Event(Base):
-    """The story of an allocation, a line a row, and who asked for that."""
+    """One event in the history of an allocation, and its initiator."""
 
     __tablename__ = "event"
 
@@ -178,7 +177,7 @@ class Event(Base):
 
 
 class Notification(Base):
-    """What others are still to be told; whoever has taken it tells them until then."""
+    """A notification still to be sent; a process has it reserved until ``taken_until``."""
 
     __tablename__ = "notification"
 
@@ -187,13 +186,13 @@ class Notification(Base):
     taken_until: Mapped[datetime | None] = mapped_column(Moment())
 
 
-def _claim(table: str, what: str) -> tuple[SchemaItem, ...]:
+def _claim(table: str, column: str) -> tuple[SchemaItem, ...]:
     """A child's claim lies within one of its parent's; siblings (one scope) share none."""
     return (
-        UniqueConstraint("allocation", what),
+        UniqueConstraint("allocation", column),
         CheckConstraint("scope = coalesce(parent, '')", name="scope"),
-        ForeignKeyConstraint(["parent", what], [f"{table}.allocation", f"{table}.{what}"]),
-        Index(f"ix_{table}_parent_{what}", "parent", what),
+        ForeignKeyConstraint(["parent", column], [f"{table}.allocation", f"{table}.{column}"]),
+        Index(f"ix_{table}_parent_{column}", "parent", column),
     )
 
 
@@ -237,8 +236,8 @@ class PkeyClaim(Base):
 
 
 class HostState(Base):
-    """A host that is not up. ``leaves`` are the GUIDs of the leaves whose drain drained it
-    (``0x%016x``), NULL if it is down for its own sake."""
+    """A host that is not up. ``leaves`` are the GUIDs (``0x%016x``) of the leaves that it was
+    drained with, NULL if it is down by itself."""
 
     __tablename__ = "host_state"
 
@@ -249,7 +248,7 @@ class HostState(Base):
 
 
 class HostFeature(Base):
-    """What a host is like, of which something was said."""
+    """Traits and cost of a host that has any."""
 
     __tablename__ = "host_feature"
 
@@ -270,7 +269,7 @@ class LinkState(Base):
 
 
 class Delta(Base):
-    """What changed in the ledger from ``generation`` - 1 to ``generation``."""
+    """The change of the ledger from ``generation`` - 1 to ``generation``."""
 
     __tablename__ = "delta"
 
@@ -280,7 +279,7 @@ class Delta(Base):
 
 
 class Idempotency(Base):
-    """A key that a project has used, what it asked with it, and what came of it."""
+    """An idempotency key of a project, the request that came with it, and its allocation."""
 
     __tablename__ = "idempotency"
 
@@ -291,7 +290,7 @@ class Idempotency(Base):
 
 
 class Quota(Base):
-    """What a project may have: -1 is any number, NULL what all may have."""
+    """The quota of a project: -1 is no limit, NULL the default limit."""
 
     __tablename__ = "quota"
 

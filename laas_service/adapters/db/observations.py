@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What was seen outside: who converges a fabric, what its switches run, what had drifted."""
+"""Observations of workers: leases, the generation in the switches, drift."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from sqlalchemy import insert, select, update
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
-from laas_service.adapters.db.engine import matched
+from laas_service.adapters.db.engine import rows_changed
 from laas_service.adapters.db.transactions import Transactions, locked_generation
 from laas_service.app.records import Drift, Holding
 from laas_service.messages import Applied
 
 
 class Observations(Transactions):
-    """Notes of the worker that converges a fabric, for everybody to look at."""
+    """Observations of the worker that converges a fabric, recorded for all processes."""
 
     def note_applied(self, fabric_id: str, applied: Applied) -> None:
-        table, seen = models.Lease, applied.generation
+        table, generation = models.Lease, applied.generation
         with self._writing("note applied") as session:
-            here = table.fabric == fabric_id
-            row = session.scalar(select(table).where(here).with_for_update())
+            query = select(table).where(table.fabric == fabric_id)
+            row = session.scalar(query.with_for_update())
             if row is None:
                 return
-            before, confirmed = row.applied, row.confirmed or 0
-            row.applied, row.problem, row.seen_at = seen, applied.problem, self._now()
-            if seen is None:
+            previous, confirmed = row.applied, row.confirmed or 0
+            row.applied, row.problem, row.seen_at = generation, applied.problem, self._now()
+            if generation is None:
                 return
-            row.confirmed = max(seen, confirmed)
+            row.confirmed = max(generation, confirmed)
             wanted = self._ledgers.record(session, fabric_id).routes_generation
-            if seen > confirmed:
-                self._announce(session, fabric_id, "routes.applied", f"generation {seen}")
-            elif before != seen == wanted:
-                text = f"the switches run generation {seen} again"
+            if generation > confirmed:
+                self._announce(session, fabric_id, "routes.applied", f"generation {generation}")
+            elif previous != generation == wanted:
+                text = f"the switches run generation {generation} again"
                 self._count_repaired(session, fabric_id, Drift.ROUTES, text)
 
     def holding(self, fabric_id: str) -> Holding:
@@ -59,14 +59,14 @@ class Observations(Transactions):
 
     def note_drift(self, fabric_id: str, kind: Drift, detail: str) -> None:
         table = models.Drift
-        news = {"detail": detail, "at": self._now()}
+        latest = {"detail": detail, "at": self._now()}
         with self._writing("note drift") as session:
             locked_generation(session, fabric_id)
-            here = (table.fabric == fabric_id, table.kind == kind.value)
-            if not matched(
-                session, update(table).where(*here).values(found=table.found + 1, **news)
+            row_of_kind = (table.fabric == fabric_id, table.kind == kind.value)
+            if not rows_changed(
+                session, update(table).where(*row_of_kind).values(found=table.found + 1, **latest)
             ):
-                row = {"fabric": fabric_id, "kind": kind.value, "found": 1, **news}
+                row = {"fabric": fabric_id, "kind": kind.value, "found": 1, **latest}
                 session.execute(insert(table).values(**row))
             self._announce(session, fabric_id, "drift.found", detail, kind)
 
@@ -76,8 +76,8 @@ class Observations(Transactions):
 
     def _count_repaired(self, session: Session, fabric_id: str, kind: Drift, detail: str) -> None:
         table = models.Drift
-        here = (table.fabric == fabric_id, table.kind == kind.value)
-        session.execute(update(table).where(*here).values(repaired=table.repaired + 1))
+        row_of_kind = (table.fabric == fabric_id, table.kind == kind.value)
+        session.execute(update(table).where(*row_of_kind).values(repaired=table.repaired + 1))
         self._announce(session, fabric_id, "drift.repaired", detail, kind)
 
     def drift(self, fabric_id: str) -> Mapping[Drift, int]:

@@ -149,19 +149,19 @@ class Optimist(Transactions):
             result = decision.prepare(session)
             if result is not None:
                 return result
-            ledger = self._ledgers.caught_up(session, decision.fabric_id)
-        draft = ledger.fabric.copy()
+            cached = self._ledgers.caught_up(session, decision.fabric_id)
+        draft = cached.ledger.copy()
         answer = decision.search(draft)
         if isinstance(answer, Settled):
             return answer.result
         decision.claim(draft, answer)
         while True:
             try:
-                return self._commit(decision, answer, draft, ledger.generation, courteous)
+                return self._commit(decision, answer, draft, cached.generation, courteous)
             except _LostRace:
                 if courteous:
                     raise
-                ledger, draft = self._still_free(decision, answer, ledger)
+                cached, draft = self._claimed_again(decision, answer, cached)
 
     def _commit(
         self,
@@ -187,17 +187,17 @@ class Optimist(Transactions):
             self._ledgers.keep(decision.fabric_id, written.ledger)
         return written.result
 
-    def _still_free(
+    def _claimed_again(
         self, decision: Decision[Answer, Result], answer: Answer, before: CachedLedger
     ) -> tuple[CachedLedger, Ledger]:
         """The ledger now, and a copy on which the answer is claimed. Raises: _LostRace."""
         with self._reading() as session:
-            ledger = self._ledgers.caught_up(session, decision.fabric_id)
-        if ledger.fabric.topology is not before.fabric.topology:  # numbers mean other hosts now
+            cached = self._ledgers.caught_up(session, decision.fabric_id)
+        if cached.ledger.topology is not before.ledger.topology:  # numbers mean other hosts now
             raise _LostRace
-        draft = ledger.fabric.copy()
+        draft = cached.ledger.copy()
         try:
             decision.claim(draft, answer)
         except (DoubleClaim, NotFound, Conflict) as error:
             raise _LostRace from error
-        return ledger, draft
+        return cached, draft

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
-"""What others are still to be told: written with what happened, deleted when it was told."""
+"""The outbox: notifications are written with the change they tell of, and deleted when sent."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from laas_service import messages
 from laas_service.adapters.db import models
-from laas_service.adapters.db.engine import matched, translated, writing
+from laas_service.adapters.db.engine import rows_changed, translated, write_transaction
 from laas_service.domain.errors import ConcurrentUpdate
 from laas_service.messages import Notification
 
@@ -21,7 +20,7 @@ _TABLE = models.Notification
 
 
 def put(session: Session, notification: Notification) -> None:
-    """Part of the transaction that makes the change."""
+    """Record a notification in the transaction of the change."""
     session.execute(insert(_TABLE).values(document=messages.document(notification)))
 
 
@@ -49,18 +48,18 @@ class SqlOutbox:
         return [(row.id, messages.read(Notification, row.document)) for row in rows]
 
     def _reserve(self, numbers: Collection[int], now: datetime, until: datetime) -> None:
-        """All of them or none, so that nobody tells half of them out of order."""
+        """Reserve all of them or none, so that two processes never send them out of order."""
         free = or_(_TABLE.taken_until.is_(None), _TABLE.taken_until <= now)
         step = update(_TABLE).where(_TABLE.id.in_(numbers), free).values(taken_until=until)
-        with writing(self._engine) as session:
-            taken = matched(session, step)
+        with write_transaction(self._engine) as session:
+            taken = rows_changed(session, step)
             if taken != len(numbers):
-                raise ConcurrentUpdate("another relay was faster")
+                raise ConcurrentUpdate("another notifier was faster")
 
     def done(self, number: int) -> None:
-        with writing(self._engine) as session:
+        with write_transaction(self._engine) as session:
             session.execute(delete(_TABLE).where(_TABLE.id == number))
 
     def put_back(self, numbers: Collection[int]) -> None:
-        with writing(self._engine) as session:
+        with write_transaction(self._engine) as session:
             session.execute(update(_TABLE).where(_TABLE.id.in_(numbers)).values(taken_until=None))

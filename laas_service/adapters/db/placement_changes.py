@@ -10,7 +10,7 @@ from typing import TypeVar
 from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
-from laas_service.adapters.db import faults, models
+from laas_service.adapters.db import models, recorded_faults
 from laas_service.adapters.db.admission import Admission
 from laas_service.adapters.db.ledger_cache import CachedLedger
 from laas_service.adapters.db.optimistic import Decision, Settled, Written
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class PlacementChanges(Admission):
-    """How an allocation gets other hosts or links while it lives."""
+    """How an active allocation gets other hosts or links."""
 
     def move(
         self,
@@ -49,7 +49,7 @@ class PlacementChanges(Admission):
     ) -> AllocationRecord:
         """Claim what the new placement has beyond the old one."""
         delta = {"change": allocation_document(change.held)}
-        self._change(
+        self._update(
             session,
             record,
             placed=allocation_document(change.new),
@@ -59,7 +59,7 @@ class PlacementChanges(Admission):
             **STEP_DONE,
         )
         self._insert_claims(session, record.fabric, change.claimed, topology)
-        self._tell(session, record.id, record.state, reason, by)
+        self._record_event(session, record.id, record.state, reason, by)
         return self._record(session, record.id)
 
     def proceed(self, record: AllocationRecord, reason: str) -> AllocationRecord:
@@ -71,39 +71,42 @@ class PlacementChanges(Admission):
     def _next_phase(self, record: AllocationRecord, phase: Phase, reason: str) -> AllocationRecord:
         with self._writing(phase.value) as session:
             generation = self._advance(session, record.fabric, {}, routes=True)
-            self._change(
+            self._update(
                 session,
                 record,
                 phase=phase.value,
                 generation=generation,
                 **STEP_DONE,
             )
-            self._tell(session, record.id, record.state, reason)
+            self._record_event(session, record.id, record.state, reason)
             return self._record(session, record.id)
 
     def _settle(self, record: AllocationRecord, change: Change, reason: str) -> AllocationRecord:
         """Free what only the old placement held."""
-        fabric, gone = self.fabric(record.fabric), change.freed
+        fabric, freed = self.fabric(record.fabric), change.freed
         tree = fabric.topology.tree
-        host, link = models.HostClaim, models.LinkClaim
-        hosts: Sequence[int] = gone.hosts(fabric.topology)
-        links: Sequence[int] = [tree.link_id(one) for one in gone.links(fabric.topology)]
+        host_claim, link_claim = models.HostClaim, models.LinkClaim
+        hosts: Sequence[int] = freed.hosts(fabric.topology)
+        links: Sequence[int] = [tree.link_id(link) for link in freed.links(fabric.topology)]
         with self._writing("settle") as session:
             self._advance(session, record.fabric, {"change": allocation_document(change.new)})
-            for table, column, numbers in ((host, host.host, hosts), (link, link.link, links)):
+            for table, column, numbers in (
+                (host_claim, host_claim.host, hosts),
+                (link_claim, link_claim.link, links),
+            ):
                 for first in range(0, len(numbers), FEW):
-                    some = column.in_(numbers[first : first + FEW])
-                    session.execute(delete(table).where(table.allocation == record.id, some))
-            found = faults.found(session, fabric).get(record.id)
-            self._change(
+                    batch = column.in_(numbers[first : first + FEW])
+                    session.execute(delete(table).where(table.allocation == record.id, batch))
+            faults = recorded_faults.present(session, fabric).get(record.id)
+            self._update(
                 session,
                 record,
                 leaving=None,
                 phase=None,
-                faults=found and faults.document(found),
+                faults=faults and recorded_faults.document(faults),
                 **STEP_DONE,
             )
-            self._tell(session, record.id, record.state, reason)
+            self._record_event(session, record.id, record.state, reason)
             return self._record(session, record.id)
 
 

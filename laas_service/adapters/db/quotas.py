@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What a project has, counted in the transaction that gives it more."""
+"""Quotas of projects, checked in the transaction of the admission."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Engine, case, delete, func, select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
-from laas_service.adapters.db.engine import translated, writing
+from laas_service.adapters.db.engine import translated, write_transaction
 from laas_service.app.lifecycle import State
 from laas_service.app.records import NO_LIMITS, Limits, Usage
 from laas_service.app.requests import AllocationRequest
@@ -19,11 +19,11 @@ from laas_service.domain.errors import ConcurrentUpdate, NotFound, QuotaExceeded
 FIX = "it may have {most}; release some, or ask an administrator for more"
 
 ANY = -1
-"""As a number of a quota: there is no limit."""
+"""A quota of this number is no limit."""
 
 
 def limits(session: Session, new: AllocationRequest) -> Limits:
-    """What the project may have: its own quota, and for what that leaves open ``new.limits``."""
+    """The limits of the project: its own quota, and ``new.limits`` where that has none."""
     return _limits(session, new.project_id, new.limits)
 
 
@@ -38,7 +38,7 @@ def _limits(session: Session, project_id: str, default: Limits) -> Limits:
 
 
 def usage(session: Session, project_id: str, default: Limits) -> Usage:
-    """What the project may have and has now, counted as an admission counts it."""
+    """The limits of the project and its present use, counted as at an admission."""
     query = select(*COUNTED).where(models.Allocation.project_id == project_id, LIVE)
     allocations, hosts = session.execute(query).one()
     return Usage(project_id, _limits(session, project_id, default), int(hosts), allocations)
@@ -98,7 +98,7 @@ COUNTED = (
         func.sum(case((models.Allocation.parent.is_(None), models.Allocation.hosts), else_=0)), 0
     ),
 )
-"""Allocations, and their hosts; those of allocations inside others count there."""
+"""Allocations, and hosts; hosts of allocations in a container count with the container."""
 
 LIVE: ColumnElement[bool] = models.Allocation.state != State.RELEASED.value
 
@@ -110,7 +110,7 @@ def _hold(field: str, value: int, most: int | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What a project may have and has; -1 is any number, None what all may have."""
+    """The quota of a project and its use; -1 is no limit, None the default limit."""
 
     project_id: str
     hosts: int | None
@@ -120,18 +120,18 @@ class Quota:
 
 
 class SqlQuotas:
-    """The quotas of single projects, for ``laas-manage``. Errors: ``Unavailable``."""
+    """Quotas of projects, for ``laas-manage``. Errors: ``Unavailable``."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def all(self) -> list[Quota]:
-        """Of projects with a quota of their own, or with allocations; by project."""
+        """Of projects that have a quota of their own or an allocation, by id."""
         table = models.Allocation
-        used = select(table.project_id, *COUNTED).where(LIVE).group_by(table.project_id)
+        usage = select(table.project_id, *COUNTED).where(LIVE).group_by(table.project_id)
         with translated(), Session(self._engine) as session:
             own = {row.project_id: row for row in session.scalars(select(models.Quota))}
-            counts = {id: (int(hosts), count) for id, count, hosts in session.execute(used)}
+            counts = {id: (int(hosts), count) for id, count, hosts in session.execute(usage)}
             return [
                 Quota(
                     id,
@@ -143,13 +143,13 @@ class SqlQuotas:
             ]
 
     def set(self, project_id: str, hosts: int | None, allocations: int | None) -> None:
-        """What the project may have from now on; what it has already stays."""
-        with writing(self._engine) as session:
+        """Set the quota of a project; present allocations stay."""
+        with write_transaction(self._engine) as session:
             session.merge(models.Quota(project_id=project_id, hosts=hosts, allocations=allocations))
 
     def unset(self, project_id: str) -> None:
-        """What all may have is for this project again. ``NotFound``."""
-        with writing(self._engine) as session:
+        """Delete the quota of a project, so that the default applies. ``NotFound``."""
+        with write_transaction(self._engine) as session:
             table = models.Quota
             if session.get(table, project_id) is None:
                 raise NotFound("quota of project", project_id)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A fabric's new cables are recorded, and everything by number with them: one transaction."""
+"""Re-import: new topology and inventory, and all numbers of hosts and links, in one transaction."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from laas_service.domain.reimport import Layout, Renumbering
 
 
 class Reimports(Admission, ComponentStates):
-    """The only place where a fabric's topology and inventory change."""
+    """The only writer of a fabric's topology and inventory."""
 
     def reimport(
         self,
@@ -38,8 +38,8 @@ class Reimports(Admission, ComponentStates):
     ) -> int:
         """Record ``after`` instead of ``before``; returns the fabric's generation.
 
-        Who holds something holds the same hosts and links. ``news`` is for the stories of
-        some. ``ConcurrentUpdate`` unless the fabric is at that generation.
+        Owners keep the same hosts and links. ``news`` has reasons for histories, by allocation.
+        ``ConcurrentUpdate`` unless the fabric is at that generation.
         """
         try:
             with self._writing("reimport") as session:
@@ -62,20 +62,22 @@ class Reimports(Admission, ComponentStates):
                         layout=advanced,
                     )
                 )
-                self._note(session, self._ledgers.record(session, fabric_id))
-                there = after.inventory
-                text = f"now {len(there.host_names)} hosts and {len(there.cables)} cables"
+                self._record_faults(session, self._ledgers.record(session, fabric_id))
+                inventory = after.inventory
+                text = f"now {len(inventory.host_names)} hosts and {len(inventory.cables)} cables"
                 self._announce(session, fabric_id, "reimported", text)
                 for id, text in (news or {}).items():
-                    self._tell(session, id, self._record(session, id).state, text)
+                    self._record_event(session, id, self._record(session, id).state, text)
                 return advanced
         except BaseException:
-            self._ledgers.forget(fabric_id)  # it may have seen what was not committed
+            self._ledgers.forget(fabric_id)  # it may have cached uncommitted changes
             raise
 
     def _renumber_owners(self, session: Session, fabric_id: str, numbers: Renumbering) -> None:
-        """Placements and claims, those inside containers after theirs; nobody may go on with
-        what he knew before."""
+        """Renumber placements and claims, those of a container before those inside.
+
+        New versions make every reader of a record read it again.
+        """
         table = models.Allocation
         held = session.execute(
             select(table.id, table.placed, table.leaving, table.faults)
@@ -101,16 +103,16 @@ class Reimports(Admission, ComponentStates):
                 )
             )
             self._insert_claims(session, fabric_id, both, numbers.after)
-        _renumber_wishes(session, fabric_id, numbers)
+        _renumber_constraints(session, fabric_id, numbers)
 
 
 def _faults(document: Any, numbers: Renumbering) -> dict[str, Any]:
-    """Links are called as before."""
+    """The document of faults with new numbers of hosts; links keep their names."""
     return {**document, "hosts": [numbers.hosts[host] for host in document["hosts"]]}
 
 
-def _renumber_wishes(session: Session, fabric_id: str, numbers: Renumbering) -> None:
-    """Hosts to avoid, of requests that wait or are placed."""
+def _renumber_constraints(session: Session, fabric_id: str, numbers: Renumbering) -> None:
+    """Renumber the hosts to avoid, of requests that are not released."""
     table, hosts = models.Allocation, numbers.hosts
     rows = session.execute(
         select(table.id, table.constraints).where(
@@ -121,32 +123,32 @@ def _renumber_wishes(session: Session, fabric_id: str, numbers: Renumbering) -> 
     ).all()
     for row in rows:
         avoided = row.constraints.get("avoid_hosts", [])
-        now = sorted(hosts[host] for host in avoided if host in hosts)
-        if now != avoided:
-            document = {**row.constraints, "avoid_hosts": now}
+        renumbered = sorted(hosts[host] for host in avoided if host in hosts)
+        if renumbered != avoided:
+            document = {**row.constraints, "avoid_hosts": renumbered}
             session.execute(update(table).where(table.id == row.id).values(constraints=document))
 
 
 def _renumber_states(session: Session, fabric_id: str, numbers: Renumbering) -> None:
-    """What is said of hosts and links, as long as they are there."""
+    """Renumber states and features of hosts and links that still exist."""
     hosts, links = numbers.hosts, numbers.link_id
     state, feature, link = models.HostState, models.HostFeature, models.LinkState
-    for row in _emptied(session, fabric_id, state, state.host, state.state, state.leaves):
+    for row in _taken_out(session, fabric_id, state, state.host, state.state, state.leaves):
         if row["host"] in hosts:
             session.execute(insert(state).values({**row, "host": hosts[row["host"]]}))
-    for row in _emptied(session, fabric_id, feature, feature.host, feature.traits, feature.cost):
+    for row in _taken_out(session, fabric_id, feature, feature.host, feature.traits, feature.cost):
         if row["host"] in hosts:
             session.execute(insert(feature).values({**row, "host": hosts[row["host"]]}))
-    for row in _emptied(session, fabric_id, link, link.link, link.state):
+    for row in _taken_out(session, fabric_id, link, link.link, link.state):
         number = links(row["link"])
         if number is not None:
             session.execute(insert(link).values({**row, "link": number}))
 
 
-def _emptied(
+def _taken_out(
     session: Session, fabric_id: str, table: Any, *columns: Any
 ) -> Iterable[dict[str, Any]]:
-    """The rows of a fabric, which are deleted."""
-    found = session.execute(select(table.fabric, *columns).where(table.fabric == fabric_id)).all()
+    """The rows of a fabric; the table has none of them any more."""
+    rows = session.execute(select(table.fabric, *columns).where(table.fabric == fabric_id)).all()
     session.execute(delete(table).where(table.fabric == fabric_id))
-    return [dict(row._mapping) for row in found]
+    return [dict(row._mapping) for row in rows]

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A backup becomes the database again, and what must not go back does not.
+"""Restoring a backup; generations, versions and tokens do not go back.
 
-After the backup the fabric went on: switches, agents, caches and clients have seen
-generations, versions and tokens that the backup does not know. With the same numbers
-given out again for other things, what was lost would be taken for what is recorded. So all of
-them begin anew beyond what anybody can have seen, and every allocation waits until the routes
-of the restored state are confirmed.
+After the backup was made, switches, agents, caches and clients saw generations, versions and
+tokens that it does not contain. If the same numbers were assigned again, lost changes would be
+taken for recorded ones. So all numbers go on beyond any that was seen, and every allocation
+waits until the routes of the restored state are confirmed.
 """
 
 from __future__ import annotations
@@ -27,23 +26,23 @@ from laas_service.app.lifecycle import State
 from laas_service.domain.errors import Conflict, InvalidFile, LimitExceeded
 
 LIFT = 1_000_000
-"""How far numbers are moved beyond what is known to have been seen: more than anything
-changes between a backup and the disaster."""
+"""How far numbers are moved beyond the highest known one: more than the changes between a
+backup and the disaster."""
 
 MOST = 2**31 - 1
-"""Of the databases' integers."""
+"""The largest integer of all three databases."""
 
 SEEN = {"owner", "applied", "confirmed", "problem", "seen_at"}
-"""Columns of a lease that say who has it and what was seen."""
+"""Columns of a lease with its holder and observations."""
 
 FEW = 500
-"""Rows that one statement writes."""
+"""Rows in one statement."""
 
 
 def restore(
     engine: Engine, path: Path, *, seen: Callable[[str], int], now: datetime
 ) -> backup.Header:
-    """Write a backup's rows, in one transaction; then bring them up to this release.
+    """Write the rows of a backup in one transaction, then upgrade the schema to this release.
 
     ``seen`` gives, by fabric, the highest generation that is known outside the database.
 
@@ -107,7 +106,7 @@ def _must_be_empty(connection: Connection) -> None:
 
 
 class _Writer:
-    """The rows on their way into the tables, with what must not go back moved on."""
+    """Writes rows, with numbers moved on."""
 
     def __init__(self, connection: Connection, seen: Callable[[str], int]) -> None:
         self._connection = connection
@@ -117,14 +116,14 @@ class _Writer:
 
     def write(self, path: Path, header: backup.Header, now: datetime) -> None:
         for table, rows in groupby(backup.rows(path, header), key=lambda pair: pair[0]):
-            some: list[dict[str, Any]] = []
+            batch: list[dict[str, Any]] = []
             for _, row in rows:
-                some.append(self._moved(table.name, row))
-                if len(some) == FEW:
-                    self._connection.execute(insert(table), some)
-                    some = []
-            if some:
-                self._connection.execute(insert(table), some)
+                batch.append(self._moved(table.name, row))
+                if len(batch) == FEW:
+                    self._connection.execute(insert(table), batch)
+                    batch = []
+            if batch:
+                self._connection.execute(insert(table), batch)
         self._continue_numbers()
         for id, state in self._unfinished:
             reason = f"restored from the backup of {header.made:%Y-%m-%d %H:%M:%S} UTC"
@@ -132,7 +131,7 @@ class _Writer:
             self._connection.execute(insert(models.Event), event)
 
     def _moved(self, table: str, row: dict[str, Any]) -> dict[str, Any]:
-        """A row with its numbers beyond what anybody has seen, and held by nobody."""
+        """The row with its numbers moved on, and without holder or reservation."""
         match table:
             case "fabric":
                 id = row["id"]
@@ -156,7 +155,7 @@ class _Writer:
         return row
 
     def _continue_numbers(self) -> None:
-        """PostgreSQL counts apart from what is written."""
+        """Move sequences beyond the written rows; only PostgreSQL needs that."""
         if self._connection.dialect.name != "postgresql":
             return
         for table in backup.TABLES:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
-"""The schema's revisions: where the database stands, and bringing it up to date."""
+"""Revisions of the schema: the present one, and upgrades."""
 
 from __future__ import annotations
 
@@ -30,24 +29,24 @@ PATIENCE = 600
 
 @functools.cache
 def head() -> str:
-    """The revision this release works with."""
+    """The revision that this release needs."""
     return ScriptDirectory(str(_MIGRATIONS)).get_current_head() or ""
 
 
 def revisions() -> set[str]:
-    """All that this release knows how to bring up to date."""
-    return {one.revision for one in ScriptDirectory(str(_MIGRATIONS)).walk_revisions()}
+    """All revisions that this release can upgrade."""
+    return {script.revision for script in ScriptDirectory(str(_MIGRATIONS)).walk_revisions()}
 
 
 def current(connection: Connection) -> str | None:
-    """The revision the database is at; None before the first upgrade."""
+    """The revision of the database; None before the first upgrade."""
     return MigrationContext.configure(connection).get_current_revision()
 
 
 def upgrade(engine: Engine, revision: str = "head") -> None:
-    """Bring the schema up to ``revision``; safe to repeat, also after it was interrupted.
+    """Upgrade the schema to ``revision``; safe to repeat, also after an interruption.
 
-    One process at a time: others wait, and then find nothing to be done.
+    One process at a time upgrades; others wait, and then have nothing to do.
 
     Raises:
         Unavailable: the database does not answer, or another process takes too long.
@@ -66,8 +65,10 @@ def upgrade(engine: Engine, revision: str = "head") -> None:
 
 @contextmanager
 def _alone(connection: Connection) -> Iterator[None]:
-    """A lock from before the transaction until after it; it ends with the connection at the
-    latest. SQLite has it with the transaction."""
+    """Hold a lock around the transaction; it ends with the connection at the latest.
+
+    On SQLite the transaction itself is the lock.
+    """
     match connection.dialect.name:
         case "postgresql":
             key = func.hashtext(_LOCK)

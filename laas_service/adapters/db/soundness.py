@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Whether the tables agree with each other: every relation between them, derived anew.
+"""Check of the database: does every table agree with the others?
 
-Reads rows alone, without the store's code; what the database itself is to guarantee is
-checked as well, as a file may have been edited or put together by hand.
+Reads rows without the store's code. Constraints of the database are checked, too, because a
+file may have been edited by hand.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, ForeignKeyConstraint, and_, func, select
@@ -22,27 +22,24 @@ from laas_service.app.records import HostState, LinkState
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import LaasError
 from laas_service.domain.topology import Topology
-
-SHOWN = 5
-"""Numbers that a finding names before it counts the rest."""
+from laas_service.domain.wording import listed
 
 
 def findings(connection: Connection) -> list[str]:
-    """Everything that does not agree, a sentence each; empty means sound.
+    """All contradictions, a sentence each; empty means sound.
 
-    The connection has to see one state of the database all the time (``engine.still``), at
-    this release's revision.
+    The connection is one of ``engine.consistent_read``, and the schema is this release's.
     """
-    found = list(_dangling(connection))
-    found += _numbers(connection)
-    for id, topology in _topologies(connection, found):
+    contradictions = list(_dangling(connection))
+    contradictions += _numbers(connection)
+    for id, topology in _topologies(connection, contradictions):
         rows = _rows(connection, models.Allocation, fabric=id)
-        found += _generations(connection, id, rows)
-        found += _claims(connection, id, topology, rows)
-        found += _states(connection, id, topology)
-    found += _stories(connection)
-    found += _outbox(connection)
-    return found
+        contradictions += _generations(connection, id, rows)
+        contradictions += _claims(connection, id, topology, rows)
+        contradictions += _states(connection, id, topology)
+    contradictions += _histories(connection)
+    contradictions += _outbox(connection)
+    return contradictions
 
 
 def _rows(connection: Connection, model: type[models.Base], **where: Any) -> Sequence[Any]:
@@ -50,17 +47,11 @@ def _rows(connection: Connection, model: type[models.Base], **where: Any) -> Seq
     return connection.execute(query).all()
 
 
-def _some(numbers: Iterable[object]) -> str:
-    texts = [str(number) for number in numbers]
-    more = f" and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
-    return ", ".join(texts[:SHOWN]) + more
-
-
 # -- rows that name others -------------------------------------------------------
 
 
 def _dangling(connection: Connection) -> Iterator[str]:
-    """Rows that name what is not there."""
+    """References to rows that do not exist."""
     for table in models.Base.metadata.sorted_tables:
         for key in table.foreign_key_constraints:
             count = connection.scalar(_unmatched(key))
@@ -90,7 +81,7 @@ def _unmatched(key: ForeignKeyConstraint) -> Any:
 
 
 def _numbers(connection: Connection) -> Iterator[str]:
-    """Counts that are none."""
+    """Numbers out of range."""
     for row in _rows(connection, models.Lease):
         if row.token < 1:
             yield f"fabric {row.fabric}: the lease has the token {row.token}"
@@ -103,18 +94,20 @@ def _numbers(connection: Connection) -> Iterator[str]:
 # -- fabrics -----------------------------------------------------------------------
 
 
-def _topologies(connection: Connection, found: list[str]) -> Iterator[tuple[str, Topology]]:
-    """Those that can be read; ``found`` is told of the others."""
+def _topologies(
+    connection: Connection, contradictions: list[str]
+) -> Iterator[tuple[str, Topology]]:
+    """The topologies that can be read; the others are appended to ``contradictions``."""
     for row in _rows(connection, models.Fabric):
         try:
             inventory_from(row.inventory)
             yield row.id, topology_from(row.topology)
         except LaasError as error:
-            found.append(f"fabric {row.id} cannot be read: {error}")
+            contradictions.append(f"fabric {row.id} cannot be read: {error}")
 
 
 def _generations(connection: Connection, id: str, rows: Sequence[Any]) -> Iterator[str]:
-    """They only grow: nothing is of a later one than the fabric, and no change is missing."""
+    """No record is of a later generation than the fabric, and no delta is missing."""
     table, delta = models.Fabric, models.Delta
     now, routes = connection.execute(
         select(table.generation, table.routes_generation).where(table.id == id)
@@ -134,7 +127,7 @@ def _generations(connection: Connection, id: str, rows: Sequence[Any]) -> Iterat
 
 
 def _states(connection: Connection, id: str, topology: Topology) -> Iterator[str]:
-    """Hosts and links that are not up, or are described, are the fabric's."""
+    """Rows of states and features are of hosts and links of the fabric."""
     hosts = set(range(topology.hosts)) - topology.absent_hosts
     tree = topology.tree
     down = {state.value for state in HostState if state is not HostState.UP}
@@ -142,22 +135,22 @@ def _states(connection: Connection, id: str, topology: Topology) -> Iterator[str
         if row.host not in hosts or row.state not in down:
             yield f"fabric {id}: host {row.host} is recorded as {row.state!r}"
     for row in _rows(connection, models.LinkState, fabric=id):
-        known = 0 <= row.link < tree.leaf_links + tree.spine_links
-        absent = known and tree.link_at(row.link) in topology.absent_links
-        if not known or absent or row.state != LinkState.FAILED.value:
+        in_tree = 0 <= row.link < tree.leaf_links + tree.spine_links
+        absent = in_tree and tree.link_at(row.link) in topology.absent_links
+        if not in_tree or absent or row.state != LinkState.FAILED.value:
             yield f"fabric {id}: link {row.link} is recorded as {row.state!r}"
     for row in _rows(connection, models.HostFeature, fabric=id):
         if row.host not in hosts or row.cost < 0:
             yield f"fabric {id}: host {row.host} is described, with cost {row.cost}"
 
 
-# -- who has what --------------------------------------------------------------------
+# -- claims --------------------------------------------------------------------------
 
 
 def _claims(
     connection: Connection, id: str, topology: Topology, rows: Sequence[Any]
 ) -> Iterator[str]:
-    """What allocations hold by their records, against the claims; one owner in a scope."""
+    """Records and claims agree, and each host and link has one owner in a scope."""
     tree = topology.tree
     claimed: dict[str, dict[str, set[int]]] = {"host": defaultdict(set), "link": defaultdict(set)}
     scopes = {row.id: row.parent or "" for row in rows}
@@ -171,7 +164,7 @@ def _claims(
                 yield f"fabric {id}: {what} {number} is claimed in another scope than its owner's"
         twice = [number for (_, number), count in owners.items() if count > 1]
         if twice:
-            yield f"fabric {id}: two owners of {what} {_some(sorted(twice))}"
+            yield f"fabric {id}: two owners of {what} {listed(sorted(twice))}"
     pkeys: dict[str, list[int]] = defaultdict(list)
     for claim in _rows(connection, models.PkeyClaim, fabric=id):
         pkeys[claim.allocation].append(claim.pkey)
@@ -187,13 +180,13 @@ def _claims(
         for what, numbers in wanted.items():
             present = claimed[what][row.id]
             if missing := sorted(numbers - present):
-                yield f"allocation {row.id} has {what} {_some(missing)} without a claim"
+                yield f"allocation {row.id} has {what} {listed(missing)} without a claim"
             if many := sorted(present - numbers):
-                yield f"allocation {row.id} claims {what} {_some(many)}, which it does not have"
+                yield f"allocation {row.id} claims {what} {listed(many)}, which it does not have"
 
 
 def _held(row: Any) -> Generator[str, None, Allocation | None]:
-    """Everything an allocation holds (returned), None if that cannot be read."""
+    """Returns everything that the allocation holds, None if the record cannot be read."""
     nothing = Allocation(row.id, requested=0, policy="", groups=())
     try:
         placed = nothing if row.placed is None else allocation_from(row.placed)
@@ -204,7 +197,7 @@ def _held(row: Any) -> Generator[str, None, Allocation | None]:
 
 
 def _life(row: Any, pkeys: list[int]) -> Iterator[str]:
-    """The parts of a record go together as its state says."""
+    """The columns of a record agree with its state."""
     name = f"allocation {row.id} ({row.state})"
     states = {state.value: state for state in State}
     state = states.get(row.state)
@@ -223,11 +216,11 @@ def _life(row: Any, pkeys: list[int]) -> Iterator[str]:
         yield f"{name}: version {row.version}, {row.failures} failures"
     wanted = [row.pkey] if row.placed is not None and not row.container else []
     if pkeys != wanted or (wanted and row.pkey < 1):
-        yield f"{name}: it has partition key {row.pkey} and claims {_some(pkeys) or 'none'}"
+        yield f"{name}: it has partition key {row.pkey} and claims {listed(pkeys) or 'none'}"
 
 
-def _stories(connection: Connection) -> Iterator[str]:
-    """Each allocation has one, and it ends with its state."""
+def _histories(connection: Connection) -> Iterator[str]:
+    """The history of an allocation ends with its state."""
     event, table = models.Event.__table__, models.Allocation.__table__
     last = select(event.c.allocation, func.max(event.c.id).label("id")).group_by(event.c.allocation)
     ends = last.subquery()

@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The store in a relational database: every decision is one transaction.
-
-Each part keeps its promises with the help of ``base`` alone, but for changes of placement,
-which claim as admission does.
-"""
+"""The store in a relational database: every decision is one transaction."""
 
 from __future__ import annotations
 
@@ -15,7 +11,6 @@ from sqlalchemy import select
 
 from laas_service.adapters.db import models, schema
 from laas_service.adapters.db.desired_state import DesiredState
-from laas_service.adapters.db.leaves import Leaves
 from laas_service.adapters.db.observations import Observations
 from laas_service.adapters.db.placement_changes import PlacementChanges
 from laas_service.adapters.db.reimport import Reimports
@@ -31,15 +26,16 @@ FABRIC_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 """A fabric's id is also the name of a directory."""
 
 
-class SqlStore(PlacementChanges, Transitions, Leaves, Reimports, Observations, DesiredState):
-    """The store of ``app.ports``, on SQLite, PostgreSQL or MariaDB; may be shared by threads."""
+class SqlStore(PlacementChanges, Transitions, Reimports, Observations, DesiredState):
+    """The store ports of ``app.ports``, on SQLite, PostgreSQL or MariaDB; safe to share between
+    threads."""
 
     def check(self) -> None:
         with self._reading() as session:
-            revision, wanted = schema.current(session.connection()), schema.head()
-        if revision != wanted:
+            revision, head = schema.current(session.connection()), schema.head()
+        if revision != head:
             raise Unavailable(
-                f"the database is at revision {revision}, this release needs {wanted}; "
+                f"the database is at revision {revision}, this release needs {head}; "
                 "run laas-manage db upgrade"
             )
 

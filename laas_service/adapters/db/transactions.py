@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What every part of the store is made of: transactions, generations, records, their stories."""
+"""Transactions, generations, records and their histories: what all parts of the store share."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any, Self
 from sqlalchemy import Engine, delete, insert, select, update
 from sqlalchemy.orm import Session
 
-from laas_service.adapters.db import faults, leases, models, outbox
-from laas_service.adapters.db.engine import WRITES, matched, translated
+from laas_service.adapters.db import leases, models, outbox, recorded_faults
+from laas_service.adapters.db.engine import WRITES, rows_changed, translated
 from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.turns import Turns
 from laas_service.adapters.documents import allocation_from, constraints_from
@@ -27,10 +27,10 @@ from laas_service.domain.errors import ConcurrentUpdate, NotFound
 from laas_service.messages import Initiator
 
 KEEP_DELTAS = 10_000
-"""Generations a process may lag behind before it has to read the fabric anew."""
+"""Deltas that are kept; a process that lags further behind reads the whole fabric again."""
 
 FEW = 500
-"""Hosts or links that one statement names."""
+"""Hosts or links in one statement."""
 
 STEP_DONE = {"error": None, "failures": 0, "due_at": None}
 """Columns of an allocation whose last step is done: nothing failed, the next is due now."""
@@ -41,14 +41,14 @@ def utc_now() -> datetime:
 
 
 def nowhere(step: str) -> None:
-    """The hook that does nothing."""
+    """The default hook, which does nothing."""
 
 
 class Transactions:
-    """One database, and what is known of it in memory; safe to share between threads.
+    """One database with its cache of ledgers; safe to share between threads.
 
-    ``at`` is called with a step's name around every commit (for fault injection). With
-    ``announce``, what others are to be told is put into the outbox.
+    ``at`` is called with a step's name around every commit, and after every lost race (for fault
+    injection). With ``announce``, notifications are put into the outbox.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Transactions:
         self._lease: Lease | None = None
 
     def under(self, lease: Lease) -> Self:
-        """See ``app.worker.fabric_leases.LeasedStore.under``; what is known in memory is shared."""
+        """See ``app.worker.fabric_leases.LeasedStore.under``; the cache is shared."""
         held = copy.copy(self)
         held._lease = lease
         return held
@@ -84,7 +84,10 @@ class Transactions:
 
     @contextmanager
     def _writing(self, step: str) -> Iterator[Session]:
-        """A transaction that is committed at the end, or leaves nothing behind."""
+        """A transaction that commits at the end, and rolls back on an exception.
+
+        Under a lease, it raises ``LeaseLost`` if another worker has taken it.
+        """
         with translated(), Session(self._engine) as session:
             session.connection(execution_options={WRITES: True})
             if self._lease is not None:
@@ -98,7 +101,10 @@ class Transactions:
     def _advance(
         self, session: Session, fabric_id: str, change: dict[str, Any], *, routes: bool = False
     ) -> int:
-        """The fabric's next generation, recorded with its delta."""
+        """Move the fabric on to its next generation (returned), and record the delta.
+
+        With ``routes`` the subnet manager has to be told.
+        """
         table = models.Fabric
         session.execute(
             update(table).where(table.id == fabric_id).values(generation=table.generation + 1)
@@ -125,14 +131,14 @@ class Transactions:
         with self._reading() as session:
             return self._ledgers.record(session, id)
 
-    # -- allocations and their stories ----------------------------------------
+    # -- allocations and their histories --------------------------------------
 
     def _sequence(self, session: Session, id: str) -> int:
         table = models.Allocation
-        found = session.scalar(select(table.sequence).where(table.id == id))
-        if found is None:
+        sequence = session.scalar(select(table.sequence).where(table.id == id))
+        if sequence is None:
             raise NotFound("allocation", id)
-        return found
+        return sequence
 
     def _record(self, session: Session, id: str) -> AllocationRecord:
         table, event = models.Allocation, models.Event
@@ -142,14 +148,14 @@ class Transactions:
         events = session.scalars(select(event).where(event.allocation == id).order_by(event.id))
         return as_record(row, tuple(map(_as_event, events)))
 
-    def _tell(
+    def _record_event(
         self, session: Session, id: str, state: State, reason: str, by: Initiator | None = None
     ) -> None:
-        """The next line of the story; others are told of it, too."""
-        asked = {} if by is None else asdict(by)
+        """Append an event to the history, and notify."""
+        initiator = {} if by is None else asdict(by)
         session.execute(
             insert(models.Event).values(
-                allocation=id, at=self._now(), state=state.value, reason=reason, **asked
+                allocation=id, at=self._now(), state=state.value, reason=reason, **initiator
             )
         )
         if self._announces:
@@ -157,24 +163,29 @@ class Transactions:
             outbox.put(session, notifications.allocation_changed(new_id(), record))
 
     def _announce(
-        self, session: Session, fabric_id: str, what: str, detail: str, kind: Drift | None = None
+        self, session: Session, fabric_id: str, event: str, detail: str, kind: Drift | None = None
     ) -> None:
-        """Others are told of a fabric."""
+        """Notify of an event of a fabric."""
         if self._announces:
-            news = notifications.fabric_changed(
-                new_id(), fabric_id, what, detail, drift=kind, at=self._now()
+            notification = notifications.fabric_changed(
+                new_id(), fabric_id, event, detail, drift=kind, at=self._now()
             )
-            outbox.put(session, news)
+            outbox.put(session, notification)
 
-    def _change(self, session: Session, record: AllocationRecord, **values: Any) -> None:
-        """Change the row of a record that has not moved on."""
+    def _update(self, session: Session, record: AllocationRecord, **values: Any) -> None:
+        """Update the row of a record.
+
+        Raises:
+            NotFound: there is no such allocation.
+            ConcurrentUpdate: it is past the record's version.
+        """
         table = models.Allocation
         step = (
             update(table)
             .where(table.id == record.id, table.version == record.version)
             .values(version=record.version + 1, updated_at=self._now(), **values)
         )
-        if matched(session, step) == 0:
+        if rows_changed(session, step) == 0:
             self._sequence(session, record.id)
             raise ConcurrentUpdate(f"allocation {record.id!r} is past version {record.version}")
 
@@ -224,7 +235,7 @@ def as_record(row: models.Allocation, history: tuple[Event, ...] = ()) -> Alloca
         container=row.container,
         leaving=row.leaving and allocation_from(row.leaving),
         phase=Phase(row.phase) if row.phase else None,
-        faults=row.faults and faults.parsed(row.faults),
+        faults=row.faults and recorded_faults.parsed(row.faults),
         next_try=row.due_at,
         parked=State(row.parked) if row.parked else None,
     )

@@ -10,7 +10,7 @@ from datetime import datetime
 from sqlalchemy import and_, delete, or_, select
 from sqlalchemy.orm import Session
 
-from laas_service.adapters.db import faults, models
+from laas_service.adapters.db import models, recorded_faults
 from laas_service.adapters.db.transactions import (
     STEP_DONE,
     Transactions,
@@ -79,7 +79,7 @@ class Transitions(Transactions):
                     ready, changeable, table.faults.is_not(None), table.leaving.is_(None)
                 )
                 rows = session.execute(degraded.order_by(table.sequence)).all()
-                ids += [row.id for row in rows if faults.parsed(row.faults).links]
+                ids += [row.id for row in rows if recorded_faults.parsed(row.faults).links]
             return ids[:limit]
 
     def postpone(self, id: str, until: datetime, error: str, *, version: int | None = None) -> None:
@@ -96,7 +96,7 @@ class Transitions(Transactions):
                 row.error = error
                 row.version += 1
                 row.updated_at = self._now()
-                self._tell(session, id, State(row.state), error)
+                self._record_event(session, id, State(row.state), error)
 
     def transition(
         self,
@@ -114,7 +114,7 @@ class Transitions(Transactions):
             if record.container and to is State.RELEASING:
                 locked_generation(session, record.fabric)
                 self._must_be_empty(session, record)
-            self._change(
+            self._update(
                 session,
                 record,
                 state=to.value,
@@ -122,7 +122,7 @@ class Transitions(Transactions):
                 parked=parked and parked.value,
                 **STEP_DONE | {"error": error},
             )
-            self._tell(session, record.id, to, reason, by)
+            self._record_event(session, record.id, to, reason, by)
             return self._record(session, record.id)
 
     def _must_be_empty(self, session: Session, container: AllocationRecord) -> None:
@@ -143,9 +143,9 @@ class Transitions(Transactions):
         self, record: AllocationRecord, name: str, *, by: Initiator | None = None
     ) -> AllocationRecord:
         with self._writing("rename") as session:
-            self._change(session, record, name=name)
+            self._update(session, record, name=name)
             reason = lifecycle.renamed_reason(record.name)
-            self._tell(session, record.id, record.state, reason, by)
+            self._record_event(session, record.id, record.state, reason, by)
             return self._record(session, record.id)
 
     def cancel(
@@ -154,29 +154,29 @@ class Transitions(Transactions):
         lifecycle.check_queued(record)
         with self._writing("cancel") as session:
             self._advance(session, record.fabric, {})
-            self._change(session, record, state=State.RELEASED.value)
-            self._tell(session, record.id, State.RELEASED, reason, by)
+            self._update(session, record, state=State.RELEASED.value)
+            self._record_event(session, record.id, State.RELEASED, reason, by)
             return self._record(session, record.id)
 
     def hand_back(self, record: AllocationRecord) -> AllocationRecord:
         lifecycle.check_releasing(record)
         with self._writing("hand back") as session:
             generation = self._advance(session, record.fabric, {}, routes=True)
-            self._change(
+            self._update(
                 session,
                 record,
                 handed_back=True,
                 generation=generation,
                 **STEP_DONE,
             )
-            self._tell(session, record.id, record.state, lifecycle.HANDED_BACK_REASON)
+            self._record_event(session, record.id, record.state, lifecycle.HANDED_BACK_REASON)
             return self._record(session, record.id)
 
     def free(self, record: AllocationRecord, reason: str) -> AllocationRecord:
         lifecycle.check_freeable(record)
         with self._writing("free") as session:
             self._advance(session, record.fabric, {"release": record.id})
-            self._change(
+            self._update(
                 session,
                 record,
                 state=State.RELEASED.value,
@@ -188,5 +188,5 @@ class Transitions(Transactions):
             )
             for claim in (models.HostClaim, models.LinkClaim, models.PkeyClaim):
                 session.execute(delete(claim).where(claim.allocation == record.id))
-            self._tell(session, record.id, State.RELEASED, reason)
+            self._record_event(session, record.id, State.RELEASED, reason)
             return self._record(session, record.id)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
-"""Column types that mean the same on SQLite, PostgreSQL and MariaDB."""
+"""Column types with the same meaning on SQLite, PostgreSQL and MariaDB."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 _MYSQL = ("mysql", "mariadb")
 
 Serial = BigInteger().with_variant(Integer(), "sqlite")
-"""A number that the database hands out; SQLite does so for INTEGER alone."""
+"""A number that the database assigns; SQLite does so only for INTEGER."""
 
 
 def exact(length: int) -> TypeEngine[str]:
@@ -42,7 +41,7 @@ class Moment(TypeDecorator[datetime]):
 
 
 class Clock(FunctionElement[datetime]):
-    """What the database's clock shows, in UTC; not when the transaction began."""
+    """The time of the database's clock in UTC, not that of the transaction's begin."""
 
     type = Moment()
     inherit_cache = True

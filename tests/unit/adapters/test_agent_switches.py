@@ -10,7 +10,7 @@ from oslo_db.exception import DBDuplicateEntry
 
 from laas_service.adapters.db import models
 from laas_service.adapters.db.agents import FORGOTTEN, SqlAgents
-from laas_service.adapters.db.engine import writing
+from laas_service.adapters.db.engine import write_transaction
 from laas_service.app.agent_registry import applied
 from laas_service.messages import AgentReport, Condition
 from tests.unit.adapters.test_leases import clock as clock
@@ -84,10 +84,10 @@ def test_standbys_that_are_gone_for_long_are_forgotten(agents, clock):
 def test_the_database_itself_refuses_a_second_active_one(managed):
     """Two standbys are two rows like any others."""
     row = {"fabric": "f", "condition": "starting", "seen_at": EPOCH}
-    with writing(managed._engine) as session:
+    with write_transaction(managed._engine) as session:
         session.add_all([models.Agent(name=name, active=None, **row) for name in "abc"])
         session.add(models.Agent(name="d", active=True, **row))
-    with pytest.raises(DBDuplicateEntry), writing(managed._engine) as session:
+    with pytest.raises(DBDuplicateEntry), write_transaction(managed._engine) as session:
         session.add(models.Agent(name="e", active=True, **row))
 
 

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from laas_service.adapters.db import backup, models, schema, soundness
-from laas_service.adapters.db.engine import connect, still
+from laas_service.adapters.db.engine import connect, consistent_read
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.adapters.db.restore import LIFT, restore
@@ -91,7 +91,7 @@ def restored(engine, path, seen=lambda fabric: 0):
 
 
 def sound(engine):
-    with still(engine) as connection:
+    with consistent_read(engine) as connection:
         return soundness.findings(connection)
 
 

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from laas_service.adapters.db import models, soundness
-from laas_service.adapters.db.engine import connect, still
+from laas_service.adapters.db.engine import connect, consistent_read
 from laas_service.adapters.db.store import SqlStore
 from tests.unit.adapters.test_backup import lived_in
 from tests.unit.adapters.test_store import HOSTS, SMALL
@@ -45,7 +45,7 @@ def spoil(store):
             raw.execute("PRAGMA ignore_check_constraints = ON")
             for statement in statements:
                 assert raw.execute(statement).rowcount, statement
-        with still(store._engine) as connection:
+        with consistent_read(store._engine) as connection:
             return soundness.findings(connection)
 
     return run
