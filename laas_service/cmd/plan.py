@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""``laas-plan``: what the service would answer, offline; no server, no database.
+"""laas-plan: answers allocation requests offline, without a server or a database.
 
-Requests are JSON objects, one a line; so are the answers, in the same order, each
-written as soon as it is known:
+Requests are JSON objects, one on each line. The answers are JSON objects too, in the same
+order, and each is written as soon as it is known:
 
     {"op": "allocate", "id": "t1", "hosts": 267}
     {"op": "release", "id": "t1"}
@@ -14,16 +14,18 @@ written as soon as it is known:
     {"op": "repair-allocation", "id": "t1"}
     {"op": "allocate", "id": "c", "hosts": 64, "container": true}
     {"op": "allocate", "id": "t2", "hosts": 8, "parent": "c"}     also in "probe"
-    {"op": "withhold", "l2": [0]}  also "spines": [0]; with neither all is given back
+    {"op": "withhold", "l2": [0]}  also "spines": [0]; neither: end the shared plane
 
-A request may name a "policy" of its own, and "constraints" of an allocate or a probe:
+A request may name its own "policy". An allocate or a probe may have "constraints":
 {"traits": [...], "avoid_hosts": [host], "avoid_pods": [pod], "within": "leaf" or "pod",
-"spread": pods, "max_host_cost": cost, "cheapest": true}. With lc-s, which shares links
-out, "bandwidth" is how much of each link it needs (0.2; 0.8 if it does not say). With
---explain, or "explain": true in the request, a refusal says what would make "room".
-Exit status 0: every line was understood.
-1: the fabric, the state or an output file is of no use. 2: a line was malformed
-(it is answered "error" and the run goes on), or the command line was.
+"spread": pods, "max_host_cost": cost, "cheapest": true}. With the policy lc-s, whose
+allocations share links, "bandwidth" is the part of each link that the allocation needs,
+such as 0.2 (default 0.8). With --explain, or "explain": true in a request, a refusal
+has a field "room": drains to undo or allocations to release until the request fits.
+
+Exit status 0: every line was valid. 1: the fabric, the state or an output file cannot be
+used. 2: a line was malformed (its answer is "error", and the run continues), or the
+command line was malformed.
 """
 
 from __future__ import annotations
@@ -71,13 +73,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.xgft is None and args.fabric is None and args.state is None:
         parser().error("give a fabric: --xgft, --fabric or --state")
     if args.tables and not args.snapshot:
-        print("laas-plan: --tables adds to what --snapshot writes; give both", file=sys.stderr)
+        print("laas-plan: --tables extends the file of --snapshot; give both", file=sys.stderr)
     try:
         return _run(args)
     except LaasError as error:
         print(f"laas-plan: {error}", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # whoever read the answers has gone
+    except BrokenPipeError:  # the reader of the answers has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
@@ -96,15 +98,21 @@ def parser() -> argparse.ArgumentParser:
         "--fabric", metavar="FILE", help="fabric description, snapshot, or ibnetdiscover dump"
     )
     top.add_argument("--policy", choices=sorted(PLANNING), default="jigsaw")
-    top.add_argument("--explain", action="store_true", help="let refusals say what would make room")
-    top.add_argument("--state", metavar="SNAPSHOT", help="begin with the allocations in this file")
-    top.add_argument("--requests", metavar="FILE", default="-", help="default: standard input")
-    top.add_argument("--output", metavar="FILE", default="-", help="default: standard output")
+    top.add_argument(
+        "--explain", action="store_true", help="answer refusals with what would make room"
+    )
+    top.add_argument("--state", metavar="SNAPSHOT", help="start with the allocations in this file")
+    top.add_argument(
+        "--requests", metavar="FILE", default="-", help="JSON lines (default: standard input)"
+    )
+    top.add_argument(
+        "--output", metavar="FILE", default="-", help="answers (default: standard output)"
+    )
     top.add_argument("--snapshot", metavar="FILE", help="write the final state")
     top.add_argument(
-        "--tables", action="store_true", help="put each tenant's forwarding entries into it"
+        "--tables", action="store_true", help="add each tenant's forwarding entries to the snapshot"
     )
-    top.add_argument("--opensm", metavar="DIR", help="write the subnet manager's files for it")
+    top.add_argument("--opensm", metavar="DIR", help="write OpenSM's files for the final state")
     return top
 
 
@@ -140,11 +148,11 @@ def _unusable(field: str, name: str, error: OSError) -> NoReturn:
     raise InvalidInput(field, name, f"give a file that can be used ({why})") from error
 
 
-# -- what is given --------------------------------------------------------------
+# -- input ----------------------------------------------------------------------
 
 
 def _fabric(args: argparse.Namespace) -> tuple[FabricFile, Ledger]:
-    """Where the fabric comes from, and its ledger at the start."""
+    """The description of the fabric, and its ledger before the first request."""
     from laas_service.adapters.fabric_import.fabric_file import parse_fabric, read_fabric
 
     if args.xgft is not None:
@@ -172,10 +180,10 @@ def _state(name: str) -> object:
         _unusable("state", name, error)
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
-        raise InvalidFile(name, line, f"this is torn or no JSON: {error}") from error
+        raise InvalidFile(name, line, f"it is not valid JSON: {error}") from error
 
 
-# -- what is written --------------------------------------------------------------
+# -- output -----------------------------------------------------------------------
 
 
 def _write_snapshot(fabric: LedgerView, name: str, tables: bool) -> None:
@@ -194,12 +202,14 @@ def _write_opensm(source: FabricFile, fabric: LedgerView, directory: Path) -> No
     tenants = routed_allocations(fabric.everybody())
     for tenant in tenants:
         if tenant.bandwidth != WHOLE:
-            raise InvalidInput("opensm", tenant.id, "give it whole links; lc-s is not for routing")
+            raise InvalidInput(
+                "opensm", tenant.id, "give it whole links; allocations of lc-s are not routed"
+            )
     try:
-        before = fileset.current(directory.parent, directory.name)
+        previous = fileset.current(directory.parent, directory.name)
         state = FabricState(
             fabric=directory.name,
-            generation=before.generation + 1 if before else 1,
+            generation=previous.generation + 1 if previous else 1,
             topology=fabric.topology,
             inventory=source.inventory,
             tenants=tuple(TenantRoute(tenant, key) for key, tenant in enumerate(tenants, 1)),
@@ -216,10 +226,11 @@ def _write_opensm(source: FabricFile, fabric: LedgerView, directory: Path) -> No
 
 
 class Planner:
-    """Answers requests against one ledger; counts the lines it could not understand."""
+    """Answers requests against one ledger; ``policy`` and ``explain`` are the defaults."""
 
     def __init__(self, fabric: Ledger, policy: str, explain: bool = False) -> None:
         self.malformed = 0
+        """Number of malformed lines so far."""
         self._fabric = fabric
         self._default = policy
         self._explain = explain
@@ -256,24 +267,23 @@ class Planner:
             return request | _error(error, str(error))
 
     def _allocate(self, request: Answer) -> Answer:
-        wanted = self._wanted(_id(request), request)
-        policy, asked = self._policy(request), self._explains(request)
-        if any(wanted.id in ledger.allocations for ledger in self._fabric.ledgers()):
-            raise Conflict(
-                f"id: {wanted.id!r} is taken; release it first, or give this one another id"
-            )
+        allocation_request = self._allocation_request(_id(request), request)
+        policy, with_room = self._policy(request), self._explains(request)
+        if any(allocation_request.id in ledger.allocations for ledger in self._fabric.ledgers()):
+            id = allocation_request.id
+            raise Conflict(f"id: {id!r} is taken; release it first, or give this one another id")
         start = perf_counter_ns()
-        found = admit(policy, self._fabric, wanted)
+        answer = admit(policy, self._fabric, allocation_request)
         elapsed = _microseconds(start)
-        if isinstance(found, NoFit):
-            return self._refused(policy, wanted, found, elapsed, asked)
+        if isinstance(answer, NoFit):
+            return self._refused(policy, allocation_request, answer, elapsed, with_room)
         return {
             "outcome": "allocated",
             "elapsed_us": elapsed,
-            "n": wanted.hosts,
+            "n": allocation_request.hosts,
             "policy": policy.name,
-            **self._placed(found),
-            **self._cost(found),
+            **self._placed(answer),
+            **self._cost(answer),
         }
 
     def _placed(self, allocation: Allocation) -> Answer:
@@ -288,22 +298,26 @@ class Planner:
         }
 
     def _cost(self, allocation: Allocation) -> Answer:
-        """What the hosts cost together, where anything was said of hosts."""
+        """The sum of the hosts' costs, if the fabric describes hosts."""
         features = self._fabric.features
         if not features.hosts:
             return {}
         return {"cost": features.cost(allocation.hosts(self._fabric.topology))}
 
     def _constraints(self, request: Answer) -> Constraints | None:
-        """Raises: InvalidInput."""
+        """The constraints of a request; None if it has none.
+
+        Raises:
+            InvalidInput: they are malformed, or name what the fabric lacks.
+        """
         if request.get("constraints") is None:
             return None
-        found = constraints_from(request["constraints"])
-        if found is not None:
-            check_constraints(self._fabric, found)
-        return found
+        constraints = constraints_from(request["constraints"])
+        if constraints is not None:
+            check_constraints(self._fabric, constraints)
+        return constraints
 
-    def _wanted(self, id: str, request: Answer) -> Request:
+    def _allocation_request(self, id: str, request: Answer) -> Request:
         return Request(
             id,
             _hosts(request),
@@ -314,30 +328,35 @@ class Planner:
         )
 
     def _probe(self, request: Answer) -> Answer:
-        wanted = self._wanted("", {**request, "container": False})
-        policy, asked = self._policy(request), self._explains(request)
+        allocation_request = self._allocation_request("", {**request, "container": False})
+        policy, with_room = self._policy(request), self._explains(request)
         start = perf_counter_ns()
-        found = propose_in_scope(policy, self._fabric, wanted)
+        answer = propose_in_scope(policy, self._fabric, allocation_request)
         elapsed = _microseconds(start)
-        if isinstance(found, NoFit):
-            return self._refused(policy, wanted, found, elapsed, asked)
+        if isinstance(answer, NoFit):
+            return self._refused(policy, allocation_request, answer, elapsed, with_room)
         return {
             "outcome": "fits",
             "elapsed_us": elapsed,
             "policy": policy.name,
-            "shape": shape_document(found.shape),
-            **self._cost(found),
+            "shape": shape_document(answer.shape),
+            **self._cost(answer),
         }
 
     def _refused(
-        self, policy: Policy, wanted: Request, why: NoFit, elapsed: float, asked: bool
+        self,
+        policy: Policy,
+        allocation_request: Request,
+        refusal: NoFit,
+        elapsed: float,
+        with_room: bool,
     ) -> Answer:
-        ledger = self._fabric.ledger(wanted.parent)
-        explained = explain(policy, ledger, wanted, why)
+        ledger = self._fabric.ledger(allocation_request.parent)
+        explained = explain(policy, ledger, allocation_request, refusal)
         room: Answer = {}
-        if asked:
-            found = make_room(policy, ledger.surface(), wanted)
-            room = {"room": None if found is None else asdict(found)}
+        if with_room:
+            change = make_room(policy, ledger.surface(), allocation_request)
+            room = {"room": None if change is None else asdict(change)}
         return {
             "outcome": "refused",
             "reason": explained.reason.value,
@@ -374,24 +393,24 @@ class Planner:
             raise NotFound("id", id, "name an allocation that holds hosts") from error
         allocation = ledger.allocations[id]
         start = perf_counter_ns()
-        found = repair(ledger.surface(), allocation)
-        if isinstance(found, Degraded):
+        repaired = repair(ledger.surface(), allocation)
+        if isinstance(repaired, Degraded):
             elapsed = _microseconds(start)
             return {
                 "outcome": "refused",
                 "reason": "not_repairable",
-                "detail": str(found),
+                "detail": str(repaired),
                 "elapsed_us": elapsed,
             }
-        self._fabric.change(found)
+        self._fabric.change(repaired)
         return {
-            "outcome": "ok" if found is allocation else "repaired",
+            "outcome": "ok" if repaired is allocation else "repaired",
             "elapsed_us": _microseconds(start),
-            **self._placed(found),
+            **self._placed(repaired),
         }
 
     def _withhold(self, request: Answer) -> Answer:
-        """Keep a shared plane out of allocation, instead of the one before."""
+        """Replace the shared plane, which no allocation gets links of."""
         plane = SharedPlane.of(
             self._fabric.topology.tree, _indices(request, "l2"), _indices(request, "spines")
         )
@@ -402,13 +421,13 @@ class Planner:
     def _change(
         self, request: Answer, host: Callable[[int], None], link: Callable[[Link], None]
     ) -> Answer:
-        name, what = _what(request)
+        name, component = _what(request)
         start = perf_counter_ns()
         try:
-            if isinstance(what, int):
-                host(what)
+            if isinstance(component, int):
+                host(component)
             else:
-                link(what)
+                link(component)
         except NotFound as error:
             tree = self._fabric.topology.tree
             fix = f"the fabric has m={list(tree.m)}, w={list(tree.w)}, less what is absent"
@@ -426,7 +445,7 @@ class Planner:
 
 
 def _error(error: LaasError, detail: str) -> Answer:
-    """An answer that neither policy nor ledger had a part in."""
+    """The answer to a request that no policy decided."""
     return {"outcome": "error", "reason": error.code, "detail": detail, "elapsed_us": 0.0}
 
 
@@ -438,16 +457,16 @@ def _object(line: str) -> Answer:
     """The JSON object on a line.
 
     Raises:
-        InvalidInput: it is something else; numbers that JSON does not have are refused.
+        InvalidInput: the line is something else, or has a number that JSON does not allow.
     """
     fix = 'give one JSON object a line, such as {"op": "probe", "hosts": 4}'
     try:
-        found = json.loads(line.lstrip("\ufeff"), parse_constant=_finite, parse_float=_finite)
+        request = json.loads(line.lstrip("\ufeff"), parse_constant=_finite, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise InvalidInput("request", _short(line.strip()), f"{fix} ({error})") from error
-    if not isinstance(found, dict):
+    if not isinstance(request, dict):
         raise InvalidInput("request", _short(line.strip()), fix)
-    return found
+    return request
 
 
 def _finite(text: str) -> float:
@@ -462,7 +481,11 @@ def _short(value: str) -> str:
 
 
 def _field(request: Mapping[str, Any], name: str, kind: type, fix: str) -> Any:
-    """A field of the right type; true and false are no numbers."""
+    """The value of a field, of type ``kind``; true and false are not numbers.
+
+    Raises:
+        InvalidInput: the field is missing, or has another type.
+    """
     value = request.get(name)
     if not isinstance(value, kind) or isinstance(value, bool):
         raise InvalidInput(name, value, fix)
@@ -470,56 +493,60 @@ def _field(request: Mapping[str, Any], name: str, kind: type, fix: str) -> Any:
 
 
 def _id(request: Mapping[str, Any]) -> str:
-    found: str = _field(request, "id", str, "name the allocation with a text")
-    if not found:
-        raise InvalidInput("id", found, "name the allocation with a text")
-    return found
+    id: str = _field(request, "id", str, "name the allocation with a text")
+    if not id:
+        raise InvalidInput("id", id, "name the allocation with a text")
+    return id
 
 
 def _flag(request: Mapping[str, Any], name: str, default: bool) -> bool:
-    wanted = request.get(name, default)
-    if not isinstance(wanted, bool):
-        raise InvalidInput(name, wanted, "use true or false")
-    return wanted
+    flag = request.get(name, default)
+    if not isinstance(flag, bool):
+        raise InvalidInput(name, flag, "use true or false")
+    return flag
 
 
 def _parent(request: Mapping[str, Any]) -> str | None:
-    """The container that a request is to be inside."""
+    """The container that a request names as its parent; None if it names none."""
     if request.get("parent") is None:
         return None
-    found: str = _field(request, "parent", str, "name a container")
-    return found
+    parent: str = _field(request, "parent", str, "name a container")
+    return parent
 
 
 def _hosts(request: Mapping[str, Any]) -> int:
-    found: int = _field(request, "hosts", int, "give a whole number of at least 1")
-    if found < 1:
-        raise InvalidInput("hosts", found, "give a whole number of at least 1")
-    return found
+    hosts: int = _field(request, "hosts", int, "give a whole number of at least 1")
+    if hosts < 1:
+        raise InvalidInput("hosts", hosts, "give a whole number of at least 1")
+    return hosts
 
 
 def _indices(request: Mapping[str, Any], name: str) -> tuple[int, ...]:
-    found = request.get(name, [])
-    if not isinstance(found, list) or any(
-        not isinstance(x, int) or isinstance(x, bool) for x in found
+    indices = request.get(name, [])
+    if not isinstance(indices, list) or any(
+        not isinstance(x, int) or isinstance(x, bool) for x in indices
     ):
-        raise InvalidInput(name, found, "give a list of whole numbers, such as [0]")
-    return tuple(found)
+        raise InvalidInput(name, indices, "give a list of whole numbers, such as [0]")
+    return tuple(indices)
 
 
 def _bandwidth(request: Mapping[str, Any]) -> int | None:
-    """Parts per million of a link; None if the request does not say."""
+    """Bandwidth in parts per million of a link; None if the request does not name it."""
     if "bandwidth" not in request:
         return None
     most = CAP / WHOLE
-    found, fix = request["bandwidth"], f"give a part of a link, above 0 and up to {most}"
-    if not isinstance(found, int | float) or isinstance(found, bool) or not 0 < found <= most:
-        raise InvalidInput("bandwidth", found, fix)
-    return max(1, round(found * WHOLE))
+    share, fix = request["bandwidth"], f"give a part of a link, above 0 and up to {most}"
+    if not isinstance(share, int | float) or isinstance(share, bool) or not 0 < share <= most:
+        raise InvalidInput("bandwidth", share, fix)
+    return max(1, round(share * WHOLE))
 
 
 def _what(request: Mapping[str, Any]) -> tuple[str, int | Link]:
-    """The one host or link that a request names, and the field that names it."""
+    """The field that names a host or link, and the host or link.
+
+    Raises:
+        InvalidInput: the request names none or several.
+    """
     named = [name for name in ("host", "leaf_link", "spine_link") if name in request]
     if len(named) != 1:
         raise InvalidInput(

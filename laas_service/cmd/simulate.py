@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""laas-simulate: replay jobs on a fabric and see what a policy costs."""
+"""laas-simulate: replays jobs on a simulated fabric and measures an allocation policy."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ from laas_service.simulator.scenario import Scenario, Trace, Watcher, run
 from laas_service.simulator.workload import SPEEDUPS, Exponential
 
 Result = dict[str, Any]
+"""JSON data of one run; see ``scenario.run``."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,73 +63,94 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="laas-simulate", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    one = commands.add_parser("run", help="simulate one scenario")
-    _add_fabric(one, required=True)
-    one.add_argument("--policy", required=True, choices=sorted(PLANNING))
-    source = one.add_mutually_exclusive_group(required=True)
+    run_parser = commands.add_parser("run", help="simulate one scenario")
+    _add_fabric(run_parser, required=True)
+    run_parser.add_argument("--policy", required=True, choices=sorted(PLANNING))
+    source = run_parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--swf", metavar="FILE", help="jobs in Standard Workload Format, also .gz")
     source.add_argument("--csv", metavar="FILE", help="jobs as lines of id,hosts,arrival,run time")
     source.add_argument("--synthetic", metavar="exp:MEAN:JOBS", help="exponential sizes")
-    _add_workload(one)
-    one.add_argument("--window", type=int, default=50, help="requests tried behind the head (50)")
-    one.add_argument("--shadow", choices=_names(Shadow), default="what-if", help=_SHADOW_HELP)
-    one.add_argument("--order", choices=_names(Order), default="arrival", help=_ORDER_HELP)
-    one.add_argument("--packing", choices=_PACKINGS, default="none", help=_PACKING_HELP)
-    one.add_argument("--speedup", choices=list(SPEEDUPS), default="none", help=_SPEEDUP_HELP)
-    one.add_argument("--seed", type=int, default=1, help="of everything that is drawn (1)")
-    one.add_argument(
-        "--json", metavar="FILE", help="write the figures there, - for standard output"
+    _add_workload(run_parser)
+    run_parser.add_argument(
+        "--window",
+        type=int,
+        default=50,
+        help="requests behind the head of the queue that may overtake it (50)",
     )
-    one.add_argument(
+    run_parser.add_argument(
+        "--shadow", choices=_names(Shadow), default="what-if", help=_SHADOW_HELP
+    )
+    run_parser.add_argument("--order", choices=_names(Order), default="arrival", help=_ORDER_HELP)
+    run_parser.add_argument("--packing", choices=_PACKINGS, default="none", help=_PACKING_HELP)
+    run_parser.add_argument("--speedup", choices=list(SPEEDUPS), default="none", help=_SPEEDUP_HELP)
+    run_parser.add_argument("--seed", type=int, default=1, help="of all random draws (1)")
+    run_parser.add_argument(
+        "--json", metavar="FILE", help="write the results as JSON; - is standard output"
+    )
+    run_parser.add_argument(
         "--snapshot-at",
         metavar="JOB:FILE",
         type=_job_and_file,
         action="append",
         default=[],
-        help="write the state of the fabric when so many jobs have started",
+        help="write the state of the fabric after this many jobs have started",
     )
-    one.set_defaults(command=_run)
+    run_parser.set_defaults(command=_run)
 
-    many = commands.add_parser("sweep", help="simulate every combination of the options given")
-    _add_fabric(many, required=False)
-    many.add_argument("--policy", nargs="+", default=["baseline"], choices=sorted(PLANNING))
-    many.add_argument("--swf", metavar="FILE", nargs="+", default=[])
-    many.add_argument("--csv", metavar="FILE", nargs="+", default=[])
-    many.add_argument("--synthetic", metavar="exp:MEAN:JOBS", nargs="+", default=[])
-    _add_workload(many)
-    many.add_argument("--window", type=int, nargs="+", default=[50])
-    many.add_argument("--shadow", nargs="+", choices=_names(Shadow), default=["what-if"])
-    many.add_argument("--order", nargs="+", choices=_names(Order), default=["arrival"])
-    many.add_argument("--packing", nargs="+", choices=_PACKINGS, default=["none"])
-    many.add_argument("--speedup", nargs="+", choices=list(SPEEDUPS), default=["none"])
-    many.add_argument("--seed", type=int, nargs="+", default=[1])
-    many.add_argument("--suite", choices=list(papers.SUITES), help="a ready-made set of scenarios")
-    many.add_argument("--traces", metavar="DIR", help="where the suite's traces are")
-    many.add_argument("--only", metavar="TEXT", help="scenarios whose label or policy contains it")
-    many.add_argument("--workers", type=int, default=os.cpu_count(), help="processes here")
-    many.add_argument("--dask", metavar="ADDRESS", help="run on this Dask cluster instead")
-    many.add_argument("--json", metavar="FILE", default="-", help="one line of JSON a scenario")
-    many.set_defaults(command=_sweep)
+    sweep_parser = commands.add_parser(
+        "sweep", help="simulate every combination of the given options"
+    )
+    _add_fabric(sweep_parser, required=False)
+    sweep_parser.add_argument("--policy", nargs="+", default=["baseline"], choices=sorted(PLANNING))
+    sweep_parser.add_argument("--swf", metavar="FILE", nargs="+", default=[])
+    sweep_parser.add_argument("--csv", metavar="FILE", nargs="+", default=[])
+    sweep_parser.add_argument("--synthetic", metavar="exp:MEAN:JOBS", nargs="+", default=[])
+    _add_workload(sweep_parser)
+    sweep_parser.add_argument("--window", type=int, nargs="+", default=[50])
+    sweep_parser.add_argument("--shadow", nargs="+", choices=_names(Shadow), default=["what-if"])
+    sweep_parser.add_argument("--order", nargs="+", choices=_names(Order), default=["arrival"])
+    sweep_parser.add_argument("--packing", nargs="+", choices=_PACKINGS, default=["none"])
+    sweep_parser.add_argument("--speedup", nargs="+", choices=list(SPEEDUPS), default=["none"])
+    sweep_parser.add_argument("--seed", type=int, nargs="+", default=[1])
+    sweep_parser.add_argument(
+        "--suite", choices=list(papers.SUITES), help="a ready-made set of scenarios"
+    )
+    sweep_parser.add_argument("--traces", metavar="DIR", help="directory of the suite's traces")
+    sweep_parser.add_argument(
+        "--only", metavar="TEXT", help="only scenarios whose label or policy contains TEXT"
+    )
+    sweep_parser.add_argument(
+        "--workers", type=int, default=os.cpu_count(), help="processes on this machine"
+    )
+    sweep_parser.add_argument("--dask", metavar="ADDRESS", help="run on a Dask cluster instead")
+    sweep_parser.add_argument(
+        "--json", metavar="FILE", default="-", help="write one line of JSON for each scenario"
+    )
+    sweep_parser.set_defaults(command=_sweep)
 
     for name, experiment in EXPERIMENTS.items():
         _add_experiment(commands.add_parser(name, help=experiment.source), experiment)
 
-    page = commands.add_parser("report", help="plots and tables of results")
-    page.add_argument("results", metavar="RESULTS", nargs="+", help="files that run or sweep wrote")
-    page.add_argument("--format", choices=("html", "rst"), default="html")
-    page.add_argument("--output", metavar="FILE", default="-")
-    page.set_defaults(command=_report)
+    report_parser = commands.add_parser("report", help="make plots and tables from results")
+    report_parser.add_argument(
+        "results", metavar="RESULTS", nargs="+", help="files written by run or sweep"
+    )
+    report_parser.add_argument("--format", choices=("html", "rst"), default="html")
+    report_parser.add_argument("--output", metavar="FILE", default="-")
+    report_parser.set_defaults(command=_report)
     return parser
 
 
 _SHADOW_HELP = (
-    "who may overtake the head: requests that end before its reservation, or also those that "
-    "leave it a legal placement (what-if)"
+    "requests that may overtake the head of the queue: those that end before its reservation "
+    "(end-before-shadow), or also those after which it still has a legal placement (what-if)"
 )
-_ORDER_HELP = "in which order the window is tried; big-first raises utilization"
+_ORDER_HELP = "order in which the window is searched; big-first raises utilization"
 _PACKINGS = ("none", "ends")
-_PACKING_HELP = "ends: small jobs prefer a leaf whose jobs end when they do; raises utilization"
-_SPEEDUP_HELP = "how much faster isolated jobs run, percent or a scenario of the Jigsaw paper"
+_PACKING_HELP = (
+    "ends: small jobs prefer a leaf whose jobs end at a similar time; raises utilization"
+)
+_SPEEDUP_HELP = "run time that isolated jobs save: percent, or a scenario of the Jigsaw paper"
 
 
 def _names(kind: type[Shadow] | type[Order]) -> list[str]:
@@ -137,7 +159,9 @@ def _names(kind: type[Shadow] | type[Order]) -> list[str]:
 
 def _add_fabric(parser: argparse.ArgumentParser, *, required: bool) -> None:
     shape = parser.add_mutually_exclusive_group(required=required)
-    shape.add_argument("--radix", type=int, metavar="K", help="full tree of K-port switches")
+    shape.add_argument(
+        "--radix", type=int, metavar="K", help="full three-level tree of K-port switches"
+    )
     shape.add_argument("--xgft", metavar="SPEC", help='for example "3;18,18,36;1,18,18"')
 
 
@@ -146,22 +170,25 @@ def _add_workload(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--clean", action="store_true", help="leave out cancelled jobs (status 5) of a trace"
     )
-    parser.add_argument("--max-hosts", type=int, metavar="H", help="leave out larger jobs")
+    parser.add_argument("--max-hosts", type=int, metavar="H", help="leave out jobs of more hosts")
     parser.add_argument(
         "--runtime",
         type=_low_and_high,
         metavar="LOW:HIGH",
-        help="draw run times, seconds; synthetic jobs have 20:3000 by default",
+        help="draw run times in seconds (default for synthetic jobs: 20:3000)",
     )
     parser.add_argument(
-        "--arrivals", choices=("trace", "zero"), default="trace", help="zero: all jobs at once"
+        "--arrivals",
+        choices=("trace", "zero"),
+        default="trace",
+        help="zero: all jobs arrive at once",
     )
     parser.add_argument("--scale-arrivals", type=float, default=1.0, metavar="F")
     parser.add_argument("--queue", choices=KINDS, default="easy")
     parser.add_argument(
         "--two-pods",
         action="store_true",
-        help="jigsaw only: what spans two pods may have its remainder leaf in the larger one",
+        help="jigsaw only: a shape on two pods may have its remainder leaf in the larger one",
     )
 
 
@@ -223,8 +250,8 @@ def _trace(options: argparse.Namespace, path: str, form: str) -> Trace:
 
 
 def _add_experiment(parser: argparse.ArgumentParser, experiment: Experiment) -> None:
-    parser.description = f"Do the figures of {experiment.source} again."
-    parser.add_argument("--seed", type=int, default=1, help="of everything that is drawn (1)")
+    parser.description = f"Repeat the figures of {experiment.source}."
+    parser.add_argument("--seed", type=int, default=1, help="of all random draws (1)")
     parser.add_argument(
         "--runs",
         type=_positive,
@@ -232,9 +259,11 @@ def _add_experiment(parser: argparse.ArgumentParser, experiment: Experiment) -> 
         help=f"repetitions of each point ({experiment.runs})",
     )
     parser.add_argument(
-        "--size", type=float, default=1.0, help="of the published size; 0.1 is a quick look (1)"
+        "--size", type=float, default=1.0, help="share of the published size; 0.1 is quick (1)"
     )
-    parser.add_argument("--workers", type=_positive, default=os.cpu_count(), help="processes here")
+    parser.add_argument(
+        "--workers", type=_positive, default=os.cpu_count(), help="processes on this machine"
+    )
     parser.add_argument("--format", choices=("text", "rst", "html", "json"), default="text")
     parser.add_argument("--output", metavar="FILE", default="-")
     parser.set_defaults(command=_experiment, experiment=experiment)
@@ -281,13 +310,13 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _snapshots(wanted: Sequence[tuple[int, str]]) -> Watcher | None:
-    """Writes each snapshot when its number of jobs has started."""
-    if not wanted:
+def _snapshots(snapshots: Sequence[tuple[int, str]]) -> Watcher | None:
+    """A watcher that writes each snapshot (jobs, file) when that many jobs have started."""
+    if not snapshots:
         return None
 
     def watch(started: int, fabric: Ledger) -> None:
-        for job, path in wanted:
+        for job, path in snapshots:
             if job == started:
                 _write(path, json.dumps(snapshot(fabric, tables=True)) + "\n")
 
@@ -341,7 +370,7 @@ def _scenarios(options: argparse.Namespace) -> Iterable[Scenario]:
 
 
 def _results(scenarios: Sequence[Scenario], options: argparse.Namespace) -> Iterator[Result]:
-    """The figures of each scenario, in their order, as they become known."""
+    """The result of each scenario, in the given order, as soon as it is known."""
     if options.dask:
         yield from _on_dask(scenarios, options.dask)
     elif options.workers == 1:
@@ -376,14 +405,14 @@ def _experiment(options: argparse.Namespace) -> int:
         for result in _trial_results(trials, options.workers):
             results.append(result)
             advance(len(results), len(trials))
-    made = experiment.figures(results)
+    result_figures = experiment.figures(results)
     _write(
         options.output,
         {
-            "text": lambda: figures.text(made),
-            "rst": lambda: figures.rst(made),
-            "html": lambda: figures.html(experiment.source, made),
-            "json": lambda: json.dumps(figures.data(made), indent=1) + "\n",
+            "text": lambda: figures.text(result_figures),
+            "rst": lambda: figures.rst(result_figures),
+            "html": lambda: figures.html(experiment.source, result_figures),
+            "json": lambda: json.dumps(figures.data(result_figures), indent=1) + "\n",
         }[options.format](),
     )
     return 0
@@ -413,7 +442,7 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _read_results(path: str) -> list[Result]:
-    """Results of ``run`` (one document) or ``sweep`` (one a line)."""
+    """Results of ``run`` (one document) or ``sweep`` (one on each line)."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -426,13 +455,13 @@ def _read_results(path: str) -> list[Result]:
             result, position = decoder.raw_decode(text, position)
             results.append(result)
     except ValueError as error:
-        raise InvalidInput("results", path, f"is no JSON of laas-simulate: {error}") from error
+        raise InvalidInput("results", path, f"is not JSON of laas-simulate: {error}") from error
     if not results or not all(isinstance(x, dict) and "utilization" in x for x in results):
         raise InvalidInput("results", path, "holds no result of laas-simulate run or sweep")
     return results
 
 
-# -- edges --------------------------------------------------------------------
+# -- output -------------------------------------------------------------------
 
 
 class _UnitColumn(ProgressColumn):
@@ -454,7 +483,7 @@ class _UnitColumn(ProgressColumn):
 
 @contextmanager
 def _progress(unit: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar with rate and time left, on a terminal only; call it with (done, all)."""
+    """A progress bar on standard error, if that is a terminal; call it with (done, total)."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda done, total: None
@@ -481,7 +510,7 @@ def _progress(unit: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def _sink(path: str) -> Iterator[Callable[[str], None]]:
-    """Writes pieces as they come, to a file or standard output."""
+    """A function that appends text to a file, or to standard output for ``-``."""
     if path == "-":
         yield lambda piece: print(piece, end="", flush=True)
         return
