@@ -24,7 +24,7 @@ def text(result: Result) -> str:
         ("hosts", result["hosts"]),
         ("jobs", f"{result['jobs']} ({result['left_out']} records left out)"),
         ("queue", f"{scenario['queue']}, window {scenario['window']}, {scenario['shadow']}"),
-        ("utilization", f"{_number(result['utilization'], 2)} % of hosts, as asked for"),
+        ("utilization", f"{_number(result['utilization'], 2)} % of hosts, as requested"),
         ("  as allocated", f"{_number(result['utilization_allocated'], 2)} %"),
         ("makespan", f"{_number(result['makespan'], 0)} s"),
         ("turnaround", f"{_number(result['turnaround_mean'], 0)} s"),
@@ -33,7 +33,7 @@ def text(result: Result) -> str:
         ("waiting", f"{_number(queue['mean'], 1)} jobs on average, {queue['max']} at most"),
         ("free, unusable", f"{_number(result['fragmentation']['unusable'], 2)} % of hosts"),
         ("calls", f"{result['calls']}, {result['budget_hits']} out of search budget"),
-        ("  time of one", f"{call['mean']} us, p99 {call['p99']} us, max {call['max']} us"),
+        ("  time per call", f"{call['mean']} us, p99 {call['p99']} us, max {call['max']} us"),
         ("took", f"{result['wall_s']} s, {result['cpu_s']} s of processor time"),
     ]
     if result["unplaceable"]:

@@ -38,7 +38,7 @@ class UnitMap:
         failed_links: Collection[Link] = (),
     ) -> None:
         if topology.rails > 1:
-            raise NotSupported(f"rails: {topology.rails}; a StarCube's hosts have one")
+            raise NotSupported(f"rails: {topology.rails}; hosts of a StarCube have one rail")
         tree = topology.tree
         self._topology = topology
         leaves = topology.groups_per_pod

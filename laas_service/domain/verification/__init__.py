@@ -66,9 +66,9 @@ def violations(
     broken += withheld_violations(topology, allocations, plane)
     for allocation in (addressable(topology, allocation) for allocation in allocations):
         broken += shape_violations(topology, allocation)
-        tried = adversarial_permutations(topology, allocation)
+        cases = adversarial_permutations(topology, allocation)
         hosts = allocation.hosts(topology)
         for number in range(permutations):
-            tried[f"random {number}"] = random_permutation(hosts, random)
-        broken += permutation_violations(topology, allocation, tried)
+            cases[f"random {number}"] = random_permutation(hosts, random)
+        broken += permutation_violations(topology, allocation, cases)
     return broken

@@ -16,7 +16,9 @@ from laas_service.domain.errors import InvalidInput
 from laas_service.domain.virtual_clusters.tree import Tree
 
 Numbers = NDArray[np.float64]
+"""An array of floats."""
 Whole = NDArray[np.int64]
+"""An array of whole numbers."""
 
 _STANDARD = NormalDist()
 

@@ -90,9 +90,9 @@ class _Search:
             reach = min(self.size + 1, table.shape[1] + width - 1)
             next_table = np.full((parents, reach), np.inf)
             for x in range(min(width, reach)):
-                others = table[:, : reach - x]
-                target = next_table[:, x : x + others.shape[1]]
-                np.minimum(target, np.maximum(others, parts[:, child, x, None]), out=target)
+                previous = table[:, : reach - x]
+                target = next_table[:, x : x + previous.shape[1]]
+                np.minimum(target, np.maximum(previous, parts[:, child, x, None]), out=target)
             yield next_table
             table = next_table
 
@@ -119,9 +119,9 @@ class _Search:
         prefixes = [table[0] for table in self._prefixes(own_parts)]
         shares = [0] * children
         for child in range(children - 1, -1, -1):
-            others, own = prefixes[child], own_parts[0, child]
-            low, high = max(0, amount - len(others) + 1), min(len(own) - 1, amount)
+            previous, own = prefixes[child], own_parts[0, child]
+            low, high = max(0, amount - len(previous) + 1), min(len(own) - 1, amount)
             x = np.arange(low, high + 1)
-            shares[child] = low + int(np.argmin(np.maximum(others[amount - x], own[x])))
+            shares[child] = low + int(np.argmin(np.maximum(previous[amount - x], own[x])))
             amount -= shares[child]
         return shares
