@@ -2,26 +2,27 @@
 
 """Optimistic decisions: search on a copy, compare the generation, commit, or try again.
 
-Every decision that searches (admission, queue, repair, change of placement) goes this way:
+All decisions that search (admission, queue, repair, change of placement) use this protocol:
 
-1. Read the ledger in a short transaction, and whatever else the decision depends on.
-2. Search on a copy. No lock is held and no transaction is open, so a slow search delays
-   nobody, and what it reads from the store is read in transactions of its own. That has to
-   be as fresh as the ledger; if it is fresher, the generation tells.
-3. Open a transaction that writes and lock the fabric's row. At the generation of the search,
-   write and commit. Otherwise the race is lost: end the transaction, go to 1.
+1. Read the ledger, and whatever else the decision depends on, in a short transaction.
+2. Search on a copy. No lock is held and no transaction is open, so a slow search delays no other
+   request. The search reads the store in transactions of its own. If one of those reads is
+   newer than the ledger, the generation has changed, and step 3 notices.
+3. Open a transaction that writes, lock the fabric's row and compare the generation. If it is the
+   one of the search, write and commit. Otherwise the race is lost: end the transaction and go
+   back to step 1.
 
 A slow search would lose for ever against a stream of fast commits. So after ``LOSSES`` lost
-races a request takes its fabric's turn (``turns``), and searches while no newcomer commits.
-What else moves the generation on (a release, a failed link) may still come between, but can
-no longer undo the search: if what was found is still free, it is claimed at the later
-generation. That is what would have happened had the request come first.
+races a request takes the fabric's turn (``turns``), and no newcomer commits while it searches.
+Other changes, such as a release or a failed link, may still advance the generation. They do not
+cost the request another search: if the hosts and links that it found are still free, they are
+claimed at the later generation. The result is the same as if the request had come first.
 
-The alternative was to search inside the transaction that has the fabric's row locked. A
-search takes longer than any transaction should: on SQLite no other fabric could write, and no
-lease could be renewed; a server ends a transaction that stands still for ``IDLE_SECONDS``;
-and every reading of the search would need a second connection while others wait for the row
-with theirs, which can use up the pool.
+The alternative was to search inside the transaction, with the fabric's row locked. It has three
+disadvantages. On SQLite no other fabric could write and no lease could be renewed during the
+search. PostgreSQL and MariaDB end a transaction that is idle for ``IDLE_SECONDS``. And the reads
+of the search would need a second connection while other threads wait for the row with theirs,
+which can exhaust the pool.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ LOSSES = 3
 """Lost races after which a request is decided before newcomers."""
 
 PAUSE = 0.05
-"""Seconds, at most, before a transaction that the database made give way is tried again."""
+"""Longest pause in seconds before a transaction that the database rolled back is repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class Written(Generic[Result]):
 class Decision(ABC, Generic[Answer, Result]):
     """What one kind of decision adds to the protocol; a new object for each decision.
 
-    ``step`` names the commit, and ``subject`` who makes claims, for the error.
+    ``step`` is the name of the commit; ``subject`` names the request in errors.
     """
 
     step = "admit"
@@ -85,11 +86,11 @@ class Decision(ABC, Generic[Answer, Result]):
 
     @abstractmethod
     def search(self, draft: Ledger) -> Answer | Settled[Result]:
-        """Search on ``draft``, a copy, which may be changed as ``claim`` changes it."""
+        """Search on ``draft``, a copy of the ledger; the answer may be claimed on it already."""
 
     @abstractmethod
     def claim(self, draft: Ledger, answer: Answer) -> None:
-        """Make the ledger what it is after the commit.
+        """Change the ledger as the commit will.
 
         Raises:
             DoubleClaim, NotFound, Conflict: the answer is not possible there.
@@ -118,11 +119,14 @@ class Optimist(Transactions):
     """Carries out decisions."""
 
     def _decide(self, decision: Decision[Answer, Result]) -> Result:
-        """Raises: what the parts of the decision raise.
+        """Search and commit, as often as it takes.
 
-        ConcurrentUpdate: so did the decision ``ATTEMPTS`` times, or the database made its
-            transaction give way.
-        DoubleClaim: the database has another owner for a host or link than the ledger.
+        Raises:
+            ConcurrentUpdate: the decision raised it ``ATTEMPTS`` times, or the database rolled
+                back as many of its transactions.
+            DoubleClaim: in the database, a host or link has another owner than in the ledger.
+
+        Other errors of the decision are raised as they are.
         """
         lost, conflicts, courteous = 0, 0, True
         with ExitStack() as turn:
@@ -171,8 +175,12 @@ class Optimist(Transactions):
         generation: int,
         courteous: bool,
     ) -> Result:
-        """Raises: _LostRace unless the fabric is at ``generation``, or if, being
-        ``courteous``, it finds that another request has the turn."""
+        """One transaction.
+
+        Raises:
+            _LostRace: the fabric is past ``generation``; or ``courteous`` is set, and another
+                request has the turn.
+        """
         try:
             with self._writing(decision.step) as session:
                 decision.lock(session)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Turns: a request that lost its races is decided before the newcomers of its fabric.
+"""Turns: a request that lost several races is decided before newcomers to its fabric.
 
-A turn is a lock with the fabric's name that the database keeps for a session: an advisory
-lock of PostgreSQL or MariaDB; for SQLite, whose processes share a machine, a lock on a file
-beside the database. It ends with the process that has it, and the schema knows nothing of it.
+A turn is a lock, named after the fabric, that the database keeps for a session: an advisory lock
+of PostgreSQL or MariaDB. SQLite has none, but its processes share a machine, so the lock is on a
+file beside the database. The lock ends with the process that holds it, and needs no table.
 
-Newcomers do not take the lock: in the transaction that would commit they see that another
-request has the turn, commit nothing, wait, and search again. Only they wait: releases, states
-of hosts and links, and every other fabric go on. No decision depends on a turn being kept, as
-every commit compares generations; that is why a turn may be overrun when its holder is stuck.
+Newcomers do not take the lock. In the transaction in which they would commit, they see that
+another request has the turn; they roll back, wait, and search again. Releases, states of hosts
+and links, and all other fabrics go on. Correctness never depends on a turn, because every commit
+compares generations. So a turn may be overrun if its holder is stuck.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from laas_service.adapters.db.engine import translated
 from laas_service.domain.errors import Unavailable
 
 PATIENCE = 30.0
-"""Seconds for which a request respects another one's turn, whose process may be stopped."""
+"""Seconds for which a request respects another one's turn; that process may be stopped."""
 
 POLL = 0.02
-"""Seconds between two looks whether a turn is over."""
+"""Seconds between two checks whether a turn is over."""
 
 
 class Turns:
@@ -64,9 +64,10 @@ class Turns:
 
     @contextmanager
     def taken(self, fabric_id: str) -> Iterator[None]:
-        """Have the turn inside, after those who waited for it before.
+        """Hold the turn.
 
-        A turn that is not over after ``patience`` seconds is overrun. Raises: Unavailable.
+        PostgreSQL and MariaDB serve processes in the order in which they asked. On SQLite a
+        process pauses after its turn, so that others can take theirs. A turn that is not over after ``patience`` seconds is overrun. Raises: Unavailable.
         """
         until = time.monotonic() + self._patience
         mutex = self._applicants[fabric_id]
@@ -79,16 +80,16 @@ class Turns:
                 mutex.release()
 
     def wait(self, fabric_id: str) -> bool:
-        """Return when no request has the turn; False if one still has it after ``patience``.
+        """Return True once no request has the turn, False if one still has it after ``patience``.
 
-        Of the threads that wait one looks into the database. Raises: Unavailable.
+        Only one of the waiting threads polls the database at a time. Raises: Unavailable.
         """
         until = time.monotonic() + self._patience
         watching = self._watchers[fabric_id]
         if not watching.acquire(timeout=self._patience):
             return False
         try:
-            while self._looked(fabric_id):
+            while self._is_taken_now(fabric_id):
                 if time.monotonic() >= until:
                     return False
                 time.sleep(POLL)
@@ -96,14 +97,14 @@ class Turns:
         finally:
             watching.release()
 
-    def _looked(self, fabric_id: str) -> bool:
+    def _is_taken_now(self, fabric_id: str) -> bool:
         with translated(), self._engine.connect() as connection:
             return bool(connection.scalar(select(self._is_taken(fabric_id))))
 
     # -- by database ------------------------------------------------------------
 
     def _is_taken(self, fabric_id: str) -> ColumnElement[Any]:
-        """Whether a session other than this one has the turn; no statement of its own."""
+        """Whether another session has the turn, as a column of a query."""
         match self._engine.dialect.name:
             case "postgresql":
                 return not_(func.pg_try_advisory_xact_lock_shared(*_key(fabric_id)))
@@ -138,7 +139,7 @@ class Turns:
             connection.close()
 
     def _apply(self, connection: Connection, fabric_id: str, until: float) -> None:
-        """Take the lock for the session, outside of a transaction; applicants stand in line."""
+        """Take the lock for the session; the database serves waiting sessions in order."""
         seconds = max(until - time.monotonic(), 1e-3)
         if connection.dialect.name == "postgresql":
             connection.execute(text(f"SET lock_timeout = {round(1000 * seconds)}"))
@@ -153,7 +154,7 @@ class Turns:
         connection.rollback()
 
     def _file(self, fabric_id: str) -> Path | None:
-        """None for a database in memory, which has no other process."""
+        """The file of the lock; None for a database in memory, which one process has."""
         database = self._engine.url.database
         return Path(f"{database}-turn-{fabric_id}") if database else None
 
@@ -163,12 +164,12 @@ def _key(fabric_id: str) -> tuple[ColumnElement[int], ColumnElement[int]]:
 
 
 def _name(fabric_id: str) -> ColumnElement[str]:
-    """Names of locks are those of the whole server, and have 64 characters at most."""
+    """MariaDB's lock names are shared by all its databases, and at most 64 characters long."""
     return func.concat("laas-turn-", func.md5(func.concat(func.database(), "/", fabric_id)))
 
 
 def _is_locked(path: Path) -> bool:
-    """Whether anybody has the lock; without a file nobody ever had it."""
+    """Whether a process has the lock; without a file none ever had it."""
     try:
         file = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -185,7 +186,7 @@ def _is_locked(path: Path) -> bool:
 
 
 def _lock(path: Path, until: float) -> int:
-    """The open file, which is locked until it is closed; from ``until`` on in any case."""
+    """Open the file and lock it until it is closed; after ``until``, return it unlocked."""
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o640)
     except OSError as error:
