@@ -67,7 +67,9 @@ class Turns:
         """Hold the turn.
 
         PostgreSQL and MariaDB serve processes in the order in which they asked. On SQLite a
-        process pauses after its turn, so that others can take theirs. A turn that is not over after ``patience`` seconds is overrun. Raises: Unavailable.
+        process pauses after its turn, so that others can take theirs.
+
+        A turn that is not over after ``patience`` seconds is overrun. Raises: Unavailable.
         """
         until = time.monotonic() + self._patience
         mutex = self._applicants[fabric_id]
