@@ -56,7 +56,7 @@ class Admission(Optimist):
 
     def within_limits(self, new: AllocationRequest) -> None:
         with self._reading() as session:
-            quotas.check(session, new, quotas.limits(session, new))
+            quotas.check(session, new, quotas.limits(session, new.project_id, new.limits))
 
     def _answered(self, session: Session, new: AllocationRequest) -> AllocationRecord | None:
         """The allocation of an earlier request with the same key. Raises: IdempotencyMismatch."""
@@ -113,9 +113,8 @@ class Admission(Optimist):
     ) -> AllocationRecord:
         """Record a queued request; the new generation makes concurrent searches see it."""
         self._insert(session, new, self._advance(session, new.fabric, {}))
-        self._update(session, self._record(session, new.id))
-        self._record_event(session, new.id, State.QUEUED, queued_reason(refusal.detail), new.by)
-        return self._record(session, new.id)
+        record = self._record(session, new.id)
+        return self._update(session, record, State.QUEUED, queued_reason(refusal.detail), new.by)
 
     def _claim(
         self,
@@ -133,10 +132,12 @@ class Admission(Optimist):
         generation = self._advance(session, record.fabric, {"claim": document}, routes=True)
         pkey = 0 if answer.container else _free_pkey(session, record.fabric)
         seconds = record.duration
-        self._update(
+        claimed = self._update(
             session,
             record,
-            state=State.ALLOCATING.value,
+            State.ALLOCATING,
+            claimed_reason(answer.size),
+            by,
             pkey=pkey,
             placed=document,
             generation=generation,
@@ -146,8 +147,7 @@ class Admission(Optimist):
             owner = {"fabric": record.fabric, "allocation": id}
             session.execute(insert(models.PkeyClaim), [{**owner, "pkey": pkey}])
         self._insert_claims(session, record.fabric, answer, topology)
-        self._record_event(session, id, State.ALLOCATING, claimed_reason(answer.size), by)
-        return self._record(session, id)
+        return claimed
 
     def _insert_claims(
         self, session: Session, fabric_id: str, held: Allocation, topology: Topology
@@ -215,7 +215,7 @@ class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
     def prepare(self, session: Session) -> AllocationRecord | None:
         if previous := self._admission._answered(session, self._new):
             return previous
-        self._limits = quotas.limits(session, self._new)
+        self._limits = quotas.limits(session, self._new.project_id, self._new.limits)
         quotas.check(session, self._new, self._limits)  # before a search that may take long
         return None
 

@@ -7,7 +7,7 @@ Which faults follow for allocations, and how they are recorded, is in ``recorded
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sqlalchemy import Select, delete, insert, select, update
@@ -15,7 +15,13 @@ from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models, outbox, recorded_faults
 from laas_service.adapters.db.engine import retrying
-from laas_service.adapters.db.transactions import FEW, Transactions, locked_generation, new_id
+from laas_service.adapters.db.transactions import (
+    FEW,
+    Transactions,
+    batches,
+    locked_generation,
+    new_id,
+)
 from laas_service.adapters.documents import plane_document
 from laas_service.app import notifications
 from laas_service.app.records import FabricRecord, HostState, LinkState
@@ -210,7 +216,7 @@ class ComponentStates(Transactions):
             }
             if not described:
                 return self._ledgers.record(session, fabric_id).generation
-            for hosts in _batches(sorted(recorded.keys() & described)):
+            for hosts in batches(sorted(recorded.keys() & described)):
                 session.execute(delete(table).where(in_fabric, table.host.in_(hosts)))
             rows = [
                 {
@@ -291,9 +297,3 @@ def _rows_of_hosts(
         .with_for_update()
     )
     return {row.host: row for row in rows}
-
-
-def _batches(hosts: list[int]) -> Iterator[list[int]]:
-    """``FEW`` at a time: databases bound the parameters of a statement."""
-    for first in range(0, len(hosts), FEW):
-        yield hosts[first : first + FEW]

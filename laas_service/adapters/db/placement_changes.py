@@ -14,7 +14,7 @@ from laas_service.adapters.db import models, recorded_faults
 from laas_service.adapters.db.admission import Admission
 from laas_service.adapters.db.ledger_cache import CachedLedger
 from laas_service.adapters.db.optimistic import Decision, Settled, Written
-from laas_service.adapters.db.transactions import FEW, STEP_DONE
+from laas_service.adapters.db.transactions import STEP_DONE, batches
 from laas_service.adapters.documents import allocation_document
 from laas_service.app.lifecycle import Change, Phase, check_changeable, check_changing
 from laas_service.app.records import AllocationRecord, Move
@@ -49,9 +49,12 @@ class PlacementChanges(Admission):
     ) -> AllocationRecord:
         """Claim what the new placement has beyond the old one."""
         delta = {"change": allocation_document(change.held)}
-        self._update(
+        changed = self._update(
             session,
             record,
+            record.state,
+            reason,
+            by,
             placed=allocation_document(change.new),
             leaving=allocation_document(change.old),
             phase=change.phase.value,
@@ -59,8 +62,7 @@ class PlacementChanges(Admission):
             **STEP_DONE,
         )
         self._insert_claims(session, record.fabric, change.claimed, topology)
-        self._record_event(session, record.id, record.state, reason, by)
-        return self._record(session, record.id)
+        return changed
 
     def proceed(self, record: AllocationRecord, reason: str) -> AllocationRecord:
         change = check_changing(record)
@@ -71,15 +73,15 @@ class PlacementChanges(Admission):
     def _next_phase(self, record: AllocationRecord, phase: Phase, reason: str) -> AllocationRecord:
         with self._writing(phase.value) as session:
             generation = self._advance(session, record.fabric, {}, routes=True)
-            self._update(
+            return self._update(
                 session,
                 record,
+                record.state,
+                reason,
                 phase=phase.value,
                 generation=generation,
                 **STEP_DONE,
             )
-            self._record_event(session, record.id, record.state, reason)
-            return self._record(session, record.id)
 
     def _settle(self, record: AllocationRecord, change: Change, reason: str) -> AllocationRecord:
         """Free what only the old placement held."""
@@ -94,20 +96,20 @@ class PlacementChanges(Admission):
                 (host_claim, host_claim.host, hosts),
                 (link_claim, link_claim.link, links),
             ):
-                for first in range(0, len(numbers), FEW):
-                    batch = column.in_(numbers[first : first + FEW])
-                    session.execute(delete(table).where(table.allocation == record.id, batch))
+                for batch in batches(numbers):
+                    step = delete(table).where(table.allocation == record.id, column.in_(batch))
+                    session.execute(step)
             faults = recorded_faults.present(session, fabric).get(record.id)
-            self._update(
+            return self._update(
                 session,
                 record,
+                record.state,
+                reason,
                 leaving=None,
                 phase=None,
                 faults=faults and recorded_faults.document(faults),
                 **STEP_DONE,
             )
-            self._record_event(session, record.id, record.state, reason)
-            return self._record(session, record.id)
 
 
 class _Beginning(Decision[Move, AllocationRecord | T]):

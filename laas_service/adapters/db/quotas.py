@@ -22,12 +22,8 @@ ANY = -1
 """A quota of this number is no limit."""
 
 
-def limits(session: Session, new: AllocationRequest) -> Limits:
-    """The limits of the project: its own quota, and ``new.limits`` where that has none."""
-    return _limits(session, new.project_id, new.limits)
-
-
-def _limits(session: Session, project_id: str, default: Limits) -> Limits:
+def limits(session: Session, project_id: str, default: Limits) -> Limits:
+    """The limits of the project: its own quota, and ``default`` where that has none."""
     row = session.get(models.Quota, project_id)
     if row is None:
         return default
@@ -41,7 +37,7 @@ def usage(session: Session, project_id: str, default: Limits) -> Usage:
     """The limits of the project and its present use, counted as at an admission."""
     query = select(*COUNTED).where(models.Allocation.project_id == project_id, LIVE)
     allocations, hosts = session.execute(query).one()
-    return Usage(project_id, _limits(session, project_id, default), int(hosts), allocations)
+    return Usage(project_id, limits(session, project_id, default), int(hosts), allocations)
 
 
 def _own(own: int | None, default: int | None) -> int | None:

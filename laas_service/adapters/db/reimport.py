@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from sqlalchemy import delete, insert, select, update
@@ -131,18 +131,18 @@ def _renumber_constraints(session: Session, fabric_id: str, numbers: Renumbering
 
 def _renumber_states(session: Session, fabric_id: str, numbers: Renumbering) -> None:
     """Renumber states and features of hosts and links that still exist."""
-    hosts, links = numbers.hosts, numbers.link_id
     state, feature, link = models.HostState, models.HostFeature, models.LinkState
-    for row in _taken_out(session, fabric_id, state, state.host, state.state, state.leaves):
-        if row["host"] in hosts:
-            session.execute(insert(state).values({**row, "host": hosts[row["host"]]}))
-    for row in _taken_out(session, fabric_id, feature, feature.host, feature.traits, feature.cost):
-        if row["host"] in hosts:
-            session.execute(insert(feature).values({**row, "host": hosts[row["host"]]}))
-    for row in _taken_out(session, fabric_id, link, link.link, link.state):
-        number = links(row["link"])
-        if number is not None:
-            session.execute(insert(link).values({**row, "link": number}))
+    tables: tuple[tuple[Any, Callable[[int], int | None], tuple[Any, ...]], ...] = (
+        (state, numbers.hosts.get, (state.host, state.state, state.leaves)),
+        (feature, numbers.hosts.get, (feature.host, feature.traits, feature.cost)),
+        (link, numbers.link_id, (link.link, link.state)),
+    )
+    for table, renumbered, columns in tables:
+        key = columns[0].key
+        for row in _taken_out(session, fabric_id, table, *columns):
+            number = renumbered(row[key])
+            if number is not None:
+                session.execute(insert(table).values({**row, key: number}))
 
 
 def _taken_out(

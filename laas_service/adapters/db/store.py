@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 
 from oslo_db.exception import DBDuplicateEntry
-from sqlalchemy import select
 
 from laas_service.adapters.db import models, schema
 from laas_service.adapters.db.desired_state import DesiredState
@@ -19,7 +18,6 @@ from laas_service.adapters.documents import inventory_document, topology_documen
 from laas_service.app.records import FabricRecord
 from laas_service.domain.errors import Conflict, InvalidInput, Unavailable
 from laas_service.domain.inventory import Inventory
-from laas_service.domain.ledger import LedgerView
 from laas_service.domain.topology import Topology
 
 FABRIC_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
@@ -59,12 +57,3 @@ class SqlStore(PlacementChanges, Transitions, Reimports, Observations, DesiredSt
             fix = "take another id, or laas-manage fabric reimport, which takes in what changed"
             raise Conflict(f"there is a fabric {id!r} already; {fix}") from error
         return self.fabric(id)
-
-    def fabrics(self) -> list[FabricRecord]:
-        with self._reading() as session:
-            ids = session.scalars(select(models.Fabric.id)).all()
-            return [self._ledgers.record(session, id) for id in sorted(ids)]
-
-    def ledger(self, fabric_id: str) -> tuple[LedgerView, int]:
-        with self._reading() as session:
-            return self._ledgers.caught_up(session, fabric_id)

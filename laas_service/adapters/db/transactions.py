@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import copy
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -24,6 +24,7 @@ from laas_service.app import notifications
 from laas_service.app.lifecycle import Phase, State
 from laas_service.app.records import AllocationRecord, Drift, Event, FabricRecord, Lease
 from laas_service.domain.errors import ConcurrentUpdate, NotFound
+from laas_service.domain.ledger import LedgerView
 from laas_service.messages import Initiator
 
 KEEP_DELTAS = 10_000
@@ -131,6 +132,15 @@ class Transactions:
         with self._reading() as session:
             return self._ledgers.record(session, id)
 
+    def fabrics(self) -> list[FabricRecord]:
+        with self._reading() as session:
+            ids = session.scalars(select(models.Fabric.id)).all()
+            return [self._ledgers.record(session, id) for id in sorted(ids)]
+
+    def ledger(self, fabric_id: str) -> tuple[LedgerView, int]:
+        with self._reading() as session:
+            return self._ledgers.caught_up(session, fabric_id)
+
     # -- allocations and their histories --------------------------------------
 
     def _sequence(self, session: Session, id: str) -> int:
@@ -172,22 +182,29 @@ class Transactions:
             )
             outbox.put(session, notification)
 
-    def _update(self, session: Session, record: AllocationRecord, **values: Any) -> None:
-        """Update the row of a record.
+    def _update(
+        self,
+        session: Session,
+        record: AllocationRecord,
+        state: State,
+        reason: str,
+        by: Initiator | None = None,
+        **values: Any,
+    ) -> AllocationRecord:
+        """Update the row of a record, and append an event to its history; the new record.
 
         Raises:
             NotFound: there is no such allocation.
             ConcurrentUpdate: it is past the record's version.
         """
         table = models.Allocation
-        step = (
-            update(table)
-            .where(table.id == record.id, table.version == record.version)
-            .values(version=record.version + 1, updated_at=self._now(), **values)
-        )
-        if rows_changed(session, step) == 0:
+        values |= {"state": state.value, "version": record.version + 1, "updated_at": self._now()}
+        step = update(table).where(table.id == record.id, table.version == record.version)
+        if rows_changed(session, step.values(**values)) == 0:
             self._sequence(session, record.id)
             raise ConcurrentUpdate(f"allocation {record.id!r} is past version {record.version}")
+        self._record_event(session, record.id, state, reason, by)
+        return self._record(session, record.id)
 
 
 def locked_generation(session: Session, fabric_id: str) -> int:
@@ -195,6 +212,12 @@ def locked_generation(session: Session, fabric_id: str) -> int:
     table = models.Fabric
     query = select(table.generation).where(table.id == fabric_id).with_for_update()
     return session.scalars(query).one()
+
+
+def batches(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+    """``FEW`` at a time: databases bound the parameters of a statement."""
+    for first in range(0, len(numbers), FEW):
+        yield numbers[first : first + FEW]
 
 
 def new_id() -> str:

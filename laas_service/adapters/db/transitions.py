@@ -114,16 +114,16 @@ class Transitions(Transactions):
             if record.container and to is State.RELEASING:
                 locked_generation(session, record.fabric)
                 self._must_be_empty(session, record)
-            self._update(
+            return self._update(
                 session,
                 record,
-                state=to.value,
+                to,
+                reason,
+                by,
                 force=record.force or force,
                 parked=parked and parked.value,
                 **STEP_DONE | {"error": error},
             )
-            self._record_event(session, record.id, to, reason, by)
-            return self._record(session, record.id)
 
     def _must_be_empty(self, session: Session, container: AllocationRecord) -> None:
         """Raises: Conflict. The fabric's row is locked, so no allocation enters meanwhile."""
@@ -142,11 +142,9 @@ class Transitions(Transactions):
     def rename(
         self, record: AllocationRecord, name: str, *, by: Initiator | None = None
     ) -> AllocationRecord:
+        reason = lifecycle.renamed_reason(record.name)
         with self._writing("rename") as session:
-            self._update(session, record, name=name)
-            reason = lifecycle.renamed_reason(record.name)
-            self._record_event(session, record.id, record.state, reason, by)
-            return self._record(session, record.id)
+            return self._update(session, record, record.state, reason, by, name=name)
 
     def cancel(
         self, record: AllocationRecord, reason: str, *, by: Initiator | None = None
@@ -154,32 +152,31 @@ class Transitions(Transactions):
         lifecycle.check_queued(record)
         with self._writing("cancel") as session:
             self._advance(session, record.fabric, {})
-            self._update(session, record, state=State.RELEASED.value)
-            self._record_event(session, record.id, State.RELEASED, reason, by)
-            return self._record(session, record.id)
+            return self._update(session, record, State.RELEASED, reason, by)
 
     def hand_back(self, record: AllocationRecord) -> AllocationRecord:
         lifecycle.check_releasing(record)
         with self._writing("hand back") as session:
             generation = self._advance(session, record.fabric, {}, routes=True)
-            self._update(
+            return self._update(
                 session,
                 record,
+                record.state,
+                lifecycle.HANDED_BACK_REASON,
                 handed_back=True,
                 generation=generation,
                 **STEP_DONE,
             )
-            self._record_event(session, record.id, record.state, lifecycle.HANDED_BACK_REASON)
-            return self._record(session, record.id)
 
     def free(self, record: AllocationRecord, reason: str) -> AllocationRecord:
         lifecycle.check_freeable(record)
         with self._writing("free") as session:
             self._advance(session, record.fabric, {"release": record.id})
-            self._update(
+            freed = self._update(
                 session,
                 record,
-                state=State.RELEASED.value,
+                State.RELEASED,
+                reason,
                 placed=None,
                 leaving=None,
                 phase=None,
@@ -188,5 +185,4 @@ class Transitions(Transactions):
             )
             for claim in (models.HostClaim, models.LinkClaim, models.PkeyClaim):
                 session.execute(delete(claim).where(claim.allocation == record.id))
-            self._record_event(session, record.id, State.RELEASED, reason)
-            return self._record(session, record.id)
+            return freed
