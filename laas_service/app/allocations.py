@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from tenacity import wait_random
 
@@ -33,9 +33,14 @@ from laas_service.app.ports.observations import Observations
 from laas_service.app.quotas import Quotas, too_few_servers
 from laas_service.app.records import AllocationRecord, Caller, Wait
 from laas_service.app.refusals import Refusals
-from laas_service.app.requests import AllocationRequest, Place, Progress, Proposal
+from laas_service.app.requests import (
+    AllocationRequest,
+    AllocationView,
+    Place,
+    Progress,
+    Proposal,
+)
 from laas_service.app.retries import retrying
-from laas_service.app.views.allocation import AllocationView, degradation_now
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import (
@@ -44,11 +49,10 @@ from laas_service.domain.errors import (
     InvalidInput,
     PreconditionFailed,
 )
-from laas_service.domain.faults.degradation import Degraded
+from laas_service.domain.faults.degradation import Degraded, degradation
 from laas_service.domain.ledger import Ledger
+from laas_service.domain.topology import Topology
 from laas_service.domain.wording import listed
-
-T = TypeVar("T")
 
 LONGEST = 10 * 365 * 24 * 3600
 """The longest duration in seconds that can be announced."""
@@ -58,6 +62,9 @@ PAGE = 1000
 
 POLL = 0.05
 """Seconds between two looks at an allocation whose outcome a caller waits for."""
+
+REPEATED = retrying(ConcurrentUpdate, attempts=5, wait=wait_random(0, 0.02))
+"""Repeats a step if another request changed the same record first."""
 
 
 class AllocationStore(
@@ -128,7 +135,7 @@ class Allocations:
             QuotaExceeded: the project would have more than it may.
         """
         request = self._completed(caller, asked)
-        budget = self._budget()
+        budget = RequestBudget(self._search_budget)
         queue = self._queue.within(budget)
         server_limit = self._quotas.server_limit(request)
 
@@ -155,7 +162,7 @@ class Allocations:
         self._quotas.check(request)
         ledger, _ = self._store.ledger(request.fabric)
         server_limit = self._quotas.server_limit(request)
-        budget = self._budget()
+        budget = RequestBudget(self._search_budget)
         refusal = self._over_quota(request, server_limit)
         answer = refusal or self._queue.within(budget).propose(request, ledger)
         if isinstance(answer, NoFit):
@@ -212,11 +219,12 @@ class Allocations:
                 record,
                 fabrics[record.fabric],
                 places.get(record.id),
-                degradation_now(record, fabrics[record.fabric].topology),
+                _degradation_now(record, fabrics[record.fabric].topology),
             )
             for record in records
         ]
 
+    @REPEATED.wraps
     def rename(
         self, caller: Caller, id: str, name: str, versions: Collection[int] | None = None
     ) -> AllocationRecord:
@@ -227,11 +235,8 @@ class Allocations:
             PreconditionFailed: it has another version.
             ConcurrentUpdate: other requests kept changing it meanwhile.
         """
-        return _retried(
-            lambda: self._store.rename(
-                self._expected(caller, id, versions), name, by=caller.initiator
-            ),
-        )
+        record = self._expected(caller, id, versions)
+        return self._store.rename(record, name, by=caller.initiator)
 
     def release(
         self,
@@ -252,11 +257,12 @@ class Allocations:
             Conflict: it is a container and others are inside; ``force`` changes nothing then.
             Unavailable: compute cannot say whether servers run; nothing was changed.
         """
-        record = _retried(lambda: self._release_once(caller, id, force, versions))
+        record = self._release(caller, id, force, versions)
         self._wake()
         return record
 
-    def _release_once(
+    @REPEATED.wraps
+    def _release(
         self, caller: Caller, id: str, force: bool, versions: Collection[int] | None
     ) -> AllocationRecord:
         record = self._expected(caller, id, versions)
@@ -271,6 +277,7 @@ class Allocations:
         reason = lifecycle.release_reason(caller.user_id, force=force)
         return self._store.transition(record, to, reason, force=force, by=caller.initiator)
 
+    @REPEATED.wraps
     def repair(
         self, caller: Caller, id: str, versions: Collection[int] | None = None
     ) -> AllocationRecord | Degraded:
@@ -283,16 +290,12 @@ class Allocations:
             NotFound, PreconditionFailed, ConcurrentUpdate: as ``rename``.
             Conflict: it is not active.
         """
-        answer = _retried(lambda: self._repair_once(caller, id, versions))
+        record = self._expected(caller, id, versions)
+        answer = begin_link_repair(self._store, record, caller.initiator)
         self._wake()
         return answer
 
-    def _repair_once(
-        self, caller: Caller, id: str, versions: Collection[int] | None
-    ) -> AllocationRecord | Degraded:
-        record = self._expected(caller, id, versions)
-        return begin_link_repair(self._store, record, caller.initiator)
-
+    @REPEATED.wraps
     def retry(
         self, caller: Caller, id: str, versions: Collection[int] | None = None
     ) -> AllocationRecord:
@@ -305,19 +308,13 @@ class Allocations:
             NotFound, PreconditionFailed, ConcurrentUpdate: as ``rename``.
             Conflict: it is queued or released, and has no step to take.
         """
-        record = _retried(lambda: self._retry_once(caller, id, versions))
-        self._wake()
-        return record
-
-    def _retry_once(
-        self, caller: Caller, id: str, versions: Collection[int] | None
-    ) -> AllocationRecord:
         record = self._expected(caller, id, versions)
         to = lifecycle.state_after_retry(record)
-        if to is None:
-            return record
-        reason = lifecycle.retry_reason(caller.user_id)
-        return self._store.transition(record, to, reason, by=caller.initiator)
+        if to is not None:
+            reason = lifecycle.retry_reason(caller.user_id)
+            record = self._store.transition(record, to, reason, by=caller.initiator)
+        self._wake()
+        return record
 
     def outcome(self, caller: Caller, id: str, seconds: float) -> AllocationRecord:
         """The allocation once convergence has no further step, or after ``seconds``.
@@ -340,9 +337,6 @@ class Allocations:
             self._waiters.release()
 
     # -- details ----------------------------------------------------------------
-
-    def _budget(self) -> RequestBudget:
-        return RequestBudget(self._search_budget)
 
     def _completed(self, caller: Caller, asked: AllocationRequest) -> AllocationRequest:
         """The request, checked, with an id, the defaults and numbers instead of names."""
@@ -375,7 +369,7 @@ class Allocations:
         """The places of the records that are queued."""
         queued = [record for record in records if record.state is State.QUEUED]
         ids = {record.id for record in queued}
-        queue = self._queue.within(self._budget())
+        queue = self._queue.within(RequestBudget(self._search_budget))
         return {
             id: place
             for fabric in sorted({record.fabric for record in queued})
@@ -419,6 +413,10 @@ class Allocations:
             )
 
 
-def _retried(step: Callable[[], T]) -> T:
-    """Repeat a step if another request changed the same record first."""
-    return retrying(ConcurrentUpdate, attempts=5, wait=wait_random(0, 0.02))(step)
+def _degradation_now(record: AllocationRecord, topology: Topology) -> Degraded | None:
+    """The failed hosts and links that its traffic would use now; None if there are none."""
+    if record.faults is None or record.traffic is None:
+        return None
+    links, hosts = record.faults.links, record.faults.hosts
+    degraded = degradation(topology, record.traffic, links, hosts)
+    return degraded if degraded.links or degraded.hosts else None

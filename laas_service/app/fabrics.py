@@ -260,12 +260,11 @@ class Fabrics:
 
     def _with_ledger(self, fabric_id: str) -> tuple[FabricRecord, LedgerView]:
         """The fabric and its ledger at the same generation."""
-        fabric = self._store.fabric(fabric_id)
-        ledger, generation = self._store.ledger(fabric_id)
-        while ledger.topology is not fabric.topology:  # a re-import came in between
+        while True:
             fabric = self._store.fabric(fabric_id)
             ledger, generation = self._store.ledger(fabric_id)
-        return replace(fabric, generation=generation), ledger
+            if ledger.topology is fabric.topology:  # else a re-import came in between
+                return replace(fabric, generation=generation), ledger
 
 
 def _applied(subnet_manager: Switches, fabric_id: str) -> Applied:

@@ -45,18 +45,24 @@ class Supervisor(Protocol):
     """The sets on this machine and its OpenSM; see ``opensm_writer.supervisor``."""
 
     @property
-    def published(self) -> int | None: ...
+    def published(self) -> int | None:
+        """The generation of the current set; None if there is none."""
 
     @property
-    def refused(self) -> bool: ...
+    def refused(self) -> bool:
+        """Whether the last set that was fetched was refused."""
 
-    def fetch_set(self, source: Service) -> None: ...
+    def fetch_set(self, source: Service) -> None:
+        """Make the wanted set current, unless it fails a check. Raises: LaasError."""
 
-    def needs_reload(self) -> bool: ...
+    def needs_reload(self) -> bool:
+        """Whether OpenSM has to be signalled to read the current set."""
 
-    def reload(self) -> None: ...
+    def reload(self) -> None:
+        """Have OpenSM read the current set, if there is one; failures are logged."""
 
-    def observe(self, active: bool) -> AgentReport: ...
+    def observe(self, active: bool) -> AgentReport:
+        """The present condition; ``active`` says whether this agent is the active one."""
 
 
 class OpenSmAgent(Loop):

@@ -8,10 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from laas_service.app.records import NO_LIMITS, Drift, FabricRecord, Holding, Limits
+from laas_service.app.records import (
+    NO_LIMITS,
+    AllocationRecord,
+    Drift,
+    FabricRecord,
+    Holding,
+    Limits,
+)
 from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.constraints import Constraints
+from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.policies.base import Policy
 from laas_service.messages import Applied, Initiator
 
@@ -148,3 +156,17 @@ class Progress:
     next_try: datetime | None
     wanted: int | None
     applied: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationView:
+    """An allocation and what follows from it now."""
+
+    record: AllocationRecord
+    fabric: FabricRecord
+    place: Place | None
+    """None unless it is queued."""
+    degraded: Degraded | None
+    """None if nothing that it uses has failed."""
+    progress: Progress | None = None
+    """None in lists."""

@@ -14,7 +14,6 @@ from laas_service.api.schemas.requests import Constraints
 from laas_service.app import requests
 from laas_service.app.lifecycle import Phase, State
 from laas_service.app.records import AllocationRecord, FabricRecord
-from laas_service.app.views.allocation import AllocationView
 from laas_service.domain.allocation import Allocation as Placed
 from laas_service.domain.allocation import Refusal
 from laas_service.domain.faults import degradation
@@ -216,7 +215,7 @@ class AllocationSummary(Holding):
     updated_at: AwareDatetime
 
     @classmethod
-    def fields(cls, view: AllocationView, admin: bool) -> dict[str, Any]:
+    def fields(cls, view: requests.AllocationView, admin: bool) -> dict[str, Any]:
         record, fabric, place = view.record, view.fabric, view.place
         return {
             "id": record.id,
@@ -244,7 +243,7 @@ class AllocationSummary(Holding):
         }
 
     @classmethod
-    def of(cls, view: AllocationView, admin: bool = False) -> Self:
+    def of(cls, view: requests.AllocationView, admin: bool = False) -> Self:
         return cls(**cls.fields(view, admin))
 
 
@@ -280,7 +279,7 @@ class Allocation(AllocationSummary):
     ]
 
     @classmethod
-    def of(cls, view: AllocationView, admin: bool = False) -> Self:
+    def of(cls, view: requests.AllocationView, admin: bool = False) -> Self:
         record = view.record
         unknown = requests.Progress(None, record.failures, record.next_try, None, None)
         return cls(

@@ -45,11 +45,8 @@ class Worker(Loop):
     def round(self) -> None:
         """Take steps until none is due: what a step frees may admit a queued request."""
         with self._leases.watchdog.working():
-            self._take_due_steps()
-
-    def _take_due_steps(self) -> None:
-        while self._admit() + self._leases.run_once() and not self.stopping:
-            self._leases.check_drift()  # also while steps are due
-        if not self.stopping:
-            self._leases.reconcile()
-            self._leases.check_drift()
+            while self._admit() + self._leases.run_once() and not self.stopping:
+                self._leases.check_drift()  # also while steps are due
+            if not self.stopping:
+                self._leases.reconcile()
+                self._leases.check_drift()
