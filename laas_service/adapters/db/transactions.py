@@ -33,7 +33,7 @@ KEEP_DELTAS = 10_000
 FEW = 500
 """Hosts or links in one statement."""
 
-STEP_DONE = {"error": None, "failures": 0, "due_at": None}
+STEP_DONE: dict[str, Any] = {"error": None, "failures": 0, "due_at": None}
 """Columns of an allocation whose last step is done: nothing failed, the next is due now."""
 
 
