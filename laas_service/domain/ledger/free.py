@@ -25,10 +25,7 @@ class ReaderCaches(dict[type[ReaderCache], ReaderCache]):
     """The caches of all readers by their classes; a copy has copies of them."""
 
     def copy(self) -> ReaderCaches:
-        copy = ReaderCaches()
-        for kind, cache in self.items():
-            copy[kind] = cache.copy()
-        return copy
+        return ReaderCaches({kind: cache.copy() for kind, cache in self.items()})
 
 
 class FreeMasks:

@@ -14,7 +14,6 @@ from laas_service.domain.ledger import containers, faults, ownership, withholdin
 from laas_service.domain.ledger.masks import Masks
 from laas_service.domain.ledger.state import LedgerState, comparable, copied
 from laas_service.domain.ledger.trial import Trial
-from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import Link, Topology
 
 
@@ -89,14 +88,9 @@ class Ledger(LedgerState):
         ledger._open(allocation)
         return previous
 
-    def _check_free(self, allocation: Allocation) -> None:
-        ownership.check_free(self, allocation)
-
-    def _take(self, allocation: Allocation) -> None:
-        ownership.take(self, allocation)
-
-    def _give_back(self, allocation: Allocation) -> None:
-        ownership.give_back(self, allocation)
+    _check_free = ownership.check_free
+    _take = ownership.take
+    _give_back = ownership.give_back
 
     def everybody(self) -> Iterator[Allocation]:
         """All allocations, a container before those inside it."""
@@ -112,17 +106,14 @@ class Ledger(LedgerState):
 
     # -- containers -----------------------------------------------------------
 
-    def ledgers(self) -> Iterator[Self]:
-        """This ledger and all inside it, a container's before those inside that."""
-        return containers.walk(self)
+    ledgers = containers.walk
+    """This ledger and all inside it, a container's before those inside that."""
 
-    def ledger(self, scope: str | None) -> Self:
-        """The ledger of a container, the fabric's own for None. Raises: NotFound."""
-        return containers.ledger_of(self, scope)
+    ledger = containers.ledger_of
+    """The ledger of a container, the fabric's own for None. Raises: NotFound."""
 
-    def holder(self, allocation_id: str) -> Self:
-        """The ledger in which an allocation is. Raises: NotFound."""
-        return containers.holder(self, allocation_id)
+    holder = containers.holder
+    """The ledger in which an allocation is. Raises: NotFound."""
 
     def _open(self, container: Allocation) -> None:
         """Begin the ledger of what an allocation holds, if it is a container."""
@@ -174,13 +165,12 @@ class Ledger(LedgerState):
             ledger.failed_links.discard(link)
             faults.refresh_link(ledger, link)
 
-    def withhold(self, plane: SharedPlane) -> None:
-        """Hand out no link of ``plane`` from now on, and again those of the previous plane.
+    withhold = withholding.withhold
+    """Hand out no link of a ``SharedPlane`` from now on, and again those of the previous plane.
 
-        Raises:
-            Conflict: an allocation holds one of them.
-        """
-        withholding.withhold(self, plane)
+    Raises:
+        Conflict: an allocation holds one of them.
+    """
 
     # -- copies, views, trials ------------------------------------------------
 
@@ -215,6 +205,5 @@ class Ledger(LedgerState):
         """
         return Trial(self.ledgers())
 
-    def state(self) -> tuple[object, ...]:
-        """Everything that can change, comparable: equal states behave equally."""
-        return comparable(self)
+    state = comparable
+    """Everything that can change, comparable: equal states behave equally."""

@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from operator import and_, or_
+from operator import and_
 
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.shared_plane import SharedPlane
@@ -15,7 +15,7 @@ from laas_service.domain.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class Masks:
-    """Hosts and links of one topology as masks. ``&`` intersects two parts, ``|`` unites them."""
+    """Hosts and links of one topology as masks. ``&`` intersects two parts."""
 
     hosts: tuple[int, ...]
     """``hosts[g]``: mask of slots of leaf group g."""
@@ -59,17 +59,6 @@ class Masks:
         return cls(tuple(masks), whole.uplinks, whole.spines)
 
     @classmethod
-    def of_pods(cls, topology: Topology, pods: Collection[int]) -> Masks:
-        """These grouped pods, by number: their hosts and the links that go up in them."""
-        whole, width = cls.whole(topology), topology.groups_per_pod
-        columns = topology.columns_per_pod
-        return cls(
-            tuple(m if g // width in pods else 0 for g, m in enumerate(whole.hosts)),
-            tuple(m if g // width in pods else 0 for g, m in enumerate(whole.uplinks)),
-            tuple(m if c // columns in pods else 0 for c, m in enumerate(whole.spines)),
-        )
-
-    @classmethod
     def of_plane(cls, topology: Topology, plane: SharedPlane) -> Masks:
         """The links that a shared plane withholds."""
         tree, columns = topology.tree, topology.columns_per_pod
@@ -90,11 +79,4 @@ class Masks:
             tuple(map(and_, self.hosts, other.hosts)),
             tuple(map(and_, self.uplinks, other.uplinks)),
             tuple(map(and_, self.spines, other.spines)),
-        )
-
-    def __or__(self, other: Masks) -> Masks:
-        return Masks(
-            tuple(map(or_, self.hosts, other.hosts)),
-            tuple(map(or_, self.uplinks, other.uplinks)),
-            tuple(map(or_, self.spines, other.spines)),
         )
