@@ -92,22 +92,18 @@ def fetch_set(
 
 def _checked_description(document: Mapping[str, Any], fabric: str) -> _Description:
     try:
-        return _description(document, fabric)
+        manifest = validate.manifest(document["manifest"], fabric)
+        sizes, tables = document["sizes"], document["parts"].get("lfts", [])
+        numbers = [*sizes.values(), *(size for size, _ in tables)]
+        if any(type(size) is not int or size < 0 for size in numbers):
+            raise InvalidFile(MANIFEST, 1, "a size is not a number of bytes")
+        if sizes.keys() != manifest.files.keys():
+            raise InvalidFile(MANIFEST, 1, "the sizes are not those of its files")
+        if sum(size for size, _ in tables) != sizes["lfts"]:
+            raise InvalidFile("lfts", 1, "the sizes of its parts do not add up to its size")
+        digests = [(size, bytes.fromhex(digest)) for size, digest in tables]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidFile(MANIFEST, 1, f"the description of the set is wrong: {error!r}") from error
-
-
-def _description(document: Mapping[str, Any], fabric: str) -> _Description:
-    manifest = validate.manifest(document["manifest"], fabric)
-    sizes, tables = document["sizes"], document["parts"].get("lfts", [])
-    numbers = [*sizes.values(), *(size for size, _ in tables)]
-    if any(type(size) is not int or size < 0 for size in numbers):
-        raise InvalidFile(MANIFEST, 1, "a size is not a number of bytes")
-    if sizes.keys() != manifest.files.keys():
-        raise InvalidFile(MANIFEST, 1, "the sizes are not those of its files")
-    if sum(size for size, _ in tables) != sizes["lfts"]:
-        raise InvalidFile("lfts", 1, "the sizes of its parts do not add up to its size")
-    digests = [(size, bytes.fromhex(digest)) for size, digest in tables]
     return _Description(manifest, sizes, digests)
 
 

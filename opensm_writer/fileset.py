@@ -23,7 +23,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from laas_service.domain.errors import Conflict, InvalidFile
 
@@ -90,24 +89,16 @@ def read_manifest(directory: Path) -> Manifest:
     """The manifest in a directory. Raises: InvalidFile."""
     path = directory / MANIFEST
     try:
-        return manifest(json.loads(path.read_text()))
+        document = json.loads(path.read_text())
+        return Manifest(
+            str(document["fabric"]),
+            int(document["generation"]),
+            dict(document["files"]),
+            str(document["chains"]),
+            dict(document["tenants"]),
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidFile(str(path), 1, f"this is not a manifest: {error}") from error
-
-
-def manifest(document: Mapping[str, Any]) -> Manifest:
-    """The manifest in a document.
-
-    Raises:
-        ValueError, KeyError, TypeError, AttributeError: the document has another form.
-    """
-    return Manifest(
-        str(document["fabric"]),
-        int(document["generation"]),
-        dict(document["files"]),
-        str(document["chains"]),
-        dict(document["tenants"]),
-    )
 
 
 def text(manifest: Manifest) -> str:

@@ -7,10 +7,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 
 from laas_service.domain.errors import InvalidInput, Unavailable
-from laas_service.messages import AgentReport, Applied, Condition, FabricState
+from laas_service.messages import Applied, Condition, FabricState
 from opensm_writer import health, publish, render
 from opensm_writer.desired import subnet_configuration
 from opensm_writer.driver import OpenSmDriver
@@ -52,17 +53,19 @@ class LocalSubnetManager:
             raise InvalidInput("enforcement", enforcement, "reading back needs 'file'")
         self._directory = directory.absolute()
         self._opensm = opensm
-        self._enforcement = enforcement
-        self._multicast = multicast
-        self._services = tuple(sorted(services))
-        self._one_rule_per_group = one_rule_per_group
+        self._settings = render.Settings(
+            str(self._directory),
+            enforcement,
+            multicast,
+            tuple(sorted(services)),
+            one_rule_per_group,
+        )
         self._keep = keep
         self._patience = patience
         self._sleep = sleep
         self._clock = clock
         self._drivers: dict[str, OpenSmDriver] = {}
         self._reloaded_at: dict[str, float] = {}  # fabric -> clock, until it is read back
-        self._settings("any")  # raises InvalidInput at the start if a setting is wrong
 
     def publish(self, state: FabricState) -> None:
         """See ``laas_service.app.ports.subnet_manager.SubnetManager``.
@@ -74,7 +77,7 @@ class LocalSubnetManager:
         """
         driver = self._driver(state.fabric)
         try:
-            driver.publish(state, self._settings(state.fabric))
+            driver.publish(state, self._settings_of(state.fabric))
             driver.reload()
         except OSError as error:
             raise Unavailable(f"{self._directory}: {error}") from error
@@ -87,19 +90,19 @@ class LocalSubnetManager:
             LimitExceeded: see ``publish.publish_set``.
         """
         configuration = subnet_configuration(state)
-        for pieces in render.set_files(configuration, self._settings(state.fabric)).values():
+        for pieces in render.set_files(configuration, self._settings_of(state.fabric)).values():
             for _ in pieces:
                 pass
         return publish.disturbed(configuration, self._directory)
 
     def applied(self, fabric: str) -> Applied:
         """See ``laas_service.app.ports.subnet_manager.SubnetManager``."""
-        now = self._clock()
+        driver, now = self._driver(fabric), self._clock()
         wait_until = self._reloaded_at.pop(fabric, now - self._patience) + self._patience
         pause = 0.1
         while True:
             try:
-                report = self._report(fabric)
+                report = health.report(driver.observe(driver.note.mark), timeout=math.inf)
             except OSError as error:
                 return Applied(None, f"{self._directory}: {error}")
             if report.condition is Condition.APPLIED:
@@ -110,10 +113,6 @@ class LocalSubnetManager:
             self._sleep(pause)
             pause = min(2 * pause, 2.0)
 
-    def _report(self, fabric: str) -> AgentReport:
-        driver = self._driver(fabric)
-        return health.report(driver.observe(driver.note.mark), timeout=math.inf)
-
     def _driver(self, fabric: str) -> OpenSmDriver:
         if fabric not in self._drivers:
             self._drivers[fabric] = OpenSmDriver(
@@ -121,11 +120,5 @@ class LocalSubnetManager:
             )
         return self._drivers[fabric]
 
-    def _settings(self, fabric: str) -> render.Settings:
-        return render.Settings(
-            str(self._directory / fabric / "current"),
-            self._enforcement,
-            self._multicast,
-            self._services,
-            self._one_rule_per_group,
-        )
+    def _settings_of(self, fabric: str) -> render.Settings:
+        return replace(self._settings, directory=str(self._directory / fabric / "current"))

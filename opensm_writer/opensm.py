@@ -91,7 +91,8 @@ class OpenSm:
                 command failed.
         """
         if self.reload_command:
-            self._run(self.reload_command)
+            for _ in self._printed(self.reload_command):
+                pass
         elif self.pid_file is not None:
             process = _process(self.pid_file)
             if not _survives_sighup(process.pid):
@@ -170,10 +171,6 @@ class OpenSm:
         problem = engine_problem(lines)
         return Sweep(problem != UNFINISHED, problem)
 
-    def _run(self, command: tuple[str, ...]) -> None:
-        for _ in self._printed(command):
-            pass
-
     def _printed(self, command: tuple[str, ...]) -> Iterator[bytes]:
         """The output of a command, in pieces. Raises: Unavailable."""
         late = threading.Event()
@@ -221,8 +218,7 @@ def _ended(
     finally:
         timer.cancel()
         if running.poll() is None:
-            with suppress(OSError):
-                os.killpg(running.pid, signal.SIGKILL)
+            end()
 
 
 def engine_problem(log: Iterable[str]) -> str | None:

@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from laas_service.domain.errors import InvalidFile
@@ -148,34 +149,27 @@ def check(
     Raises:
         InvalidFile: names the file and, if a line is wrong, the line.
     """
-
-    def text(name: str) -> str:
-        return (directory / name).read_text()
-
     tables = _check_tables(configuration, directory / "lfts", known)
     chains = configuration.chains
-    comparisons: dict[str, tuple[object, object]] = {
-        "guid2lid": (parse.guid2lid(text("guid2lid"), "guid2lid"), configuration.lids),
-        "partitions.conf": (
-            parse.partitions(text("partitions.conf"), "partitions.conf"),
-            parse.PartitionFile(
-                tuple(sorted(settings.services)),
-                settings.multicast and bool(configuration.partitions),
-                configuration.partitions,
-            ),
-        ),
-    }
+    partition_file = parse.PartitionFile(
+        tuple(sorted(settings.services)),
+        settings.multicast and bool(configuration.partitions),
+        configuration.partitions,
+    )
+    comparisons: list[tuple[str, Callable[[str, str], object], object]] = [
+        ("guid2lid", parse.guid2lid, configuration.lids),
+        ("partitions.conf", parse.partitions, partition_file),
+    ]
     if chains is not None:
-        name = "port_groups.conf"
-        comparisons[name] = (parse.port_groups(text(name), name), chains.groups)
-        name = "topologies.conf"
-        comparisons[name] = (parse.topologies(text(name), name), chains.topologies)
-        name = "chains.conf"
-        comparisons[name] = (parse.chain(text(name), name, settings.directory), chains.steps)
-        for name, guids in chains.lists.items():
-            comparisons[name] = (parse.guid_list(text(name), name), guids)
-    for name, (parsed, desired) in comparisons.items():
-        if parsed != desired:
+        chain = partial(parse.chain, directory=settings.directory)
+        comparisons += [
+            ("port_groups.conf", parse.port_groups, chains.groups),
+            ("topologies.conf", parse.topologies, chains.topologies),
+            ("chains.conf", chain, chains.steps),
+            *((name, parse.guid_list, guids) for name, guids in chains.lists.items()),
+        ]
+    for name, parsed, desired in comparisons:
+        if parsed((directory / name).read_text(), name) != desired:
             raise InvalidFile(name, 1, "it does not parse back to the values it was rendered from")
     return tables
 
@@ -263,10 +257,8 @@ def _entries(configuration: SubnetConfiguration, previous: PublishedSet | None) 
         if partition in known and all(pick(old) == pick(new) for old, new in changed):
             digests[partition.pkey] = known[partition]
         else:
-            digest = hashlib.sha256()
-            for row in rows.values():
-                digest.update(pick(row))
-            digests[partition.pkey] = digest.hexdigest()
+            entries = b"".join(map(pick, rows.values()))
+            digests[partition.pkey] = hashlib.sha256(entries).hexdigest()
     return digests
 
 

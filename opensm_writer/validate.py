@@ -243,10 +243,7 @@ def _check_tenants(
         if unknown := set(members) - lids.keys():
             raise InvalidFile(name, 1, f"{min(unknown):#018x} has no LID")
         pick = picker([lids[guid] for guid in members])
-        digest = hashlib.sha256()
-        for row in rows:
-            digest.update(pick(row))
-        if digest.hexdigest() != prints["entries"]:
+        if hashlib.sha256(b"".join(map(pick, rows))).hexdigest() != prints["entries"]:
             raise InvalidFile("lfts", 1, f"entries of tenant {tenant} are not the manifest's")
 
 
