@@ -108,14 +108,10 @@ def forwarding_tables(
     Raises:
         NotFound: an allocation holds a link or a host that the inventory lacks.
     """
-    failed = frozenset(failed_links)
+    made_from = topology, inventory, frozenset(failed_links), plane
     cache = previous.cache if previous is not None else None
-    if (
-        previous is None
-        or cache is None
-        or not cache.defaults.are_for(topology, inventory, failed, plane)
-    ):
-        defaults = _DefaultTables(topology, inventory, failed, plane)
+    if previous is None or cache is None or cache.defaults.made_from != made_from:
+        defaults = _DefaultTables(*made_from)
         cache, rows = _RenderCache(defaults, {}, {}), {}
     else:
         defaults, rows = cache.defaults, previous.rows
@@ -153,25 +149,15 @@ class _DefaultTables:
         failed: frozenset[Link],
         plane: SharedPlane,
     ) -> None:
+        self.made_from = topology, inventory, failed, plane
         self._topology = topology
         self._inventory = inventory
         self._failed = failed
-        self._plane = plane
         routes = DefaultRoutes(inventory, failed, topology.tree, plane)
         self.destinations = routes.destinations
         self.rows = routes.rows()
         self._index = {guid: i for i, guid in enumerate(routes.destinations)}
         self._manager_leaves = _manager_leaves(inventory)
-
-    def are_for(
-        self,
-        topology: Topology,
-        inventory: Inventory,
-        failed: frozenset[Link],
-        plane: SharedPlane,
-    ) -> bool:
-        own = (self._topology, self._inventory, self._failed, self._plane)
-        return (topology, inventory, failed, plane) == own
 
     def tenant_entries(self, allocation: Allocation) -> list[tuple[int, _TenantEntries]]:
         """The entries that differ from the default for a tenant's ports, each with its switch.

@@ -14,10 +14,11 @@ from laas_service.domain.search.shapes import Placement
 def in_one_leaf_group(search: Search, hosts: int) -> Iterator[Placement]:
     """The preferred placement of ``hosts`` hosts in one leaf group, at most one.
 
-    Hosts of a leaf group need no uplink, unless several rails meet in one plane.
+    Hosts of a leaf group need no uplink, unless several rails meet in one plane. A spread over
+    several pods allows no such placement.
     """
     preference = search.preference
-    for group in preference.leaf_groups(hosts) if search.one_leaf_allowed else ():
+    for group in preference.leaf_groups(hosts) if search.spread == 1 else ():
         uplinks = _joining_uplinks(search, group) if hosts > 1 else 0
         if uplinks is not None:
             shares = preference.shares((group,), hosts, uplinks)

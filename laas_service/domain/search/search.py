@@ -17,6 +17,7 @@ generalizations apply everywhere:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from itertools import chain
 
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request, Shape
@@ -58,7 +59,6 @@ class Search:
     preference: Preference
     most_pods_tried = 1
     """The most pods of the shapes tried so far; only kept if ``spread`` is above 1."""
-    _spine_bounds: SpineBounds | None = None
 
     def __init__(
         self, fabric: LedgerView, policy: str, request: Request, work: int, variant: str = ""
@@ -81,12 +81,10 @@ class Search:
 
     # -- what steps ask -------------------------------------------------------
 
-    @property
+    @cached_property
     def spine_bounds(self) -> SpineBounds:
         """The bounds on sets of pods, made when a step first asks for them."""
-        if self._spine_bounds is None:
-            self._spine_bounds = SpineBounds(self.fabric, self.budget)
-        return self._spine_bounds
+        return SpineBounds(self.fabric, self.budget)
 
     def uplinks_for(self, hosts: int) -> int:
         """The uplinks that ``hosts`` hosts on a leaf need in each plane."""
@@ -98,11 +96,6 @@ class Search:
         if len(planes) == 1:
             return lambda uplinks: uplinks.bit_count() >= width
         return lambda uplinks: all((uplinks & plane).bit_count() >= width for plane in planes)
-
-    @property
-    def one_leaf_allowed(self) -> bool:
-        """Whether the constraints allow a placement in one leaf group."""
-        return self.spread == 1
 
     @property
     def one_pod_allowed(self) -> bool:
@@ -128,24 +121,17 @@ class Search:
 
         The steps run lazily, in order, and not at all if a refusal is known beforehand.
         """
-        if refusal := self._known_refusal():
+        request = self.request
+        if refusal := too_few_hosts(self.fabric, request.hosts):
             return refusal
+        misfit = self._misfits.smallest(self._misfits_of, self.fabric.freed)
+        if request.hosts >= misfit and self.spread == 1:
+            return self._no_legal_shape()
         placement = self.preference.choose(chain.from_iterable(steps))
         if placement is None:
             return self._refusal()
         groups, columns, shape = placement
-        request = self.request
         return Allocation(request.id, request.hosts, self.policy, groups, columns, shape)
-
-    def _known_refusal(self) -> NoFit | None:
-        """The refusal of a size that is known not to fit."""
-        asked = self.request.hosts
-        if refusal := too_few_hosts(self.fabric, asked):
-            return refusal
-        misfit = self._misfits.smallest(self._misfits_of, self.fabric.freed)
-        if asked >= misfit and self.spread == 1:
-            return self._no_legal_shape()
-        return None
 
     def _refusal(self) -> NoFit:
         """The refusal after a search without a placement."""
@@ -156,11 +142,10 @@ class Search:
                 f"{self.fabric.free_host_count} hosts free, {hosts} asked; the search"
                 f" stopped after {self.budget.nodes} nodes, a placement may exist",
             )
-        if self.spread > 1:
-            if self.spread > self.most_pods_tried:
-                return self._too_few_pods()
-            return self._no_legal_shape()
-        self._misfits.remember(self._misfits_of, self.fabric.freed, hosts)
+        if self.spread > self.most_pods_tried:
+            return self._too_few_pods()
+        if self.spread == 1:
+            self._misfits.remember(self._misfits_of, self.fabric.freed, hosts)
         return self._no_legal_shape()
 
     def _too_few_pods(self) -> NoFit:
