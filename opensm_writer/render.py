@@ -130,18 +130,11 @@ def _entries(lines: bytearray, ports: bytes) -> str:
     for column, digit in zip(PORT_COLUMNS, _DIGITS, strict=True):
         lines[column::ENTRY_SIZE] = ports.translate(digit)
     runs, start = [], 0
-    for position in _positions(ports, NO_ROUTE):
+    while (position := ports.find(NO_ROUTE, start)) >= 0:
         runs.append(lines[start * ENTRY_SIZE : position * ENTRY_SIZE])
         start = position + 1
     runs.append(lines[start * ENTRY_SIZE :])
     return bytearray().join(runs).decode("ascii")
-
-
-def _positions(ports: bytes, value: int) -> Iterator[int]:
-    position = ports.find(value)
-    while position >= 0:
-        yield position
-        position = ports.find(value, position + 1)
 
 
 def _plain(name: str) -> str:

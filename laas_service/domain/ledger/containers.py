@@ -58,13 +58,17 @@ def find_holder(ledger: S, allocation_id: str) -> S | None:
 def restrict(view: LedgerState, extent: Masks) -> None:
     """Remove hosts and links outside of ``extent`` from a copy of a ledger."""
     view.extent = view.extent & extent
+    # A copy shares this list with its original, but has the others to itself.
     view.present_hosts = list(map(and_, view.present_hosts, extent.hosts))
-    view.usable_hosts = list(map(and_, view.usable_hosts, extent.hosts))
-    view.usable_uplinks = list(map(and_, view.usable_uplinks, extent.uplinks))
-    view.usable_spines = list(map(and_, view.usable_spines, extent.spines))
-    view.free_hosts = list(map(and_, view.free_hosts, extent.hosts))
-    view.free_uplinks = list(map(and_, view.free_uplinks, extent.uplinks))
-    view.free_spines = list(map(and_, view.free_spines, extent.spines))
+    for masks, within in (
+        (view.usable_hosts, extent.hosts),
+        (view.usable_uplinks, extent.uplinks),
+        (view.usable_spines, extent.spines),
+        (view.free_hosts, extent.hosts),
+        (view.free_uplinks, extent.uplinks),
+        (view.free_spines, extent.spines),
+    ):
+        masks[:] = map(and_, masks, within)
     view.reader_caches = ReaderCaches()
     view.count_free_hosts()
     count_losses(view)

@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from laas_service.domain.errors import Conflict
 from laas_service.domain.ledger.faults import count_losses, refresh_link
 from laas_service.domain.ledger.masks import Masks
@@ -28,8 +26,15 @@ def withhold(ledger: LedgerState, plane: SharedPlane) -> None:
             f"release them first: {shown}"
         )
     ledger.shared_plane = plane
-    _take_out(ledger, (ledger.usable_uplinks, ledger.free_uplinks), withheld.uplinks)
-    _take_out(ledger, (ledger.usable_spines, ledger.free_spines), withheld.spines)
+    for masks, taken_out in (
+        (ledger.usable_uplinks, withheld.uplinks),
+        (ledger.free_uplinks, withheld.uplinks),
+        (ledger.usable_spines, withheld.spines),
+        (ledger.free_spines, withheld.spines),
+    ):
+        for index, mask in enumerate(taken_out):
+            ledger.note(masks, index)
+            masks[index] &= ~mask
     for link in previous_plane.links(topology.tree):
         if not plane.withholds(topology.tree, link) and link not in topology.absent_links:
             refresh_link(ledger, link)
@@ -48,12 +53,3 @@ def _owners(ledger: LedgerState, withheld: Masks) -> list[str]:
             for pod, column, uplinks in allocation.columns
         )
     )
-
-
-def _take_out(
-    ledger: LedgerState, fields: tuple[list[int], list[int]], withheld: Sequence[int]
-) -> None:
-    for masks in fields:
-        for index, mask in enumerate(withheld):
-            ledger.note(masks, index)
-            masks[index] &= ~mask

@@ -9,14 +9,12 @@ and return an embedding, or None if the cluster does not fit. They do not change
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
 from laas_service.domain.virtual_clusters.links import Numbers
 from laas_service.domain.virtual_clusters.site import Cluster, Embedding, Site, crossing
-
-Allocator = Callable[[Site, Cluster], Embedding | None]
 
 
 def svc(site: Site, cluster: Cluster) -> Embedding | None:
