@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, StrictBool, StrictStr
+from pydantic import StrictBool, StrictStr
 
 from laas_service.adapters.documents.fields import (
     VERSION,
@@ -15,6 +15,7 @@ from laas_service.adapters.documents.fields import (
     Mask,
     Natural,
     Rails,
+    Strict,
     Trait,
     validated,
 )
@@ -33,9 +34,7 @@ class _Allocation(Document):
     container: StrictBool = False
 
 
-class _Constraints(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class _Constraints(Strict):
     traits: list[Trait] = []
     avoid_hosts: list[Natural] = []
     avoid_pods: list[Natural] = []

@@ -50,10 +50,14 @@ Trait = Annotated[StrictStr, Field(pattern=TRAIT)]
 Cost = Annotated[StrictInt, Field(ge=0, le=DEAREST)]
 
 
-class Document(BaseModel):
-    """A document with a version, and without unknown keys."""
+class Strict(BaseModel):
+    """A document without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Document(Strict):
+    """A strict document with a version."""
 
     version: Literal[1]
 

@@ -7,9 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
-from laas_service.adapters.documents.fields import Cost, Natural, Trait, validated
+from laas_service.adapters.documents.fields import Cost, Natural, Strict, Trait, validated
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.features import PLAIN_HOSTS, Features, HostFeatures
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
@@ -19,19 +17,15 @@ DIGITS = 9
 """Digits of a host's number; Python refuses to read a number of thousands of digits."""
 
 
-class HostDocument(BaseModel):
+class HostDocument(Strict):
     """Traits and cost of a host, in files and snapshots."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     traits: list[Trait] = []
     cost: Cost = 0
 
 
-class PlaneDocument(BaseModel):
+class PlaneDocument(Strict):
     """The numbers of the L2 switches and spines of a plane."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     l2: tuple[Natural, ...] = ()
     spines: tuple[Natural, ...] = ()
