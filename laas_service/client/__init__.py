@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The clients' side: REST, and what commands do with it. Knows nothing of the service's inside."""
+"""REST client library and the commands of ``laas`` and ``openstack``; imports no server code."""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What the commands do, given their arguments; the same for every command line.
+"""REST calls behind the commands, shared by ``laas`` and ``openstack isolated network``.
 
-The arguments are those that ``options`` adds; what a verb takes beyond is in its body.
+Each function reads the arguments that ``options`` adds to a parser, and those that its own
+command adds.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ def fabric_agents(rest: Rest, args: argparse.Namespace) -> Any:
 
 def fabric_idle(rest: Rest, args: argparse.Namespace) -> Any:
     path = f"{rest.fabric(args.fabric)}/idle"
-    found = rest.get(path)
+    first_page = rest.get(path)
     links = list(rest.listed(path, "links"))
-    return {**found, "links": links, "next": None}
+    return {**first_page, "links": links, "next": None}
 
 
 def fabric_plane(rest: Rest, args: argparse.Namespace) -> Any:
@@ -95,7 +96,7 @@ def host_set(rest: Rest, args: argparse.Namespace) -> Any:
 
 
 def _constraints(args: argparse.Namespace) -> dict[str, Any]:
-    """What was asked of hosts and place, by the service's names."""
+    """The constraints that the arguments give, under their names in REST."""
     options = {
         "traits": args.trait,
         "avoid_hosts": args.avoid_host,
@@ -122,8 +123,8 @@ def allocation_create(rest: Rest, args: argparse.Namespace) -> Any:
     if args.dry_run:
         return rest.call("POST", "/v1/allocations", body={**body, "dry_run": True})
     key = {"Idempotency-Key": args.key or str(uuid.uuid4())}
-    made = rest.call("POST", "/v1/allocations", {"wait": args.wait}, body, key)
-    return made if args.wait is None else rest.settled(made, args.wait)
+    allocation = rest.call("POST", "/v1/allocations", {"wait": args.wait}, body, key)
+    return allocation if args.wait is None else rest.settled(allocation, args.wait)
 
 
 def allocation_list(rest: Rest, args: argparse.Namespace) -> Any:
@@ -151,17 +152,17 @@ def allocation_rename(rest: Rest, args: argparse.Namespace) -> Any:
 
 def allocation_delete(rest: Rest, args: argparse.Namespace) -> Any:
     path = f"/v1/allocations/{rest.allocation(args.allocation)['id']}"
-    gone = rest.call("DELETE", path, {"force": args.force or None, "wait": args.wait})
-    return gone if args.wait is None else rest.settled(gone, args.wait)
+    allocation = rest.call("DELETE", path, {"force": args.force or None, "wait": args.wait})
+    return allocation if args.wait is None else rest.settled(allocation, args.wait)
 
 
 def allocation_retry(rest: Rest, args: argparse.Namespace) -> Any:
     path = f"/v1/allocations/{rest.allocation(args.allocation)['id']}/retry"
-    tried = rest.call("POST", path, {"wait": args.wait})
-    return tried if args.wait is None else rest.settled(tried, args.wait)
+    allocation = rest.call("POST", path, {"wait": args.wait})
+    return allocation if args.wait is None else rest.settled(allocation, args.wait)
 
 
 def allocation_repair(rest: Rest, args: argparse.Namespace) -> Any:
     path = f"/v1/allocations/{rest.allocation(args.allocation)['id']}/repair"
-    mended = rest.call("POST", path, {"wait": args.wait})
-    return mended if args.wait is None else rest.settled(mended, args.wait)
+    allocation = rest.call("POST", path, {"wait": args.wait})
+    return allocation if args.wait is None else rest.settled(allocation, args.wait)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Arguments of the commands that all command lines share; ``calls`` reads them."""
+"""Options and arguments that ``laas`` and the ``openstack`` plugin share; ``calls`` reads them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import argparse
 
 
 def fabric(parser: argparse.ArgumentParser, option: bool = False) -> None:
-    help = "needed where there are several"
+    help = "id of the fabric; required if the service manages several"
     if option:
         parser.add_argument("--fabric", help=help)
     else:
@@ -16,70 +16,99 @@ def fabric(parser: argparse.ArgumentParser, option: bool = False) -> None:
 
 
 def leaf(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("switch", metavar="LEAF", help="its GUID, or its name")
+    parser.add_argument("switch", metavar="LEAF", help="name or GUID of the leaf switch")
     fabric(parser, option=True)
 
 
 def constraints(parser: argparse.ArgumentParser) -> None:
-    """What hosts must be like and where they may be."""
+    """Options that restrict which hosts an allocation may get."""
     add = parser.add_argument_group("constraints").add_argument
-    add("--trait", action="append", help="every host has it; may be repeated")
-    add("--avoid-host", action="append", metavar="NAME", help="administrators; may be repeated")
+    add("--trait", action="append", help="trait that every host must have; may be repeated")
+    add(
+        "--avoid-host",
+        action="append",
+        metavar="NAME",
+        help="host to leave out (administrators only); may be repeated",
+    )
     add(
         "--avoid-pod",
         action="append",
         type=int,
         metavar="POD",
-        help="administrators; may be repeated",
+        help="pod to leave out (administrators only); may be repeated",
     )
-    add("--within", choices=("leaf", "pod"), help="all hosts in one")
-    add("--spread", type=int, metavar="PODS", help="hosts in at least so many pods")
-    add("--max-host-cost", type=int, metavar="COST", help="no host is dearer")
+    add("--within", choices=("leaf", "pod"), help="place all hosts in one leaf or in one pod")
+    add("--spread", type=int, metavar="PODS", help="place hosts in at least PODS pods")
+    add("--max-host-cost", type=int, metavar="COST", help="use no host that costs more than COST")
 
 
 def fit(parser: argparse.ArgumentParser) -> None:
-    """What the question is about; how many hosts says the caller."""
-    parser.add_argument("--policy", help="default the site's")
-    parser.add_argument("--parent", metavar="ALLOCATION", help="inside this container")
+    """Options of a fit question; each command adds the number of hosts itself."""
+    parser.add_argument("--policy", help="allocation policy; default: the policy of the site")
+    parser.add_argument(
+        "--parent", metavar="ALLOCATION", help="look for hosts inside this container"
+    )
     constraints(parser)
 
 
 def plane(parser: argparse.ArgumentParser) -> None:
-    """Which links are withheld for shared traffic."""
-    parser.add_argument("--l2", type=int, action="append", default=[], metavar="INDEX")
-    parser.add_argument("--spines", type=int, action="append", default=[], metavar="INDEX")
-    parser.add_argument("--none", action="store_true", help="give everything back")
-    parser.add_argument("--dry-run", action="store_true", help="what would it cost?")
+    """Options that choose the links to withhold for shared traffic."""
+    parser.add_argument(
+        "--l2",
+        type=int,
+        action="append",
+        default=[],
+        metavar="INDEX",
+        help="L2 index to withhold in every pod; may be repeated",
+    )
+    parser.add_argument(
+        "--spines",
+        type=int,
+        action="append",
+        default=[],
+        metavar="INDEX",
+        help="spine to withhold in every group; may be repeated",
+    )
+    parser.add_argument("--none", action="store_true", help="withhold no links")
+    parser.add_argument("--dry-run", action="store_true", help="show the cost and change nothing")
 
 
 def create(parser: argparse.ArgumentParser) -> None:
-    """Everything but name, project and how long to wait."""
-    parser.add_argument("--hosts", type=int, required=True, help="how many")
-    parser.add_argument("--policy", help="default the site's")
-    parser.add_argument("--fabric", help="default the site's")
+    """Options of a new allocation; each command adds name, project and ``--wait`` itself."""
+    parser.add_argument("--hosts", type=int, required=True, help="number of hosts")
+    parser.add_argument("--policy", help="allocation policy; default: the policy of the site")
+    parser.add_argument("--fabric", help="fabric to use; default: the fabric of the site")
     constraints(parser)
     parser.add_argument(
         "--cheapest",
         action="store_true",
         default=None,
-        help="hosts that cost least together, of all legal placements",
+        help="choose the placement with the lowest total host cost",
     )
     parser.add_argument(
-        "--container", action="store_true", help="hold hosts and links for allocations inside"
+        "--container", action="store_true", help="reserve hosts and links for allocations inside it"
     )
-    parser.add_argument("--parent", metavar="ALLOCATION", help="the container to be inside")
-    parser.add_argument("--queue", action="store_true", help="wait in the queue for room")
     parser.add_argument(
-        "--duration", type=float, metavar="SECONDS", help="how long it is expected to last"
+        "--parent", metavar="ALLOCATION", help="place the allocation inside this container"
     )
-    parser.add_argument("--dry-run", action="store_true", help="what would be given?")
-    parser.add_argument("--key", help="idempotency key; default a fresh one")
+    parser.add_argument(
+        "--queue", action="store_true", help="wait in the queue if the hosts do not fit now"
+    )
+    parser.add_argument(
+        "--duration", type=float, metavar="SECONDS", help="expected lifetime of the allocation"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="show the placement and change nothing"
+    )
+    parser.add_argument("--key", help="idempotency key; default: a new one")
 
 
 def listing(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--state", help="default all that are not released")
-    parser.add_argument("--fabric", help="default all")
+    parser.add_argument("--state", help="list this state only; default: all but released")
+    parser.add_argument("--fabric", help="list this fabric only; default: all")
 
 
 def delete(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--force", action="store_true", help="although servers still run there")
+    parser.add_argument(
+        "--force", action="store_true", help="delete even if servers still run on the hosts"
+    )

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The service over REST, for every client of ours; problems become sentences."""
+"""REST client: requests, paging, waiting for an outcome, error texts."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from urllib.parse import parse_qsl, quote, urlsplit
 from keystoneauth1.adapter import Adapter
 from keystoneauth1.exceptions import ClientException
 
-from laas_service.client.shown import brief
+from laas_service.client.formatting import brief
 
 SERVICE_TYPE = "isolated-network"
-"""What the service is called in Keystone's catalog."""
+"""Service type in Keystone's catalog."""
 
-MOVING = ("queued", "allocating", "releasing")
-"""States that change by themselves."""
+CHANGING = ("queued", "allocating", "releasing")
+"""States that the service leaves without a further request."""
 
-LOOK = 0.5
-"""Seconds between two looks at an allocation that is waited for."""
+POLL_INTERVAL = 0.5
+"""Seconds between two GETs of an allocation that ``settled`` waits for."""
 
 Row = Mapping[str, Any]
 
 
 class Refused(Exception):
-    """The service said no, in a sentence."""
+    """The service refused a request or could not be reached; the text says why."""
 
 
 class Rest:
-    """The service's resources; every answer that is a problem becomes ``Refused``."""
+    """The service's resources. Every method raises ``Refused`` on a problem document."""
 
     def __init__(self, adapter: Adapter) -> None:
         self._adapter = adapter
@@ -44,19 +44,19 @@ class Rest:
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        given = {name: _text(value) for name, value in (query or {}).items() if value is not None}
+        params = {name: _text(value) for name, value in (query or {}).items() if value is not None}
         try:
             answer = self._adapter.request(
                 path,
                 method,
-                params=given,
+                params=params,
                 json=body,
                 headers=dict(headers or {}),
                 raise_exc=False,
                 connect_retries=2,
             )
         except ClientException as error:
-            raise Refused(f"the service could not be asked: {error}") from error
+            raise Refused(f"cannot reach the service: {error}") from error
         if answer.status_code >= 400:
             raise Refused(_sentence(answer))
         return answer.json()
@@ -65,7 +65,7 @@ class Rest:
         return self.call("GET", path, query)
 
     def listed(self, path: str, key: str, **query: Any) -> Iterator[Any]:
-        """The items of all pages."""
+        """The items of a list, from all its pages."""
         while True:
             page = self.get(path, **query)
             yield from page[key]
@@ -74,50 +74,54 @@ class Rest:
             query = dict(parse_qsl(urlsplit(page["next"]).query))
 
     def fabric(self, named: str | None) -> str:
-        """The path of the fabric named, or of the only one."""
+        """The path of the fabric of this id, or of the only fabric if none is given."""
         if named is None:
-            known = [fabric["id"] for fabric in self.listed("/v1/fabrics", "fabrics")]
-            if len(known) != 1:
-                raise Refused(f"name one of these with --fabric: {', '.join(known) or 'none'}")
-            (named,) = known
+            ids = [fabric["id"] for fabric in self.listed("/v1/fabrics", "fabrics")]
+            if len(ids) != 1:
+                raise Refused(f"name one of these with --fabric: {', '.join(ids) or 'none'}")
+            (named,) = ids
         return f"/v1/fabrics/{quote(named, safe='')}"
 
     def allocation(self, named: str) -> Any:
-        """The allocation of this id, or else the only live one of this name."""
-        known = list(self.listed("/v1/allocations", "allocations"))
-        found = [one for one in known if one["name"] == named]
-        if any(one["id"] == named for one in known) or not found:
-            return self.get(f"/v1/allocations/{quote(named, safe='')}")
-        if len(found) > 1:
-            ids = ", ".join(one["id"] for one in found)
-            raise Refused(f"several allocations are called {named}; use an id: {ids}")
-        return self.get(f"/v1/allocations/{found[0]['id']}")
-
-    def settled(self, allocation: Any, seconds: float) -> Any:
-        """The allocation when it has stopped changing.
+        """The allocation of this id, or else the only live allocation of this name.
 
         Raises:
-            Refused: it ended in error, or is not done after ``seconds``.
+            Refused: there is none, or several have this name.
         """
-        until = time.monotonic() + seconds
-        while allocation["state"] in MOVING or allocation["changing"]:
-            if time.monotonic() >= until:
-                doing = "changing" if allocation["changing"] else allocation["state"]
+        live = list(self.listed("/v1/allocations", "allocations"))
+        namesakes = [allocation for allocation in live if allocation["name"] == named]
+        if any(allocation["id"] == named for allocation in live) or not namesakes:
+            return self.get(f"/v1/allocations/{quote(named, safe='')}")
+        if len(namesakes) > 1:
+            ids = ", ".join(allocation["id"] for allocation in namesakes)
+            raise Refused(f"several allocations are called {named}; use an id: {ids}")
+        return self.get(f"/v1/allocations/{namesakes[0]['id']}")
+
+    def settled(self, allocation: Any, seconds: float) -> Any:
+        """Poll an allocation until it no longer changes, and return it.
+
+        Raises:
+            Refused: the allocation ended in error, or still changes after ``seconds``.
+        """
+        deadline = time.monotonic() + seconds
+        while allocation["state"] in CHANGING or allocation["changing"]:
+            if time.monotonic() >= deadline:
+                state = "changing" if allocation["changing"] else allocation["state"]
                 raise Refused(
-                    f"allocation {allocation['id']} is still {doing} after "
-                    f"{seconds:g} s{_because(allocation)}; it goes on without you"
+                    f"allocation {allocation['id']} is still {state} after "
+                    f"{seconds:g} s{_reason(allocation)}; the service continues"
                 )
-            time.sleep(LOOK)
+            time.sleep(POLL_INTERVAL)
             allocation = self.get(f"/v1/allocations/{allocation['id']}")
         if allocation["state"] == "error":
-            raise Refused(f"allocation {allocation['id']} failed{_because(allocation)}")
+            raise Refused(f"allocation {allocation['id']} failed{_reason(allocation)}")
         return allocation
 
 
-def _because(allocation: Row) -> str:
-    waits = allocation["waits_for"]
-    why = allocation["error"] or (waits and waits["detail"])
-    return f": {why}" if why else ""
+def _reason(allocation: Row) -> str:
+    waits_for = allocation["waits_for"]
+    reason = allocation["error"] or (waits_for and waits_for["detail"])
+    return f": {reason}" if reason else ""
 
 
 def _text(value: Any) -> str:
@@ -125,7 +129,7 @@ def _text(value: Any) -> str:
 
 
 def _sentence(answer: Any) -> str:
-    """A problem document as one sentence, or what else came back."""
+    """The text of a problem document; URL and status if the body is none."""
     try:
         problem = answer.json()
         text = f"{problem['detail']} ({problem['code']})"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""laas-api: serves the REST interface; with --all-in-one it is the whole service."""
+"""laas-api: serve the REST interface; with --all-in-one, run the worker in the same process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from waitress.server import create_server
 from laas_service.api.app import RELOAD, Settings, create_app
 from laas_service.api.auth import middleware
 from laas_service.app.use_cases import UseCases
-from laas_service.cmd.process import configured
+from laas_service.cmd.process import daemon_configured, exit_status
 from laas_service.cmd.reloading import on_hangup
 from laas_service.domain.errors import LaasError
 from laas_service.wiring import Parts
@@ -27,14 +27,14 @@ from laas_service.wiring import Parts
 LOG = logging.getLogger(__name__)
 
 REFUSED_UNREAD = 16 * 2**20
-"""Bytes of a body up to which the application refuses it with a problem document; for
-longer ones the server does not wait."""
+"""Bytes of a body up to which the application itself refuses it, with a problem document. The
+HTTP server cuts longer bodies off."""
 
 CLI = [
     cfg.BoolOpt(
         "all-in-one",
         default=False,
-        help="Bring the database up to date and do the worker's work too.",
+        help="Upgrade the database schema, and run the worker in the same process.",
     ),
 ]
 
@@ -43,7 +43,7 @@ def application(conf: cfg.ConfigOpts, use_cases: UseCases) -> Flask:
     """The WSGI application that a configuration describes.
 
     Raises:
-        InvalidInput: no authentication, and not on loopback.
+        InvalidInput: authentication is off, and the address is not loopback.
     """
     return create_app(
         use_cases,
@@ -54,7 +54,7 @@ def application(conf: cfg.ConfigOpts, use_cases: UseCases) -> Flask:
 
 
 def settings(conf: cfg.ConfigOpts) -> Settings:
-    """How the interface is to behave."""
+    """The settings of the REST interface that a configuration gives."""
     return Settings(
         max_body=conf.api.max_body,
         max_wait=conf.api.max_wait,
@@ -65,26 +65,21 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Serve until SIGTERM or SIGINT; requests being answered are finished first."""
+    """Serve until SIGTERM or SIGINT; requests in progress are finished first."""
     args = sys.argv[1:] if argv is None else argv
-    conf = configured("laas-api", args, CLI)
-    try:
-        serve(conf, Parts(conf), args)
-    except (LaasError, OSError) as error:
-        print(f"laas-api: {error}", file=sys.stderr)
-        return 1
-    return 0
+    conf = daemon_configured("laas-api", args, CLI)
+    return exit_status("laas-api", lambda: serve(conf, Parts(conf), args), (LaasError, OSError))
 
 
 def serve(conf: cfg.ConfigOpts, parts: Parts, args: Sequence[str] = ()) -> None:
-    """Listen, and with --all-in-one converge, until a signal comes.
+    """Listen until a signal arrives; with --all-in-one, run the worker too.
 
-    ``conf`` was made of ``args``; with SIGHUP its files are read again.
+    ``conf`` was made of ``args``. SIGHUP reads its files again.
 
     Raises:
-        InvalidInput: an option is wrong.
+        InvalidInput: an option has a wrong value.
         Unavailable: the database does not answer.
-        OSError: the address cannot be listened on.
+        OSError: the process cannot listen on the address.
     """
     if conf.all_in_one:
         parts.upgrade_database()

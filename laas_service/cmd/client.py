@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""``laas``: the service from a terminal, over REST.
+"""``laas``: command line client of the REST interface.
 
 Exit status 0: done. 1: the service refused or could not be reached. 2: the command
 line was wrong.
@@ -12,7 +12,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from keystoneauth1 import loading, token_endpoint
@@ -24,15 +24,15 @@ from rich.table import Table
 from rich.text import Text
 
 from laas_service.client import calls, options
+from laas_service.client.formatting import BULKY, COLUMNS, brief
 from laas_service.client.rest import SERVICE_TYPE, Refused, Rest
-from laas_service.client.shown import BULKY, COLUMNS, brief
 
 ENDPOINT = "http://127.0.0.1:8780"
-"""Where the embedded service listens."""
+"""Default address of ``laas-api --all-in-one``."""
 
 
 def show(result: Any, listed: str, console: Console) -> None:
-    """A list as a table, one thing as its fields."""
+    """Print a list as a table, and one resource as its fields."""
     if isinstance(result, list):
         columns = COLUMNS[listed]
         table = Table(*(column.replace("_", " ") for column in columns), box=None)
@@ -48,30 +48,57 @@ def show(result: Any, listed: str, console: Console) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="laas", description="Links as a Service from a terminal.")
+    top = argparse.ArgumentParser(
+        prog="laas", description="Command line client of Links as a Service."
+    )
     _common(top, first=True)
     nouns = top.add_subparsers(dest="noun", required=True, metavar="WHAT")
-    _fabric(_noun(nouns, "fabric", "what is managed and how it stands"))
-    _allocation(_noun(nouns, "allocation", "a tenant's hosts and links"))
-    quota = _noun(nouns, "quota", "what a project may have and has")
-    shown = _verb(quota, "show", calls.quota_show, "limits and use")
-    shown.add_argument("--project-id", help="another than the own: administrators")
-    host = _noun(nouns, "host", "an operator's word on a host")
-    _state(host, ("drain", "fail", "repair"))
-    _describe(_verb(host, "set", calls.host_set, "say what it is like; what is left out stays"))
-    switch = _noun(nouns, "switch", "a leaf as a whole, and who is on it")
+    _fabric(_noun(nouns, "fabric", "show fabrics, their hosts, links and routes"))
+    _allocation(_noun(nouns, "allocation", "create, show, change and delete allocations"))
+    quota = _noun(nouns, "quota", "show a project's quota")
+    quota_show = _verb(quota, "show", calls.quota_show, "show limits and use")
+    quota_show.add_argument(
+        "--project-id", help="id of another project than your own (administrators only)"
+    )
+    host = _noun(nouns, "host", "drain a host, mark it failed or usable, set its traits and cost")
+    _state(
+        host,
+        "host",
+        {
+            "drain": "give the host to no new owner",
+            "fail": "mark the host failed",
+            "repair": "mark the host usable",
+        },
+    )
+    _describe(
+        _verb(
+            host,
+            "set",
+            calls.host_set,
+            "set traits and cost of a host; options left out change nothing",
+        )
+    )
+    switch = _noun(nouns, "switch", "show, drain or undrain a leaf switch")
     for name, act, help in (
-        ("show", calls.leaf_show, "its hosts, and the allocations still there"),
-        ("drain", calls.leaf_state, "nothing new on its hosts; owners keep what they have"),
-        ("repair", calls.leaf_state, "undrain the hosts that its drain drained"),
+        ("show", calls.leaf_show, "show the hosts of a leaf and the allocations on them"),
+        (
+            "drain",
+            calls.leaf_state,
+            "drain a leaf: free hosts get no new owner; owners keep their hosts",
+        ),
+        ("repair", calls.leaf_state, "undrain the hosts that draining the leaf drained"),
     ):
         options.leaf(_verb(switch, name, act, help))
-    _state(_noun(nouns, "link", "an operator's word on a link"), ("fail", "repair"))
+    _state(
+        _noun(nouns, "link", "mark a link failed or usable"),
+        "link",
+        {"fail": "mark the link failed", "repair": "mark the link usable"},
+    )
     return top
 
 
 def _common(parser: argparse.ArgumentParser, first: bool = False) -> None:
-    """Options that may stand before or after the verb; only the first place has defaults."""
+    """Options accepted before and after the verb; only those before it have defaults."""
     env = os.environ.get
 
     def default(value: Any) -> Any:
@@ -80,15 +107,15 @@ def _common(parser: argparse.ArgumentParser, first: bool = False) -> None:
     parser.add_argument(
         "--endpoint",
         default=default(env("LAAS_ENDPOINT")),
-        help=f"the service's address; default LAAS_ENDPOINT, the catalogue's, or {ENDPOINT}",
+        help=f"URL of the service; default: LAAS_ENDPOINT, the catalogue, or {ENDPOINT}",
     )
     parser.add_argument(
         "--token",
         default=default(env("OS_TOKEN")),
-        help="a token; default OS_TOKEN, or a login with OS_AUTH_URL, OS_USERNAME, ...",
+        help="Keystone token; default: OS_TOKEN, or a login with OS_AUTH_URL, OS_USERNAME, ...",
     )
     parser.add_argument(
-        "--json", action="store_true", default=default(False), help="the answer as it came"
+        "--json", action="store_true", default=default(False), help="print the answer as JSON"
     )
 
 
@@ -105,103 +132,142 @@ def _verb(
     help: str,
     listed: str = "",
 ) -> argparse.ArgumentParser:
-    made: argparse.ArgumentParser = verbs.add_parser(name, help=help, description=help)
-    made.set_defaults(act=act, listed=listed)
-    _common(made)
-    return made
+    command: argparse.ArgumentParser = verbs.add_parser(name, help=help, description=help)
+    command.set_defaults(act=act, listed=listed)
+    _common(command)
+    return command
 
 
 def _fabric(verbs: Any) -> None:
-    _verb(verbs, "list", calls.fabric_list, "all fabrics", "fabrics")
+    _verb(verbs, "list", calls.fabric_list, "list fabrics", "fabrics")
     for name, act, help in (
-        ("show", calls.fabric_show, "shape and counts"),
-        ("utilization", calls.fabric_utilization, "how much is in use"),
-        ("routing", calls.fabric_routing, "generation wanted and seen in the switches"),
-        ("idle", calls.fabric_idle, "links and switches that may be turned down"),
+        ("show", calls.fabric_show, "show the shape and the counts of hosts and links"),
+        ("utilization", calls.fabric_utilization, "show how much is in use"),
+        (
+            "routing",
+            calls.fabric_routing,
+            "show the desired generation of the routes, and the one that switches run",
+        ),
+        ("idle", calls.fabric_idle, "list links and switches that may be powered down"),
     ):
         options.fabric(_verb(verbs, name, act, help))
-    fit = _verb(verbs, "fit", calls.fabric_fit, "would so many hosts fit now?")
-    fit.add_argument("hosts", type=int)
+    fit = _verb(verbs, "fit", calls.fabric_fit, "show whether a number of hosts fits now")
+    fit.add_argument("hosts", type=int, help="number of hosts")
     options.fit(fit)
     options.fabric(fit)
     plane = _verb(
-        verbs, "plane", calls.fabric_plane, "links withheld from tenants for shared traffic"
+        verbs,
+        "plane",
+        calls.fabric_plane,
+        "show or change the links withheld from tenants for shared traffic",
     )
     options.plane(plane)
     options.fabric(plane, option=True)
     for name, states in (("hosts", ("up", "drained", "failed")), ("links", ("up", "failed"))):
-        listed = _verb(verbs, name, calls.fabric_inventory, f"{name} with state and owner", name)
-        listed.add_argument("--state", choices=states)
-        listed.add_argument("--owner", metavar="ALLOCATION")
-        listed.add_argument("--free", action="store_true", default=None)
-        options.fabric(listed)
+        help = f"list {name} with state and owner"
+        inventory = _verb(verbs, name, calls.fabric_inventory, help, name)
+        inventory.add_argument("--state", choices=states, help=f"list {name} in this state only")
+        inventory.add_argument(
+            "--owner", metavar="ALLOCATION", help=f"list {name} of this allocation only (id)"
+        )
+        inventory.add_argument(
+            "--free", action="store_true", default=None, help=f"list free {name} only"
+        )
+        options.fabric(inventory)
         if name == "hosts":
-            listed.add_argument("--trait")
+            inventory.add_argument("--trait", help="list hosts with this trait only")
         if name == "links":
-            listed.add_argument("--kind", choices=("leaf", "spine"))
-    agents = _verb(verbs, "agents", calls.fabric_agents, "what agents see of OpenSM", "agents")
+            inventory.add_argument(
+                "--kind", choices=("leaf", "spine"), help="list links of this level only"
+            )
+    agents = _verb(
+        verbs, "agents", calls.fabric_agents, "list OpenSM agents and their last reports", "agents"
+    )
     options.fabric(agents)
     switches = _verb(
-        verbs, "switches", calls.fabric_inventory, "switches and their places", "switches"
+        verbs, "switches", calls.fabric_inventory, "list switches and their positions", "switches"
     )
-    switches.add_argument("--level", type=int, choices=(1, 2, 3))
+    switches.add_argument(
+        "--level", type=int, choices=(1, 2, 3), help="list switches of this level only"
+    )
     options.fabric(switches)
 
 
 def _allocation(verbs: Any) -> None:
-    create = _verb(verbs, "create", calls.allocation_create, "ask for hosts and links")
-    create.add_argument("--name", required=True)
-    create.add_argument("--project-id", help="administrators may name any")
+    create = _verb(
+        verbs, "create", calls.allocation_create, "create an allocation of hosts and links"
+    )
+    create.add_argument("--name", required=True, help="name of the allocation")
+    create.add_argument("--project-id", help="id of the owning project (administrators only)")
     options.create(create)
     _wait(create)
-    listed = _verb(verbs, "list", calls.allocation_list, "allocations", "allocations")
-    options.listing(listed)
-    listed.add_argument("--project-id")
+    listing = _verb(verbs, "list", calls.allocation_list, "list allocations", "allocations")
+    options.listing(listing)
+    listing.add_argument("--project-id", help="list allocations of this project only")
     for name, act, help in (
-        ("show", calls.allocation_show, "one with its newest history"),
-        ("history", calls.allocation_history, "what happened to one, from the beginning"),
+        ("show", calls.allocation_show, "show an allocation with its latest history"),
+        (
+            "history",
+            calls.allocation_history,
+            "list the history of an allocation, oldest entry first",
+        ),
     ):
-        shown = _verb(verbs, name, act, help, "history")
-        shown.add_argument("allocation", help="an id, or a name")
-    rename = _verb(verbs, "rename", calls.allocation_rename, "another name")
-    rename.add_argument("allocation")
-    rename.add_argument("name")
-    repair = _verb(verbs, "repair", calls.allocation_repair, "other links for the failed ones")
-    repair.add_argument("allocation", help="an id, or a name")
+        _allocation_argument(_verb(verbs, name, act, help, "history"))
+    rename = _verb(verbs, "rename", calls.allocation_rename, "rename an allocation")
+    _allocation_argument(rename)
+    rename.add_argument("name", help="new name")
+    repair = _verb(verbs, "repair", calls.allocation_repair, "replace failed links by free ones")
+    _allocation_argument(repair)
     _wait(repair)
-    retry = _verb(verbs, "retry", calls.allocation_retry, "its next step now, also from error")
-    retry.add_argument("allocation", help="an id, or a name")
+    retry = _verb(
+        verbs, "retry", calls.allocation_retry, "retry the next step now, even after an error"
+    )
+    _allocation_argument(retry)
     _wait(retry)
-    delete = _verb(verbs, "delete", calls.allocation_delete, "give everything back")
-    delete.add_argument("allocation", help="an id, or a name")
+    delete = _verb(
+        verbs,
+        "delete",
+        calls.allocation_delete,
+        "delete an allocation and free its hosts and links",
+    )
+    _allocation_argument(delete)
     options.delete(delete)
     _wait(delete)
 
 
+def _allocation_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("allocation", help="id or name of the allocation")
+
+
 def _wait(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--wait", type=float, metavar="SECONDS", help="until it is done")
-
-
-def _state(verbs: Any, names: Sequence[str]) -> None:
-    for name in names:
-        one = _verb(verbs, name, calls.host_state, f"{name} it; its owner, if any, keeps it")
-        one.add_argument("name")
-        options.fabric(one, option=True)
-
-
-def _describe(one: argparse.ArgumentParser) -> None:
-    one.add_argument("name")
-    traits = one.add_mutually_exclusive_group()
-    traits.add_argument(
-        "--trait", action="append", help="these it has and no other; may be repeated"
+    parser.add_argument(
+        "--wait",
+        type=float,
+        metavar="SECONDS",
+        help="wait at most SECONDS until the change is complete",
     )
-    traits.add_argument("--no-traits", action="store_true", help="it has none any more")
-    one.add_argument("--cost", type=int, help="what it costs, in any unit")
-    options.fabric(one, option=True)
+
+
+def _state(verbs: Any, noun: str, effects: Mapping[str, str]) -> None:
+    for name, effect in effects.items():
+        command = _verb(verbs, name, calls.host_state, f"{effect}; an owner keeps the {noun}")
+        command.add_argument("name", help=f"{noun} to change")
+        options.fabric(command, option=True)
+
+
+def _describe(command: argparse.ArgumentParser) -> None:
+    command.add_argument("name", help="host to change")
+    traits = command.add_mutually_exclusive_group()
+    traits.add_argument(
+        "--trait", action="append", help="trait of the host, replacing all others; may be repeated"
+    )
+    traits.add_argument("--no-traits", action="store_true", help="remove all traits")
+    command.add_argument("--cost", type=int, help="cost of the host, a number in any unit")
+    options.fabric(command, option=True)
 
 
 def adapter(args: argparse.Namespace) -> Adapter:
-    """A session to the service: with a token, with Keystone's OS_ variables, or with neither."""
+    """An adapter for the service: with a token, with Keystone's OS_ variables, or with neither."""
     session = loading.session.Session().load_from_options(cacert=os.environ.get("OS_CACERT"))
     auth: Any
     if args.token:

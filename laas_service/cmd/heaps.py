@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""Memory of processes that run for months."""
+"""Memory allocation of long-running processes: few heaps of the C library."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import ctypes
 from contextlib import suppress
 
 HEAPS = 2
-"""Enough that threads hardly ever wait for each other; a service's own work is in Python."""
+"""Number of heaps. Two suffice: threads spend little time in ``malloc``, and most in Python."""
 
 _M_ARENA_MAX = -8
 """The parameter's number, in ``malloc.h`` of the GNU C library."""
 
 
-def share() -> None:
-    """From now on all threads take their memory from a few heaps; call before there are any.
+def limit_heaps() -> None:
+    """Limit the heaps that all threads share to ``HEAPS``; call before the first thread starts.
 
-    By itself the GNU C library gives each thread a heap of its own, up to eight for each
-    core. What is free in one is of no use to the others, so that a process grows for days.
-    With other C libraries nothing happens.
+    By default the GNU C library gives each thread its own heap, up to eight for each core.
+    Other threads cannot use the free memory of a heap, so a process grows for days. With
+    other C libraries this function does nothing.
     """
     with suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, HEAPS)

@@ -9,8 +9,7 @@ from contextlib import suppress
 
 from oslo_config import cfg
 
-from laas_service.cmd.process import configured, interrupt_on_sigterm
-from laas_service.domain.errors import LaasError
+from laas_service.cmd.process import daemon_configured, exit_status, interrupt_on_sigterm
 from laas_service.wiring import Parts
 
 CLI = [
@@ -22,14 +21,10 @@ CLI = [
 
 def main(argv: list[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; a second signal also interrupts the present step."""
-    conf = configured("laas-opensm-agent", sys.argv[1:] if argv is None else argv, CLI)
+    args = sys.argv[1:] if argv is None else argv
+    conf = daemon_configured("laas-opensm-agent", args, CLI)
     interrupt_on_sigterm()
-    try:
-        run(Parts(conf), conf.once)
-    except LaasError as error:
-        print(f"laas-opensm-agent: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return exit_status("laas-opensm-agent", lambda: run(Parts(conf), conf.once))
 
 
 def run(parts: Parts, once: bool) -> None:

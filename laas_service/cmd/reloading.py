@@ -14,7 +14,7 @@ from typing import Any
 from oslo_config import cfg
 from oslo_log import log as logging
 
-from laas_service import conf as options
+from laas_service.cmd.process import registered
 from laas_service.conf import review
 
 LOG = logging.getLogger(__name__)
@@ -26,18 +26,18 @@ def on_hangup(
     apply: Callable[[], None],
     switches: Sequence[Any] = (),
 ) -> None:
-    """From now on SIGHUP reads the files again and calls ``apply``, which takes over changes.
+    """Make SIGHUP read the configuration files again and call ``apply`` with them in force.
 
-    ``conf`` was made of ``args``, with the ``switches`` of the command. The files are read in a
-    thread of their own, beside requests and steps. To be called in the main thread.
+    ``conf`` was made of ``args``, with the ``switches`` of the command. A thread of its own
+    reads the files, so requests and steps go on. Call this in the main thread.
     """
-    rung, bell = os.pipe()
+    read_end, write_end = os.pipe()
 
     def hangup(number: int, frame: FrameType | None) -> None:
-        os.write(bell, b"!")  # takes no lock, so that a second signal does no harm
+        os.write(write_end, b"!")  # takes no lock, so a second signal cannot block
 
     def listen() -> None:
-        while os.read(rung, 1):
+        while os.read(read_end, 1):
             try:
                 _reload(conf, args, apply, switches)
             except Exception:
@@ -53,21 +53,20 @@ def _reload(
     apply: Callable[[], None],
     switches: Sequence[Any],
 ) -> None:
-    """Apply all changes; none, if a file cannot be read or has a wrong value."""
-    wrong = _wrong(args, switches)
-    if wrong:
-        for text in wrong:
-            LOG.error("The configuration stays as it was: %s", text)
+    """Apply all changes; apply none if a file cannot be read or has a wrong value."""
+    errors = _errors(args, switches)
+    if errors:
+        for error in errors:
+            LOG.error("The configuration stays as it was: %s", error)
         return
     changed = conf.mutate_config_files()
     apply()
     LOG.info("The configuration was read again, %d options have changed", len(changed))
 
 
-def _wrong(args: Sequence[str], switches: Sequence[Any]) -> list[str]:
-    fresh = cfg.ConfigOpts()
-    options.register_opts(fresh)
-    fresh.register_cli_opts(switches)
+def _errors(args: Sequence[str], switches: Sequence[Any]) -> list[str]:
+    """A sentence for each error in the files, read into a configuration of its own."""
+    fresh = registered(switches)
     try:
         fresh(list(args), project="laas")
     except (cfg.Error, SystemExit) as error:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""``laas-status upgrade check``: whether a release can be started on what is there.
+"""``laas-status upgrade check``: check whether this release can start on this installation.
 
-Looks and changes nothing. Exit status 0: ready. 1: look at the warnings. 2: it must not be
-started before what failed is mended. 255: it could not be found out.
+Changes nothing. Exit status 0: ready. 1: there are warnings. 2: fix the failures before you
+start the release. 255: the checks could not run.
 """
 
 from __future__ import annotations
@@ -17,24 +17,23 @@ from oslo_upgradecheck import upgradecheck
 from oslo_upgradecheck.common_checks import check_policy_json
 from oslo_upgradecheck.upgradecheck import Code, Result
 
-from laas_service import conf as options
 from laas_service.api.auth import middleware
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.allocations import every_allocation
 from laas_service.cmd import api
+from laas_service.cmd.process import registered
 from laas_service.conf import review
 from laas_service.domain.errors import LaasError, NotFound
 from laas_service.wiring import Parts
 from opensm_writer.local import LocalSubnetManager
 
 Finding = tuple[Code, str]
-"""What was found, and how bad it is; a success is worth knowing."""
+"""Severity of a finding, and its text. A success has a text where it is worth reading."""
 
 
 def main(argv: list[str] | None = None) -> int:
     """Carry out ``upgrade check``."""
-    conf = cfg.ConfigOpts()
-    options.register_opts(conf)
+    conf = registered()
     checks = Checks(conf)
     words = sys.argv[1:] if argv is None else argv
     try:
@@ -45,39 +44,39 @@ def main(argv: list[str] | None = None) -> int:
 
 
 class Checks(upgradecheck.UpgradeCommands):
-    """One table row each; a check that cannot look says so instead of being well."""
+    """The checks, one table row each. A check that cannot run reports that, not success."""
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._conf = conf
 
     def check(self) -> Code:
-        """Carry out all checks; what is logged meanwhile stays out of the table."""
+        """Run all checks. The log is set up first, so that log lines stay out of the table."""
         logging.setup(self._conf, "laas-status")
         self._parts = Parts(self._conf)
         return super().check()
 
     def _current(self) -> bool:
-        """Whether the tables are such that the other checks can read them."""
+        """Whether the schema is current, so that the other checks can read the tables."""
         current, head = self._parts.database_revisions()
         return current == head
 
-    def options(self) -> Iterator[Finding]:
+    def option_values(self) -> Iterator[Finding]:
         for text in review.wrong_values(self._conf):
             yield Code.FAILURE, text
         for text in review.remarks(self._conf, api.CLI):
             yield Code.WARNING, text
 
-    def harmony(self) -> Iterator[Finding]:
-        """Options that are well alone and not together."""
+    def option_combinations(self) -> Iterator[Finding]:
+        """Options whose values are valid alone but not together."""
         conf = self._conf
-        wanted: list[Callable[[], object]] = [
+        builders: list[Callable[[], object]] = [
             lambda: middleware(conf.api.auth_strategy, conf.api.bind_host, conf)(_nothing),
             lambda: self._parts.subnet_manager,
             lambda: self._parts.use_cases(wake=lambda: None),
         ]
-        for part in wanted:
+        for build in builders:
             try:
-                part()
+                build()
             except LaasError as error:
                 yield Code.FAILURE, str(error)
         api, worker = conf.api, conf.worker
@@ -85,13 +84,13 @@ class Checks(upgradecheck.UpgradeCommands):
             offered = ", ".join(api.enabled_policies)
             yield (
                 Code.FAILURE,
-                f"[api] default_policy = {api.default_policy} is none of enabled_policies; "
-                f"choose among {offered}",
+                f"[api] default_policy = {api.default_policy} is not in enabled_policies; "
+                f"choose one of {offered}",
             )
         if api.max_waiters >= api.threads:
             yield (
                 Code.WARNING,
-                f"[api] max_waiters = {api.max_waiters} lets requests that wait hold all "
+                f"[api] max_waiters = {api.max_waiters} lets waiting requests hold all "
                 f"{api.threads} threads; keep it below [api] threads",
             )
         if worker.retry_last < worker.retry_first:
@@ -111,12 +110,13 @@ class Checks(upgradecheck.UpgradeCommands):
             )
 
     def fabrics(self) -> Iterator[Finding]:
-        wanted, found = self._conf.api.default_fabric, [f.id for f in self._parts.store.fabrics()]
-        if wanted is not None and wanted not in found:
+        default = self._conf.api.default_fabric
+        managed = [fabric.id for fabric in self._parts.store.fabrics()]
+        if default is not None and default not in managed:
             yield (
                 Code.FAILURE,
-                f"[api] default_fabric = {wanted} is not managed; import it, or name one of "
-                f"{', '.join(found) or 'none'}",
+                f"[api] default_fabric = {default} is not managed; import it, or name one of "
+                f"{', '.join(managed) or 'none'}",
             )
 
     def allocations(self) -> Iterator[Finding]:
@@ -128,7 +128,7 @@ class Checks(upgradecheck.UpgradeCommands):
             )
 
     def routes(self) -> Iterator[Finding]:
-        """Whether this release can render what is recorded, and would leave tenants alone."""
+        """Whether this release can render the recorded routes without changing tenants' entries."""
         manager = self._parts.subnet_manager
         if not isinstance(manager, LocalSubnetManager):
             return
@@ -141,9 +141,9 @@ class Checks(upgradecheck.UpgradeCommands):
             if disturbed:
                 yield (
                     Code.WARNING,
-                    f"fabric {fabric.id}: entries of tenants that did not change would change "
-                    f"({', '.join(disturbed)}); publish anew when their traffic may stop for a "
-                    "moment: remove the 'current' link",
+                    f"fabric {fabric.id}: this release would change entries of unchanged tenants "
+                    f"({', '.join(disturbed)}); to publish them, remove the 'current' link when "
+                    "their traffic may stop for a moment",
                 )
 
     def records(self) -> Iterator[Finding]:
@@ -176,7 +176,7 @@ class Checks(upgradecheck.UpgradeCommands):
             filters += " and LaasTenantFilter"
         yield (
             Code.SUCCESS,
-            f"Nova answers; it tells nobody which filters its schedulers run: see there that "
+            f"Nova answers. Its API does not list the filters of its schedulers: check that "
             f"{filters} are in enabled_filters, and that limit_tenants_to_placement_aggregate "
             "is set",
         )
@@ -192,29 +192,29 @@ class Checks(upgradecheck.UpgradeCommands):
 
 
 def _nothing(environ: object, start_response: object) -> list[bytes]:
-    """The application that nobody is going to ask."""
+    """An application that receives no request; it only lets the middleware be built."""
     return []
 
 
 def _row(look: Callable[[Checks], Iterator[Finding]], tables: bool) -> Callable[[Checks], Result]:
-    """A check as the library wants it: all findings as one, as bad as the worst."""
+    """A check as the library expects it: one result with all texts and the worst severity."""
 
     def run(checks: Checks) -> Result:
         try:
             if tables and not checks._current():
-                return Result(Code.WARNING, "not looked at, as the tables are not current")
-            found = list(look(checks))
+                return Result(Code.WARNING, "not checked, because the schema is not current")
+            findings = list(look(checks))
         except (LaasError, cfg.Error, OSError) as error:
             return Result(Code.FAILURE, str(error))
-        worst = max((code for code, _ in found), default=Code.SUCCESS)
-        return Result(worst, "; ".join(text for _, text in found) or None)
+        worst = max((code for code, _ in findings), default=Code.SUCCESS)
+        return Result(worst, "; ".join(text for _, text in findings) or None)
 
     return run
 
 
 Checks._upgrade_checks = (
-    ("Options", _row(Checks.options, tables=False)),
-    ("Options together", _row(Checks.harmony, tables=False)),
+    ("Options", _row(Checks.option_values, tables=False)),
+    ("Options together", _row(Checks.option_combinations, tables=False)),
     ("Policy file", Checks.policy),
     ("Database schema", _row(Checks.schema, tables=False)),
     ("Records", _row(Checks.records, tables=True)),

@@ -1,36 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""laas-worker: drives Nova and the subnet manager towards what is recorded."""
+"""laas-worker: reconcile Nova and the subnet manager with the recorded allocations."""
 
 from __future__ import annotations
 
 import sys
 from contextlib import suppress
 
-from laas_service.cmd.process import configured, interrupt_on_sigterm
+from laas_service.cmd.process import daemon_configured, exit_status, interrupt_on_sigterm
 from laas_service.cmd.reloading import on_hangup
-from laas_service.domain.errors import LaasError
 from laas_service.wiring import Parts
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run until SIGTERM or SIGINT; the step at hand is finished first, unless asked twice."""
+    """Run until SIGTERM or SIGINT. The first finishes the current step; a second aborts it."""
     args = sys.argv[1:] if argv is None else argv
-    conf = configured("laas-worker", args)
+    conf = daemon_configured("laas-worker", args)
     interrupt_on_sigterm()
     parts = Parts(conf)
     on_hangup(conf, args, parts.reload)
-    try:
-        work(parts)
-    except LaasError as error:
-        print(f"laas-worker: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return exit_status("laas-worker", lambda: work(parts))
 
 
 def work(parts: Parts) -> None:
-    """Converge until a signal comes. Raises: InvalidInput."""
+    """Run the worker until a signal arrives. Raises: InvalidInput."""
     with parts.working() as worker, suppress(KeyboardInterrupt):
         worker.wait()
 

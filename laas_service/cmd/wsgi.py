@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""The application for a WSGI server, as ``uwsgi --module laas_service.cmd.wsgi:application``.
+"""WSGI application of laas-api, as for ``uwsgi --module laas_service.cmd.wsgi:application``.
 
-The configuration is ``laas.conf`` and ``laas.conf.d`` in the directory that the
-environment variable LAAS_CONFIG_DIR names, /etc/laas by default. A worker runs
-in a process of its own (laas-worker).
+It reads ``laas.conf`` and ``laas.conf.d`` in the directory that the environment variable
+LAAS_CONFIG_DIR names, /etc/laas by default. Run laas-worker beside it, as this application
+runs no worker.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from pathlib import Path
 
 from flask import Flask
 from oslo_config import cfg
-from oslo_log import log as logging
 
-from laas_service import conf as options
-from laas_service.cmd import api
+from laas_service.cmd import api, process
 from laas_service.domain.errors import InvalidInput
 from laas_service.wiring import Parts
 
@@ -26,26 +24,23 @@ DIRECTORY = "/etc/laas"
 
 
 def configured(directory: Path) -> cfg.ConfigOpts:
-    """The configuration in a directory; the command line is the WSGI server's.
+    """The configuration in a directory. The command line belongs to the WSGI server.
 
     Raises:
-        InvalidInput: it asks for no authentication, though the WSGI server may
-            listen anywhere.
+        InvalidInput: authentication is off, although the WSGI server may listen on any
+            address.
     """
-    conf = cfg.ConfigOpts()
-    options.register_opts(conf)
-    conf(
+    conf = process.configured(
+        "laas-api",
         [],
-        project="laas",
         default_config_files=[str(file) for file in [directory / "laas.conf"] if file.exists()],
         default_config_dirs=[str(d) for d in [directory / "laas.conf.d"] if d.exists()],
     )
-    logging.setup(conf, "laas-api")
     if conf.api.auth_strategy == "none":
         raise InvalidInput(
             "[api] auth_strategy",
             "none",
-            "behind a WSGI server use keystone; laas-api can do without",
+            "behind a WSGI server use keystone; only laas-api runs without authentication",
         )
     return conf
 

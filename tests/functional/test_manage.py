@@ -265,7 +265,7 @@ def test_verify_looks_at_every_fabric(ready):
     with sqlite3.connect(ready.path / "laas.sqlite") as database:
         database.execute("update allocation set placed = '[]'")
     printed = ready("fabric", "verify", rc=2)
-    assert "b was not looked at: " in printed
+    assert "b was not checked: " in printed
     assert "a, generation 1: 0 allocations, no violations" in printed
     assert "c, generation 1: 0 allocations, no violations" in printed
 
@@ -298,7 +298,7 @@ def test_verify_reads_one_moment(ready, monkeypatch):
     monkeypatch.setattr(verify, "_changing", late)
     assert "2 allocations, no violations" in ready("fabric", "verify")
     monkeypatch.setattr(verify, "TRIES", 0)
-    assert "was not looked at: fabric fabric changed" in ready("fabric", "verify", rc=2)
+    assert "was not checked: fabric fabric changed" in ready("fabric", "verify", rc=2)
 
 
 @needs_ibsim

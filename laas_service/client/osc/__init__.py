@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""``openstack isolated network ...``: the plugin that python-openstackclient finds.
+"""``openstack isolated network ...``: plugin for python-openstackclient.
 
-Who somebody is, which region and which interface comes from the ``openstack`` command;
-with ``--os-auth-type none --os-endpoint URL`` it does without Keystone.
+The ``openstack`` command supplies login, region and interface. With
+``--os-auth-type none --os-endpoint URL`` the plugin works without Keystone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEFAULT_API_VERSION = "1"
 
 
 def make_client(instance: Any) -> Rest:
-    """What commands find as ``client_manager.isolated_network``."""
+    """The client that commands get as ``client_manager.isolated_network``."""
     return Rest(
         Adapter(
             instance.session,
@@ -36,7 +36,7 @@ def make_client(instance: Any) -> Rest:
 
 
 def build_option_parser(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Add the global option that every plugin has."""
+    """Add the global option for the API version, as every plugin must."""
     parser.add_argument(
         "--os-isolated-network-api-version",
         metavar="<isolated-network-api-version>",

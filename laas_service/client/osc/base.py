@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What the commands of the plugin share: errors, columns, waiting, projects."""
+"""Base classes of the plugin's commands: errors, columns, ``--wait``, projects."""
 
 from __future__ import annotations
 
@@ -15,74 +15,74 @@ from openstack.exceptions import ForbiddenException
 from osc_lib import exceptions
 from osc_lib.command import command
 
+from laas_service.client.formatting import COLUMNS, brief
 from laas_service.client.rest import Refused, Rest
-from laas_service.client.shown import COLUMNS, brief
 
-PATIENCE = 600.0
-"""Seconds that ``--wait`` waits by default."""
+DEFAULT_TIMEOUT = 600.0
+"""Seconds that ``--wait`` waits unless ``--timeout`` says otherwise."""
 
 
 class Value(FormattableColumn):
-    """A few words for a person, everything for a program."""
+    """A value of an answer: a short text in tables, the full value in JSON and YAML."""
 
     def human_readable(self) -> str:
         return brief(self._value)
 
 
 @contextmanager
-def sentences() -> Iterator[None]:
-    """What the service refuses becomes what the ``openstack`` command prints."""
+def command_errors() -> Iterator[None]:
+    """Turn refusals into errors that the ``openstack`` command prints."""
     try:
         yield
     except (Refused, ClientException) as error:
         raise exceptions.CommandError(str(error)) from error
 
 
-class Asking(command.Command):
-    """A command that asks the service by one of ``calls``."""
+class RestCommand(command.Command):
+    """A command that makes one of the ``calls``."""
 
     call: staticmethod[[Rest, argparse.Namespace], Any]
 
     @property
     def rest(self) -> Rest:
-        found: Rest = self.app.client_manager.isolated_network
-        return found
+        client: Rest = self.app.client_manager.isolated_network
+        return client
 
-    def asked(self, args: argparse.Namespace) -> Any:
-        with sentences():
+    def answer(self, args: argparse.Namespace) -> Any:
+        with command_errors():
             return self.call(self.rest, args)
 
     def project_id(self, named: str | None) -> str | None:
-        """The id of a project by name or id; who may not look names the id."""
+        """The id of a project by name or id; without permission to list, ``named`` is the id."""
         if named is None:
             return None
         try:
-            found = self.app.client_manager.sdk_connection.identity.find_project(named)
+            project = self.app.client_manager.sdk_connection.identity.find_project(named)
         except ForbiddenException:
-            found = None
-        return str(found.id) if found else named
+            project = None
+        return str(project.id) if project else named
 
 
-class One(Asking, command.ShowOne):
-    """Shows one thing, field by field."""
+class ShowCommand(RestCommand, command.ShowOne):
+    """Shows one resource, field by field."""
 
     def take_action(self, args: argparse.Namespace) -> tuple[Sequence[str], Iterable[Any]]:
-        return fields(self.asked(args))
+        return fields(self.answer(args))
 
 
-class Several(Asking, command.Lister):
-    """Shows a list; its columns are those of ``listed``."""
+class ListCommand(RestCommand, command.Lister):
+    """Shows a list with the columns that ``COLUMNS`` has for ``listed``."""
 
     listed: str
 
     def take_action(self, args: argparse.Namespace) -> tuple[Sequence[str], Iterable[Any]]:
         columns = COLUMNS[self.listed]
-        rows = [[_cell(item.get(column)) for column in columns] for item in self.asked(args)]
+        rows = [[_cell(item.get(column)) for column in columns] for item in self.answer(args)]
         return [_heading(column) for column in columns], rows
 
 
-def fields(thing: Mapping[str, Any]) -> tuple[Sequence[str], Iterable[Any]]:
-    return list(thing), [_cell(value) for value in thing.values()]
+def fields(resource: Mapping[str, Any]) -> tuple[Sequence[str], Iterable[Any]]:
+    return list(resource), [_cell(value) for value in resource.values()]
 
 
 def _cell(value: Any) -> Any:
@@ -94,19 +94,22 @@ def _heading(column: str) -> str:
     return " ".join("ID" if word == "Id" else word for word in words)
 
 
-def waiting(parser: argparse.ArgumentParser) -> None:
-    """``--wait`` as other plugins have it; see ``patient``."""
-    parser.add_argument("--wait", action="store_true", help="Wait until it is done")
+def add_wait_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``--wait`` and ``--timeout``; ``with_wait_seconds`` reads them."""
+    parser.add_argument("--wait", action="store_true", help="Wait until the change is complete")
     parser.add_argument(
         "--timeout",
         type=float,
         metavar="<seconds>",
-        default=PATIENCE,
-        help=f"How long --wait waits at most, default={PATIENCE:g}; it goes on without you",
+        default=DEFAULT_TIMEOUT,
+        help=(
+            f"Longest time that --wait waits, default={DEFAULT_TIMEOUT:g}; "
+            "the service continues after it"
+        ),
     )
 
 
-def patient(args: argparse.Namespace) -> argparse.Namespace:
-    """The arguments with ``wait`` in seconds, or None, as ``calls`` wants it."""
+def with_wait_seconds(args: argparse.Namespace) -> argparse.Namespace:
+    """The arguments with ``wait`` in seconds, or None, as ``calls`` expects it."""
     args.wait = args.timeout if args.wait else None
     return args

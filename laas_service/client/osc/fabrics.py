@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""``openstack isolated network fabric``: what is managed, what is used, what would fit."""
+"""``openstack isolated network fabric``: fabrics, utilization, agents, leaf switches."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from laas_service.client import calls, options
-from laas_service.client.osc.base import One, Several
+from laas_service.client.osc.base import ListCommand, ShowCommand
 
 
-class List(Several):
+class List(ListCommand):
     """List fabrics"""
 
     call = staticmethod(calls.fabric_list)
     listed = "fabrics"
 
 
-class _Named(One):
+class _Named(ShowCommand):
     def get_parser(self, prog_name: str) -> Any:
         parser = super().get_parser(prog_name)
         options.fabric(parser)
@@ -37,13 +37,13 @@ class Utilization(_Named):
 
 
 class Routing(_Named):
-    """Show which generation of the routing is wanted, and which the switches have"""
+    """Show the desired generation of the routes, and the one the switches run"""
 
     call = staticmethod(calls.fabric_routing)
 
 
-class Agents(Several):
-    """List the agents beside OpenSM, and what each saw last"""
+class Agents(ListCommand):
+    """List the OpenSM agents, and what each reported last"""
 
     call = staticmethod(calls.fabric_agents)
     listed = "agents"
@@ -55,19 +55,19 @@ class Agents(Several):
 
 
 class Fit(_Named):
-    """Say whether so many hosts would fit now"""
+    """Show whether a number of hosts fits now"""
 
     call = staticmethod(calls.fabric_fit)
 
     def get_parser(self, prog_name: str) -> Any:
         parser = super().get_parser(prog_name)
-        parser.add_argument("--hosts", type=int, required=True, help="how many")
+        parser.add_argument("--hosts", type=int, required=True, help="number of hosts")
         options.fit(parser)
         return parser
 
 
-class ShowSwitch(One):
-    """Show how the hosts of a leaf switch stand, and which isolated networks are still there"""
+class ShowSwitch(ShowCommand):
+    """Show the states of a leaf switch's hosts, and the isolated networks on them"""
 
     call = staticmethod(calls.leaf_show)
 
@@ -78,7 +78,7 @@ class ShowSwitch(One):
 
 
 class DrainSwitch(ShowSwitch):
-    """Hand out no host of a leaf switch any more; owners keep what they have"""
+    """Drain a leaf switch: its free hosts get no new owner; owners keep their hosts"""
 
     call = staticmethod(calls.leaf_state)
 
@@ -89,7 +89,7 @@ class DrainSwitch(ShowSwitch):
 
 
 class RepairSwitch(ShowSwitch):
-    """Hand out the hosts again that draining the leaf switch kept back"""
+    """Undrain the hosts that draining the leaf switch drained"""
 
     call = staticmethod(calls.leaf_state)
 

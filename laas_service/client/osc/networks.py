@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""``openstack isolated network``: a tenant's hosts and links."""
+"""``openstack isolated network``: create, list, change and delete isolated networks; quotas."""
 
 from __future__ import annotations
 
@@ -11,30 +11,37 @@ from osc_lib import exceptions
 from osc_lib.command import command
 
 from laas_service.client import calls, options
-from laas_service.client.osc.base import Asking, One, Several, patient, sentences, waiting
+from laas_service.client.osc.base import (
+    ListCommand,
+    RestCommand,
+    ShowCommand,
+    add_wait_options,
+    command_errors,
+    with_wait_seconds,
+)
 
 
-class Create(One):
-    """Ask for hosts, and links of their own between them"""
+class Create(ShowCommand):
+    """Create an isolated network: hosts, and links reserved for them"""
 
     call = staticmethod(calls.allocation_create)
 
     def get_parser(self, prog_name: str) -> Any:
         parser = super().get_parser(prog_name)
-        parser.add_argument("name", metavar="<name>", help="What to call it")
+        parser.add_argument("name", metavar="<name>", help="Name of the isolated network")
         parser.add_argument(
-            "--project", metavar="<project>", help="Whose it is (name or ID; admin only)"
+            "--project", metavar="<project>", help="Owner (project name or ID; admin only)"
         )
         options.create(parser)
-        waiting(parser)
+        add_wait_options(parser)
         return parser
 
     def take_action(self, args: argparse.Namespace) -> Any:
         args.project_id = self.project_id(args.project)
-        return super().take_action(patient(args))
+        return super().take_action(with_wait_seconds(args))
 
 
-class List(Several):
+class List(ListCommand):
     """List isolated networks"""
 
     call = staticmethod(calls.allocation_list)
@@ -44,7 +51,9 @@ class List(Several):
         parser = super().get_parser(prog_name)
         options.listing(parser)
         parser.add_argument(
-            "--project", metavar="<project>", help="Only this one's (name or ID; admin only)"
+            "--project",
+            metavar="<project>",
+            help="List those of this project only (name or ID; admin only)",
         )
         return parser
 
@@ -53,8 +62,8 @@ class List(Several):
         return super().take_action(args)
 
 
-class Show(One):
-    """Show an isolated network with its hosts, links and newest history"""
+class Show(ShowCommand):
+    """Show an isolated network with its hosts, links and latest history"""
 
     call = staticmethod(calls.allocation_show)
 
@@ -62,8 +71,8 @@ class Show(One):
         return _named(super().get_parser(prog_name))
 
 
-class History(Several):
-    """List what happened to an isolated network, from the beginning"""
+class History(ListCommand):
+    """List the history of an isolated network, oldest entry first"""
 
     call = staticmethod(calls.allocation_history)
     listed = "history"
@@ -72,35 +81,37 @@ class History(Several):
         return _named(super().get_parser(prog_name))
 
 
-class Repair(One):
-    """Replace an isolated network's failed links by others"""
+class Repair(ShowCommand):
+    """Replace the failed links of an isolated network by free ones"""
 
     call = staticmethod(calls.allocation_repair)
 
     def get_parser(self, prog_name: str) -> Any:
         parser = _named(super().get_parser(prog_name))
-        waiting(parser)
+        add_wait_options(parser)
         return parser
 
     def take_action(self, args: argparse.Namespace) -> Any:
-        return super().take_action(patient(args))
+        return super().take_action(with_wait_seconds(args))
 
 
 class Retry(Repair):
-    """Take an isolated network's next step now, also if it is in error"""
+    """Retry the next step of an isolated network now, even if it is in error"""
 
     call = staticmethod(calls.allocation_retry)
 
 
-class ShowQuota(One):
-    """Show how many hosts and isolated networks a project may have and has"""
+class ShowQuota(ShowCommand):
+    """Show the quota of a project, and how much of it is in use"""
 
     call = staticmethod(calls.quota_show)
 
     def get_parser(self, prog_name: str) -> Any:
         parser = super().get_parser(prog_name)
         parser.add_argument(
-            "--project", metavar="<project>", help="Another one (name or ID; admin only)"
+            "--project",
+            metavar="<project>",
+            help="Project other than your own (name or ID; admin only)",
         )
         return parser
 
@@ -109,22 +120,22 @@ class ShowQuota(One):
         return super().take_action(args)
 
 
-class Set(Asking, command.Command):
-    """Change an isolated network"""
+class Set(RestCommand, command.Command):
+    """Rename an isolated network"""
 
     call = staticmethod(calls.allocation_rename)
 
     def get_parser(self, prog_name: str) -> Any:
         parser = _named(super().get_parser(prog_name))
-        parser.add_argument("--name", metavar="<name>", required=True, help="Another name")
+        parser.add_argument("--name", metavar="<name>", required=True, help="New name")
         return parser
 
     def take_action(self, args: argparse.Namespace) -> None:
-        self.asked(args)
+        self.answer(args)
 
 
-class Delete(Asking, command.Command):
-    """Give hosts and links back"""
+class Delete(RestCommand, command.Command):
+    """Delete isolated networks and free their hosts and links"""
 
     call = staticmethod(calls.allocation_delete)
 
@@ -137,30 +148,30 @@ class Delete(Asking, command.Command):
             help="Name or ID; several may be given",
         )
         options.delete(parser)
-        waiting(parser)
+        add_wait_options(parser)
         return parser
 
     def take_action(self, args: argparse.Namespace) -> None:
-        """All are tried; with --wait they go at the same time.
+        """Delete every network given; with ``--wait``, wait for all of them together.
 
         Raises:
-            CommandError: says how many of them stay, after each was named.
+            CommandError: some were not deleted; each of them has been logged.
         """
-        given = patient(args)
-        patience, given.wait = given.wait, None
+        args = with_wait_seconds(args)
+        wait_seconds, args.wait = args.wait, None
         failed = set()
-        going = []
+        releasing = []
         for named in args.networks:
-            given.allocation = named
+            args.allocation = named
             try:
-                going.append((named, self.asked(given)))
+                releasing.append((named, self.answer(args)))
             except exceptions.CommandError as error:
                 self.log.error("Cannot delete %s: %s", named, error)
                 failed.add(named)
-        for named, network in going if patience is not None else []:
+        for named, network in releasing if wait_seconds is not None else []:
             try:
-                with sentences():
-                    self.rest.settled(network, patience)
+                with command_errors():
+                    self.rest.settled(network, wait_seconds)
             except exceptions.CommandError as error:
                 self.log.error("Cannot delete %s: %s", named, error)
                 failed.add(named)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""``laas-manage``: the operator's tool for the database and the fabrics.
+"""``laas-manage``: operator's command for the database, fabrics, hosts and quotas.
 
-Works on the database itself, so it needs no running service. Exit status 0: done.
+Uses the database directly and needs no running service. Exit status 0: done.
 1: refused, or violations found. 2: the command line was wrong, or ``fabric verify`` or
-``db check`` could not look.
+``db check`` could not run.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from laas_service.cmd.manage import database, fabrics, hosts, plane, quotas, rei
 from laas_service.domain.errors import LaasError
 
 _GROUPS = {
-    "db": ("the database", [database]),
-    "fabric": ("the fabrics", [fabrics, reimport, plane, verify]),
-    "host": ("what hosts are like", [hosts]),
-    "quota": ("of projects", [quotas]),
+    "db": ("upgrade, back up, restore and check the database", [database]),
+    "fabric": ("import, export and verify fabrics", [fabrics, reimport, plane, verify]),
+    "host": ("set traits and cost of hosts", [hosts]),
+    "quota": ("show and set quotas of projects", [quotas]),
 }
 
 AUDITS = (verify.verify, database.check)
-"""Commands whose exit status 1 means findings, and nothing else."""
+"""Commands whose exit status 1 means findings; they exit with 2 after any error."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Carry out one command."""
+    """Run one command and return its exit status."""
     args = parser().parse_args(argv)
     try:
         command: Callable[[argparse.Namespace], int] = args.command
@@ -45,11 +45,18 @@ def main(argv: list[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="laas-manage", description=__doc__)
-    top.add_argument("--config-file", action="append", metavar="PATH", help="may be repeated")
-    top.add_argument("--config-dir", action="append", metavar="PATH", help="may be repeated")
+    top.add_argument(
+        "--config-file", action="append", metavar="PATH", help="configuration file; may be repeated"
+    )
+    top.add_argument(
+        "--config-dir",
+        action="append",
+        metavar="PATH",
+        help="directory of configuration files; may be repeated",
+    )
     groups = top.add_subparsers(required=True, metavar="|".join(_GROUPS))
-    for name, (what, parts) in _GROUPS.items():
-        commands = groups.add_parser(name, help=what).add_subparsers(required=True)
-        for part in parts:
-            part.add(commands)
+    for name, (help, modules) in _GROUPS.items():
+        commands = groups.add_parser(name, help=help).add_subparsers(required=True)
+        for module in modules:
+            module.add(commands)
     return top

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""laas-manage db: the tables."""
+"""laas-manage db: upgrade, back up, restore and check the database."""
 
 from __future__ import annotations
 
@@ -16,30 +16,37 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    add = commands.add_parser("upgrade", help="bring the tables up to this release")
+    add = commands.add_parser("upgrade", help="upgrade the schema to this release")
     add.set_defaults(command=upgrade)
-    add = commands.add_parser("version", help="where the tables are, and should be")
+    add = commands.add_parser(
+        "version", help="show the revision of the schema, and the one this release needs"
+    )
     add.set_defaults(command=version)
-    add = commands.add_parser("backup", help="copy everything into a file, while all runs")
-    add.add_argument("file", type=Path, metavar="FILE", help="an older one is replaced")
+    add = commands.add_parser(
+        "backup", help="back up the database into a file; the service may keep running"
+    )
+    add.add_argument(
+        "file", type=Path, metavar="FILE", help="file to write; an existing one is replaced"
+    )
     add.set_defaults(command=backup)
-    add = commands.add_parser("restore", help="make an empty database of a backup")
-    add.add_argument("file", type=Path, metavar="FILE")
-    text = "highest generation seen in files that are not on this machine"
+    add = commands.add_parser("restore", help="restore a backup into an empty database")
+    add.add_argument("file", type=Path, metavar="FILE", help="backup to read")
+    text = "highest generation in published files that are not on this machine"
     add.add_argument("--above", type=generation, default=0, metavar="GENERATION", help=text)
     add.set_defaults(command=restore)
-    add = commands.add_parser("check", help="whether the tables agree with each other")
+    add = commands.add_parser("check", help="check that the tables are consistent")
     add.set_defaults(command=check)
 
 
 def generation(text: str) -> int:
+    """A generation on the command line. Raises: ArgumentTypeError."""
     if not (text.isdecimal() and len(text) < 10):
         raise argparse.ArgumentTypeError(f"{text!r}: give 0 to 999999999")
     return int(text)
 
 
 def upgrade(args: argparse.Namespace) -> int:
-    """Bring the tables up to what this release needs; safe to repeat."""
+    """Upgrade the schema to this release; safe to repeat."""
     parts = parts_of(args)
     parts.upgrade_database()
     print(f"the database is at revision {parts.database_revisions()[0]}")
@@ -47,21 +54,21 @@ def upgrade(args: argparse.Namespace) -> int:
 
 
 def version(args: argparse.Namespace) -> int:
-    """Print the revisions; 1 if the tables are not where this release needs them."""
+    """Print the revisions; 1 if the schema is not at the one this release needs."""
     current, head = parts_of(args).database_revisions()
     print(f"the database is at revision {current or 'none'}, this release needs {head}")
     return 0 if current == head else 1
 
 
 def backup(args: argparse.Namespace) -> int:
-    """Copy what has to outlive the database; 1 if it could not be done."""
+    """Write a backup of the database; 1 if it failed."""
     rows = parts_of(args).back_up_database(args.file)
     print(f"{args.file}: {rows} rows")
     return 0
 
 
 def restore(args: argparse.Namespace) -> int:
-    """Make a backup the database, and check it; 1 refused, or findings."""
+    """Restore a backup and check the database; 1 if refused, or after findings."""
     parts = parts_of(args)
     header = parts.restore_database(args.file, args.above)
     print(f"{header.rows} rows of {header.made:%Y-%m-%d %H:%M:%S} UTC are restored")
@@ -69,13 +76,13 @@ def restore(args: argparse.Namespace) -> int:
 
 
 def check(args: argparse.Namespace) -> int:
-    """Print what does not agree; 0 nothing, 1 something, 2 (by ``main``) could not look."""
+    """Print inconsistencies; 0 none, 1 some, 2 (from ``main``) the check could not run."""
     return _report(parts_of(args))
 
 
 def _report(parts: Parts) -> int:
-    found = parts.database_findings()
-    for finding in found:
+    findings = parts.database_findings()
+    for finding in findings:
         print(finding)
-    print(f"{len(found) or 'no'} findings")
-    return 1 if found else 0
+    print(f"{len(findings) or 'no'} findings")
+    return 1 if findings else 0

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""laas-manage fabric: reading, recording and writing fabrics."""
+"""laas-manage fabric: import, export, list and generate fabrics."""
 
 from __future__ import annotations
 
@@ -31,46 +31,55 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 DEFAULT_FABRIC = "fabric"
-"""Id of an imported fabric where none is given."""
+"""Id of an imported fabric unless ``--id`` gives another."""
 
 
 def add(commands: Commands) -> None:
-    add = commands.add_parser("import", help="take a fabric under management")
+    add = commands.add_parser("import", help="import a fabric, to manage it")
     add_file(add)
-    add.add_argument("--id", default=DEFAULT_FABRIC, help="name to manage it under")
-    add.add_argument("--dry-run", action="store_true", help="only report what is recognised")
+    add.add_argument("--id", default=DEFAULT_FABRIC, help="id of the fabric")
+    add.add_argument(
+        "--dry-run", action="store_true", help="report what is recognised and record nothing"
+    )
     add.set_defaults(command=import_fabric)
 
-    add = commands.add_parser("export", help="write a managed fabric")
-    add.add_argument("id", nargs="?", help="fabric; may be left out where there is one")
-    add.add_argument("--format", choices=sorted(_FORMATS), default="snapshot")
-    add.add_argument("--output", metavar="PATH", help="file to write instead of standard output")
+    add = commands.add_parser("export", help="write a managed fabric to a file")
+    add.add_argument("id", nargs="?", help="id of the fabric; may be left out if there is only one")
+    add.add_argument(
+        "--format", choices=sorted(_FORMATS), default="snapshot", help="format to write"
+    )
+    add.add_argument("--output", metavar="PATH", help="file to write; default: standard output")
     add.set_defaults(command=export)
 
-    add = commands.add_parser("list", help="the managed fabrics")
+    add = commands.add_parser("list", help="list the managed fabrics")
     add.set_defaults(command=show)
 
-    add = commands.add_parser("generate", help="write a fabric of our own making")
-    add.add_argument("description", help='a JSON file, or such as "3;18,18,36;1,18,18"')
-    add.add_argument("--format", choices=sorted(_FORMATS), default="ibnetdiscover")
-    add.add_argument("--output", metavar="PATH", help="file to write instead of standard output")
+    add = commands.add_parser("generate", help="generate a fabric from its dimensions")
+    add.add_argument("description", help='JSON file, or dimensions such as "3;18,18,36;1,18,18"')
+    add.add_argument(
+        "--format", choices=sorted(_FORMATS), default="ibnetdiscover", help="format to write"
+    )
+    add.add_argument("--output", metavar="PATH", help="file to write; default: standard output")
     add.set_defaults(command=generate)
 
 
 def add_file(add: argparse.ArgumentParser) -> None:
-    """What to import, and which of its hosts are for tenants."""
+    """Arguments of a file to import, and of the hosts in it that are for tenants."""
     add.add_argument("file", help="ibnetdiscover dump, snapshot or description; - for stdin")
-    for option, what in (
+    for option, meaning in (
         ("exclude", "hosts that are not for tenants"),
-        ("include", "hosts that are, though --exclude names them"),
-        ("subnet-manager", "subnet managers: not for tenants, highest LIDs"),
+        ("include", "hosts that are for tenants although --exclude matches them"),
+        (
+            "subnet-manager",
+            "hosts that run a subnet manager; not for tenants, they get the highest LIDs",
+        ),
     ):
-        text = f"{what}; host name pattern, may be repeated"
+        text = f"{meaning}; host name pattern, may be repeated"
         add.add_argument(f"--{option}", action="append", default=[], metavar="GLOB", help=text)
 
 
 def read_file(args: argparse.Namespace) -> FabricFile:
-    """The fabric that the arguments of ``add_file`` name."""
+    """Read the fabric that the arguments of ``add_file`` name."""
     selection = Selection(tuple(args.exclude), tuple(args.include), tuple(args.subnet_manager))
     if args.file == "-":
         return parse_fabric(sys.stdin.read(), "standard input", selection)
@@ -97,8 +106,8 @@ def _record(parts: Parts, id: str, fabric: FabricFile) -> None:
     for link in sorted(fabric.failed_links, key=fabric.topology.tree.link_id):
         store.set_link_state(id, link, LinkState.FAILED)
     if fabric.features.hosts:
-        known = fabric.features.hosts
-        store.describe_hosts(id, {host: HostChange(*one) for host, one in known.items()})
+        features = fabric.features.hosts
+        store.describe_hosts(id, {host: HostChange(*each) for host, each in features.items()})
 
 
 def _summary(topology: Topology) -> str:
@@ -132,7 +141,7 @@ def export(args: argparse.Namespace) -> int:
 
 
 def generate(args: argparse.Namespace) -> int:
-    """Write a generated fabric as the tools would print it."""
+    """Write a generated fabric in one of the formats."""
     fabric = read_fabric(args.description)
     ledger = Ledger(fabric.topology)
     ledger.describe_hosts(fabric.features.hosts)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""laas-manage host: what hosts are like."""
+"""laas-manage host: set traits and cost of hosts."""
 
 from __future__ import annotations
 
@@ -19,14 +19,20 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    add = commands.add_parser("set", help="traits and cost of hosts; what is left out stays")
-    add.add_argument("names", nargs="+", metavar="NAME", help="host, or a pattern such as gpu*")
-    add.add_argument("--fabric", metavar="ID", help="may be left out where there is one")
+    add = commands.add_parser(
+        "set", help="set traits and cost of hosts; options left out change nothing"
+    )
+    add.add_argument(
+        "names", nargs="+", metavar="NAME", help="host name, or a pattern such as gpu[0-9]"
+    )
+    add.add_argument(
+        "--fabric", metavar="ID", help="id of the fabric; may be left out if there is only one"
+    )
     traits = add.add_mutually_exclusive_group()
-    text = "they have these and no others; may be repeated"
+    text = "trait of the hosts, replacing all others; may be repeated"
     traits.add_argument("--trait", action="append", type=_trait, help=text)
-    traits.add_argument("--no-traits", action="store_true", help="they have none any more")
-    add.add_argument("--cost", type=_cost, help="what each costs, a whole number in any unit")
+    traits.add_argument("--no-traits", action="store_true", help="remove all traits")
+    add.add_argument("--cost", type=_cost, help="cost of each host, a whole number in any unit")
     add.set_defaults(command=set_hosts)
 
 
@@ -43,7 +49,7 @@ def _cost(text: str) -> int:
 
 
 def set_hosts(args: argparse.Namespace) -> int:
-    """Record what hosts are like; all of them, or none."""
+    """Record traits and cost of hosts, for all of them or for none."""
     traits = [] if args.no_traits else args.trait
     if traits is None and args.cost is None:
         raise InvalidInput("--trait", None, "say what to change: --trait, --no-traits or --cost")
@@ -57,13 +63,17 @@ def set_hosts(args: argparse.Namespace) -> int:
 
 
 def _named(record: FabricRecord, patterns: list[str]) -> list[int]:
-    """The hosts of these names, or that match these patterns."""
+    """The hosts whose names are given or match a pattern; sorted, without absent ones.
+
+    Raises:
+        InvalidInput: a name or pattern matches no host.
+    """
     numbers, absent = record.inventory.host_numbers, record.topology.absent_hosts
-    found: set[int] = set()
+    hosts: set[int] = set()
     for pattern in patterns:
         names = [pattern] if pattern in numbers else fnmatch.filter(numbers, pattern)
         if not names:
             fix = f"fabric {record.id} has no host of this name or pattern"
             raise InvalidInput("NAME", pattern, fix)
-        found.update(numbers[name] for name in names)
-    return sorted(found - absent)
+        hosts.update(numbers[name] for name in names)
+    return sorted(hosts - absent)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""laas-manage fabric plane: links withheld from tenants for shared traffic."""
+"""laas-manage fabric plane: withhold links from tenants for shared traffic."""
 
 from __future__ import annotations
 
@@ -26,26 +26,31 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    add = commands.add_parser("plane", help="links withheld from tenants for shared traffic")
-    add.add_argument("id", nargs="?", help="fabric; may be left out where there is one")
-    for option, what in (
+    add = commands.add_parser(
+        "plane", help="show or change the links withheld from tenants for shared traffic"
+    )
+    add.add_argument("id", nargs="?", help="id of the fabric; may be left out if there is only one")
+    for option, meaning in (
         ("l2", "L2 index to withhold in every pod"),
-        ("spines", "spine to withhold in every group; without it all above the L2 indices"),
+        ("spines", "spine to withhold in every group; default: all spines above the L2 indices"),
     ):
         add.add_argument(
-            f"--{option}", type=int, action="append", default=[], metavar="INDEX", help=what
+            f"--{option}", type=int, action="append", default=[], metavar="INDEX", help=meaning
         )
-    add.add_argument("--none", action="store_true", help="give everything back to tenants")
-    add.add_argument("--dry-run", action="store_true", help="only say what it would cost")
+    add.add_argument("--none", action="store_true", help="withhold no links")
+    add.add_argument("--dry-run", action="store_true", help="show the cost and change nothing")
     add.add_argument(
-        "--jobs", type=int, metavar="N", help="synthetic tenants of a dry run, per policy; 0: none"
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="number of synthetic tenants in a dry run, for each policy; 0: none",
     )
-    add.add_argument("--seed", type=int, default=1, help="of the synthetic tenants")
+    add.add_argument("--seed", type=int, default=1, help="random seed of the synthetic tenants")
     add.set_defaults(command=plane)
 
 
 def plane(args: argparse.Namespace) -> int:
-    """Show, change or try out what is withheld for shared traffic."""
+    """Show, change or try out which links are withheld for shared traffic."""
     parts = parts_of(args)
     record = fabric_of(parts, args.id)
     chosen = SharedPlane.of(record.topology.tree, tuple(args.l2), tuple(args.spines))
@@ -53,38 +58,41 @@ def plane(args: argparse.Namespace) -> int:
         raise InvalidInput("--none", "with indices", "give --none, or indices, not both")
     ledger, _ = parts.store.ledger(record.id)
     if not (chosen or args.none):
-        _say_reach(record, ledger, record.shared_plane)
+        _print_reach(record, ledger, record.shared_plane)
     elif args.dry_run:
-        _say_reach(record, ledger, chosen, "would be ")
-        _say_cost(ledger, chosen, args.jobs, args.seed)
+        _print_reach(record, ledger, chosen, "would be ")
+        _print_cost(ledger, chosen, args.jobs, args.seed)
     else:
         generation = parts.store.set_shared_plane(record.id, chosen)
-        _say_reach(record, ledger, chosen)
+        _print_reach(record, ledger, chosen)
         print(f"{record.id}: recorded as generation {generation}")
     return 0
 
 
-def _say_reach(
+def _print_reach(
     record: FabricRecord, ledger: LedgerView, plane: SharedPlane, would: str = ""
 ) -> None:
-    found = shared_plane_cost.reach(ledger, record.inventory, plane)
+    reach = shared_plane_cost.reach(ledger, record.inventory, plane)
     print(
-        f"{record.id}: {plane} {would}withheld, {found.leaf_links} leaf links and "
-        f"{found.spine_links} spine links"
+        f"{record.id}: {plane} {would}withheld, {reach.leaf_links} leaf links and "
+        f"{reach.spine_links} spine links"
     )
-    for switches, what in (
-        (found.unreached, "has no working link of it: what hangs there uses any links"),
-        (found.mixed, "also stands above L2 indices of tenants: name it with --spines"),
+    for switches, problem in (
+        (
+            reach.unreached,
+            "has no working link of the plane: shared traffic of its hosts uses any links",
+        ),
+        (reach.mixed, "is also above L2 indices of tenants: name it with --spines"),
     ):
         for switch in switches:
-            print(f"  switch {switch.guid:#018x} ({switch.name}) {what}")
+            print(f"  switch {switch.guid:#018x} ({switch.name}) {problem}")
 
 
-def _say_cost(ledger: LedgerView, plane: SharedPlane, jobs: int | None, seed: int) -> None:
-    """What policies can do now and then; measured on a load that is more than the fabric holds."""
-    wanted = [POLICIES[name]() for name in ("jigsaw", "laas", "lc")]
+def _print_cost(ledger: LedgerView, plane: SharedPlane, jobs: int | None, seed: int) -> None:
+    """Print what policies place now and with the new plane, under a load beyond capacity."""
+    policies = [POLICIES[name]() for name in ("jigsaw", "laas", "lc")]
     table = Table("POLICY", "LARGEST", "BEYOND A LEAF", "UTILIZATION", "NEVER PLACED", box=None)
-    for before, after in shared_plane_cost.costs(ledger, plane, wanted):
+    for before, after in shared_plane_cost.costs(ledger, plane, policies):
         loads = [
             _loaded(shared_plane_cost.without_tenants(ledger, each), before.policy, jobs, seed)
             for each in (ledger.shared_plane, plane)
@@ -101,14 +109,17 @@ def _say_cost(ledger: LedgerView, plane: SharedPlane, jobs: int | None, seed: in
 
 
 class _Load(NamedTuple):
-    """Steady-state utilization, and the share of jobs that no empty fabric could place."""
+    """Outcome of a simulated load, as text for a table cell."""
 
     utilization: str
+    """Steady-state utilization in percent, or ``-``."""
+
     never: str
+    """Share of jobs that do not fit even an empty fabric, or ``-``."""
 
 
 def _loaded(fabric: Ledger, policy: str, jobs: int | None, seed: int) -> _Load:
-    """Tenants of exponential sizes, a leaf on average, all there from the start."""
+    """Simulate tenants of exponential sizes, one leaf on average, that all arrive at the start."""
     hosts, mean = max(fabric.free_host_count, 1), fabric.topology.slots
     count = max(200, 4 * hosts // mean) if jobs is None else jobs
     if count < 1:
@@ -116,6 +127,6 @@ def _loaded(fabric: Ledger, policy: str, jobs: int | None, seed: int) -> _Load:
     scenario = Scenario(
         policy, fabric.topology.tree, Exponential(mean, count), hosts, (20, 3000), seed=seed
     )
-    found = run(scenario, fabric=fabric)
-    utilization = found["utilization"] * fabric.topology.hosts / hosts
-    return _Load(f"{utilization:.1f}%", f"{found['unplaceable'] / count:.1%}")
+    result = run(scenario, fabric=fabric)
+    utilization = result["utilization"] * fabric.topology.hosts / hosts
+    return _Load(f"{utilization:.1f}%", f"{result['unplaceable'] / count:.1%}")

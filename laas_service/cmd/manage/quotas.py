@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""laas-manage quota: what projects may have."""
+"""laas-manage quota: list, set and remove quotas of projects."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    add = commands.add_parser("list", help="what projects may have and have")
+    add = commands.add_parser("list", help="list quotas and their use")
     add.set_defaults(command=show_quotas)
-    add = commands.add_parser("set", help="what a project may have instead of [limits]")
+    add = commands.add_parser("set", help="set the quota of a project, in place of [limits]")
     add.add_argument("project", help="id of the project")
-    for thing in ("hosts", "allocations"):
-        text = f"{thing} it may have at one time; -1: any number; left out: what [limits] says"
-        add.add_argument(f"--{thing}", type=_limit, metavar="NUMBER", help=text)
+    for noun in ("hosts", "allocations"):
+        text = f"limit on {noun} at one time; -1: unlimited; default: the limit in [limits]"
+        add.add_argument(f"--{noun}", type=_limit, metavar="NUMBER", help=text)
     add.set_defaults(command=set_quota)
-    add = commands.add_parser("unset", help="what [limits] says is for a project again")
+    add = commands.add_parser("unset", help="remove the quota of a project; [limits] applies again")
     add.add_argument("project", help="id of the project")
     add.set_defaults(command=unset_quota)
 
 
 def show_quotas(args: argparse.Namespace) -> int:
-    """Print what projects may have and have."""
+    """Print the quotas of projects, and how much is in use."""
     parts = parts_of(args)
     for quota in parts.quotas.all():
         print(
@@ -46,7 +46,7 @@ def _most(number: int | None) -> str:
 
 
 def set_quota(args: argparse.Namespace) -> int:
-    """Record what a project may have; what it has already stays."""
+    """Record the quota of a project; existing allocations stay."""
     if args.hosts is None and args.allocations is None:
         raise InvalidInput("quota", None, "give --hosts or --allocations, or use unset")
     if not re.fullmatch(PROJECT, args.project):
@@ -56,7 +56,7 @@ def set_quota(args: argparse.Namespace) -> int:
 
 
 def unset_quota(args: argparse.Namespace) -> int:
-    """Forget what was said of a project."""
+    """Remove the quota of a project."""
     parts_of(args).quotas.unset(args.project)
     return 0
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""laas-manage fabric reimport: new cables under running tenants, reviewed first."""
+"""laas-manage fabric reimport: review and record a re-cabled fabric while tenants run."""
 
 from __future__ import annotations
 
@@ -20,67 +20,69 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     add = commands.add_parser(
-        "reimport", help="take in what was re-cabled, added or replaced; without --apply only look"
+        "reimport",
+        help="record re-cabled, added or replaced hardware; without --apply only review it",
     )
     add_file(add)
-    add.add_argument("--id", help="fabric; may be left out where there is one")
+    add.add_argument("--id", help="id of the fabric; may be left out if there is only one")
     add.add_argument(
         "--apply",
         metavar="TOKEN",
-        help="record what a review printed under this token; fails if anything has changed since",
+        help="record the reviewed changes, by the token printed; fails if anything changed since",
     )
     add.set_defaults(command=reimport)
 
 
 def reimport(args: argparse.Namespace) -> int:
-    """Print what would change and whom it concerns, or do it; 1 if it is refused."""
+    """Print the changes and the allocations they affect, or record them; 1 if refused."""
     file = read_file(args)
     parts = parts_of(args)
     record = fabric_of(parts, args.id)
     ledger, generation = parts.store.ledger(record.id)
-    while ledger.topology is not record.topology:  # somebody else imported in between
+    while ledger.topology is not record.topology:  # another import came in between
         record = parts.store.fabric(record.id)
         ledger, generation = parts.store.ledger(record.id)
-    found = review(record, ledger, generation, Layout(file.topology, file.inventory))
-    _say(record.id, found)
-    if found.refused:
+    reviewed = review(record, ledger, generation, Layout(file.topology, file.inventory))
+    _print_review(record.id, reviewed)
+    if reviewed.refused:
         return 1
-    if not found.changes:
+    if not reviewed.changes:
         return 0
-    if args.apply != found.token:
-        print(f"to record this, add: --apply {found.token}")
+    if args.apply != reviewed.token:
+        print(f"to record this, add: --apply {reviewed.token}")
         if args.apply is not None:
-            raise Conflict(_moved_on(args.apply, found))
+            raise Conflict(_mismatch(args.apply, reviewed))
         return 0
-    news = {one.allocation: "; ".join(one.news) for one in found.effects if one.news}
-    recorded = parts.store.reimport(record.id, generation, found.before, found.after, news)
+    news = {each.allocation: "; ".join(each.news) for each in reviewed.effects if each.news}
+    recorded = parts.store.reimport(record.id, generation, reviewed.before, reviewed.after, news)
     print(f"{record.id}: recorded as generation {recorded}")
     return 0
 
 
-def _moved_on(token: str, found: Review) -> str:
-    reviewed = token.partition("-")[0]
-    if reviewed != str(found.generation):
-        why = f"the fabric was at generation {reviewed} and is at {found.generation}"
+def _mismatch(token: str, current: Review) -> str:
+    """Why a token is not that of the current review."""
+    generation = token.partition("-")[0]
+    if generation != str(current.generation):
+        reason = f"the fabric was at generation {generation} and is at {current.generation}"
     else:
-        why = "FILE or its options differ"
-    return f"--apply {token} is not what was reviewed: {why}; review what is printed, apply that"
+        reason = "FILE or its options differ"
+    return f"--apply {token} is not this review: {reason}; check the output, then apply its token"
 
 
-def _say(id: str, found: Review) -> None:
-    counts = Counter(change.kind for change in found.changes)
+def _print_review(id: str, reviewed: Review) -> None:
+    counts = Counter(change.kind for change in reviewed.changes)
     summary = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-    print(f"{id}, generation {found.generation}: {summary or 'nothing changed'}")
-    for change in found.changes:
+    print(f"{id}, generation {reviewed.generation}: {summary or 'nothing changed'}")
+    for change in reviewed.changes:
         print(f"  {change}")
-    for name in found.kept:
+    for name in reviewed.kept:
         print(f"  kept as failed, though FILE lacks it: {name}")
-    for effect in found.effects:
+    for effect in reviewed.effects:
         for line in effect.refused:
             print(f"allocation {effect.allocation}: refused: {line}")
         for line in effect.news:
             print(f"allocation {effect.allocation}: {line}")
         if not effect.refused and not effect.news:
             print(f"allocation {effect.allocation}: unaffected")
-    if found.refused:
+    if reviewed.refused:
         print("refused: release these allocations, or fail links and repair, and review it again")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""laas-manage fabric verify: every promise, derived anew from what is recorded."""
+"""laas-manage fabric verify: check isolation and routes, derived again from the record."""
 
 from __future__ import annotations
 
@@ -27,17 +27,19 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 TRIES = 10
-"""Times that a fabric is read until nothing came between."""
+"""Attempts to read a fabric between two changes."""
 
 
 def add(commands: Commands) -> None:
-    add = commands.add_parser("verify", help="re-derive every promise from what is recorded")
-    add.add_argument("id", nargs="?", help="fabric; all of them if it is left out")
+    add = commands.add_parser(
+        "verify", help="check that every allocation is isolated and reachable"
+    )
+    add.add_argument("id", nargs="?", help="id of the fabric; default: all fabrics")
     add.add_argument("--json", action="store_true", help="print one JSON document")
     add.add_argument(
         "--lfts",
         metavar="FILE",
-        help="also walk these tables: output of dump_lfts, or opensm-lfts.dump; - for stdin",
+        help="also check these tables: output of dump_lfts, or opensm-lfts.dump; - for stdin",
     )
     add.add_argument(
         "--subnet-manager",
@@ -45,39 +47,50 @@ def add(commands: Commands) -> None:
         default=[],
         type=guid,
         metavar="GUID",
-        help="port of a subnet manager, which must reach everything; may be repeated",
+        help="port GUID of a subnet manager, which must reach every host; may be repeated",
     )
     add.add_argument(
         "--permutations",
         type=int,
         default=3,
         metavar="N",
-        help="random permutations routed for each allocation, besides adversarial ones",
+        help="number of random permutations to route for each allocation, besides adversarial ones",
     )
     add.set_defaults(command=verify)
 
 
 def guid(text: str) -> int:
+    """A GUID in hexadecimal on the command line. Raises: ValueError."""
     return int(text, 16)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found of one fabric; ``walks`` counts those over the tables, by what they are
-    for, None without tables; ``unsettled`` says why tables may be of another generation."""
+    """Outcome of the checks of one fabric."""
 
     fabric: str
+    """Id of the fabric."""
+
     generation: int
+    """Generation of the record that was checked."""
+
     allocations: int
+    """Number of allocations that were checked."""
+
     violations: list[str]
+    """A sentence for each broken promise; empty if the fabric is sound."""
+
     walks: dict[str, int] | None = None
+    """Number of walks over the tables, by purpose; None without tables."""
+
     unsettled: str | None = None
+    """Why the tables may be of another generation than the record."""
 
     def __str__(self) -> str:
-        found = f"{len(self.violations) or 'no'} violations in {self._checked()}"
+        outcome = f"{len(self.violations) or 'no'} violations in {self._checked()}"
         unsettled = f"; {self.unsettled}" if self.unsettled else ""
-        counted = f"{self.allocations} allocations, {found}{unsettled}"
-        return f"{self.fabric}, generation {self.generation}: {counted}"
+        text = f"{self.allocations} allocations, {outcome}{unsettled}"
+        return f"{self.fabric}, generation {self.generation}: {text}"
 
     def _checked(self) -> str:
         if self.walks is None:
@@ -89,16 +102,16 @@ class Verdict:
             checked += f" and {shared} over the shared plane"
         if neighbours := self.walks["neighbours"]:
             checked += (
-                f" ({neighbours} more begin on a tenant's own leaf, where what a service "
-                "sends to that tenant goes over the tenant's links)"
+                f" ({neighbours} more begin on a tenant's own leaf, where traffic from a service "
+                "to that tenant uses the tenant's links)"
             )
         return checked
 
 
 def verify(args: argparse.Namespace) -> int:
-    """Print every broken promise; 0 none, 1 some, 2 (also by ``main``) could not look.
+    """Print every violation; 0 none, 1 some, 2 (also from ``main``) a check could not run.
 
-    A fabric that cannot be looked at does not keep the others from it.
+    If one fabric cannot be checked, the others still are.
     """
     parts = parts_of(args)
     parts.store.check()
@@ -113,48 +126,52 @@ def verify(args: argparse.Namespace) -> int:
     verdicts, failures = [], {}
     for record in records:
         try:
-            verdicts.append(_judged(parts, record, tables, args))
+            verdicts.append(_verdict(parts, record, tables, args))
         except LaasError as error:
             failures[record.id] = str(error)
-    (_say_json if args.json else _say)(verdicts, failures)
+    (_print_json if args.json else _print_text)(verdicts, failures)
     if failures:
         return 2
     return 1 if any(verdict.violations for verdict in verdicts) else 0
 
 
-def _say(verdicts: list[Verdict], failures: Mapping[str, str]) -> None:
+def _print_text(verdicts: list[Verdict], failures: Mapping[str, str]) -> None:
     for verdict in verdicts:
         for violation in verdict.violations:
             print(violation)
         print(verdict)
-    for fabric, why in failures.items():
-        print(f"laas-manage: {fabric} was not looked at: {why}", file=sys.stderr)
+    for fabric, reason in failures.items():
+        print(f"laas-manage: {fabric} was not checked: {reason}", file=sys.stderr)
 
 
-def _say_json(verdicts: list[Verdict], failures: Mapping[str, str]) -> None:
-    print(json.dumps({"fabrics": [asdict(one) for one in verdicts], "failures": dict(failures)}))
+def _print_json(verdicts: list[Verdict], failures: Mapping[str, str]) -> None:
+    print(
+        json.dumps(
+            {"fabrics": [asdict(verdict) for verdict in verdicts], "failures": dict(failures)}
+        )
+    )
 
 
-def _judged(
+def _verdict(
     parts: Parts, record: FabricRecord, tables: Mapping[int, bytes] | None, args: argparse.Namespace
 ) -> Verdict:
     held, changing, generation = _steady(parts, record.id)
-    allocations = [changing.get(one.id, one) for one in held]
+    allocations = [changing.get(allocation.id, allocation) for allocation in held]
     chance = Random(0)  # noqa: S311 - the same permutations every time
-    found = verification.violations(
+    violations = verification.violations(
         record.topology,
         allocations,
         chance,
         permutations=args.permutations,
         plane=record.shared_plane,
     )
-    found += [
+    violations += [
         text
         for text in verification.isolation_violations(record.topology, held)
-        if text not in found
+        if text not in violations
     ]
     if tables is None or not _has(record, tables):
-        return Verdict(record.id, generation, len(allocations), found)
+        return Verdict(record.id, generation, len(allocations), violations)
     walks = _walked(record, held, tables, args.subnet_manager)
     counts = {
         "tenants": walks.tenant_pairs,
@@ -162,25 +179,26 @@ def _judged(
         "shared": walks.shared_pairs if record.shared_plane else 0,
         "neighbours": walks.neighbours,
     }
-    found += walks.violations
+    violations += walks.violations
     return Verdict(
-        record.id, generation, len(allocations), found, counts, _unsettled(parts, record.id)
+        record.id, generation, len(allocations), violations, counts, _unsettled(parts, record.id)
     )
 
 
 def _unsettled(parts: Parts, fabric_id: str) -> str | None:
-    """Why the tables may not be those of the record; the worker notes what it sees there."""
-    wanted, seen = parts.store.fabric(fabric_id).routes_generation, parts.store.holding(fabric_id)
-    if seen.seen_at is None or seen.applied == wanted:
+    """Why the switches may not run the recorded routes yet; None once a worker confirmed them."""
+    desired = parts.store.fabric(fabric_id).routes_generation
+    holding = parts.store.holding(fabric_id)
+    if holding.seen_at is None or holding.applied == desired:
         return None
-    return f"the routes of generation {wanted} are not confirmed yet, look again when they are"
+    return f"the routes of generation {desired} are not confirmed yet; verify again when they are"
 
 
 def _steady(parts: Parts, fabric_id: str) -> tuple[list[Allocation], dict[str, Allocation], int]:
-    """Who holds what, and the new placements of those that change, of one moment.
+    """Placements, new placements of changing allocations, and the generation of both.
 
     Raises:
-        Unavailable: the fabric did not keep still while it was read.
+        Unavailable: the fabric changed during each of ``TRIES`` attempts.
     """
     for _ in range(TRIES):
         ledger, generation = parts.store.ledger(fabric_id)
@@ -192,13 +210,13 @@ def _steady(parts: Parts, fabric_id: str) -> tuple[list[Allocation], dict[str, A
 
 
 def _changing(parts: Parts, fabric_id: str) -> dict[str, Allocation]:
-    """The new placements of allocations that still hold their old one too."""
+    """New placements of allocations that still hold their old one too, by allocation id."""
     records = every_allocation(parts.store, fabric=fabric_id, states=HOLDING)
     return {record.id: record.change.new for record in records if record.change}
 
 
 def _has(record: FabricRecord, tables: Mapping[int, bytes]) -> bool:
-    """Whether some of these tables are of switches of the fabric."""
+    """Whether any of the tables belongs to a switch of the fabric."""
     return bool(tables.keys() & record.inventory.switch_of_guid.keys())
 
 
@@ -208,7 +226,7 @@ def _walked(
     rows: Mapping[int, bytes],
     managers: list[int],
 ) -> verification.Walks:
-    """Reachability, isolation and credit loops in the tables that the switches hold."""
+    """Check reachability, isolation and credit loops in dumped forwarding tables."""
     inventory = record.inventory
     tables = verification.physical_tables(rows, inventory.lids)
     walks = verification.walk_violations(
@@ -228,5 +246,5 @@ def _dumped(source: str) -> dict[int, bytes]:
         with Path(source).open(errors="replace") as lines:
             return dumped_tables(lines)
     except OSError as error:
-        why = f"give a file that can be read ({(error.strerror or str(error)).lower()})"
-        raise InvalidInput("--lfts", source, why) from error
+        fix = f"give a file that can be read ({(error.strerror or str(error)).lower()})"
+        raise InvalidInput("--lfts", source, fix) from error

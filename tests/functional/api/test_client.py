@@ -241,7 +241,7 @@ def test_nobody_there(monkeypatch, capsys):
         monkeypatch.delenv(name, raising=False)
     assert main(["--endpoint", "http://127.0.0.1:9", "fabric", "list"]) == 1
     err = capsys.readouterr().err
-    assert "could not be asked" in err
+    assert "cannot reach the service" in err
     assert err.count("\n") == 1
 
 

@@ -26,7 +26,7 @@ libc.fflush(None)
 """
 
 
-@pytest.mark.parametrize(("share", "few"), [("heaps.share()", True), ("", False)])
+@pytest.mark.parametrize(("share", "few"), [("heaps.limit_heaps()", True), ("", False)])
 def test_threads_share_their_heaps(share, few):
     code = THREADS.format(share=share)
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

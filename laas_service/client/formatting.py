@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What a person is shown of an answer: which columns, and a value in a few words."""
+"""Formatting for terminals: the columns of lists, and values as short texts."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "error",
     ),
 }
-"""The columns of a list, by what is listed."""
+"""Columns of each list, by the name of its items in REST."""
 
 
 def brief(value: Any) -> str:
-    """A value in a few words; the whole of it is in JSON."""
+    """A value of an answer as a short text; ``--json`` prints the full value."""
     match value:
         case None:
             return "-"
@@ -50,8 +50,8 @@ def brief(value: Any) -> str:
             return " ".join(f"{p['pod']}:{p['leaf']}:{p['k']}" for p in value)
         case [{"project_id": _, "hosts": _}, *_]:
             return "\n".join(
-                f"{one['name']} ({one['id']}) of {one['project_id']}: {brief(one['hosts'])}"
-                for one in value
+                f"{owner['name']} ({owner['id']}) of {owner['project_id']}: {brief(owner['hosts'])}"
+                for owner in value
             )
         case [{"index": _, "name": _}, *_]:
             return " ".join(host["name"] for host in value)
@@ -72,4 +72,4 @@ def brief(value: Any) -> str:
 
 
 BULKY = ("leaf_links", "spine_links")
-"""Fields that ``links`` says again, to be read by programs."""
+"""Fields for programs that a table leaves out; ``links`` says the same in words."""
