@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What Nova's scheduler loads by dotted path: filters in ``laas``; weighers will be ``weighers``.
+"""Plug-ins for Nova's scheduler, loaded by dotted path: filters in ``laas``.
 
-Imports nova and nothing of the service, which need not be installed beside the scheduler.
+The package imports nova and no module of the service, so that a scheduler's machine needs no
+installation of the service.
 """

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Scheduler filter for Nova: a project runs on its own hosts, and only there.
+"""Scheduler filter for Nova: restricts hosts to the project of their allocation.
 
 ``[filter_scheduler] available_filters = nova_filters.laas.LaasTenantFilter``
 
-It reads the aggregates from Nova's database, once for each request, so that a
-message lost between nova-api and nova-scheduler cannot open a host. Nova skips all
-filters where an administrator forces a host.
+The filter reads the aggregates from Nova's database once for each request, so a message lost
+between nova-api and nova-scheduler cannot open a host. Nova skips all filters if an
+administrator forces a host.
 """
 
 from __future__ import annotations
@@ -22,38 +22,37 @@ from nova.scheduler import filters, utils
 LOG = logging.getLogger(__name__)
 
 OWNER = "filter_tenant_id"
-"""Begin of the keys whose values list the projects that an aggregate is for; on hosts of
-the service it is the one key that counts."""
+"""Prefix of the keys that list the projects of an aggregate. On hosts of the service only the
+key without a suffix counts."""
 
 ALLOCATION = "laas:allocation"
-"""The allocation an aggregate stands for; also the scheduler hint that asks for one."""
+"""Key with the allocation of an aggregate; also the scheduler hint that selects one."""
 
 POOL = "laas:pool"
-"""Key of the aggregate of all hosts of the service: no other aggregate lets projects in there."""
+"""Key of the aggregate of all hosts of the service; other aggregates cannot open these hosts."""
 
 DRAINED = "laas:drained"
-"""With the value ``true``: the hosts of this aggregate accept nobody."""
+"""Key that, with the value ``true``, closes the hosts of an aggregate to all projects."""
 
 
 class LaasTenantFilter(filters.BaseHostFilter):
     """Passes the hosts that the request's project may use.
 
-    A host of the service, in its pool or in an allocation, accepts the one project of
-    its allocation, whatever other aggregates and longer keys say; none without one.
-    On other hosts the aggregates with ``filter_tenant_id`` count as Nova reads them.
-    A project that has hosts of either kind gets no others; with the hint
-    ``laas:allocation`` only those of that allocation. Hosts that are drained, or in
-    the aggregates of two allocations, accept nobody. Where the aggregates cannot be
-    read or understood, no host passes. A rebuild passes, as its server is on the host
-    already.
+    A host of the service is in the pool or in an allocation. It accepts only the project of
+    its allocation, whatever other aggregates and longer keys say; without an allocation it
+    accepts no project. On other hosts, aggregates with ``filter_tenant_id`` count as Nova
+    reads them. A project that has hosts of either kind gets no others; with the hint
+    ``laas:allocation`` it gets only those of that allocation. Hosts that are drained, or in
+    the aggregates of two allocations, accept no project. If the aggregates cannot be read or
+    understood, no host passes. A rebuild passes, as its server is on the host already.
     """
 
     run_filter_once_per_request = True
     RUN_ON_REBUILD = True
-    """The filter itself decides what is a rebuild; the hint alone does not."""
+    """Nova calls the filter for rebuilds too; the filter decides whether a request is one."""
 
     def filter_all(self, filter_obj_list: Iterable[Any], spec_obj: Any) -> Iterator[Any]:
-        """Yields the hosts that pass."""
+        """Yield the hosts that pass."""
         if _is_rebuild(spec_obj):
             yield from filter_obj_list
             return
@@ -83,7 +82,7 @@ def _is_rebuild(spec_obj: Any) -> bool:
 
 
 class _Judge:
-    """Which hosts a project may use, going by all aggregates of the cloud."""
+    """Decides which hosts a project may use, from all aggregates of the cloud."""
 
     def __init__(self, aggregates: Iterable[Any], project: str, allocation: str | None) -> None:
         every = list(aggregates)

@@ -1,21 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Compute without Nova: the ``openstack`` commands of each step, and host lists for Slurm.
+"""Compute port without Nova: shell scripts of ``openstack`` commands, and host lists for Slurm.
 
-In the directory:
+Files in the directory:
 
 ``commands/000007-hand-over-ID.sh``
-    one shell script a step, to be run in the order of their numbers. They may be
-    moved away or deleted once they were run.
+    one shell script for each step. Run them in the order of their numbers; then you may
+    move or delete them.
 ``nodes/ID``
-    the hosts of an allocation, one a line, as Slurm reads them (it takes expressions
-    with commas apart in a file), for as long as it is handed over and not fenced. Left
-    out if a host's name is none for a Slurm node.
+    the hosts of an allocation that is handed over and not fenced, one host a line (Slurm
+    splits expressions with commas in a file). The file is missing if a host's name is not
+    valid for a Slurm node.
 ``state.json``
-    what has been handed over, the number of the next script, and the scripts that
-    belong to the newest change. It is replaced in one piece, which is the moment a
-    step counts as done; scripts and host lists that a crash kept from being written
-    are written by the next call.
+    what has been handed over, the number of the next script, and the scripts of the newest
+    change. The adapter replaces it atomically, and then a step counts as done. After a
+    crash, the next call writes the scripts and host lists that are missing.
 """
 
 from __future__ import annotations
@@ -47,24 +46,31 @@ class _Tenant:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """Everything this adapter remembers. ``scripts`` are names and texts still to be written."""
+    """The content of ``state.json``."""
 
     next: int = 1
+    """Number of the next script."""
+
     pool: tuple[str, ...] = ()
+    """Hosts in the pool, sorted."""
+
     tenants: Mapping[str, _Tenant] = field(default_factory=dict)
+    """What is handed over, by allocation id."""
+
     scripts: Mapping[str, str] = field(default_factory=dict)
+    """Names and texts of scripts that may not be written yet."""
 
 
 class DirectoryCompute:
-    """The ``Compute`` port on a directory; what was written counts as done.
+    """The ``Compute`` port on a directory; a step counts as done when its script is written.
 
-    It cannot see servers: ``occupants`` is empty, ``HostsBusy`` is never raised, and
-    the scripts say what to check before they are run.
+    The adapter cannot see servers: ``occupants`` is empty, it never raises ``HostsBusy``,
+    and the scripts say what to check before you run them.
 
-    ``hand_over`` raises ``Conflict`` for a host that another allocation has.
+    ``hand_over`` raises ``Conflict`` for a host of another allocation.
 
     Errors of all methods: ``Unavailable`` when the directory cannot be read or
-    written, ``InvalidFile`` when ``state.json`` was damaged, ``InvalidInput`` for
+    written, ``InvalidFile`` when ``state.json`` is damaged, ``InvalidInput`` for
     names that are not safe in a file name or a command.
     """
 
@@ -76,22 +82,22 @@ class DirectoryCompute:
         self._sentinel = sentinel
 
     def pool(self, hosts: Collection[str]) -> None:
-        """Write the commands for the hosts that are not in the pool yet."""
+        """Write the commands that add hosts to the pool, for those not in it yet."""
         _check_arguments("hosts", hosts)
         with self._state() as state:
-            new = tuple(sorted(set(hosts) - set(state.pool)))
-            if not new:
+            missing = tuple(sorted(set(hosts) - set(state.pool)))
+            if not missing:
                 return
             lines = [f"# Each of these hosts must be empty: {_LIST_SERVERS}"]
             if not state.pool:
                 closed = {"filter_tenant_id": self._sentinel, "laas:pool": "true"}
                 lines += self._create(self._pool, closed)
-            lines += _each("add", self._pool, new)
-            pooled = replace(state, pool=tuple(sorted({*state.pool, *new})))
+            lines += _each("add", self._pool, missing)
+            pooled = replace(state, pool=tuple(sorted({*state.pool, *missing})))
             self._commit(pooled, "pool", lines)
 
     def occupants(self, hosts: Collection[str]) -> Sequence[Occupant]:
-        """Nothing: without Nova nobody can tell."""
+        """Always empty: the adapter cannot see servers."""
         return ()
 
     def hand_over(self, handover: Handover) -> None:
@@ -99,30 +105,30 @@ class DirectoryCompute:
         id, project = _checked_id(handover.allocation_id), handover.project_id
         _check_arguments("project_id", [project])
         _check_arguments("hosts", handover.hosts)
-        wanted = _Tenant(project, tuple(sorted(handover.hosts)))
+        desired = _Tenant(project, tuple(sorted(handover.hosts)))
         with self._state() as state:
             present = state.tenants.get(id)
-            if present == wanted:
+            if present == desired:
                 return
-            _check_alone(id, wanted, state)
+            _check_no_overlap(id, desired, state)
             aggregate = f"laas-{id}"
             properties = {"filter_tenant_id": project, "laas:allocation": id}
             lines = [f"# Each of these hosts must be empty: {_LIST_SERVERS}"]
             if present is None:
                 lines += self._create(aggregate, properties)
             else:
-                lines += _each("remove", aggregate, sorted({*present.hosts} - {*wanted.hosts}))
+                lines += _each("remove", aggregate, sorted({*present.hosts} - {*desired.hosts}))
                 lines += [_set(aggregate, properties)]
             lines += _each(
-                "add", aggregate, sorted({*wanted.hosts} - {*(present.hosts if present else ())})
+                "add", aggregate, sorted({*desired.hosts} - {*(present.hosts if present else ())})
             )
-            lines += ["# Again, so that every scheduler sees the last state:"]
+            lines += ["# Again, so that every scheduler reads the last state:"]
             lines += [_set(aggregate, properties)]
-            tenants = {**state.tenants, id: wanted}
+            tenants = {**state.tenants, id: desired}
             self._commit(replace(state, tenants=tenants), f"hand-over-{id}", lines)
 
     def fence(self, allocation_id: str) -> None:
-        """Write the command that closes the hosts, if they are handed over."""
+        """Write the command that closes the hosts to the project, if they are handed over."""
         id = _checked_id(allocation_id)
         with self._state() as state:
             present = state.tenants.get(id)
@@ -133,7 +139,7 @@ class DirectoryCompute:
             self._commit(replace(state, tenants=tenants), f"fence-{id}", lines)
 
     def take_back(self, handover: Handover) -> None:
-        """Write the commands that dissolve the aggregate, if there is one."""
+        """Write the commands that empty and delete the aggregate, if there is one."""
         id = _checked_id(handover.allocation_id)
         self.fence(id)
         with self._state() as state:
@@ -147,7 +153,7 @@ class DirectoryCompute:
             self._commit(replace(state, tenants=tenants), f"take-back-{id}", lines)
 
     def handed_over(self) -> Mapping[str, Handover]:
-        """What the scripts have handed over; a fenced allocation belongs to the sentinel."""
+        """What the scripts hand over; the project of a fenced allocation is the sentinel."""
         with self._state() as state:
             return {
                 id: Handover(
@@ -157,24 +163,24 @@ class DirectoryCompute:
             }
 
     def observed(self) -> Observed:
-        """What the scripts have done; of other aggregates nothing is known."""
+        """What the scripts hand over and pool; other aggregates are unknown."""
         with self._state() as state:
             pooled = frozenset(state.pool)
         return Observed(self.handed_over(), pooled, {})
 
     def server_limit(self, project_id: str) -> int | None:
-        """None: without Nova nobody can tell."""
+        """Always None: the adapter cannot read quotas."""
         return None
 
     def _create(self, aggregate: str, properties: Mapping[str, str]) -> list[str]:
-        """The metadata come before the first host, or it would be an ordinary one for a while."""
+        """Commands that create an aggregate; the metadata are set before the first host joins."""
         return [_command("create", aggregate), _set(aggregate, properties)]
 
     # -- files ------------------------------------------------------------------
 
     @contextmanager
     def _state(self) -> Iterator[_State]:
-        """The state, for one caller at a time, with nothing left to be written."""
+        """Lock the directory and yield the state, after writing any script that is missing."""
         try:
             for directory in ("commands", "nodes"):
                 (self._path / directory).mkdir(parents=True, exist_ok=True)
@@ -193,8 +199,8 @@ class DirectoryCompute:
         except json.JSONDecodeError as error:
             raise InvalidFile(str(file), error.lineno, error.msg) from error
         except (TypeError, KeyError, AttributeError, ValueError) as error:
-            why = f"not the state of a compute directory: {error!r}"
-            raise InvalidFile(str(file), 1, why) from error
+            reason = f"not the state of a compute directory: {error!r}"
+            raise InvalidFile(str(file), 1, reason) from error
 
     def _commit(self, state: _State, step: str, lines: Sequence[str]) -> None:
         """Record the new state together with its script, then write the script."""
@@ -215,19 +221,19 @@ class DirectoryCompute:
         return state
 
     def _write_lists(self, state: _State) -> None:
-        """One for each tenant who may use its hosts; names are ids that were checked."""
-        wanted = {
+        """Write a host list for each allocation that is not fenced; file names are checked ids."""
+        lists = {
             id: "".join(f"{host}\n" for host in tenant.hosts)
             for id, tenant in state.tenants.items()
             if not tenant.fenced and all(map(slurm.usable, tenant.hosts))
         }
         directory = self._path / "nodes"
         for file in directory.iterdir():
-            if file.name not in wanted:
+            if file.name not in lists:
                 file.unlink()
-            elif file.read_text("utf-8") == wanted[file.name]:
-                del wanted[file.name]
-        for id, text in wanted.items():
+            elif file.read_text("utf-8") == lists[file.name]:
+                del lists[file.name]
+        for id, text in lists.items():
             _replace_file(directory / id, text)
 
     def _save(self, state: _State) -> None:
@@ -237,13 +243,13 @@ class DirectoryCompute:
 _LIST_SERVERS = "openstack server list --all-projects --host HOST"
 
 
-def _check_alone(id: str, wanted: _Tenant, state: _State) -> None:
-    """Raises: Conflict, if a host is handed over to another allocation."""
-    for other, tenant in state.tenants.items():
-        if other != id and (both := sorted({*tenant.hosts} & {*wanted.hosts})):
+def _check_no_overlap(id: str, desired: _Tenant, state: _State) -> None:
+    """Raises: Conflict if a host is handed over to another allocation."""
+    for owner, tenant in state.tenants.items():
+        if owner != id and (shared := sorted({*tenant.hosts} & {*desired.hosts})):
             raise Conflict(
-                f"host {both[0]} is handed over to allocation {other}; where that is not recorded "
-                f"(a restored database), dissolve aggregate laas-{other} and take it out of "
+                f"host {shared[0]} is handed over to allocation {owner}; if that is not recorded "
+                f"(a restored database), delete aggregate laas-{owner} and its entry in "
                 "state.json"
             )
 
@@ -261,7 +267,7 @@ def _parsed(document: dict[str, Any]) -> _State:
 
 
 def _replace_file(path: Path, text: str) -> None:
-    """Old or new, never half: temporary file, fsync, rename, fsync of the directory."""
+    """Replace a file atomically: temporary file, fsync, rename, fsync of the directory."""
     temporary = path.with_name(f".{path.name}.new")
     with open(temporary, "w", encoding="utf-8") as file:
         file.write(text)
@@ -284,7 +290,7 @@ def _checked_id(id: str) -> str:
 
 
 def _check_arguments(field: str, values: Collection[str]) -> None:
-    """They stand alone on a command line, where a dash in front would make an option."""
+    """Check words of a command line, where a leading dash would make an option."""
     for value in values:
         if not value or value.startswith("-") or not value.isprintable():
             raise InvalidInput(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Whose request a piece of work is for: what its thread logs meanwhile has that request's id."""
+"""Log context: the id of the request that a thread works for, in each of its log lines."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from laas_service.messages import Initiator
 
 @contextmanager
 def acting_for(who: Initiator | None) -> Iterator[None]:
-    """Inside, oslo.log shows who asked; with None, that nobody did. May be nested."""
-    before = context.get_current()
-    context._request_store.context = None  # the library can set one, but not take it away
+    """Log with the request, user and project of ``who``; with None, with none. May be nested."""
+    outer = context.get_current()
+    context._request_store.context = None  # the library has no call that removes a context
     if who is not None:
         context.RequestContext(
             request_id=who.request_id,
@@ -27,4 +27,4 @@ def acting_for(who: Initiator | None) -> Iterator[None]:
     try:
         yield
     finally:
-        context._request_store.context = before
+        context._request_store.context = outer

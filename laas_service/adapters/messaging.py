@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""The bus, by oslo.messaging: waking the worker, and telling others what happened.
+"""Message bus with oslo.messaging: wake-ups of workers, and notifications.
 
-Nothing that was decided depends on it. Whoever wants to send or to listen does so from a
-thread of its own, so that a broker that is dead, or silent, holds up nobody.
+No decision depends on the bus. Threads of their own send and listen, so a broker that is
+dead or silent blocks no request and no step.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from laas_service import messages
 from laas_service.app import notifications
 from laas_service.domain.errors import InvalidInput, LaasError, Unavailable
 
-# Native threads. Which ones is settled when oslo.messaging is imported; what it imports
-# looks for eventlet, too, and complains if it is there.
+# Select native threads before the import of oslo.messaging, which fixes the choice. Its
+# dependencies look for eventlet and warn if it is installed.
 backend.register_backend_default_hook(lambda: backend.BackendType.THREADING)
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -38,54 +38,55 @@ with warnings.catch_warnings():
 LOG = logging.getLogger(__name__)
 
 RETRIES = 2
-"""Of a wake-up: the first try after the broker was away finds a dead connection."""
+"""Retries of a wake-up: the first attempt after a broker outage meets a dead connection."""
 
 EXCHANGE = "laas"
 TOPIC = "laas-worker"
-NO_ADDRESS = (oslo_messaging.InvalidTransportURL, oslo_messaging.DriverLoadFailure, ValueError)
+BAD_ADDRESS = (oslo_messaging.InvalidTransportURL, oslo_messaging.DriverLoadFailure, ValueError)
 WAKE = oslo_messaging.Target(topic=TOPIC, version="1.0", fanout=True)
-"""Every worker is woken; messages for workers that do not run are not kept."""
+"""Target of a wake-up: all running workers. The broker keeps no message for others."""
 
 
 def set_defaults() -> None:
-    """No broker unless one is named; also for ``oslo-config-generator``."""
+    """Make no broker the default; also called for ``oslo-config-generator``."""
     cfg.set_defaults(transport._transport_opts, control_exchange=EXCHANGE, transport_url="fake://")
 
 
 def configure(conf: cfg.ConfigOpts) -> None:
-    """Make oslo.messaging's options known to ``conf``; safe to repeat."""
+    """Register oslo.messaging's options with ``conf``; safe to repeat."""
     set_defaults()
     for group, options in opts.list_opts():
         if group in (None, "oslo_messaging_notifications"):
             conf.register_opts(options, group=group)
-    # The library registers these two with the global configuration only, yet reads ours.
+    # The library registers these two groups with the global configuration only, but reads them
+    # from ours.
     conf.register_opts(metrics.oslo_messaging_metrics, group="oslo_messaging_metrics")
     conf.register_opts(tracing.oslo_messaging_tracing, group="oslo_messaging_tracing")
 
 
 def connect(conf: cfg.ConfigOpts) -> Bus | None:
-    """The bus that the configuration names, None if there is none. Connects when it is used.
+    """The configured bus, or None. It connects at its first use.
 
     Raises:
-        InvalidInput: there is no such kind of bus, or the address is none.
+        InvalidInput: the kind of bus is unknown, or the address is malformed.
     """
     configure(conf)
     try:
         if oslo_messaging.TransportURL.parse(conf).transport == "fake":
             return None
         return Bus(oslo_messaging.get_rpc_transport(conf))
-    except NO_ADDRESS as error:
-        raise _no_address("[DEFAULT] transport_url") from error
+    except BAD_ADDRESS as error:
+        raise _bad_address("[DEFAULT] transport_url") from error
 
 
 def announces(conf: cfg.ConfigOpts) -> bool:
-    """Whether others are told what happens: some driver but noop is configured."""
+    """Whether notifications are sent: a driver other than noop is configured."""
     configure(conf)
     return bool(set(conf.oslo_messaging_notifications.driver) - {"noop"})
 
 
 def publisher(conf: cfg.ConfigOpts) -> Publisher:
-    """Tells others in the ways that the configuration names. Connects when it is used.
+    """The publisher for the configured notification drivers. It connects at its first use.
 
     Raises:
         InvalidInput: as ``connect``.
@@ -93,8 +94,8 @@ def publisher(conf: cfg.ConfigOpts) -> Publisher:
     configure(conf)
     try:
         return Publisher(oslo_messaging.get_notification_transport(conf))
-    except NO_ADDRESS as error:
-        raise _no_address("[oslo_messaging_notifications] transport_url") from error
+    except BAD_ADDRESS as error:
+        raise _bad_address("[oslo_messaging_notifications] transport_url") from error
 
 
 def notification_schema() -> dict[str, Any]:
@@ -102,23 +103,23 @@ def notification_schema() -> dict[str, Any]:
     return TypeAdapter(messages.Notification).json_schema(mode="serialization")
 
 
-def _no_address(option: str) -> InvalidInput:
-    """The value is not shown, as it has the password in it."""
+def _bad_address(option: str) -> InvalidInput:
+    """The error for a malformed address; it hides the value, which holds the password."""
     return InvalidInput(option, "***", "give rabbit://USER:PASSWORD@HOST:PORT/VHOST")
 
 
 class Bus:
-    """One way to the broker, for all who send and listen in this process."""
+    """The connection to the broker, for all senders and listeners of this process."""
 
     def __init__(self, transport: Any) -> None:
         self._transport = transport
 
     def waker(self) -> Waker:
-        """Wakes the workers elsewhere."""
+        """A callable that wakes workers in other processes."""
         return Waker(oslo_messaging.get_rpc_client(self._transport, WAKE, retry=RETRIES))
 
     def listener(self, wake: Callable[[], None]) -> Listener:
-        """Calls ``wake`` when somebody wakes the workers."""
+        """A listener that calls ``wake`` at each wake-up."""
         return Listener(
             lambda: oslo_messaging.get_rpc_server(
                 self._transport,
@@ -130,71 +131,73 @@ class Bus:
 
 
 class Waker:
-    """Wakes the workers. Calling it takes no time; what cannot be sent now is dropped.
+    """Wakes the workers. A call returns at once; a wake-up that cannot be sent is dropped.
 
-    Works in every process after a fork: the thread is started by the first call.
+    The first call in a process starts the sending thread, so a waker works after a fork.
     """
 
     def __init__(self, client: Any) -> None:
         self._client = client
         self._lock = threading.Lock()
         self._process: int | None = None
-        self._wanted = threading.Event()
+        self._requested = threading.Event()
 
     def __call__(self) -> None:
         with self._lock:
             if self._process != os.getpid():
-                self._process, self._wanted = os.getpid(), threading.Event()
+                self._process, self._requested = os.getpid(), threading.Event()
                 threading.Thread(target=self._run, name="laas-waker", daemon=True).start()
-        self._wanted.set()
+        self._requested.set()
 
     def _run(self) -> None:
         while True:
-            self._wanted.wait()
-            self._wanted.clear()
+            self._requested.wait()
+            self._requested.clear()
             try:
                 self._client.cast({}, "wake", message=messages.document(messages.Wake()))
             except Exception as error:
-                LOG.warning("the worker is not woken and finds its work by polling: %s", error)
+                LOG.warning("cannot wake workers, which find new work by polling: %s", error)
 
 
 class Listener:
-    """Listens from the moment the broker lets it, and again after each time it was away.
+    """Listens for wake-ups as soon as the broker accepts it, and again after each outage.
 
-    ``server`` makes what listens; ``pause`` is how many seconds lie between two tries
-    where the broker refuses it (a wrong password, a missing virtual host).
+    ``server`` makes the RPC server. ``pause`` is the time in seconds between two attempts
+    if the broker refuses it (a wrong password, a missing virtual host).
     """
 
     def __init__(self, server: Callable[[], Any], pause: float = 10.0) -> None:
-        self._make = server
+        self._make_server = server
         self._pause = pause
         self._server: Any = None
         self._stopping = threading.Event()
 
     def start(self) -> None:
-        """Returns at once."""
+        """Start the listening thread and return at once."""
         threading.Thread(target=self._start, name="laas-listener", daemon=True).start()
 
     @property
     def listening(self) -> bool:
-        """Whether a wake-up would be heard from now on, as long as the broker stays."""
+        """Whether wake-ups arrive, as long as the broker is reachable."""
         return self._server is not None
 
     def stop(self, timeout: float) -> None:
-        """End; waits up to ``timeout`` seconds for the broker to hear of it."""
+        """Stop listening; waits up to ``timeout`` seconds for the connection to close."""
         self._stopping.set()
         if self._server is not None:
-            thread = threading.Thread(target=self._server.stop, name="laas-deaf", daemon=True)
+            thread = threading.Thread(
+                target=self._server.stop, name="laas-listener-stop", daemon=True
+            )
             thread.start()
             thread.join(timeout)
 
     def _start(self) -> None:
         while not self._stopping.is_set():
-            server = self._make()
+            server = self._make_server()
             try:
-                server.start()  # waits for a broker that is away for as long as it takes
+                server.start()  # waits until the broker is reachable
             except Exception as error:
-                LOG.error("nobody can wake this worker, it polls: %s", error)
+                LOG.error("this worker cannot receive wake-ups and polls instead: %s", error)
                 self._stopping.wait(self._pause)
             else:
                 self._server = server
@@ -203,7 +206,7 @@ class Listener:
 
 
 class _Endpoint:
-    """What others may call over the bus."""
+    """RPC methods that other processes may call over the bus."""
 
     target = oslo_messaging.Target(version="1.0")
 
@@ -215,16 +218,16 @@ class _Endpoint:
         try:
             messages.read(messages.Wake, message)
         except LaasError as error:
-            LOG.warning("a wake-up that this release does not understand: %s", error)
+            LOG.warning("ignoring a wake-up that this release does not understand: %s", error)
         else:
             self._wake()
 
 
 class Publisher:
-    """``app.ports.outbox.Publisher`` over oslo.messaging's notification drivers."""
+    """``app.ports.outbox.Publisher`` with oslo.messaging's notification drivers."""
 
     def __init__(self, transport: Any) -> None:
-        self._transport = _Witness(transport)
+        self._transport = _RecordingTransport(transport)
         self._notifier = oslo_messaging.Notifier(
             self._transport, f"isolated_network.{socket.gethostname()}", retry=-1
         )
@@ -237,8 +240,8 @@ class Publisher:
             raise Unavailable(f"the broker refuses notifications: {failure}")
 
 
-class _Witness(oslo_messaging.transport.NotificationTransport):  # type: ignore[misc]
-    """Remembers that sending failed, as the library's drivers log that and say nothing."""
+class _RecordingTransport(oslo_messaging.transport.NotificationTransport):  # type: ignore[misc]
+    """Records the error of a failed send, which the library's drivers only log."""
 
     def __init__(self, transport: Any) -> None:
         super().__init__(transport._driver)

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Compute on Nova: one host aggregate for each allocation, and a pool of hosts for nobody.
+"""Compute port on Nova: a host aggregate for each allocation, and a pool that admits no project.
 
-What is done here, and in which order, follows from how Nova's schedulers learn of
-aggregates (doc/source/install/nova.rst). Every verb starts from what Nova shows now and
-ends with a check, so it may be repeated at any time, also after a lost answer.
-Nothing depends on the outcome of a single call: a refused call is followed by
-another look.
+The order of the calls follows from how Nova's schedulers learn of aggregates
+(doc/source/install/nova.rst). Every method starts from Nova's present state and ends with a
+check, so it may be repeated at any time, even after a lost answer. No method relies on the
+answer to a single write: after a refusal it reads the state again.
 """
 
 from __future__ import annotations
@@ -37,29 +36,27 @@ from laas_service.domain.errors import (
     NotFound,
     Unavailable,
 )
+from laas_service.domain.wording import listed
 
 LOG = logging.getLogger(__name__)
 
 NOVA_VERSION = "2.87"
-"""From 2.88 on the list of hypervisors asks every compute host for its uptime."""
+"""Last version before 2.88, which makes the list of hypervisors query every compute host."""
 
 PLACEMENT_VERSION = "1.28"
-"""Shows whose a consumer is, and the aggregates of a provider with its generation."""
+"""First version that shows the project of a consumer, and the generation of a provider."""
 
 OWNER = "filter_tenant_id"
-"""The one key that every mechanism of every Nova release reads (longer keys widen it)."""
+"""The key that every mechanism of every Nova release reads; longer keys add projects."""
 
 ALLOCATION = "laas:allocation"
-"""The allocation that an aggregate stands for; ``nova_filters.laas`` reads it."""
+"""Key with the allocation of an aggregate; ``nova_filters.laas`` reads it."""
 
 POOL = "laas:pool"
-"""Marks the pool: ``nova_filters.laas`` lets no other aggregate open its hosts."""
+"""Key of the pool: ``nova_filters.laas`` lets no other aggregate open its hosts."""
 
 READ_PAUSE = 0.1
-"""Seconds before a call that reads is tried again; doubled once."""
-
-_SHOWN = 5
-"""Hosts or servers named in a message before the rest is counted."""
+"""Seconds before the first retry of a read; doubled before the second."""
 
 T = TypeVar("T")
 
@@ -72,34 +69,35 @@ class _Aggregate:
     hosts: frozenset[str]
     metadata: Mapping[str, str]
 
-    def isolates_as(self, wanted: Mapping[str, str]) -> bool:
-        """The wanted keys are there, and no other key lets projects in."""
-        return not self.corrections(wanted)
+    def isolates_as(self, desired: Mapping[str, str]) -> bool:
+        """Whether the keys are as desired, and no other key admits projects."""
+        return not self.corrections(desired)
 
     @property
-    def lets_in(self) -> str:
-        """The projects that it lets in, as its keys have them: one, unless somebody added some."""
+    def admitted(self) -> str:
+        """The projects that the keys admit, by commas; one, unless somebody added some."""
         keys = sorted(key for key in self.metadata if key.startswith(OWNER))
         return ",".join(self.metadata[key] for key in keys)
 
-    def corrections(self, wanted: Mapping[str, str]) -> dict[str, str | None]:
-        """What to set (None: delete) so that it isolates as wanted."""
-        stray = {key: None for key in self.metadata if key.startswith(OWNER) and key not in wanted}
-        return stray | {k: v for k, v in wanted.items() if self.metadata.get(k) != v}
+    def corrections(self, desired: Mapping[str, str]) -> dict[str, str | None]:
+        """The keys to set (None: delete) so that the aggregate isolates as desired."""
+        owners = (key for key in self.metadata if key.startswith(OWNER))
+        stray = {key: None for key in owners if key not in desired}
+        return stray | {k: v for k, v in desired.items() if self.metadata.get(k) != v}
 
 
 class Cloud:
-    """The calls to Nova and placement that are needed, with their errors translated.
+    """Calls to Nova and placement, with their errors translated.
 
-    Calls that read are tried three times. Calls that write are made once and return
-    None, or the text of Nova's refusal (400, 404, 409): the caller looks what is so. ``beat`` is
-    called before each, and what it raises ends what is being done.
+    Reads are tried up to three times. Writes are tried once and return None, or the text of
+    Nova's refusal (400, 404, 409); the caller then re-reads the state. Each call starts with
+    ``beat``, whose exceptions abort the operation.
 
     Errors of all methods:
-        Unavailable: time-out, broken connection, 5xx, or an answer that makes no
-            sense; a write may have been carried out.
-        Forbidden: the service's user lacks the right that the message names.
-        LimitExceeded: Nova's limits.
+        Unavailable: time-out, broken connection, 5xx, or an invalid answer; a write may
+            have been carried out.
+        Forbidden: the service's user lacks the permission that the message names.
+        LimitExceeded: Nova limits the rate or size of requests.
     """
 
     def __init__(
@@ -109,25 +107,25 @@ class Cloud:
         self._placement = placement
         self._beat = beat
 
-    def _read(self, what: str, rule: str, call: Callable[[], T]) -> T:
+    def _read(self, action: str, rule: str, call: Callable[[], T]) -> T:
         self._beat()
-        return _read(what, rule, call)
+        return _read(action, rule, call)
 
-    def _write(self, what: str, rule: str, call: Callable[[], object]) -> str | None:
+    def _write(self, action: str, rule: str, call: Callable[[], object]) -> str | None:
         self._beat()
-        return _write(what, rule, call)
+        return _write(action, rule, call)
 
     def aggregates(self) -> dict[str, _Aggregate]:
         """All aggregates of the cloud by name."""
 
         def read() -> dict[str, _Aggregate]:
-            found = [_aggregate(item.to_dict()) for item in self._nova.aggregates.list()]
-            return {aggregate.name: aggregate for aggregate in found}
+            aggregates = [_aggregate(item.to_dict()) for item in self._nova.aggregates.list()]
+            return {aggregate.name: aggregate for aggregate in aggregates}
 
         return self._read("list aggregates", "os_compute_api:os-aggregates:index", read)
 
     def create(self, name: str) -> str | None:
-        """Never in an availability zone: Nova would then refuse busy hosts."""
+        """Create an aggregate outside availability zones, in which Nova refuses busy hosts."""
         return self._write(
             f"create aggregate {name}",
             "os_compute_api:os-aggregates:create",
@@ -135,7 +133,7 @@ class Cloud:
         )
 
     def set_metadata(self, aggregate: _Aggregate, metadata: Mapping[str, str | None]) -> str | None:
-        """Merges; None deletes a key."""
+        """Merge keys into the metadata; None deletes a key."""
         return self._write(
             f"set metadata of aggregate {aggregate.name}",
             "os_compute_api:os-aggregates:set_metadata",
@@ -167,32 +165,32 @@ class Cloud:
         """The resource providers of each compute host, by the host's name in Nova."""
 
         def read() -> dict[str, list[str]]:
-            found: dict[str, list[str]] = {}
+            providers: dict[str, list[str]] = {}
             marker = None
             while page := self._nova.hypervisors.list(detailed=True, marker=marker):
                 for item in (hypervisor.to_dict() for hypervisor in page):
-                    found.setdefault(str(item["service"]["host"]), []).append(str(item["id"]))
+                    providers.setdefault(str(item["service"]["host"]), []).append(str(item["id"]))
                 marker = page[-1].to_dict()["id"]
-            return found
+            return providers
 
         return self._read("list hypervisors", "os_compute_api:os-hypervisors:list-detail", read)
 
     def memberships(self, provider: str) -> set[str]:
-        """The uuids of the aggregates that placement knows the provider to be in."""
+        """The uuids of the provider's aggregates according to placement."""
         rule = "placement:resource_providers:aggregates:list"
         path = f"/resource_providers/{provider}/aggregates"
-        return self._get(path, rule, lambda found: {str(uuid) for uuid in found["aggregates"]})
+        return self._get(path, rule, lambda answer: {str(uuid) for uuid in answer["aggregates"]})
 
     def consumers(self, provider: str) -> dict[str, str]:
-        """Project by consumer (server or migration) of all that holds part of a provider."""
+        """The consumers (servers and migrations) of a provider, with their projects."""
         rule = "placement:resource_providers:allocations:list"
         path = f"/resource_providers/{provider}/allocations"
-        found = self._get(path, rule, lambda found: list(found["allocations"].keys()))
-        owners = {str(consumer): self._owner(str(consumer)) for consumer in found}
+        consumers = self._get(path, rule, lambda answer: list(answer["allocations"].keys()))
+        owners = {str(consumer): self._owner(str(consumer)) for consumer in consumers}
         return {consumer: project for consumer, project in owners.items() if project}
 
     def server_limit(self, project: str) -> int:
-        """How many servers the project's quota allows; -1 for any number."""
+        """Number of servers that the project's quota allows; -1 is unlimited."""
         return self._read(
             f"read the quota of project {project}",
             "os_compute_api:os-quota-sets:show",
@@ -200,11 +198,11 @@ class Cloud:
         )
 
     def _owner(self, consumer: str) -> str | None:
-        """None if the consumer is gone meanwhile."""
+        """The project of a consumer; None if the consumer no longer exists."""
         return self._get(
             f"/allocations/{consumer}",
             "placement:allocations:list",
-            lambda found: str(found["project_id"]) if found["allocations"] else None,
+            lambda answer: str(answer["project_id"]) if answer["allocations"] else None,
         )
 
     def _get(self, path: str, rule: str, parse: Callable[[dict[str, Any]], T]) -> T:
@@ -218,15 +216,14 @@ class Cloud:
 class NovaCompute:
     """The ``Compute`` port on Nova and placement; one writer at a time in this process.
 
-    ``pool`` names the aggregate of all managed hosts, ``sentinel`` is the project
-    that is none. Hosts that Nova does not know count as empty, so that a compute
-    service that was deleted does not hold up a release; they cannot be pooled or
-    handed over (``NotFound``).
+    ``pool`` is the name of the aggregate of all managed hosts. ``sentinel`` is a project id
+    that no project has. Hosts that Nova does not know count as empty, so a deleted compute
+    service does not block a release; pooling or handing them over raises ``NotFound``.
 
-    Beyond the errors of the port: ``Conflict`` names aggregates of others that let
-    projects in on our hosts, and hosts with several nodes (Ironic), which Nova cannot
-    isolate; ``Forbidden`` the right that the service's user lacks; ``InvalidInput``
-    a project id that ``filter_tenant_id`` cannot hold.
+    Errors beyond those of the port: ``Conflict`` for foreign aggregates that admit projects
+    to our hosts, and for hosts with several nodes (Ironic), which Nova cannot isolate;
+    ``Forbidden`` for a permission that the service's user lacks; ``InvalidInput`` for a
+    project id that ``filter_tenant_id`` cannot hold.
     """
 
     def __init__(self, cloud: Cloud, *, pool: str, sentinel: str) -> None:
@@ -239,11 +236,11 @@ class NovaCompute:
     # -- the port ---------------------------------------------------------------
 
     def pool(self, hosts: Collection[str]) -> None:
-        """See ``Compute.pool``. Hosts of the pool that nobody holds have to stay empty, too.
+        """See ``Compute.pool``. Unallocated hosts of the pool must be empty, too.
 
-        All that can join have joined when an error names those that could not. Servers
-        are looked for before joining, and after it for those that were on their way. If
-        somebody edited the pool's metadata, they are corrected before any other call.
+        When an error names hosts that cannot join, all others have joined. Servers are
+        looked up before hosts join, and again after it for servers that were being built.
+        Edited metadata of the pool are corrected before any other call.
         """
         with self._writing:
             present = self._cloud.aggregates()
@@ -254,47 +251,47 @@ class NovaCompute:
             providers = self._cloud.providers()
             known = set(hosts) & providers.keys()
             owned = {h for aggregate in filter(_is_ours, present.values()) for h in aggregate.hosts}
-            hindering = self._occupants(known - pooled - owned, providers)
-            self._join_pool(known - {o.host for o in hindering}, touch=True)
-            busy = {*hindering, *self._occupants(known - owned, providers)}
+            occupants = self._occupants(known - pooled - owned, providers)
+            self._join_pool(known - {o.host for o in occupants}, touch=True)
+            busy = {*occupants, *self._occupants(known - owned, providers)}
             foreign = self._foreign(known)
         if busy:
-            raise HostsBusy(f"free hosts have to be empty, but {_listed(busy)}")
+            raise HostsBusy(f"free hosts must be empty, but {_listed_occupants(busy)}")
         if foreign:
             raise Conflict(foreign)
         if unknown := set(hosts) - providers.keys():
-            raise NotFound("compute host", _some(unknown))
+            raise NotFound("compute host", listed(sorted(unknown)))
 
     def occupants(self, hosts: Collection[str]) -> Sequence[Occupant]:
         """See ``Compute.occupants``; hosts in the order of their names."""
         return self._occupants(hosts, self._cloud.providers())
 
     def hand_over(self, handover: Handover) -> None:
-        """See ``Compute.hand_over``. A second one changes nothing, but heals schedulers.
+        """See ``Compute.hand_over``. Repeating it changes nothing, but refreshes all schedulers.
 
-        An aggregate that is there is corrected before anything is checked, so that an
-        error leaves nobody let in who should not be. The hosts join the pool before the
-        aggregate, so that they never accept strangers. If a stranger came in between the
-        check before and the check after, the aggregate is closed again.
+        An existing aggregate is corrected before any check, so that it admits no wrong
+        project even after an error. The hosts join the pool before the aggregate, so that
+        they never accept other projects. If another project's server appears between the
+        first and the last check, the aggregate is closed again.
         """
-        wanted = self._wanted(handover)
+        desired = self._desired(handover)
         hosts = set(handover.hosts)
         with self._writing:
             present = self._cloud.aggregates().get(_name(handover.allocation_id))
-            in_place = present and present.hosts == hosts and present.isolates_as(wanted)
+            in_place = present and present.hosts == hosts and present.isolates_as(desired)
             if present:
-                self._correct(present, hosts, wanted)
+                self._correct(present, hosts, desired)
             providers = self._cloud.providers()
             if unknown := hosts - providers.keys():
-                raise NotFound("compute host", _some(unknown))
+                raise NotFound("compute host", listed(sorted(unknown)))
             self._check_alone(handover, providers)
             self._join_pool(hosts)
-            aggregate = self._ensured(_name(handover.allocation_id), wanted)
+            aggregate = self._ensured(_name(handover.allocation_id), desired)
             for host in sorted(hosts - aggregate.hosts):
                 self._add(aggregate, host)
-            self._mirror(aggregate, handover, providers)
-            self._set(aggregate, wanted)
-            self._check_written(handover, wanted)
+            self._ensure_mirrored(aggregate, handover, providers)
+            self._set(aggregate, desired)
+            self._check_written(handover, desired)
             try:
                 self._check_alone(handover, providers)
             except Conflict:
@@ -310,10 +307,10 @@ class NovaCompute:
                 self._close(present)
 
     def take_back(self, handover: Handover) -> None:
-        """See ``Compute.take_back``. Closes the hosts first; they fall back to the pool.
+        """See ``Compute.take_back``. Closes the hosts first; then only the pool holds them.
 
-        Anybody's servers on the aggregate's hosts hold it up, and the project's own on
-        hosts that are in it no more, or not yet.
+        Servers of any project on the aggregate's hosts prevent it, and so do servers of the
+        allocation's project on other hosts of the handover.
         """
         with self._writing:
             present = self._cloud.aggregates().get(_name(handover.allocation_id))
@@ -321,27 +318,27 @@ class NovaCompute:
             if present:
                 self._close(present)
             providers = self._cloud.providers()
-            self._check_left(handover, members, providers)
+            self._check_emptied(handover, members, providers)
             if present:
                 self._join_pool(members & providers.keys())
-                self._dissolve(present)
-                self._check_left(handover, members, providers)
+                self._delete(present)
+                self._check_emptied(handover, members, providers)
 
     def handed_over(self) -> Mapping[str, Handover]:
-        """See ``Compute.handed_over``; the sentinel is the project of what is fenced."""
+        """See ``Compute.handed_over``; the project of a fenced allocation is the sentinel."""
         return self._handed_over(self._cloud.aggregates())
 
     def _handed_over(self, aggregates: Mapping[str, _Aggregate]) -> Mapping[str, Handover]:
         return {
             aggregate.metadata[ALLOCATION]: Handover(
-                aggregate.metadata[ALLOCATION], aggregate.lets_in, tuple(sorted(aggregate.hosts))
+                aggregate.metadata[ALLOCATION], aggregate.admitted, tuple(sorted(aggregate.hosts))
             )
             for aggregate in aggregates.values()
             if _is_ours(aggregate)
         }
 
     def observed(self) -> Observed:
-        """See ``Compute.observed``: one list of aggregates."""
+        """See ``Compute.observed``. One list-aggregates call; servers are not checked."""
         aggregates = self._cloud.aggregates()
         pool = aggregates.get(self._pool_name)
         foreign = [
@@ -361,66 +358,71 @@ class NovaCompute:
         limit = self._cloud.server_limit(project_id)
         return limit if limit >= 0 else None
 
-    # -- what has to be so --------------------------------------------------------
+    # -- checks -------------------------------------------------------------------
 
-    def _wanted(self, handover: Handover) -> dict[str, str]:
+    def _desired(self, handover: Handover) -> dict[str, str]:
+        """The metadata of an allocation's aggregate. Raises: InvalidInput."""
         project, id = handover.project_id, handover.allocation_id
         if not project.strip() or "," in project or len(project) > 255:
             raise InvalidInput("project_id", project, "name one project, up to 255 characters")
         if project == self._closed[OWNER]:
-            raise InvalidInput("project_id", project, "this one stands for nobody")
+            raise InvalidInput("project_id", project, "this id stands for no project")
         if _name(id) == self._pool_name:
             raise InvalidInput("allocation_id", id, "its aggregate would be the pool")
         return {OWNER: project, ALLOCATION: id}
 
     def _check_alone(self, handover: Handover, providers: Mapping[str, list[str]]) -> None:
-        """Nobody else is on the hosts, nor let in by another aggregate."""
-        found = self._occupants(handover.hosts, providers)
-        strangers = [o for o in found if o.project_id != handover.project_id]
+        """Raise if other projects have servers on the hosts, or another aggregate admits them."""
+        occupants = self._occupants(handover.hosts, providers)
+        strangers = [o for o in occupants if o.project_id != handover.project_id]
         if strangers:
-            raise HostsBusy(f"hosts cannot be handed over, {_listed(strangers)}")
+            raise HostsBusy(f"hosts cannot be handed over: {_listed_occupants(strangers)}")
         if foreign := self._foreign(handover.hosts, _name(handover.allocation_id)):
             raise Conflict(foreign)
 
-    def _check_left(
+    def _check_emptied(
         self, handover: Handover, members: Collection[str], providers: Mapping[str, list[str]]
     ) -> None:
-        found = self._occupants({*members, *handover.hosts}, providers)
-        left = [o for o in found if o.host in members or o.project_id == handover.project_id]
+        occupants = self._occupants({*members, *handover.hosts}, providers)
+        left = [o for o in occupants if o.host in members or o.project_id == handover.project_id]
         if left:
-            raise HostsBusy(f"hosts cannot be taken back, {_listed(left)}")
+            raise HostsBusy(f"hosts cannot be taken back: {_listed_occupants(left)}")
 
-    def _check_written(self, handover: Handover, wanted: Mapping[str, str]) -> None:
+    def _check_written(self, handover: Handover, desired: Mapping[str, str]) -> None:
         name = _name(handover.allocation_id)
-        seen = self._cloud.aggregates().get(name)
-        if seen is None or seen.hosts != set(handover.hosts) or not seen.isolates_as(wanted):
+        written = self._cloud.aggregates().get(name)
+        if (
+            written is None
+            or written.hosts != set(handover.hosts)
+            or not written.isolates_as(desired)
+        ):
             raise Unavailable(f"aggregate {name} is not as it was written: somebody changes it")
 
     def _foreign(self, hosts: Iterable[str], own: str | None = None) -> str | None:
-        """Other aggregates that let projects in on these hosts, in a sentence.
+        """A sentence that names foreign aggregates that admit projects to these hosts.
 
-        With ``own``, the aggregates of other allocations count as well.
+        With ``own``, the aggregates of other allocations count too.
         """
-        wanted = set(hosts)
-        found = [
-            f"aggregate {aggregate.name} has {_some(shared)}"
+        ours = set(hosts)
+        foreign = [
+            f"aggregate {aggregate.name} has {listed(sorted(shared))}"
             for name, aggregate in sorted(self._cloud.aggregates().items())
             if name not in (own, self._pool_name)
             and not (own is None and _is_ours(aggregate))
             and any(key.startswith(OWNER) for key in aggregate.metadata)
-            and (shared := aggregate.hosts & wanted)
+            and (shared := aggregate.hosts & ours)
         ]
-        if not found:
+        if not foreign:
             return None
         return (
             f"other aggregates with {OWNER} hold our hosts, remove these from them: "
-            + "; ".join(found)
+            + "; ".join(foreign)
         )
 
     def _occupants(
         self, hosts: Iterable[str], providers: Mapping[str, list[str]]
     ) -> list[Occupant]:
-        found = []
+        occupants = []
         for host in sorted(set(hosts) & providers.keys()):
             if len(providers[host]) > 1:
                 raise Conflict(
@@ -428,53 +430,53 @@ class NovaCompute:
                     "Nova can only isolate hosts with one"
                 )
             for consumer, project in sorted(self._cloud.consumers(providers[host][0]).items()):
-                found.append(Occupant(host, consumer, project))
-        return found
+                occupants.append(Occupant(host, consumer, project))
+        return occupants
 
-    # -- how it becomes so --------------------------------------------------------
+    # -- changes ------------------------------------------------------------------
 
-    def _ensured(self, name: str, wanted: Mapping[str, str]) -> _Aggregate:
-        """The aggregate of this name, created if need be, isolating as wanted."""
+    def _ensured(self, name: str, desired: Mapping[str, str]) -> _Aggregate:
+        """The aggregate of this name, created and corrected if necessary."""
         present = self._cloud.aggregates().get(name)
         if present is None:
             refusal = self._cloud.create(name)
             present = self._cloud.aggregates().get(name)
             if present is None:
                 raise Conflict(f"aggregate {name} cannot be created: {refusal or 'it vanished'}")
-        if not present.isolates_as(wanted):
-            self._set(present, wanted)
+        if not present.isolates_as(desired):
+            self._set(present, desired)
         return present
 
     def _correct(
-        self, aggregate: _Aggregate, hosts: Collection[str], wanted: Mapping[str, str]
+        self, aggregate: _Aggregate, hosts: Collection[str], desired: Mapping[str, str]
     ) -> None:
-        """Let in nobody but the wanted project, and on no other hosts than these.
+        """Make an aggregate admit only the desired project, and only to these hosts.
 
-        A closed aggregate stays closed: a stranger may be there. Other hosts leave before
-        the metadata let the wanted project in.
+        A closed aggregate stays closed, because another project may have servers there. Stray
+        hosts leave before the metadata admit the desired project.
         """
         stray = aggregate.hosts - set(hosts)
         closed = aggregate.isolates_as(self._closed)
-        if stray and not aggregate.isolates_as(wanted):
+        if stray and not aggregate.isolates_as(desired):
             self._close(aggregate)
         elif not closed:
-            self._set(aggregate, wanted)
+            self._set(aggregate, desired)
         if stray:
             self._join_pool(stray & self._cloud.providers().keys())
             self._leave(aggregate, stray)
             if not closed:
-                self._ensured(aggregate.name, wanted)
+                self._ensured(aggregate.name, desired)
 
-    def _set(self, aggregate: _Aggregate, wanted: Mapping[str, str]) -> None:
-        """Also where nothing changes: it makes every scheduler take the aggregate anew."""
-        refusal = self._cloud.set_metadata(aggregate, {**aggregate.corrections(wanted), **wanted})
+    def _set(self, aggregate: _Aggregate, desired: Mapping[str, str]) -> None:
+        """Write the metadata even if unchanged, as that makes every scheduler read them again."""
+        refusal = self._cloud.set_metadata(aggregate, {**aggregate.corrections(desired), **desired})
         if refusal:
-            raise Conflict(f"aggregate {aggregate.name} does not take its metadata: {refusal}")
+            raise Conflict(f"cannot set the metadata of aggregate {aggregate.name}: {refusal}")
 
     def _close(self, aggregate: _Aggregate) -> None:
         self._set(aggregate, self._closed)
-        seen = self._cloud.aggregates().get(aggregate.name)
-        if seen is not None and not seen.isolates_as(self._closed):
+        written = self._cloud.aggregates().get(aggregate.name)
+        if written is not None and not written.isolates_as(self._closed):
             raise Unavailable(f"aggregate {aggregate.name} is not closed: somebody changes it")
 
     def _add(self, aggregate: _Aggregate, host: str) -> None:
@@ -494,11 +496,11 @@ class NovaCompute:
             raise Conflict(f"host {host} cannot leave aggregate {aggregate.name}: {refusal}")
 
     def _is_member(self, aggregate: _Aggregate, host: str) -> bool:
-        seen = self._cloud.aggregates().get(aggregate.name)
-        return seen is not None and host in seen.hosts
+        present = self._cloud.aggregates().get(aggregate.name)
+        return present is not None and host in present.hosts
 
     def _join_pool(self, hosts: Collection[str], *, touch: bool = False) -> None:
-        """Ends with a touch where a host has joined, or where it is asked for."""
+        """Add hosts to the pool; write its metadata again if a host joined, or with ``touch``."""
         pool = self._ensured(self._pool_name, self._pooled)
         missing = sorted(set(hosts) - pool.hosts)
         for host in missing:
@@ -506,25 +508,29 @@ class NovaCompute:
         if missing or touch:
             self._set(pool, self._pooled)
 
-    def _mirror(
+    def _ensure_mirrored(
         self, aggregate: _Aggregate, handover: Handover, providers: Mapping[str, list[str]]
     ) -> None:
-        """Nova answers 200 to adding a host even if telling placement failed: then again."""
+        """Add hosts again that placement lacks, as Nova answers 200 even if updating it failed."""
         for host in sorted(handover.hosts):
             if not self._is_mirrored(aggregate, providers[host]):
-                LOG.warning("placement does not know host %s in %s", host, aggregate.name)
+                LOG.warning(
+                    "placement does not show host %s in aggregate %s; adding it again",
+                    host,
+                    aggregate.name,
+                )
                 self._remove(aggregate, host)
                 self._add(aggregate, host)
                 if not self._is_mirrored(aggregate, providers[host]):
                     raise Unavailable(
                         f"placement does not show host {host} in aggregate {aggregate.name}; "
-                        "if this stays so, run nova-manage placement sync_aggregates"
+                        "if this persists, run nova-manage placement sync_aggregates"
                     )
 
     def _is_mirrored(self, aggregate: _Aggregate, providers: Sequence[str]) -> bool:
         return all(aggregate.uuid in self._cloud.memberships(provider) for provider in providers)
 
-    def _dissolve(self, aggregate: _Aggregate) -> None:
+    def _delete(self, aggregate: _Aggregate) -> None:
         self._leave(aggregate, aggregate.hosts)
         refusal = self._cloud.delete(aggregate)
         if aggregate.name in self._cloud.aggregates():
@@ -534,12 +540,12 @@ class NovaCompute:
 
 
 def connect(conf: cfg.ConfigOpts, beat: Callable[[], None] = lambda: None) -> NovaCompute:
-    """The port as [compute], [nova] and [placement] say; nothing is asked of Nova yet.
+    """The port as [compute], [nova] and [placement] configure it; it does not call Nova yet.
 
     ``beat`` as in ``Cloud``.
 
     Raises:
-        InvalidInput: the options do not say how to log in.
+        InvalidInput: the options give no login.
     """
     try:
         auth = loading.load_auth_from_conf_options(conf, "nova")
@@ -588,17 +594,14 @@ def _is_ours(aggregate: _Aggregate) -> bool:
     )
 
 
-def _some(texts: Collection[str]) -> str:
-    rest = len(texts) - _SHOWN
-    return ", ".join(sorted(texts)[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def _listed(occupants: Collection[Occupant]) -> str:
-    return _some([f"{o.host} runs {o.consumer} of project {o.project_id}" for o in occupants])
+def _listed_occupants(occupants: Collection[Occupant]) -> str:
+    return listed(
+        sorted(f"{o.host} runs {o.consumer} of project {o.project_id}" for o in occupants)
+    )
 
 
 def _aggregate(document: Mapping[str, Any]) -> _Aggregate:
-    """Raises: KeyError, TypeError, ValueError on anything else."""
+    """The aggregate in a document. Raises: KeyError, TypeError, ValueError."""
     return _Aggregate(
         int(document["id"]),
         str(document["uuid"]),
@@ -608,27 +611,27 @@ def _aggregate(document: Mapping[str, Any]) -> _Aggregate:
     )
 
 
-def _read(what: str, rule: str, call: Callable[[], T]) -> T:
-    """Try up to three times; reading changes nothing."""
+def _read(action: str, rule: str, call: Callable[[], T]) -> T:
+    """Make a call that reads, up to three times."""
 
     def attempt() -> T:
         try:
             return call()
         except Exception as error:
-            raise _translated(what, rule, error) from error
+            raise _translated(action, rule, error) from error
 
     pause = wait_exponential(multiplier=READ_PAUSE)
     return retrying(Unavailable, attempts=3, wait=pause)(attempt)
 
 
-def _write(what: str, rule: str, call: Callable[[], object]) -> str | None:
-    """Try once; the refusal's text if it was refused for what is (not) there."""
+def _write(action: str, rule: str, call: Callable[[], object]) -> str | None:
+    """Make a call that writes, once; the text of a refusal, or None after success."""
     try:
         call()
     except Exception as error:
         if _status(error) in (400, 404, 409):
             return str(error)
-        raise _translated(what, rule, error) from error
+        raise _translated(action, rule, error) from error
     return None
 
 
@@ -638,20 +641,20 @@ def _status(error: Exception) -> int | None:
     return error.http_status if isinstance(error, keystone_errors.HttpError) else None
 
 
-def _translated(what: str, rule: str, error: Exception) -> LaasError:
-    """What an error of the libraries means to us; messages hold no token or password.
+def _translated(action: str, rule: str, error: Exception) -> LaasError:
+    """The error of ours for an error of the libraries; its message holds no token or password.
 
-    Anything that is no error of theirs comes from an answer they could not digest.
+    Any other exception means that the libraries could not parse an answer.
     """
     status = _status(error)
     if status == 403:
-        return Forbidden(f"not allowed to {what}: give the service's user a role with {rule}")
+        return Forbidden(f"not allowed to {action}: give the service's user a role with {rule}")
     if status in (413, 429):
-        return LimitExceeded(f"cannot {what}: {error}")
+        return LimitExceeded(f"cannot {action}: {error}")
     if status == 401:
-        return Unavailable(f"cannot {what}: Keystone or Nova does not accept the configured login")
+        return Unavailable(
+            f"cannot {action}: Keystone or Nova does not accept the configured login"
+        )
     if status is not None or isinstance(error, keystone_errors.ClientException):
-        return Unavailable(f"cannot {what}: {error}")
-    return Unavailable(
-        f"cannot {what}: the answer makes no sense ({type(error).__name__}: {error})"
-    )
+        return Unavailable(f"cannot {action}: {error}")
+    return Unavailable(f"cannot {action}: the answer is invalid ({type(error).__name__}: {error})")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""Names of processes, by which another one on the same machine sees that they are gone."""
+"""Unique process names, from which a process on the same machine sees that another has ended."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from pathlib import Path
 
 _PROC = Path("/proc")
 _STATE_AND_START = re.compile(r"\) (\S)(?: \S+){18} (\d+)")
-"""Of ``/proc/PID/stat``, behind the program's name, which may have brackets of its own."""
+"""State and start time in ``/proc/PID/stat``, after the program's name, which may have brackets."""
 
 
 def new_name() -> str:
-    """A name that no process has had: machine, process, and a random part.
+    """A unique name from machine, process and a random part; at most 255 characters.
 
-    It has up to 255 characters. On other systems than Linux it says nothing of the process.
+    On systems other than Linux it does not identify the process.
     """
     return "/".join([_space(), _process(os.getpid()) or "-", uuid.uuid4().hex[:8]])
 
 
 def is_gone(name: str) -> bool:
-    """Whether it is known here that the process of this name runs no more.
+    """Whether this machine can see that the process of this name has ended.
 
-    False for processes of other machines and containers, and for those before a reboot.
+    False for processes of other machines and containers, and for processes before a reboot.
     """
     space, _, rest = name.rpartition("/")[0].rpartition("/")
     pid = rest.partition("-")[0]
@@ -35,16 +35,16 @@ def is_gone(name: str) -> bool:
 
 
 def _process(pid: int) -> str | None:
-    """Number and start of a process; None: there is none, or it has ended."""
+    """Number and start time of a process; None if it does not exist or has ended."""
     try:
-        found = _STATE_AND_START.search((_PROC / str(pid) / "stat").read_text())
+        match = _STATE_AND_START.search((_PROC / str(pid) / "stat").read_text())
     except OSError:
         return None
-    return f"{pid}-{found[2]}" if found and found[1] not in "ZX" else None
+    return f"{pid}-{match[2]}" if match and match[1] not in "ZX" else None
 
 
 def _space() -> str:
-    """The host's name, and where process numbers mean the same as here."""
+    """Host name, boot and process namespace: where a process number identifies one process."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
         numbers = str((_PROC / "self/ns/pid").stat().st_ino)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""For sites that run Slurm: the fabric as its ``topology.conf``, hosts as its host lists.
+"""Slurm output: the fabric as ``topology.conf``, and host list expressions.
 
-Slurm's topology/tree plugin knows trees only: every switch has one switch above. A fat-tree
-is written down as sites do by hand, a pod's L2 switches as one switch and all spines as
-one. Hosts with several rails are put below one switch for each leaf group.
+Slurm's topology/tree plugin describes plain trees: every switch has one switch above it. A
+fat-tree is therefore written with one switch for all L2 switches of a pod and one for all
+spines, as sites do by hand. Hosts with several rails are below one switch for each leaf group.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from laas_service.domain.inventory import Inventory
 from laas_service.domain.topology import Topology
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
-"""What is safe as a node's name: Slurm itself forbids less, and trips over some of it."""
+"""Safe names of Slurm nodes. Slurm accepts more, but mishandles some of them."""
 
 _NUMBERED = re.compile(r"(.*?)([0-9]{1,9})")
 
@@ -27,7 +27,7 @@ def usable(name: str) -> bool:
 
 
 def host_list(names: Iterable[str]) -> str:
-    """The names as one of Slurm's host list expressions, such as ``node[000-003,7],sm0``.
+    """The names as a host list expression of Slurm, such as ``node[000-003,7],sm0``.
 
     ``scontrol show hostnames`` expands it to the same names, in order of their prefixes
     and numbers, each once.
@@ -43,9 +43,9 @@ def host_list(names: Iterable[str]) -> str:
 
 
 def topology_conf(topology: Topology, inventory: Inventory) -> str:
-    """The fabric's hosts for tenants as ``topology.conf``; equal fabrics give equal text.
+    """The fabric's tenant hosts as ``topology.conf``; equal fabrics give equal text.
 
-    Hosts whose names Slurm cannot have are left out, and named in a comment.
+    Hosts whose names Slurm cannot use are left out and named in a comment.
     """
     pods: dict[str, list[str]] = {}
     lines = []
@@ -54,15 +54,15 @@ def topology_conf(topology: Topology, inventory: Inventory) -> str:
         hosts = [name for name in _hosts(topology, inventory, group) if usable(name)]
         if hosts:
             switch = f"leaf-{pod}-{leaf}"
-            lines += [f"# {_shown(name)}" for name in _leaves(topology, inventory, group)]
+            lines += [f"# {_one_line(name)}" for name in _leaves(topology, inventory, group)]
             lines += [f"SwitchName={switch} Nodes={host_list(hosts)}"]
             pods.setdefault(f"pod-{pod}", []).append(switch)
     lines += [f"SwitchName={pod} Switches={host_list(leaves)}" for pod, leaves in pods.items()]
     if len(pods) > 1 and topology.tree.w[2]:
         lines.append(f"SwitchName=spines Switches={host_list(pods)}")
-    odd = [name for name in inventory.host_names if name and not usable(name)]
+    unusable = [name for name in inventory.host_names if name and not usable(name)]
     head = ["# For Slurm with TopologyPlugin=topology/tree; each comment names the switches below."]
-    head += [f"# No name for a Slurm node, left out: {_shown(name)}" for name in odd]
+    head += [f"# No name for a Slurm node, left out: {_one_line(name)}" for name in unusable]
     return "\n".join([*head, *lines, ""])
 
 
@@ -80,15 +80,15 @@ def _leaves(topology: Topology, inventory: Inventory, group: int) -> Iterator[st
             yield f"{switch.name} ({switch.guid:#018x})"
 
 
-def _shown(text: str) -> str:
-    """On one line, whatever is in it, and no backslash at its end."""
+def _one_line(text: str) -> str:
+    """The text on one line, without control characters or a backslash at its end."""
     return text.encode("unicode_escape").decode("ascii").replace("\\", "/")
 
 
 def _split(name: str) -> tuple[str, str]:
-    """A name and the number at its end, if there is one."""
-    found = _NUMBERED.fullmatch(name)
-    return (found[1], found[2]) if found else (name, "")
+    """A name without the number at its end, and that number; "" if it has none."""
+    match = _NUMBERED.fullmatch(name)
+    return (match[1], match[2]) if match else (name, "")
 
 
 def _order(parts: tuple[str, str]) -> tuple[str, int, int]:
@@ -97,7 +97,7 @@ def _order(parts: tuple[str, str]) -> tuple[str, int, int]:
 
 
 def _follows(last: str, number: str, first: str) -> bool:
-    """Whether Slurm, which pads to the width of the first, comes to this number next."""
+    """Whether a number is next in a range; Slurm pads numbers to the width of the first."""
     return bool(last) and f"{int(last) + 1:0{len(first)}d}" == number
 
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""Snapshots with their allocations: from a ledger, and back to the ledger they were taken of.
+"""Snapshots of a fabric with its allocations: written from a ledger, and read into one.
 
-A snapshot lists hosts and links; a ledger holds masks of leaf groups, in which one
-bit stands for the same uplink on all rails of a plane. Reading puts the masks
-together again and refuses lists that no masks could have given.
+A snapshot lists hosts and links. A ledger holds masks of leaf groups, in which one bit stands
+for the same uplink on all rails of a plane. Reading rebuilds the masks and refuses lists that
+no masks could have given.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class _Allocation(BaseModel):
 
 
 class _Snapshot(BaseModel):
-    """Keys that a later release adds are passed over: the contract grows by adding."""
+    """A snapshot; unknown keys are ignored, because later releases may add some."""
 
     topology: dict[StrictStr, Any]
     allocations: list[_Allocation] = []
 
 
 def snapshot(fabric: LedgerView, tables: bool = False) -> dict[str, Any]:
-    """The snapshot of a ledger, with each allocation's shape and, if asked, its tables."""
+    """The snapshot of a ledger with each allocation's shape; with ``tables``, its tables too."""
     document = documents.snapshot(fabric)
     held = {allocation.id: allocation for allocation in fabric.everybody()}
     routed = {allocation.id: allocation for allocation in routed_allocations(fabric.everybody())}
@@ -69,14 +69,14 @@ def snapshot(fabric: LedgerView, tables: bool = False) -> dict[str, Any]:
 
 
 def _entries(entries: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """These, and those inside them."""
+    """The entries, and all entries inside them."""
     for entry in entries:
         yield entry
         yield from _entries(entry.get("inside", ()))
 
 
 def shape_document(shape: Shape | None) -> dict[str, Any] | None:
-    """A shape by its numbers, and ``text`` for people."""
+    """A shape as a document: its numbers, and ``text`` for people."""
     if shape is None:
         return None
     return {
@@ -90,41 +90,50 @@ def shape_document(shape: Shape | None) -> dict[str, Any] | None:
 
 
 def fabric_from_snapshot(document: object, topology: Topology | None = None) -> Ledger:
-    """The ledger of a snapshot; what has failed in it has failed, whoever owns it.
+    """The ledger of a snapshot; failed hosts and links stay failed, owned or not.
 
-    ``topology`` is the fabric it must be of; it may know better than the snapshot
-    which of the failed hosts and links are not there at all.
+    ``topology`` is the fabric that the snapshot must be of. It may mark failed hosts and
+    links of the snapshot as absent.
 
     Raises:
-        InvalidInput: it is no snapshot, contradicts itself or is of another fabric;
-            names the field.
+        InvalidInput: the document is no snapshot, contradicts itself or is of another
+            fabric; names the field.
     """
-    read = validated(_Snapshot, "snapshot", document)
-    found = documents.topology_from_snapshot(read.topology)
+    parsed = validated(_Snapshot, "snapshot", document)
+    fabric_state = documents.topology_from_snapshot(parsed.topology)
     if topology is None:
-        topology = found.topology
-    elif (topology.tree, topology.host_ports) != (found.topology.tree, found.topology.host_ports):
+        topology = fabric_state.topology
+    elif (topology.tree, topology.host_ports) != (
+        fabric_state.topology.tree,
+        fabric_state.topology.host_ports,
+    ):
         raise InvalidInput(
-            "snapshot.topology", str(found.topology.tree), f"the fabric is {topology.tree}"
+            "snapshot.topology", str(fabric_state.topology.tree), f"the fabric is {topology.tree}"
         )
     fabric = SharedLedger(topology)
     fabric.describe_hosts(
-        {h: one for h, one in found.features.hosts.items() if h not in topology.absent_hosts}
+        {
+            host: features
+            for host, features in fabric_state.features.hosts.items()
+            if host not in topology.absent_hosts
+        }
     )
-    fabric.withhold(found.shared_plane)
+    fabric.withhold(fabric_state.shared_plane)
     builder = _Builder(topology)
-    for entry, parent, place in _placed(read.allocations, None, "snapshot.allocations"):
+    for entry, parent, place in _placed(parsed.allocations, None, "snapshot.allocations"):
         if entry.inside and not entry.container:
-            raise InvalidInput(f"{place}.inside", len(entry.inside), "only containers have any")
+            raise InvalidInput(
+                f"{place}.inside", len(entry.inside), "only containers have allocations inside"
+            )
         try:
             fabric.claim(replace(builder.allocation(entry, place), parent=parent))
         except DoubleClaim as error:
             fix = f"a host, a link and an id have one owner, and must exist ({error})"
             raise InvalidInput(place, entry.id, fix) from error
-    down_hosts = found.failed_hosts | found.topology.absent_hosts
+    down_hosts = fabric_state.failed_hosts | fabric_state.topology.absent_hosts
     for host in sorted(down_hosts - topology.absent_hosts):
         fabric.fail_host(host)
-    down_links = found.failed_links | found.topology.absent_links
+    down_links = fabric_state.failed_links | fabric_state.topology.absent_links
     for link in sorted(down_links - topology.absent_links, key=topology.tree.link_id):
         fabric.fail_link(link)
     return fabric
@@ -133,15 +142,15 @@ def fabric_from_snapshot(document: object, topology: Topology | None = None) -> 
 def _placed(
     entries: Iterable[_Allocation], parent: str | None, place: str
 ) -> Iterator[tuple[_Allocation, str | None, str]]:
-    """Entries with the container they are inside and their place, containers first."""
+    """Each entry with its container and its place in the document; containers come first."""
     for number, entry in enumerate(entries):
-        here = f"{place}[{number}]"
-        yield entry, parent, here
-        yield from _placed(entry.inside, entry.id, f"{here}.inside")
+        path = f"{place}[{number}]"
+        yield entry, parent, path
+        yield from _placed(entry.inside, entry.id, f"{path}.inside")
 
 
 class _Builder:
-    """Puts masks together from lists of hosts and links."""
+    """Builds allocations: masks from lists of hosts and links."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
@@ -175,19 +184,19 @@ class _Builder:
         )
 
     def _hosts(self, hosts: Iterable[int], place: str) -> dict[int, int]:
-        found: dict[int, int] = defaultdict(int)
+        masks: dict[int, int] = defaultdict(int)
         for number, host in enumerate(hosts):
             if host >= self._topology.hosts:
                 fix = f"hosts are 0..{self._topology.hosts - 1}"
                 raise InvalidInput(f"{place}[{number}]", host, fix)
             group, slot = self._topology.place_of(host)
-            if found[group] >> slot & 1:
+            if masks[group] >> slot & 1:
                 raise InvalidInput(f"{place}[{number}]", host, "name each host once")
-            found[group] |= 1 << slot
-        return found
+            masks[group] |= 1 << slot
+        return masks
 
     def _uplinks(self, links: Sequence[Triple], place: str) -> dict[int, int]:
-        """Masks of leaf groups; the leaves of a plane's rails must have the same uplinks."""
+        """Uplink masks by leaf group; the leaves of a plane's rails must have the same uplinks."""
         topology = self._topology
         width = topology.tree.w[1]
         rails: dict[tuple[int, int], set[int]] = defaultdict(set)
@@ -204,28 +213,30 @@ class _Builder:
             if rail in rails[group, bit]:
                 raise InvalidInput(f"{place}[{number}]", list(link), "name each link once")
             rails[group, bit].add(rail)
-        found: dict[int, int] = defaultdict(int)
-        for (group, bit), held in rails.items():
-            if len(held) != topology.rails_in_plane(bit // width):
-                leaves = [divmod(x, topology.tree.m[1]) for x in topology.leaves_of_group(group)]
+        masks: dict[int, int] = defaultdict(int)
+        for (group, bit), holding in rails.items():
+            if len(holding) != topology.rails_in_plane(bit // width):
+                leaves = [
+                    divmod(leaf, topology.tree.m[1]) for leaf in topology.leaves_of_group(group)
+                ]
                 raise InvalidInput(
                     place,
                     bit % width,
                     f"rails that share a pod share their uplinks: the leaves {leaves} must all "
                     f"hold uplink {bit % width}, or none",
                 )
-            found[group] |= 1 << bit
-        return found
+            masks[group] |= 1 << bit
+        return masks
 
     def _columns(self, links: Sequence[Triple], place: str) -> dict[tuple[int, int], int]:
-        found: dict[tuple[int, int], int] = defaultdict(int)
+        masks: dict[tuple[int, int], int] = defaultdict(int)
         for number, link in enumerate(map(SpineLink._make, links)):
             at = self._column_of_l2.get((link.pod, link.l2))
             if at is None or not self._topology.tree.has_link(link):
                 raise InvalidInput(
                     f"{place}[{number}]", list(link), "give [pod, l2, uplink] of a pod with hosts"
                 )
-            if found[at] >> link.up & 1:
+            if masks[at] >> link.up & 1:
                 raise InvalidInput(f"{place}[{number}]", list(link), "name each link once")
-            found[at] |= 1 << link.up
-        return found
+            masks[at] |= 1 << link.up
+        return masks

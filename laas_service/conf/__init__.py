@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""Configuration: one module per option group, each with ``GROUP`` and ``OPTIONS``."""
+"""Configuration options, one module per option group, each with ``GROUP`` and ``OPTIONS``."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _MODULES = (state, database, api, limits, compute, nova, placement, laas, opensm
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Make every option of the service known to ``conf``, and oslo.log's; safe to repeat.
+    """Register the options of the service and of oslo.log with ``conf``; safe to repeat.
 
-    The log goes to stderr, as what commands answer goes to stdout; alembic is quiet,
-    because every health check asks it.
+    The log goes to stderr, because commands print their answers to stdout. Alembic logs
+    warnings only, because every health check calls it.
     """
     for module in _MODULES:
         conf.register_opts(module.OPTIONS, group=module.GROUP)
@@ -42,7 +42,7 @@ def register_opts(conf: cfg.ConfigOpts) -> None:
 
 
 def set_defaults() -> None:
-    """For ``oslo-config-generator``: our defaults of other libraries' options."""
+    """Set our defaults of other libraries' options, for ``oslo-config-generator``."""
     cfg.set_defaults(database.OPTIONS, connection=database.CONNECTION)
     logging.set_defaults(default_log_levels=_log_levels())
 
@@ -53,7 +53,7 @@ def _log_levels() -> list[str]:
 
 
 def list_opts() -> list[tuple[str, list[Any]]]:
-    """For ``oslo-config-generator``; [database] is in oslo.db's own namespace."""
+    """Options for ``oslo-config-generator``; oslo.db lists those of [database] itself."""
     modules = [module for module in _MODULES if module is not database]
     logins = {module.GROUP: module.LOGIN_OPTIONS for module in (nova, placement, laas)}
     return [

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""[api]: where the service listens, whom it believes, what it offers."""
+"""[api]: address, authentication, limits, policies and default fabric of the REST interface."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ OPTIONS: list[Any] = [
         help="""
 Address laas-api listens on.
 
-With auth_strategy = none it has to be a loopback address, because every caller is
-then an administrator. Requests that a proxy passed on are refused then.
+With auth_strategy = none it must be a loopback address, because every caller is then
+an administrator; requests that a proxy forwarded are refused.
 """,
     ),
     cfg.PortOpt(
         "bind_port",
         default=8780,
         help="""
-Port laas-api listens on; 0 takes a free one and logs which.
+Port laas-api listens on. With 0 it takes a free port and logs the number.
 """,
     ),
     cfg.StrOpt(
         "auth_strategy",
         default="none",
         choices=[
-            ("keystone", "tokens are checked by Keystone; configure [keystone_authtoken]"),
+            ("keystone", "Keystone checks tokens; configure [keystone_authtoken]"),
             ("none", "no tokens; loopback only"),
         ],
         help="""
-How callers prove who they are.
+How callers authenticate.
 
 Choose keystone wherever anybody but the machine's own users can reach the service.
 """,
@@ -45,8 +45,8 @@ Choose keystone wherever anybody but the machine's own users can reach the servi
         default=16,
         min=2,
         help="""
-Requests laas-api works on at one time. Each thread costs some memory; allocations
-of one fabric are decided one after the other, whatever this says.
+Number of requests that laas-api handles at one time. Each thread costs some memory.
+Allocations of one fabric are always decided one after the other.
 """,
     ),
     cfg.IntOpt(
@@ -54,7 +54,7 @@ of one fabric are decided one after the other, whatever this says.
         default=65536,
         min=1024,
         help="""
-Longest request body in bytes; longer ones are refused unread.
+Longest request body in bytes. Longer ones are refused unread.
 """,
     ),
     cfg.BoolOpt(
@@ -62,8 +62,8 @@ Longest request body in bytes; longer ones are refused unread.
         mutable=True,
         default=True,
         help="""
-Whether the logger laas_service.audit gets a line for each request that changes something,
-or that is denied: who, what, with which outcome, in the fields of a CADF event.
+Whether the logger laas_service.audit gets a line for each request that changes something
+or is denied. The line names initiator, action and outcome in the fields of a CADF event.
 """,
     ),
     cfg.IntOpt(
@@ -71,13 +71,13 @@ or that is denied: who, what, with which outcome, in the fields of a CADF event.
         default=4_000_000,
         min=100_000,
         help="""
-Work that all searches for one request may do together: for its own place, for the largest
-size that fits, for what would make room, for who of a queue may start. A unit is about half a
-microsecond, so that the default is about two seconds.
+Work that all searches for one request may do together: the search for a placement, for the
+largest size that fits, for allocations whose release makes room, and for queued requests that
+may start. One unit takes about half a microsecond, so the default is about two seconds.
 
-A request that needs more is answered with what was found until then, and says so (code
-search_budget, or cut_off beside the answer). Raise it where fabrics of many tenants are to be
-explained at any price; lower it where requests come from people who are not known.
+If the budget is used up, the answer holds the result so far and says so (code search_budget,
+or cut_off beside the answer). Raise it for full explanations on fabrics with many tenants.
+Lower it where untrusted people send requests.
 """,
     ),
     cfg.FloatOpt(
@@ -86,8 +86,8 @@ explained at any price; lower it where requests come from people who are not kno
         default=60.0,
         min=0.0,
         help="""
-Longest time in seconds that ?wait= may hold a request. Keep it below the time-out of
-any proxy in front.
+Longest time in seconds that a request may wait with ?wait=. Keep it below the time-out of
+any proxy in front of the service.
 """,
     ),
     cfg.IntOpt(
@@ -95,29 +95,29 @@ any proxy in front.
         default=8,
         min=1,
         help="""
-Requests that may wait for an outcome at one time; further ones are answered at once.
-Each holds a thread, so keep it below the number of threads.
+Number of requests that may wait with ?wait= at one time; further ones are answered at
+once. Each waiting request holds a thread, so keep this below [api] threads.
 """,
     ),
     cfg.ListOpt(
         "enabled_policies",
         default=["jigsaw"],
         help="""
-Policies that tenants may name. Policies that do not isolate (baseline, ta) are for
-comparison in laas-plan: enable one only where tenants need no links of their own.
+Policies that requests may name. The policies baseline and ta do not isolate, and are for
+comparison in laas-plan. Enable one of them only where tenants need no links of their own.
 """,
     ),
     cfg.StrOpt(
         "default_policy",
         default="jigsaw",
         help="""
-Policy of requests that name none; one of enabled_policies.
+Policy of requests that name none. It must be one of enabled_policies.
 """,
     ),
     cfg.StrOpt(
         "default_fabric",
         help="""
-Fabric of requests that name none. Needed only where several are managed.
+Fabric of requests that name none. Required if the service manages several fabrics.
 """,
     ),
 ]

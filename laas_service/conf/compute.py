@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""[compute]: who makes hosts accept one project's servers only."""
+"""[compute]: how hosts are restricted to the servers of one project."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ OPTIONS: list[Any] = [
             ("nova", "drive Nova's host aggregates and check them against placement"),
         ],
         help="""
-How hosts are handed to their tenants.
+How hosts are handed over to tenants.
 
-Choose nova in a cloud, and fill in [nova]. With directory a step counts as done as
-soon as its commands are written: nobody checks that a person ran them.
+Choose nova in a cloud, and fill in [nova]. With directory, a step counts as done as soon
+as its commands are written; the service does not check that somebody ran them.
 """,
     ),
     cfg.StrOpt(
         "directory",
         default="$state_dir/compute",
-        help="Where kind = directory writes its commands and remembers its state.",
+        help="Directory of the commands and the state that kind = directory writes.",
     ),
     cfg.StrOpt(
         "pool",
@@ -35,9 +35,9 @@ soon as its commands are written: nobody checks that a person ran them.
         help="""
 Name of the permanent aggregate that holds every managed host.
 
-A host that is in no tenant's aggregate accepts nobody because it is in this one.
-Change the name before the first start only; a renamed pool is a second one, and
-the hosts stay in both.
+A host outside all tenants' aggregates accepts no project, because it is in the pool.
+Change the name only before the first start. After a later change the service creates a
+second pool, and the hosts stay in both.
 """,
     ),
     cfg.StrOpt(
@@ -45,19 +45,19 @@ the hosts stay in both.
         default="laas-nobody",
         regex="^[^,]{1,255}$",
         help="""
-Value of filter_tenant_id that stands for nobody; it must not be the id of a project.
+Value of filter_tenant_id that stands for no project. It must not be the id of a project.
 """,
     ),
     cfg.BoolOpt(
         "one_allocation_per_project",
         default=True,
         help="""
-Whether a project may hold one live allocation only.
+Whether a project may hold only one live allocation.
 
-Nova tells allocations of one project apart only with LaasTenantFilter among
-[filter_scheduler] enabled_filters, and only for servers that carry the scheduler
-hint laas:allocation. Set it to False once that filter runs in every scheduler;
-without it the servers of two allocations mix, and use links that belong to neither.
+Nova distinguishes the allocations of one project only if LaasTenantFilter is in
+[filter_scheduler] enabled_filters, and only for servers with the scheduler hint
+laas:allocation. Set this to False once that filter runs in every scheduler. Without the
+filter, the servers of two allocations mix, and use links that belong to neither.
 """,
     ),
 ]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""[database]: oslo.db's options, with SQLite under the state directory as the default."""
+"""[database]: options of oslo.db; the default is SQLite in the state directory."""
 
 from __future__ import annotations
 
@@ -26,15 +26,18 @@ ENGINE_OPTIONS = (
     "pool_timeout",
     "retry_interval",
 )
-"""Options that oslo.db's ``create_engine`` takes under the same name."""
+"""Options that ``create_engine`` of oslo.db takes under the same name."""
 
 
 CONNECTION = "sqlite:///$state_dir/laas.sqlite"
+"""Default of ``connection``."""
 
 
 def set_defaults(conf: cfg.ConfigOpts) -> None:
+    """Set the defaults of this module in ``conf``."""
     options.set_defaults(conf, connection=CONNECTION)
 
 
 def engine_options(conf: cfg.ConfigOpts) -> dict[str, Any]:
+    """The configured arguments of ``create_engine``."""
     return {name: conf.database[name] for name in ENGINE_OPTIONS}

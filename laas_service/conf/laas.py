@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""[laas]: where the service is for an agent beside OpenSM, and how to log in there."""
+"""[laas]: address of the service and login, for the OpenSM agent."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ cfg.set_defaults(
     OPTIONS,
     service_type="isolated-network",
     valid_interfaces=["internal", "public"],
-    timeout=120,  # a large set is rendered when it is first asked for
+    timeout=120,  # the service renders a large set of files at the first request for it
 )
 
 LOGIN_OPTIONS: list[Any] = loading.get_auth_plugin_conf_options("password")
-"""For the sample file; keystoneauth registers those of the auth_type that is chosen."""
+"""Options for the sample file; keystoneauth registers those of the configured auth_type."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""[limits]: how much a project may have, and how fast it may ask."""
+"""[limits]: default quotas of projects, and the rate of their requests."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ OPTIONS: list[Any] = [
         type=_COUNT,
         default=-1,
         help="""
-Hosts that a project may have asked for at one time, those of queued requests and of
-containers included; -1 is any number. laas-manage quota
-says otherwise for single projects. What is inside a container counts there already.
+Number of hosts that a project may request at one time; -1 is unlimited. Hosts of queued
+requests and of containers count. Hosts of allocations inside a container do not count again.
+laas-manage quota sets the limits of single projects.
 """,
     ),
     cfg.Opt(
@@ -30,8 +30,8 @@ says otherwise for single projects. What is inside a container counts there alre
         type=_COUNT,
         default=-1,
         help="""
-Allocations that a project may have at one time, queued ones, containers and those inside
-them included; -1 is any number.
+Number of allocations that a project may have at one time; -1 is unlimited. Queued
+allocations, containers and allocations inside containers count.
 """,
     ),
     cfg.FloatOpt(
@@ -40,9 +40,9 @@ them included; -1 is any number.
         default=0.0,
         min=0.0,
         help="""
-Requests a second that a project may send to one process of the API, in the long run; more
-are answered 429 with Retry-After. 0 is any number. Requests without a token are not
-counted: leave those to the proxy in front.
+Average number of requests a second that a project may send to one API process; 0 is
+unlimited. Further requests are answered 429 with Retry-After. Requests without a token do not
+count; limit them in the proxy in front of the service.
 """,
     ),
     cfg.IntOpt(
@@ -51,7 +51,7 @@ counted: leave those to the proxy in front.
         default=20,
         min=1,
         help="""
-Requests that a project may send at once after it was quiet.
+Number of requests that a project may send at once after a pause.
 """,
     ),
 ]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""[nova]: where Nova is, and how to log in there, by keystoneauth's options."""
+"""[nova]: address of Nova and login, with the options of keystoneauth."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ cfg.set_defaults(
     OPTIONS,
     service_type="compute",
     valid_interfaces=["internal", "public"],
-    timeout=30,  # keystoneauth's own default is to wait for ever
+    timeout=30,  # the default of keystoneauth is to wait for ever
 )
 
 LOGIN_OPTIONS: list[Any] = loading.get_auth_plugin_conf_options("password")
-"""For the sample file; keystoneauth registers those of the auth_type that is chosen."""
+"""Options for the sample file; keystoneauth registers those of the configured auth_type."""

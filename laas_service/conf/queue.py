@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""[queue]: who starts next among those who wait for room, and who may overtake."""
+"""[queue]: order of queued requests, and backfilling."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ OPTIONS: list[Any] = [
         mutable=True,
         default="easy",
         choices=[
-            ("fifo", "requests start in the order in which they came; nobody overtakes"),
-            ("easy", "later ones may overtake where that does not delay the first (backfilling)"),
+            ("fifo", "requests start in order of arrival; none overtakes another"),
+            ("easy", "later requests may overtake if the first is not delayed (backfilling)"),
         ],
         help="""
-Whether a request may be served before one that waits longer.
+Whether a request may start before one that has waited longer.
 
-easy uses hosts that would stay idle until the first in the queue fits; it needs the
-expected duration of what runs and of who overtakes, and is fifo where these are not
-known. Choose fifo where the order must be seen to be kept, or where durations are
-announced too short to be trusted.
+easy uses hosts that would be idle until the first request in the queue fits. It needs the
+expected durations of running allocations and of the request that overtakes; where a duration is
+unknown it works as fifo. Choose fifo if strict order is required, or if announced durations
+are too short to be trusted.
 """,
     ),
     cfg.IntOpt(
@@ -34,10 +34,10 @@ announced too short to be trusted.
         default=50,
         min=0,
         help="""
-How many requests behind the first are tried under easy.
+Number of requests behind the first that easy tries.
 
-Raise it if hosts stay idle while small requests wait far behind in a long queue;
-lower it if serving the queue takes the worker too long (each one tried is a search).
+Raise it if hosts stay idle while small requests wait far behind in a long queue.
+Lower it if serving the queue takes the worker too long, as each request costs a search.
 """,
     ),
     cfg.StrOpt(
@@ -45,15 +45,15 @@ lower it if serving the queue takes the worker too long (each one tried is a sea
         mutable=True,
         default="what-if",
         choices=[
-            ("end-before-shadow", "only who ends before the first one's reservation"),
-            ("what-if", "also who leaves the first one a place at its reservation"),
+            ("end-before-shadow", "only requests that end before the reservation of the first"),
+            ("what-if", "also requests that leave room for the first at its reservation"),
         ],
         help="""
-Who may overtake under easy. The reservation of the first in the queue is when it fits
-if everything ends as announced.
+Which requests may overtake under easy. The reservation of the first request in the queue is
+the time at which it fits if all allocations end as announced.
 
-what-if fills more. Choose end-before-shadow if announced durations are often exceeded
-and the first in the queue must not depend on a placement worked out from them.
+what-if fills the fabric better. Choose end-before-shadow if announced durations are often
+exceeded and the first request must not depend on a placement computed from them.
 """,
     ),
     cfg.StrOpt(
@@ -61,14 +61,14 @@ and the first in the queue must not depend on a placement worked out from them.
         mutable=True,
         default="arrival",
         choices=[
-            ("arrival", "who came first"),
-            ("big-first", "who asks for most hosts"),
+            ("arrival", "in order of arrival"),
+            ("big-first", "the request for most hosts first"),
         ],
         help="""
-Who is tried first among those who may overtake under easy.
+Order in which requests that may overtake under easy are tried.
 
-big-first fills the fabric better where sizes differ much; small requests then wait
-longer. It never delays the first in the queue.
+big-first fills the fabric better where sizes differ much, but small requests wait longer. It
+never delays the first request in the queue.
 """,
     ),
 ]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What configuration files say that nobody reads, or that is on its way out."""
+"""Review of configuration files: unknown, deprecated and invalid options."""
 
 from __future__ import annotations
 
@@ -23,27 +23,30 @@ LIBRARIES = (
     "oslo.middleware.http_proxy_to_wsgi",
     "oslo.policy",
 )
-"""Whose options the files may have besides ours; as in ``config-generator.conf``."""
+"""Libraries whose options the files may contain; as in ``config-generator.conf``."""
 
 LOGINS = ("nova", "placement", "keystone_authtoken")
-"""Groups with further options, those of their ``auth_type``."""
+"""Groups that also have the options of their ``auth_type``."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """Names of one group: present ones, and old ones with the present one."""
+    """Option names of one group."""
 
     present: dict[str, Any] = field(default_factory=dict)
+    """Options by their present name."""
+
     former: dict[str, str] = field(default_factory=dict)
+    """Present ``[group] name`` by deprecated name."""
 
 
 def remarks(conf: cfg.ConfigOpts, switches: Iterable[Any] = ()) -> list[str]:
     """A sentence for each option in the files of ``conf`` that is unknown or deprecated.
 
-    ``switches`` are options of commands, which may stand in [DEFAULT] as well.
+    ``switches`` are options of commands, which [DEFAULT] may contain too.
 
     Raises:
-        cfg.ConfigFileParseError, OSError: a file cannot be read (any more).
+        cfg.ConfigFileParseError, OSError: a file cannot be read.
     """
     known = _known(conf, switches)
     return [
@@ -56,35 +59,35 @@ def remarks(conf: cfg.ConfigOpts, switches: Iterable[Any] = ()) -> list[str]:
 
 
 def wrong_values(conf: cfg.ConfigOpts) -> list[str]:
-    """A sentence for each option whose value is none that it may have."""
-    found = []
+    """A sentence for each option that has an invalid value."""
+    errors = []
     for group, opts in options.list_opts():
         for opt in opts:
             where = conf if group == "DEFAULT" else conf[group]
             try:
                 getattr(where, opt.dest, None)
             except (cfg.Error, ValueError) as error:
-                why = str(error).rpartition("is not valid: ")[2]
-                found.append(f"[{group}] {opt.dest}: {why}")
-    return found
+                reason = str(error).rpartition("is not valid: ")[2]
+                errors.append(f"[{group}] {opt.dest}: {reason}")
+    return errors
 
 
 def _remark(known: dict[str, _Known], path: Path, group: str, name: str) -> str | None:
-    here = known.get(group)
-    if here is None:
-        return f"{path}: nobody reads [{group}] {name}: there is no such section"
-    if opt := here.present.get(name):
+    names = known.get(group)
+    if names is None:
+        return f"{path}: [{group}] {name} has no effect: there is no such section"
+    if opt := names.present.get(name):
         if not opt.deprecated_for_removal:
             return None
         reason = " ".join((opt.deprecated_reason or "").split())
         return f"{path}: [{group}] {name} is deprecated and will go; {reason or 'leave it out'}"
-    if now := here.former.get(name):
-        return f"{path}: [{group}] {name} is deprecated, use {now}"
-    return f"{path}: nobody reads [{group}] {name}: there is no such option"
+    if successor := names.former.get(name):
+        return f"{path}: [{group}] {name} is deprecated, use {successor}"
+    return f"{path}: [{group}] {name} has no effect: there is no such option"
 
 
 def _files(conf: cfg.ConfigOpts) -> Iterator[Path]:
-    """Every file that was read, in order."""
+    """The configuration files, in the order in which they are read."""
     for name in conf.config_file or ():
         yield Path(name).expanduser()
     for directory in conf.config_dir or ():
@@ -98,15 +101,15 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _known(conf: cfg.ConfigOpts, switches: Iterable[Any]) -> dict[str, _Known]:
-    found: dict[str, _Known] = {}
+    known: dict[str, _Known] = {}
     for group, opts in [("DEFAULT", switches), *_listed(), *_logins(conf)]:
         for opt in opts:
-            found.setdefault(group, _Known()).present[opt.dest] = opt
+            known.setdefault(group, _Known()).present[opt.dest] = opt
             for old in opt.deprecated_opts:
-                where = found.setdefault(old.group or group, _Known())
+                successors = known.setdefault(old.group or group, _Known())
                 name = (old.name or opt.name).replace("-", "_")
-                where.former[name] = f"[{group}] {opt.dest}"
-    return found
+                successors.former[name] = f"[{group}] {opt.dest}"
+    return known
 
 
 def _listed() -> Iterator[tuple[str, Iterable[Any]]]:
@@ -118,7 +121,7 @@ def _listed() -> Iterator[tuple[str, Iterable[Any]]]:
 
 
 def _logins(conf: cfg.ConfigOpts) -> Iterator[tuple[str, Iterable[Any]]]:
-    """The options of the login that a group has chosen; of none where it is unknown."""
+    """The login options of each group's ``auth_type``; none if keystoneauth does not know it."""
     for path in _files(conf):
         sections = _read(path)
         for group in LOGINS:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""[DEFAULT]: where the service keeps what it has to remember."""
+"""[DEFAULT]: state directory of the service."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ OPTIONS: list[Any] = [
         default=_default_directory(),
         sample_default="/var/lib/laas",
         help="""
-Directory of what has to survive a restart: the SQLite database, and the files of
-the embedded compute and subnet manager adapters.
+Directory of the data that must survive a restart: the SQLite database, and the files of
+the compute directory and of the subnet manager.
 
-Change it when the service runs as a system user. It has to lie on a local disk
-that honours fsync; with a remote database it holds little.
+Change it if the service runs as a system user. It must be on a local disk that honours
+fsync. With a remote database it holds little.
 """,
     ),
 ]

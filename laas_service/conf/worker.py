@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""[worker]: how eagerly Nova and the subnet manager are driven towards the record."""
+"""[worker]: intervals, leases, retries and repair of the worker."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ OPTIONS: list[Any] = [
         default=2.0,
         min=0.05,
         help="""
-Seconds between looks at the database for allocations with a step to do.
+Seconds between two queries of the database for allocations with a pending step.
 
-An API process in the same program wakes the worker at once, one elsewhere does so over
-the bus ([DEFAULT] transport_url). Without a bus, or while the broker is away, new work
-is found after at most this long. Each look costs one short query.
+The API wakes a worker of the same process at once, and other workers over the bus ([DEFAULT]
+transport_url). Without a bus, or while the broker is unreachable, the worker finds new work
+after at most this long. Each poll costs one short query.
 """,
     ),
     cfg.FloatOpt(
@@ -30,12 +30,12 @@ is found after at most this long. Each look costs one short query.
         default=300.0,
         min=1.0,
         help="""
-Seconds between comparisons of everything recorded with everything observed.
+Seconds between two full reconciliations of the recorded with the observed state.
 
-What only placement can tell (a server where none should be), and lost messages between Nova's
-services, are found or healed within this time. Each round asks Nova about every allocation
-and placement about every host: about 100 ms a host. Lower it on small sites, raise it where
-Nova is busy. What others did to aggregates and switches is found sooner: drift_interval.
+Within this time the worker finds servers on hosts that should be empty, and repairs the effects
+of messages lost between Nova's services. Each round queries Nova for every allocation, and
+placement for every host: about 100 ms a host. Lower it on small sites, raise it where Nova is
+busy. Changes of aggregates and switches are found sooner, see drift_interval.
 """,
     ),
     cfg.FloatOpt(
@@ -44,14 +44,13 @@ Nova is busy. What others did to aggregates and switches is found sooner: drift_
         default=10.0,
         min=0.05,
         help="""
-Seconds between looks for what others changed: aggregates edited by hand, hosts gone from
-Nova, switches that no longer run what is wanted.
+Seconds between two checks for drift: aggregates edited by hand, hosts missing from Nova,
+switches that do not run the recorded routes.
 
-A look is one list of Nova's aggregates, and one reading of what OpenSM runs, for each
-fabric; a change of routes is believed when two looks in a row see it. A worker spends at
-most a tenth of its time on them, so that on a fabric where reading the tables takes a minute
-a look begins every ten. Raise it above the longest sweep of OpenSM, and where listing
-aggregates is slow.
+A check lists Nova's aggregates once and reads OpenSM's tables once for each fabric. Drift of
+routes counts after two checks in a row see it. A worker spends at most a tenth of its time on
+checks: if reading the tables of a fabric takes a minute, a check starts every ten minutes. Raise
+it above the longest sweep of OpenSM, and where listing aggregates is slow.
 """,
     ),
     cfg.FloatOpt(
@@ -59,13 +58,13 @@ aggregates is slow.
         default=15.0,
         min=0.05,
         help="""
-Seconds for which a worker holds a fabric; while it lives it renews that every third of them.
+Duration of a worker's lease on a fabric, in seconds. The worker renews it every third of that.
 
-Any number of workers share the fabrics of a database, each fabric with one at a time.
-When a worker ends it gives its fabrics back at once. When it is killed, one on the same
-machine takes over at once; others, or when its machine is gone, after this long. Raise
-it where the database is out of reach for longer now and then: a worker that cannot
-renew loses its fabrics to one that can.
+Any number of workers share the fabrics of a database; one worker at a time holds a fabric. A
+worker that stops gives its fabrics back at once. If it is killed, a worker on the same machine
+takes over at once; a worker on another machine takes over after this long. Raise it where the
+database is sometimes unreachable for longer, because a worker that cannot renew its lease loses
+the fabric.
 """,
     ),
     cfg.FloatOpt(
@@ -73,13 +72,12 @@ renew loses its fabrics to one that can.
         default=600.0,
         min=0.1,
         help="""
-Seconds without a sign of life after which a worker gives its fabrics up, so that another one
-takes them over, although it still runs: a step that hangs, in Nova, a database or OpenSM, must
-not hold up all tenants.
+Seconds without progress after which a running worker gives up its fabrics, so that another one
+takes them over. A step that hangs in Nova, a database or OpenSM then does not block all tenants.
 
-Each call to Nova is a sign of life. Publishing files, and reading them back from OpenSM, is one
-step: keep this above the longest of them on your largest fabric. If the step ends after all,
-the worker does nothing more of what it began.
+Each call to Nova counts as progress. Publishing files and reading them back from OpenSM is one
+step; keep this above its longest duration on your largest fabric. If the step ends later, the
+worker does not continue the work that it belonged to.
 """,
     ),
     cfg.BoolOpt(
@@ -87,12 +85,12 @@ the worker does nothing more of what it began.
         mutable=True,
         default=True,
         help="""
-Whether drift that is found is repaired: aggregates made again, routes published again.
+Whether the worker repairs drift: it creates aggregates and publishes routes again.
 
-With False it is only reported, in the log, as the allocation's error, in the metrics and over
-the bus; choose that while somebody works on Nova's aggregates or on OpenSM on purpose.
-Routes that change for another reason are published in any case, and a worker that takes over
-a fabric completes its pool.
+With False, the worker only reports drift: in the log, as the allocation's error, in the metrics
+and over the bus. Choose that while somebody works on Nova's aggregates or on OpenSM on purpose.
+Routes that change for another reason are still published, and a worker that takes over a fabric
+completes its pool.
 """,
     ),
     cfg.BoolOpt(
@@ -100,12 +98,12 @@ a fabric completes its pool.
         mutable=True,
         default=True,
         help="""
-Whether links of a live allocation that fail are replaced without being asked.
+Whether the worker replaces failed links of a live allocation without a request.
 
-The hosts stay and traffic goes on: the new links are claimed beside the old ones,
-which are freed when no route uses them any more. With False the allocation is only
-shown as degraded until somebody asks for the repair (laas allocation repair) or the
-links are up again; choose that where every change of routes is to be approved.
+The hosts stay and traffic continues: the allocation gets new links beside the old ones, which
+are freed when no route uses them any more. With False the allocation is shown as degraded until
+somebody requests the repair (laas allocation repair) or the links are usable again. Choose that
+if every change of routes needs approval.
 """,
     ),
     cfg.FloatOpt(
@@ -114,8 +112,8 @@ links are up again; choose that where every change of routes is to be approved.
         default=1.0,
         min=0.01,
         help="""
-Seconds until a step that failed, or has to wait, is tried again; doubled each time
-up to retry_last, and shortened at random by up to half so that retries spread out.
+Seconds until a step that failed, or has to wait, is tried again. The pause doubles each time
+up to retry_last, and is shortened at random by up to half to spread retries.
 """,
     ),
     cfg.FloatOpt(
@@ -124,8 +122,8 @@ up to retry_last, and shortened at random by up to half so that retries spread o
         default=60.0,
         min=0.01,
         help="""
-Longest pause in seconds between two tries of a step. It bounds how late a release
-notices that the last server is gone, or an allocation that Nova is back.
+Longest pause in seconds between two attempts of a step. It bounds how late a release
+notices that the last server is gone, or an allocation that Nova is reachable again.
 """,
     ),
     cfg.IntOpt(
@@ -134,12 +132,12 @@ notices that the last server is gone, or an allocation that Nova is back.
         default=5,
         min=1,
         help="""
-Tries of a step that fails in a way nobody foresaw, until its allocation is parked in
-state error with the reason.
+Number of attempts of a step that fails unexpectedly, before its allocation is put into state
+error with the reason.
 
-It keeps its hosts and links, the others go on, and laas allocation retry takes it up where
-it was. Failures that are foreseen (Nova does not answer, servers still run) are tried for
-ever.
+The allocation keeps its hosts and links, and other allocations go on. laas allocation retry
+continues at the failed step. After expected failures (Nova does not answer, servers still run)
+a step is retried without limit.
 """,
     ),
     cfg.FloatOpt(
@@ -148,11 +146,10 @@ ever.
         default=120.0,
         min=0.01,
         help="""
-Seconds the subnet manager may take to be seen running what was published before the
-same files are published, and OpenSM told, once more.
+Seconds that OpenSM may take to apply published files. After that the worker publishes the
+same files again and reloads OpenSM.
 
-Raise it above the longest sweep of a large fabric: each time OpenSM is told, it
-starts a new sweep.
+Raise it above the longest sweep of a large fabric, because each reload starts a new sweep.
 """,
     ),
 ]

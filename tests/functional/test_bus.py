@@ -313,7 +313,7 @@ def test_a_broker_that_refuses_the_worker_is_asked_again(site, broker):
     site.url = f"{broker.url}late"
     site.configure()
     site.start("worker")
-    site.said("worker", "nobody can wake this worker")
+    site.said("worker", "this worker cannot receive wake-ups")
     broker.control("add_vhost", "late")
     broker.control("set_permissions", "-p", "late", "guest", ".*", ".*", ".*")
     site.listening()

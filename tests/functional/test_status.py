@@ -100,8 +100,8 @@ def test_a_check_that_cannot_look_says_so(check):
     [
         ("worker", {"poll_interval": "often"}, 2, "[worker] poll_interval: could not convert"),
         ("api", {"auth_strategy": "maybe"}, 2, "[api] auth_strategy: Valid values are"),
-        ("worker", {"retires": 1}, 1, "nobody reads [worker] retires: there is no such option"),
-        ("works", {"retires": 1}, 1, "nobody reads [works] retires: there is no such section"),
+        ("worker", {"retires": 1}, 1, "[worker] retires has no effect: there is no such option"),
+        ("works", {"retires": 1}, 1, "[works] retires has no effect: there is no such section"),
         ("DEFAULT", {"log-file": "x", "logfile": "x"}, 1, "deprecated, use [DEFAULT] log_file"),
     ],
 )
