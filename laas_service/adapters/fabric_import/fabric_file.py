@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Reads a fabric from whatever describes one: a dump, a snapshot, a description.
+"""Fabric files: reads ibnetdiscover output, snapshots and descriptions.
 
-Told apart by content: what ``ibnetdiscover`` prints; JSON with a ``topology`` (a
-snapshot of the contract) or an ``xgft`` (a description for the generator); or a bare
-``3;18,18,36;1,18,18``. Files that name hosts and switches but no cables are refused
-with what they lack.
+The content decides the format: output of ``ibnetdiscover``; JSON with a ``topology`` (a
+snapshot) or an ``xgft`` (a description for the generator); or a bare
+``3;18,18,36;1,18,18``. Files that name hosts and switches but no cables are refused, with
+the reason.
 """
 
 from __future__ import annotations
@@ -35,37 +35,43 @@ _TABLE = re.compile(r'[^\[\]{}"=#]*,[^\[\]{}"=#]*')
 
 @dataclass(frozen=True)
 class FabricFile:
-    """A fabric as read. ``report`` is there for dumps; faults and a shared plane only come from
-    snapshots.
-
-    What hosts are like (``features``) comes from snapshots and descriptions.
-
-    ``inventory`` is made when it is first asked for: inventing names and GUIDs for a
-    large tree takes longer than building the tree.
-    """
+    """A fabric as read from a file."""
 
     topology: Topology
     make_inventory: Callable[[], Inventory]
+    """Makes ``inventory`` at its first use: generating names and GUIDs for a large tree takes
+    longer than building the tree."""
+
     report: ImportReport | None = None
+    """What the import recognised; None unless the file is a dump."""
+
     failed_hosts: frozenset[int] = frozenset()
+    """Failed hosts; from snapshots only."""
+
     failed_links: frozenset[Link] = frozenset()
+    """Failed links; from snapshots only."""
+
     features: Features = PLAIN_HOSTS
+    """Traits and costs of hosts; from snapshots and descriptions."""
+
     shared_plane: SharedPlane = NO_PLANE
+    """Links withheld for shared traffic; from snapshots only."""
 
     @cached_property
     def inventory(self) -> Inventory:
+        """Switches, cables, names and GUIDs of the fabric."""
         return self.make_inventory()
 
 
 def read_fabric(source: str | Path, selection: Selection | None = None) -> FabricFile:
-    """The fabric in a file, or in a text (told apart by its line ends, ``{`` or ``;``).
+    """Read the fabric in a file or in a text; a text has line ends, or ``{`` or sizes in front.
 
     ``selection`` says which hosts of a dump are for tenants.
 
     Raises:
-        InvalidFile: the file is no fabric, or a torn one; one sentence and the line.
-        InvalidInput: there is no such file, or a snapshot or description has a field
-            that is wrong.
+        InvalidFile: the file describes no fabric, or is truncated; names the line.
+        InvalidInput: there is no such file, or a field of a snapshot or description is
+            wrong.
     """
     text = str(source)
     if isinstance(source, str) and ("\n" in text or text.startswith("{") or _XGFT.fullmatch(text)):
@@ -73,9 +79,9 @@ def read_fabric(source: str | Path, selection: Selection | None = None) -> Fabri
     try:
         data = Path(source).read_bytes()
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
+        reason = getattr(error, "strerror", None) or str(error)
         raise InvalidInput(
-            "fabric", text, f"give a file that can be read ({why.lower()})"
+            "fabric", text, f"give a file that can be read ({reason.lower()})"
         ) from error
     utf16 = data[:2] in (b"\xff\xfe", b"\xfe\xff")
     content = data.decode("utf-16" if utf16 else "utf-8-sig", errors="replace")
@@ -83,7 +89,7 @@ def read_fabric(source: str | Path, selection: Selection | None = None) -> Fabri
 
 
 def parse_fabric(text: str, source: str, selection: Selection | None = None) -> FabricFile:
-    """The fabric in a text; ``source`` is what errors call it."""
+    """Parse the fabric in a text; errors call the text ``source``."""
     if text.lstrip("\ufeff \t\r\n").startswith("{"):
         return _from_json(text, source)
     if _XGFT.fullmatch(text):
@@ -99,23 +105,24 @@ def _from_json(text: str, source: str) -> FabricFile:
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
         deep = isinstance(error, RecursionError)
-        why = getattr(error, "msg", "too deeply nested" if deep else "a number is too long").lower()
-        raise InvalidFile(source, line, f"this is torn or no JSON: {why}") from error
+        default = "too deeply nested" if deep else "a number is too long"
+        reason = getattr(error, "msg", default).lower()
+        raise InvalidFile(source, line, f"truncated, or no JSON: {reason}") from error
     if "xgft" in document:
         return _described(generator.description_from(document))
     if "topology" not in document and "m" not in document:
         raise InvalidFile(source, 1, 'a snapshot has a "topology", a description an "xgft"')
-    read = documents.topology_from_snapshot(document)
-    of_sane_size(read.topology.tree)
+    state = documents.topology_from_snapshot(document)
+    of_sane_size(state.topology.tree)
     stored = document.get("inventory")
     inventory = documents.inventory_from(stored) if stored else None
     return FabricFile(
-        read.topology,
-        lambda: inventory or generator.inventory(read.topology),
-        failed_hosts=read.failed_hosts,
-        failed_links=read.failed_links,
-        features=read.features,
-        shared_plane=read.shared_plane,
+        state.topology,
+        lambda: inventory or generator.inventory(state.topology),
+        failed_hosts=state.failed_hosts,
+        failed_links=state.failed_links,
+        features=state.features,
+        shared_plane=state.shared_plane,
     )
 
 
@@ -129,14 +136,14 @@ def _described(description: generator.Description) -> FabricFile:
 
 
 def _refuse_without_cables(text: str, source: str) -> None:
-    """Say what is missing where a file tells of switches but not how they are cabled."""
+    """Raise if a file names switches but no cables; the error says what to give instead."""
     slurm = re.search(r"^[ \t]*SwitchName[ \t]*=", text, re.IGNORECASE | re.MULTILINE)
     if slurm:
         raise InvalidFile(
             source,
             text[: slurm.start()].count("\n") + 1,
             "a Slurm topology.conf names nodes and switches but neither cables nor GUIDs; "
-            "give what ibnetdiscover prints",
+            "give the output of ibnetdiscover",
         )
     lines = [line for line in text.split("\n")[:3] if line.strip()]
     if len(lines) > 1 and all(_TABLE.fullmatch(line.strip()) for line in lines):
@@ -144,5 +151,5 @@ def _refuse_without_cables(text: str, source: str) -> None:
             source,
             1,
             "a table says at which switches hosts are, but neither cables nor GUIDs; "
-            "give what ibnetdiscover prints",
+            "give the output of ibnetdiscover",
         )

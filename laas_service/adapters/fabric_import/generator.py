@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Fabrics of our own making, regular or with the irregularities real ones have.
+"""Generator of fabrics, regular or with the irregularities of real ones.
 
-``topology`` builds the tree alone and is quick at any size; ``inventory`` invents
-names, GUIDs, ports and cables for any topology, numbered as an import numbers them,
-so that a fabric comes back the same through a dump or the simulator.
+``topology`` builds only the tree and is fast at any size. ``inventory`` generates names, GUIDs,
+ports and cables for any topology. It numbers them as an import does, so that a fabric stays the
+same through a dump or the simulator.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from laas_service.domain.inventory import Cable, Endpoint, Inventory, PortRef, S
 from laas_service.domain.topology import LeafLink, Link, Port, Topology, Xgft
 
 MOST_PLACES = 1 << 20
-"""Hosts, and links, that a described fabric may have; beyond lies a typing error."""
+"""Highest number of hosts, and of links, of a described fabric; more is a typing error."""
 
 _SWITCH, _ADAPTER, _SERVICE = 0x0002C90200000000, 0x0002C90300000000, 0x0002C90380000000
 
@@ -36,14 +36,14 @@ def parse_xgft(text: str, cables: tuple[int, int] = (1, 1)) -> Xgft:
     """The tree of ``"3;m1,m2,m3;1,w2,w3"`` or ``"2;m1,m2;1,w2"``; w counts cables.
 
     Raises:
-        InvalidInput: it has another form, or a size out of range.
+        InvalidInput: the text has another form, or a size is out of range.
     """
     fix = 'write "3;m1,m2,m3;1,w2,w3" or "2;m1,m2;1,w2" with sizes of at least 1'
     parts = text.strip().split(";")
     lists = [part.split(",") for part in parts]
-    if len(parts) != 3 or not all(x.strip().isdecimal() for row in lists for x in row):
+    if len(parts) != 3 or not all(size.strip().isdecimal() for row in lists for size in row):
         raise InvalidInput("xgft", text, fix)
-    if any(len(x.strip()) > 7 for row in lists for x in row):
+    if any(len(size.strip()) > 7 for row in lists for size in row):
         raise InvalidInput("xgft", text, "sizes have at most seven digits")
     (levels,), m, w = ([int(x.strip()) for x in row] for row in (lists[0][:1], lists[1], lists[2]))
     if len(lists[0]) != 1 or levels not in (2, 3) or len(m) != levels or len(w) != levels:
@@ -54,10 +54,10 @@ def parse_xgft(text: str, cables: tuple[int, int] = (1, 1)) -> Xgft:
 
 
 def of_sane_size(tree: Xgft) -> Xgft:
-    """The tree itself.
+    """Check the size of a tree, and return it.
 
     Raises:
-        InvalidInput: it has more hosts or links than any fabric.
+        InvalidInput: the tree has more hosts or links than any real fabric.
     """
     places = max(tree.m[0] * tree.leaves, tree.leaf_links, tree.spine_links)
     if places > MOST_PLACES:
@@ -66,13 +66,13 @@ def of_sane_size(tree: Xgft) -> Xgft:
 
 
 class Description(BaseModel):
-    """A fabric in a few words.
+    """Parameters of a generated fabric.
 
-    ``wiring`` says where the leaves of a leaf group are: in one ``pod``, or each rail a
-    ``plane`` of pods of its own. The counts add irregularities, at places that ``seed``
-    chooses; ``extra_cables`` are parallel to regular ones, ``odd_names`` contain ``;``,
-    ``:`` and ``/``, ``shuffled`` permutes names, GUIDs and ports. ``hosts`` says by number
-    what some hosts are like: their traits and cost.
+    ``wiring`` says where the leaves of a leaf group are: in one ``pod``, or each rail in a
+    ``plane`` of its own pods. The counts add irregularities at places that ``seed`` chooses.
+    ``extra_cables`` are parallel to regular ones, ``odd_names`` contain ``;``, ``:`` and
+    ``/``, ``shuffled`` permutes names, GUIDs and ports. ``hosts`` gives traits and cost of
+    single hosts, by number.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -98,10 +98,10 @@ class Description(BaseModel):
 
 
 def description_from(document: object) -> Description:
-    """The description that a JSON document holds.
+    """Parse a description from a JSON document.
 
     Raises:
-        InvalidInput: it is none; names the field.
+        InvalidInput: a field is wrong; names the field.
     """
     try:
         return Description.model_validate(document)
@@ -120,23 +120,23 @@ class Generated:
 
 
 def generate(description: Description) -> Generated:
-    """The fabric described; equal descriptions give equal fabrics."""
-    made = topology(description)
-    return Generated(made, inventory(made, description))
+    """Generate a fabric; equal descriptions give equal fabrics."""
+    tree = topology(description)
+    return Generated(tree, inventory(tree, description))
 
 
 # -- the tree -------------------------------------------------------------------
 
 
 def topology(description: Description) -> Topology:
-    """The topology described, without an inventory.
+    """Generate the topology of a description, without an inventory.
 
     Raises:
-        InvalidInput: the sizes do not go with the rails or the irregularities.
+        InvalidInput: the sizes do not fit the rails or the irregularities.
     """
     tree = description.tree
     groups = list(_groups(tree, description))
-    rng = random.Random(description.seed)  # noqa: S311 - a fabric to try things on, no secret
+    rng = random.Random(description.seed)  # noqa: S311 - a test fabric, no secret
     hosts = [tree.m[0]] * len(groups)
     if description.missing_hosts > (tree.m[0] - 1) * (len(groups) - 1):
         raise InvalidInput(
@@ -162,20 +162,20 @@ def _groups(tree: Xgft, description: Description) -> Iterator[tuple[tuple[int, i
     rails, (_, m2, m3) = description.rails, tree.m
     if description.wiring == "pod":
         if m2 % rails:
-            raise InvalidInput("rails", rails, f"with wiring pod they divide m2 = {m2}")
+            raise InvalidInput("rails", rails, f"with wiring pod, rails must divide m2 = {m2}")
         for pod in range(m3):
             for first in range(0, m2, rails):
                 yield tuple((pod, first + rail) for rail in range(rails))
     else:
         if m3 % rails:
-            raise InvalidInput("rails", rails, f"with wiring plane they divide m3 = {m3}")
+            raise InvalidInput("rails", rails, f"with wiring plane, rails must divide m3 = {m3}")
         for first in range(0, m3, rails):
             for leaf in range(m2):
                 yield tuple((first + rail, leaf) for rail in range(rails))
 
 
 def _missing_cables(tree: Xgft, count: int, rng: random.Random) -> Iterator[Link]:
-    """Cables left out, always the last ones of their bundle."""
+    """Choose cables to leave out, always the last ones of their bundle."""
     if 4 * count > tree.leaf_links + tree.spine_links:
         raise InvalidInput("missing_cables", count, "leave three cables of four in place")
     taken: Counter[int] = Counter()
@@ -188,17 +188,16 @@ def _missing_cables(tree: Xgft, count: int, rng: random.Random) -> Iterator[Link
             yield tree.link_at(first + cables - taken[first])
 
 
-# -- what stands behind it --------------------------------------------------------
+# -- the inventory ----------------------------------------------------------------
 
 
 def inventory(topology: Topology, description: Description | None = None) -> Inventory:
-    """Names, GUIDs, ports and cables for a topology; LIDs as far as a subnet has them."""
-    made = _Making(topology, description)
-    return made.inventory()
+    """Generate names, GUIDs, ports and cables; LIDs only if a subnet has enough of them."""
+    return _InventoryBuilder(topology, description).inventory()
 
 
-class _Making:
-    """One inventory in the making: first the ports, then the switches that have them."""
+class _InventoryBuilder:
+    """Builds an inventory: first the used ports, then the switches that have them."""
 
     def __init__(self, topology: Topology, description: Description | None) -> None:
         self.topology = topology
@@ -221,14 +220,14 @@ class _Making:
         if description:
             rng = random.Random(~description.seed)  # noqa: S311 - as above
             cables += self.extra_cables(cables, description.extra_cables, rng)
-            here = [guid for guid in leaf if self.used[guid]]
-            services = list(self.services(here, description))
+            used_leaves = [guid for guid in leaf if self.used[guid]]
+            services = list(self.services(used_leaves, description))
             managers = [e.guid for e in services[: description.subnet_managers]]
             endpoints += services
         switches = self.switches(leaf, l2, spine)
         if description and description.aggregation_nodes:
             endpoints += [_aggregation(switch) for switch in switches]
-        made = Inventory(
+        inventory = Inventory(
             host_names=self.host_names(),
             switches=tuple(sorted(switches, key=lambda s: (s.level, s.guid))),
             cables=tuple(sorted(cables, key=lambda c: (c.lower, c.upper))),
@@ -238,10 +237,12 @@ class _Making:
             spine_guids=tuple(guid if self.used[guid] else 0 for guid in spine),
         )
         if description and description.shuffled:
-            made, managers = _shuffled(made, managers, random.Random(description.seed))  # noqa: S311
-        if len(made.endpoints) + len(made.switches) + 2 * lids.BLOCK > lids.HIGHEST:
-            return made
-        return dataclasses.replace(made, lids=lids.pinned(made.endpoints, made.switches, managers))
+            rng = random.Random(description.seed)  # noqa: S311 - as above
+            inventory, managers = _shuffled(inventory, managers, rng)
+        endpoints_, switches_ = inventory.endpoints, inventory.switches
+        if len(endpoints_) + len(switches_) + 2 * lids.BLOCK > lids.HIGHEST:
+            return inventory
+        return dataclasses.replace(inventory, lids=lids.pinned(endpoints_, switches_, managers))
 
     def guid(self, level: int, number: int) -> int:
         return _SWITCH | level << 24 | number << 4
@@ -292,7 +293,7 @@ class _Making:
         return PortRef(switch, self.used[switch])
 
     def extra_cables(self, cables: list[Cable], count: int, rng: random.Random) -> Iterator[Cable]:
-        """Cables parallel to whole bundles: nothing has a place for them."""
+        """Cables parallel to complete bundles, for which the tree has no place."""
         present = Counter((cable.lower.guid, cable.upper.guid) for cable in cables)
         whole = [
             pair
@@ -315,7 +316,7 @@ class _Making:
         odd = bool(self.description and self.description.odd_names)
         extra = int(bool(self.description and self.description.aggregation_nodes))
         per_pod, per_group = self.tree.l2_per_pod, self.tree.spines_per_group
-        found = []
+        switches = []
         for level, guids, kind, width in (
             (1, leaf, "leaf", self.tree.m[1]),
             (2, l2, "l2", per_pod),
@@ -326,8 +327,8 @@ class _Making:
                 if self.used[guid]:
                     name = f"{kind}-{number // width}-{number % width}"
                     name = f"MF0;{name}:MQM8700/U1" if odd else name
-                    found.append(Switch(guid, name, level, ports))
-        return found
+                    switches.append(Switch(guid, name, level, ports))
+        return switches
 
 
 def _aggregation(switch: Switch) -> Endpoint:
@@ -336,33 +337,33 @@ def _aggregation(switch: Switch) -> Endpoint:
 
 
 def _shuffled(
-    made: Inventory, managers: list[int], rng: random.Random
+    inventory: Inventory, managers: list[int], rng: random.Random
 ) -> tuple[Inventory, list[int]]:
-    """The same cables under other GUIDs, names and port numbers.
+    """The same cables under other GUIDs, names and port numbers; and the managers' new GUIDs.
 
-    Nothing is left that an import could read the shape from, but the cables. Host
-    names stay as they are for ports of one host must still be recognised.
+    An import can then recover the shape only from the cables. Host names stay, because the
+    import recognises the ports of a host by its name.
     """
-    guids = [s.guid for s in made.switches] + [e.guid for e in made.endpoints]
+    guids = [s.guid for s in inventory.switches] + [e.guid for e in inventory.endpoints]
     fresh = [_ADAPTER ^ n << 3 for n in rng.sample(range(1 << 24), len(guids))]
     new = dict(zip(guids, fresh, strict=True)) | {0: 0}
-    names = rng.sample(range(10**6), len(made.switches))
-    ports = {s.guid: rng.sample(range(1, s.ports + 1), s.ports) for s in made.switches}
+    names = rng.sample(range(10**6), len(inventory.switches))
+    ports = {s.guid: rng.sample(range(1, s.ports + 1), s.ports) for s in inventory.switches}
 
     def moved(end: PortRef) -> PortRef:
         return PortRef(new[end.guid], ports[end.guid][end.port - 1])
 
     switches = (
         dataclasses.replace(s, guid=new[s.guid], name=f"switch {name}")
-        for s, name in zip(made.switches, names, strict=True)
+        for s, name in zip(inventory.switches, names, strict=True)
     )
     return (
         Inventory(
-            host_names=made.host_names,
+            host_names=inventory.host_names,
             switches=tuple(sorted(switches, key=lambda s: (s.level, s.guid))),
             cables=tuple(
                 sorted(
-                    (Cable(moved(c.lower), moved(c.upper), c.link) for c in made.cables),
+                    (Cable(moved(c.lower), moved(c.upper), c.link) for c in inventory.cables),
                     key=lambda c: (c.lower, c.upper),
                 )
             ),
@@ -370,14 +371,14 @@ def _shuffled(
                 sorted(
                     (
                         dataclasses.replace(e, guid=new[e.guid], at=moved(e.at))
-                        for e in made.endpoints
+                        for e in inventory.endpoints
                     ),
                     key=lambda e: e.at,
                 )
             ),
-            leaf_guids=tuple(new[guid] for guid in made.leaf_guids),
-            l2_guids=tuple(new[guid] for guid in made.l2_guids),
-            spine_guids=tuple(new[guid] for guid in made.spine_guids),
+            leaf_guids=tuple(new[guid] for guid in inventory.leaf_guids),
+            l2_guids=tuple(new[guid] for guid in inventory.l2_guids),
+            spine_guids=tuple(new[guid] for guid in inventory.spine_guids),
         ),
         [new[guid] for guid in managers],
     )

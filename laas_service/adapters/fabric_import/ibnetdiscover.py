@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Output of ``ibnetdiscover``: a strict reader, and a writer of the same form.
+"""Output of ``ibnetdiscover``: a strict reader, and a writer of the same format.
 
-The reader yields plain cabling: nodes and the wires between their ports. What
-dumps from the field are known to hold is accepted: a byte-order mark, shell
-prompts and warnings between the lines (passed over and reported), sections of
-``-g``, ``[port](lane)`` and ``[ext N]`` columns, any description. The node's GUID is
-the one in the quoted id, an adapter port's GUID the one in parentheses. A file
-whose two ends of a wire disagree is torn or edited, and is refused.
+The reader yields cabling: nodes, and the wires between their ports. It accepts what real dumps
+contain: a byte-order mark, shell prompts and warnings between the lines (skipped and reported),
+sections of ``-g``, ``[port](lane)`` and ``[ext N]`` columns, any description. The quoted id
+holds a node's GUID, the parentheses an adapter port's GUID. If the two ends of a wire disagree,
+the file is truncated or edited, and is refused.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from laas_service.domain.errors import InvalidFile
 from laas_service.domain.inventory import Inventory, PortRef
 
 MAX_PORTS = 254
+"""Highest port number of an InfiniBand switch."""
 
 
 class Kind(enum.Enum):
@@ -51,7 +51,7 @@ class End(NamedTuple):
 
 
 class Wire(NamedTuple):
-    """A cable; ``speed`` is width and generation such as ``4xNDR``, "" if not told."""
+    """A cable; ``speed`` is width and generation such as ``4xNDR``, "" if unknown."""
 
     a: End
     b: End
@@ -60,12 +60,19 @@ class Wire(NamedTuple):
 
 @dataclass(frozen=True)
 class Cabling:
-    """What a dump says: nodes by GUID, each wire once, and the lines that say nothing."""
+    """The content of a dump."""
 
     source: str
+    """Name of the file, for errors and reports."""
+
     nodes: dict[int, Node]
+    """Switches, adapters and routers by GUID."""
+
     wires: tuple[Wire, ...]
+    """The cables, each once."""
+
     skipped: tuple[tuple[int, str], ...] = ()
+    """Number and text of the lines that do not belong to a dump."""
 
 
 _GUID_LINE = re.compile(r"(?:vendid|devid|sysimgguid|switchguid|caguid|rtguid)=", re.I)
@@ -87,7 +94,7 @@ _KINDS = {"Switch": "S", "Ca": "H", "Hca": "H", "Rt": "R"}
 
 @dataclass
 class _Line:
-    """One port line: what a node says about its own port and what is at the far end."""
+    """One port line: a node's own port, and the port at the far end of its cable."""
 
     line: int
     near: End
@@ -98,14 +105,16 @@ class _Line:
 
 @dataclass
 class _Reader:
+    """Parser of a dump, line by line; ``current`` is the node whose ports follow."""
+
     source: str
     nodes: dict[int, Node] = field(default_factory=dict)
     ports: dict[tuple[int, int], _Line] = field(default_factory=dict)
     skipped: list[tuple[int, str]] = field(default_factory=list)
     current: Node | None = None
 
-    def refuse(self, line: int, why: str) -> InvalidFile:
-        return InvalidFile(self.source, line, why)
+    def refuse(self, line: int, reason: str) -> InvalidFile:
+        return InvalidFile(self.source, line, reason)
 
     def read(self, number: int, text: str) -> None:
         if _NODE_START.match(text):
@@ -118,46 +127,46 @@ class _Reader:
             self.skipped.append((number, text))
 
     def node(self, number: int, text: str) -> None:
-        found = _NODE.match(text)
-        named = found and _ID.fullmatch(found["id"])
-        if not found or not named or named[1] != _KINDS[found["kind"]]:
-            raise self.refuse(number, "the description of a node is cut or malformed")
-        guid, ports = int(named[2], 16), int(found["ports"])
+        match = _NODE.match(text)
+        id = match and _ID.fullmatch(match["id"])
+        if not match or not id or id[1] != _KINDS[match["kind"]]:
+            raise self.refuse(number, "the description of a node is truncated or malformed")
+        guid, ports = int(id[2], 16), int(match["ports"])
         if guid in self.nodes:
             first = self.nodes[guid].line
-            raise self.refuse(number, f"{found['id']} was described before, at line {first}")
+            raise self.refuse(number, f"{match['id']} was described before, at line {first}")
         if not 1 <= ports <= MAX_PORTS:
             raise self.refuse(number, f"{ports} ports; a node has 1 to {MAX_PORTS}")
-        name = (found["name"] or "").strip()
-        self.current = self.nodes[guid] = Node(guid, Kind(named[1]), name, ports, number)
+        name = (match["name"] or "").strip()
+        self.current = self.nodes[guid] = Node(guid, Kind(id[1]), name, ports, number)
 
     def port(self, number: int, text: str) -> None:
-        node, found = self.current, _PORT.match(text)
-        far = found and _ID.fullmatch(found["id"])
-        if not found or not far:
-            raise self.refuse(number, "the description of a cable is cut or malformed")
+        node, match = self.current, _PORT.match(text)
+        far = match and _ID.fullmatch(match["id"])
+        if not match or not far:
+            raise self.refuse(number, "the description of a cable is truncated or malformed")
         if node is None:
             raise self.refuse(number, "a cable without a node above it")
-        port = int(found["port"])
+        port = int(match["port"])
         if not 1 <= port <= node.ports:
             raise self.refuse(number, f"port {port} of a node with {node.ports} ports")
         if (node.guid, port) in self.ports:
             first = self.ports[node.guid, port].line
             raise self.refuse(number, f"port {port} was described before, at line {first}")
         kind = Kind(far[1])
-        own = 0 if node.kind is Kind.SWITCH else self.guid(number, found["own"])
-        other = 0 if kind is Kind.SWITCH else self.guid(number, found["far_guid"])
-        speed = _SPEED.search(found["rest"])
+        near_guid = 0 if node.kind is Kind.SWITCH else self.guid(number, match["own"])
+        far_guid = 0 if kind is Kind.SWITCH else self.guid(number, match["far_guid"])
+        speed = _SPEED.search(match["rest"])
         self.ports[node.guid, port] = _Line(
             number,
-            End(node.guid, port, own),
-            End(int(far[2], 16), int(found["far"]), other),
+            End(node.guid, port, near_guid),
+            End(int(far[2], 16), int(match["far"]), far_guid),
             kind,
             speed[1] if speed else "",
         )
 
     def guid(self, number: int, text: str | None) -> int:
-        """A port GUID in parentheses; 0 where the line leaves it out."""
+        """A port GUID in parentheses; 0 if the line has none."""
         try:
             guid = int(text or "0", 16)
         except ValueError:
@@ -167,7 +176,7 @@ class _Reader:
         return guid
 
     def wires(self) -> Iterator[Wire]:
-        """Each wire once, its two descriptions compared."""
+        """Each wire once, after a comparison of its two descriptions."""
         for (guid, port), here in self.ports.items():
             there = self.ports.get((here.far.guid, here.far.port))
             self.compare(here, there)
@@ -193,39 +202,41 @@ class _Reader:
             raise self.refuse(
                 here.line,
                 f"the two ends of the cable disagree: port {here.far.port} of {name} "
-                f"leads elsewhere (line {there.line})",
+                f"leads to another port (line {there.line})",
             )
 
     def end(self, near: _Line, far: _Line) -> End:
-        """The near end; its port GUID as either end tells it."""
-        own, told = near.near.port_guid, far.far.port_guid
+        """The near end, with its port GUID from either description."""
+        near_guid, far_guid = near.near.port_guid, far.far.port_guid
         if self.nodes[near.near.guid].kind is Kind.SWITCH:
             return near.near
-        if own and told and own != told:
-            raise self.refuse(near.line, f"port GUID {own:x} is {told:x} in line {far.line}")
-        if not (own or told):
+        if near_guid and far_guid and near_guid != far_guid:
+            raise self.refuse(
+                near.line, f"port GUID {near_guid:x} is {far_guid:x} in line {far.line}"
+            )
+        if not (near_guid or far_guid):
             raise self.refuse(near.line, "the port GUID in parentheses is missing")
-        return near.near._replace(port_guid=own or told)
+        return near.near._replace(port_guid=near_guid or far_guid)
 
 
 def parse(text: str, source: str = "fabric") -> Cabling:
     """The cabling that a dump describes.
 
     Raises:
-        InvalidFile: this is no dump, or a torn one; names the line and the reason.
+        InvalidFile: this is no dump, or it is truncated; names the line and the reason.
     """
     reader = _Reader(source)
     for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
         reader.read(number, line.strip())
     if not reader.nodes:
-        raise reader.refuse(1, "no switch is described here; give what ibnetdiscover prints")
+        raise reader.refuse(1, "no switch is described; give the output of ibnetdiscover")
     wires = tuple(reader.wires())
-    seen: dict[int, End] = {}
+    end_of: dict[int, End] = {}
     for wire in wires:
         for end in (wire.a, wire.b):
-            if end.port_guid and seen.setdefault(end.port_guid, end) != end:
-                twice = reader.ports[end.guid, end.port].line
-                raise reader.refuse(twice, f"port GUID {end.port_guid:x} occurs twice")
+            if end.port_guid and end_of.setdefault(end.port_guid, end) != end:
+                line_number = reader.ports[end.guid, end.port].line
+                raise reader.refuse(line_number, f"port GUID {end.port_guid:x} occurs twice")
     return Cabling(source, reader.nodes, wires, tuple(reader.skipped))
 
 
@@ -233,7 +244,7 @@ def parse(text: str, source: str = "fabric") -> Cabling:
 
 
 def render(inventory: Inventory, speed: str = "4xHDR") -> str:
-    """The inventory as ``ibnetdiscover`` would print it; every adapter has one port."""
+    """The inventory in the format of ``ibnetdiscover``; every adapter has one port."""
     names = {switch.guid: switch.name for switch in inventory.switches}
     lids = inventory.lids
     ports: dict[int, dict[int, str]] = defaultdict(dict)
@@ -276,11 +287,11 @@ def render(inventory: Inventory, speed: str = "4xHDR") -> str:
 
 
 def _block(kind: str, guid: int, header: str, lines: Iterable[str]) -> str:
-    shown = f"0x{guid:x}({guid:x})" if kind == "switch" else f"0x{guid:x}"
-    head = f"vendid=0x0\ndevid=0x0\nsysimgguid=0x{guid:x}\n{kind}guid={shown}\n{header}"
+    value = f"0x{guid:x}({guid:x})" if kind == "switch" else f"0x{guid:x}"
+    head = f"vendid=0x0\ndevid=0x0\nsysimgguid=0x{guid:x}\n{kind}guid={value}\n{header}"
     return "\n".join([head, *lines])
 
 
 def end_name(name: str, end: PortRef | End) -> str:
-    """One end of a cable for people: ``name[guid] port N``."""
+    """One end of a cable as text: ``name[guid] port N``."""
     return f"{name}[{end.guid:#018x}] port {end.port}"

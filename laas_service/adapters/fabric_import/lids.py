@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Pins a LID to every port, so that tables written for a fabric stay true.
+"""Pinned LIDs: a fixed LID for every port, so that forwarding tables stay valid.
 
-Low LIDs go to what may be switched off, high ones to what stays: hosts, other
-adapters, then from a new block of 64 on the switches (spines first), and on top the
-subnet managers. So the topmost block holds only switches and subnet managers, which
-keeps OpenSM from writing beyond its tables when hosts are off; and as the highest
-LID is no multiple of 64, the diagnostics do not leave it out.
+Ports that may be switched off get low LIDs: hosts, then other adapters. The switches (spines
+first) follow from a new block of 64 on, and the subnet managers are last. So the topmost block
+holds only switches and subnet managers, which keeps OpenSM from writing beyond its tables when
+hosts are off. The highest LID is no multiple of 64, because the diagnostics would leave it out.
 """
 
 from __future__ import annotations
@@ -18,7 +17,10 @@ from laas_service.domain.errors import LimitExceeded
 from laas_service.domain.inventory import Endpoint, Switch
 
 HIGHEST = 0xBFFF
+"""Highest unicast LID."""
+
 BLOCK = 64
+"""LIDs in one block of a forwarding table."""
 
 
 def pinned(
@@ -26,10 +28,10 @@ def pinned(
     switches: Iterable[Switch],
     managers: Collection[int] = (),
 ) -> dict[int, int]:
-    """LID of every port GUID and switch GUID; ``managers`` are port GUIDs.
+    """Pin a LID to every port GUID and switch GUID; ``managers`` are port GUIDs.
 
     Raises:
-        LimitExceeded: there are more ports than unicast LIDs in a subnet.
+        LimitExceeded: a subnet has fewer unicast LIDs than there are ports.
     """
     ends = sorted(
         endpoints, key=lambda e: (e.host is None, e.host or 0, e.rail, e.guid in managers, e.guid)
@@ -47,29 +49,29 @@ def pinned(
 
 
 def repinned(
-    before: Mapping[int, int],
-    after: Mapping[int, int],
-    rented: Collection[int],
+    recorded: Mapping[int, int],
+    imported: Mapping[int, int],
+    tenant_ports: Collection[int],
     switches: Collection[int],
 ) -> dict[int, int]:
-    """``after`` with the LIDs of ``before`` for the GUIDs that stay; ``rented`` are tenants' ports.
+    """``imported`` with the LIDs of ``recorded`` for all GUIDs that stay; by GUID.
 
-    What is new takes free LIDs: adapters low ones, below the topmost block; switches and
-    subnet managers (which have LIDs above all switches in ``after``) new ones on top.
+    New ports get free LIDs: adapters low ones, below the topmost block; switches and subnet
+    managers (whose LIDs in ``imported`` are above those of all switches) new ones on top.
 
     Raises:
-        LimitExceeded: there is no LID left, or the topmost block would hold hosts.
+        LimitExceeded: no LID is left, or the topmost block would hold hosts.
     """
-    above = max((after[guid] for guid in switches), default=HIGHEST)
-    lids = {guid: before[guid] for guid in after if guid in before}
-    fresh = sorted(after.keys() - lids.keys(), key=after.__getitem__)
-    high = [g for g in fresh if g in switches or (after[g] > above and g not in rented)]
+    above = max((imported[guid] for guid in switches), default=HIGHEST)
+    lids = {guid: recorded[guid] for guid in imported if guid in recorded}
+    fresh = sorted(imported.keys() - lids.keys(), key=imported.__getitem__)
+    high = [g for g in fresh if g in switches or (imported[g] > above and g not in tenant_ports)]
     used = set(lids.values())
     top = max(used, default=0) // BLOCK
     free = (lid for lid in itertools.count(1) if lid not in used and lid // BLOCK != top)
     lids |= zip((guid for guid in fresh if guid not in high), free, strict=False)
     highest = max(lids.values(), default=0)
-    mixed = any(lids[guid] // BLOCK == highest // BLOCK for guid in rented)
+    mixed = any(lids[guid] // BLOCK == highest // BLOCK for guid in tenant_ports)
     lids |= zip(high, itertools.count((highest // BLOCK + 1) * BLOCK if mixed else highest + 1))
     if high and lids[high[-1]] % BLOCK == 0:
         lids[high[-1]] += 1
@@ -77,10 +79,10 @@ def repinned(
     if (
         highest > HIGHEST
         or highest % BLOCK == 0
-        or any(lids[guid] // BLOCK == highest // BLOCK for guid in rented)
+        or any(lids[guid] // BLOCK == highest // BLOCK for guid in tenant_ports)
     ):
         raise LimitExceeded(
-            f"{len(fresh)} new ports find no LIDs, as hosts' are below those of the switches, "
-            "and all that are given stay: import the fabric under another --id"
+            f"no LIDs for {len(fresh)} new ports: hosts need LIDs below those of the switches, and "
+            "recorded LIDs stay; import the fabric under another --id"
         )
     return lids

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The fabric as a netlist for ``ibsim``, so that the real tools can be run on it.
+"""Netlist of a fabric for the simulator ``ibsim``, on which the real tools run.
 
-The simulator numbers the port GUIDs of an adapter from its node GUID on, so the node
-GUID written for an adapter lies just below its port's; as the inventory knows ports
-only, every port is an adapter of its own.
+The simulator numbers the port GUIDs of an adapter upwards from its node GUID, so the node GUID
+written for an adapter is just below that of its port. The inventory knows only ports, so every
+port becomes an adapter of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from laas_service.domain.errors import LimitExceeded
 from laas_service.domain.inventory import Endpoint, Inventory
 
 _LONGEST_NAME = 63
-"""Bytes of a node description, its closing zero left out."""
+"""Bytes of a node description, without its terminating zero."""
 
 
 def netlist(inventory: Inventory) -> str:
@@ -30,7 +30,7 @@ def netlist(inventory: Inventory) -> str:
 
 
 def node_id(inventory: Inventory, endpoint: Endpoint) -> str:
-    """What an endpoint's node is called in the netlist."""
+    """The name of an endpoint's node in the netlist."""
     return f"H-{_adapters(inventory)[endpoint][0]:016x}"
 
 
@@ -66,12 +66,12 @@ def _blocks(inventory: Inventory) -> Iterator[str]:
 def _adapters(inventory: Inventory) -> dict[Endpoint, tuple[int, int]]:
     """Node GUID and port number of each endpoint: port 1 unless the GUID below is taken."""
     taken = {switch.guid for switch in inventory.switches}
-    found: dict[Endpoint, tuple[int, int]] = {}
+    adapters: dict[Endpoint, tuple[int, int]] = {}
     for end in inventory.endpoints:
         port = next(n for n in range(1, MAX_PORTS) if end.guid - n not in taken)
         taken.add(end.guid - port)
-        found[end] = end.guid - port, port
-    return found
+        adapters[end] = end.guid - port, port
+    return adapters
 
 
 def _description(name: str) -> str:

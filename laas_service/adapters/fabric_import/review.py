@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A managed fabric imported again from a file, ready for review: what would be recorded."""
+"""Review of a re-import: what a new file of a managed fabric would change."""
 
 from __future__ import annotations
 
@@ -31,25 +31,34 @@ from laas_service.domain.reimport.renumbering import Renumbering
 
 @dataclass(frozen=True)
 class Review:
-    """What an import would record and change, on the state of one generation.
-
-    ``token`` stands for both: another file, or another state, has another. ``kept`` is not in
-    the file, but failed and held, and stays recorded.
-    """
+    """What a re-import would record and change, starting from one generation."""
 
     generation: int
+    """Generation of the recorded state."""
+
     before: Layout
+    """The recorded fabric."""
+
     after: Layout
+    """The fabric that the re-import would record."""
+
     changes: tuple[Change, ...]
+    """Differences between ``before`` and ``after``."""
+
     effects: tuple[Effect, ...]
+    """What the changes mean for each allocation."""
+
     kept: tuple[str, ...] = ()
+    """Failed links and hosts of allocations that the file lacks; they stay recorded."""
 
     @property
     def refused(self) -> bool:
+        """Whether an allocation does not allow the re-import."""
         return any(effect.refused for effect in self.effects)
 
     @property
     def token(self) -> str:
+        """Identifies the generation and the resulting fabric; both must match to apply it."""
         recorded = [
             topology_document(self.after.topology),
             inventory_document(self.after.inventory),
@@ -59,7 +68,7 @@ class Review:
 
 
 def review(record: FabricRecord, ledger: LedgerView, generation: int, read: Layout) -> Review:
-    """The import of what was read over what is recorded.
+    """Review the re-import of a fabric that was ``read`` from a file.
 
     Raises:
         InvalidInput: the number of rails differs, or hosts do not form leaf groups.
@@ -71,29 +80,33 @@ def review(record: FabricRecord, ledger: LedgerView, generation: int, read: Layo
     except InvalidInput as error:
         raise InvalidInput(error.field, error.value, f"{error.fix}; use another --id") from error
     after = _pinned(before, after)
-    found = effects(ledger, before, after)
-    if not any(effect.refused for effect in found):
-        found = [*found, *_judged(ledger, before, after)]
+    consequences = effects(ledger, before, after)
+    if not any(effect.refused for effect in consequences):
+        consequences = [*consequences, *_new_violations(ledger, before, after)]
     return Review(
-        generation, before, after, tuple(changes(before, after)), tuple(found), tuple(kept)
+        generation, before, after, tuple(changes(before, after)), tuple(consequences), tuple(kept)
     )
 
 
 def _pinned(before: Layout, after: Layout) -> Layout:
-    rented = {e.guid for e in after.inventory.endpoints if e.host is not None}
+    tenant_ports = {e.guid for e in after.inventory.endpoints if e.host is not None}
     switches = {switch.guid for switch in after.inventory.switches}
-    found = after.inventory.lids
-    if found:
-        found = lids.repinned(before.inventory.lids, found, rented, switches)
-    return replace(after, inventory=replace(after.inventory, lids=found))
+    pinned = after.inventory.lids
+    if pinned:
+        pinned = lids.repinned(before.inventory.lids, pinned, tenant_ports, switches)
+    return replace(after, inventory=replace(after.inventory, lids=pinned))
 
 
-def _judged(ledger: LedgerView, before: Layout, after: Layout) -> list[Effect]:
-    """Violations that verification finds after the re-import and not before it."""
-    then = ledger_after(ledger, Renumbering.between(before, after))
+def _new_violations(ledger: LedgerView, before: Layout, after: Layout) -> list[Effect]:
+    """Violations of live allocations after the re-import that they do not have now."""
+    new_ledger = ledger_after(ledger, Renumbering.between(before, after))
     known = set(_violations(before, list(ledger.everybody()), ledger))
-    found = [x for x in _violations(after, list(then.everybody()), ledger) if x not in known]
-    return [Effect("(verification)", tuple(found))] if found else []
+    added = [
+        text
+        for text in _violations(after, list(new_ledger.everybody()), ledger)
+        if text not in known
+    ]
+    return [Effect("(verification)", tuple(added))] if added else []
 
 
 def _violations(layout: Layout, held: list[Allocation], ledger: LedgerView) -> list[str]:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""From cabling to a fat-tree: levels, pods, indices, bundles, rails; and a report.
+"""Recovery of a fat-tree from cabling: levels, pods, indices, bundles, rails, and a report.
 
-Nothing but the cables is trusted for the shape; names only order what is equal and
-tell hosts apart. What the ideal tree lacks is absent in the topology, what it has no
-place for stays in the inventory without a link or host number, and each oddity is in
-the report.
+Only the cables determine the shape; names order equal switches and identify hosts. Hosts and
+links that the regular tree has and the fabric lacks are absent in the topology. Cables and ports
+that have no place in the tree stay in the inventory without a link or host number. The report
+lists every irregularity.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from laas_service.adapters.fabric_import.recovery.hosts import (
     Adapter,
     Leaf,
     Selection,
-    Tenantable,
-    tenantable,
+    TenantHosts,
+    tenant_hosts,
 )
 from laas_service.adapters.fabric_import.recovery.levels import Levels, levels, natural
 from laas_service.adapters.fabric_import.recovery.places import Pair, Wiring, places, wiring
@@ -37,7 +37,7 @@ __all__ = ["ImportReport", "Imported", "Irregularity", "Selection", "recover"]
 
 @dataclass(frozen=True)
 class Imported:
-    """A fabric as imported: the tree, what stands behind it, and the report."""
+    """An imported fabric: the tree, its inventory, and the report."""
 
     topology: Topology
     inventory: Inventory
@@ -45,16 +45,16 @@ class Imported:
 
 
 def recover(cabling: Cabling, selection: Selection | None = None) -> Imported:
-    """The fabric behind the cabling.
+    """Recover the fabric from its cabling.
 
     Raises:
-        InvalidFile: there is no switch or no host on one, so this is no fabric.
+        InvalidFile: there is no switch, or no switch with a host.
     """
     return _Recovery(cabling, selection or Selection()).imported()
 
 
 class _Recovery:
-    """One import, step by step; later steps use what earlier ones found."""
+    """One import, step by step; later steps use the results of earlier ones."""
 
     def __init__(self, cabling: Cabling, selection: Selection) -> None:
         self.cabling = cabling
@@ -109,13 +109,15 @@ class _Recovery:
         graph.add_nodes_from(sorted(n.guid for n in nodes if n.kind is Kind.SWITCH))
         cables = Counter((w.a.guid, w.b.guid) for w in self.switch_wires if w.a.guid != w.b.guid)
         for (a, b), count in cables.items():
-            before = graph.edges[a, b]["cables"] if graph.has_edge(a, b) else 0
-            graph.add_edge(a, b, cables=before + count)
+            counted = graph.edges[a, b]["cables"] if graph.has_edge(a, b) else 0
+            graph.add_edge(a, b, cables=counted + count)
         hosts = Counter(
             a.at.guid for a in self.adapters if a.kind is Kind.ADAPTER and not a.aggregation
         )
         if not hosts:
-            raise InvalidFile(self.cabling.source, 1, "no host hangs on a switch of this fabric")
+            raise InvalidFile(
+                self.cabling.source, 1, "no host is connected to a switch of this fabric"
+            )
         return levels(graph, hosts, self._key)
 
     def _key(self, guid: int) -> tuple[object, ...]:
@@ -131,18 +133,18 @@ class _Recovery:
             ends_.sort()
         return dict(bundles)
 
-    def _tenants(self) -> Tenantable:
-        found = tenantable(self.adapters, self.leaf_of, self.describe, self.selection)
-        if found is None:
+    def _tenants(self) -> TenantHosts:
+        hosts = tenant_hosts(self.adapters, self.leaf_of, self.describe, self.selection)
+        if hosts is None:
             raise InvalidFile(
-                self.cabling.source, 1, "no named host for tenants hangs on a leaf of this fabric"
+                self.cabling.source, 1, "no leaf of this fabric has a named host for tenants"
             )
-        return found
+        return hosts
 
     # -- making the fabric --------------------------------------------------------
 
     def _host_ports(self) -> tuple[tuple[tuple[Port, ...], ...], frozenset[int], int]:
-        """The ports of each tenant host, the slots nobody has (one rail), and m1."""
+        """The ports of each tenant host, the slots without a host (if one rail), and m1."""
         on_leaf: dict[Leaf, list[PortRef]] = defaultdict(list)
         for host in self.tenants.hosts:
             for adapter in host:
@@ -196,8 +198,8 @@ class _Recovery:
 
     def _report(self, topology: Topology, wired: Wiring) -> ImportReport:
         tenants, counted = self.tenants, Counter(self.level.values())
-        odd = [*self._odd_switches(), *self._odd_cables(wired), *self._absent(topology)]
-        odd += [*self._slow(), *self._back_to_back(), *tenants.irregularities]
+        irregularities = [*self._odd_switches(), *self._odd_cables(wired), *self._absent(topology)]
+        irregularities += [*self._slow(), *self._back_to_back(), *tenants.irregularities]
         group_sizes = Counter(
             tuple(self.leaf_of[adapter.at.guid] for adapter in host) for host in tenants.hosts
         )
@@ -224,7 +226,7 @@ class _Recovery:
             cables=len(wired.cables),
             irregular_cables=sum(cable.link is None for cable in wired.cables),
             absent_cables=len(list(self._absent_links(topology))),
-            irregularities=tuple(odd),
+            irregularities=tuple(irregularities),
             skipped=self.cabling.skipped,
         )
 
@@ -239,7 +241,7 @@ class _Recovery:
 
     def _odd_switches(self) -> Iterable[Irregularity]:
         for guid, level in self.levels.beyond.items():
-            detail = f"{self._switch(guid)} is no part of a tree of three levels (level {level})"
+            detail = f"{self._switch(guid)} is outside the tree of three levels (level {level})"
             yield Irregularity("switch outside the tree", detail)
         bearing = {a.at.guid for a in self.adapters if not a.aggregation}
         for leaf in sorted(self.leaf_of, key=self.leaf_of.__getitem__):
@@ -273,7 +275,7 @@ class _Recovery:
         return upper in self.places.spine_guids[index]
 
     def _absent_links(self, topology: Topology) -> Iterable[tuple[int, int]]:
-        """The switches of each absent link whose two switches exist."""
+        """The switches of each absent link, if both of them exist."""
         p2, p3 = topology.tree.cables
         for link in sorted(topology.absent_links, key=topology.tree.link_id):
             row = self.places.l2_guids[link.pod]
@@ -290,13 +292,13 @@ class _Recovery:
         missing = Counter(self._absent_links(topology))
         for (lower, upper), count in missing.items():
             usual = topology.tree.cables[self.level[lower] - 1]
-            there = len(self.bundles.get((lower, upper), ()))
+            present = len(self.bundles.get((lower, upper), ()))
             ends = (self._switch(lower), self._switch(upper))
-            detail = f"{there} of {usual} cables" if count else ""
+            detail = f"{present} of {usual} cables" if count else ""
             yield Irregularity("missing cable", detail, (ends,))
 
     def _slow(self) -> Iterable[Irregularity]:
-        """Cables slower than most of their kind: between the same two levels, or to hosts."""
+        """Cables slower than most cables between the same two levels, or to hosts."""
         by_kind: dict[tuple[int, ...], list[Wire]] = defaultdict(list)
         for wire in self.cabling.wires:
             if wire.speed:
@@ -307,7 +309,7 @@ class _Recovery:
             for wire in wires:
                 if _rate(wire.speed) < _rate(usual):
                     ends = (self._wire_end(wire.a), self._wire_end(wire.b))
-                    detail = f"{wire.speed} where others run {usual}; allocated all the same"
+                    detail = f"{wire.speed} where most run {usual}; allocated nevertheless"
                     yield Irregularity("slow cable", detail, (ends,))
 
     def _back_to_back(self) -> Iterable[Irregularity]:
@@ -332,6 +334,6 @@ _GENERATIONS = {
 
 
 def _rate(speed: str) -> float:
-    """Gigabits a second of a width and generation such as ``4xHDR``, lanes times lane."""
+    """Gigabits a second of a width and generation such as ``4xHDR``: lanes times lane rate."""
     width, _, generation = speed.partition("x")
     return int(width) * _GENERATIONS.get(generation, 0)

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Hosts, rails and leaf groups from the adapters' ports.
+"""Hosts, rails and leaf groups, recovered from the adapters' ports.
 
-A host is known by the first word of its adapters' description. The number of rails R
-is the number of leaves that most hosts are on; hosts that share one leaf must share
-all R, and the pods of the rails must pair up alike everywhere. Who breaks this is kept
-out of allocation, by name. Of two adapters of a host on one leaf the first is the
-rail's port.
+The first word of its adapters' descriptions names a host. The number of rails R is the number of
+leaves that most hosts are on. Hosts that share one leaf must share all R, and all groups must
+spread their rails over pods in the same way. Other hosts are kept out of allocation, by name. If
+a host has two adapters on one leaf, the first is the rail's port.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from laas_service.adapters.fabric_import.recovery.report import Irregularity
 from laas_service.domain.inventory import PortRef
 
 _NAMELESS = re.compile(r"MT[0-9]{3,}\b.*|.*Mellanox Technologies.*|", re.I)
-"""Descriptions that firmware gives an adapter until a driver adds the host's name."""
+"""Descriptions that firmware gives an adapter before a driver adds the host's name."""
 
 Leaf = tuple[int, int]
 """(pod, leaf) of a leaf switch."""
@@ -31,7 +30,7 @@ Leaf = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """One adapter port, what it calls itself, and the switch port it is plugged into."""
+    """One adapter port: GUID, number, description, and the switch port it is plugged into."""
 
     guid: int
     port: int
@@ -41,12 +40,12 @@ class Adapter:
 
     @property
     def aggregation(self) -> bool:
-        """Whether this is a switch's own aggregation node, no host."""
+        """Whether this is the aggregation node of a switch, and no host."""
         return "Aggregation Node" in self.name
 
     @property
     def host(self) -> str:
-        """The host's name; "" where the description names none."""
+        """The host's name; "" if the description has none."""
         if self.kind is not Kind.ADAPTER or self.aggregation or _NAMELESS.fullmatch(self.name):
             return ""
         return self.name.split()[0]
@@ -59,14 +58,16 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which host names are for tenants: not those of ``exclude``, but those of ``include``.
-
-    Shell patterns. ``managers`` are subnet managers: excluded, with the highest LIDs.
-    """
+    """Which hosts are for tenants, as shell patterns of host names."""
 
     exclude: tuple[str, ...] = ()
+    """Hosts that are not for tenants."""
+
     include: tuple[str, ...] = ()
+    """Hosts that are for tenants although ``exclude`` matches them."""
+
     managers: tuple[str, ...] = ()
+    """Hosts that run a subnet manager: not for tenants, with the highest LIDs."""
 
     def manages(self, host: str) -> bool:
         return any(fnmatchcase(host, glob) for glob in self.managers)
@@ -80,23 +81,28 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class Tenantable:
-    """The hosts for tenants: their adapters in rail order, grouped by leaves.
-
-    ``groups`` has the R leaves of each leaf group, in rail order; ``hosts`` the
-    adapters of each host, in the order of their numbers.
-    """
+class TenantHosts:
+    """The hosts for tenants, grouped by leaves."""
 
     rails: int
+    """Number of rails R."""
+
     groups: tuple[tuple[Leaf, ...], ...]
+    """The R leaves of each leaf group, in rail order."""
+
     hosts: tuple[tuple[Adapter, ...], ...]
+    """The adapters of each host in rail order; hosts in order of their numbers."""
+
     other_groups: tuple[tuple[int, int], ...]
+    """(leaves, hosts) of groups with another number of leaves; their hosts are kept out."""
+
     irregularities: tuple[Irregularity, ...]
+    """Hosts that are kept out, and adapters plugged in unusually."""
 
 
 @dataclass
 class _Hosts:
-    """The work: adapters of each host by leaf, first come first."""
+    """State of the recovery: adapters of each host by leaf, in order of the adapters."""
 
     on: dict[str, dict[Leaf, list[Adapter]]]
     describe: Mapping[int, tuple[str, str]]
@@ -109,32 +115,34 @@ class _Hosts:
             self.odd.append(Irregularity(kind, f"{host} {detail}", tuple(cables)))
 
     def select_rails(self) -> int:
-        """R, after keeping out the hosts on another number of leaves."""
+        """Determine R, and keep out the hosts on another number of leaves."""
         counts = Counter(len(leaves) for leaves in self.on.values())
         rails = max(counts, key=lambda n: (counts[n], n))
         others: dict[frozenset[Leaf], list[str]] = defaultdict(list)
         for host, leaves in self.on.items():
             if len(leaves) != rails:
                 others[frozenset(leaves)].append(host)
-        for found, hosts in sorted(others.items(), key=lambda x: sorted(x[0])):
+        for leaf_set, hosts in sorted(others.items(), key=lambda item: sorted(item[0])):
             if len(hosts) > 1:
-                self.other_groups.append((len(found), len(hosts)))
-            detail = f"is on {len(found)} leaves where most hosts are on {rails}; kept out"
+                self.other_groups.append((len(leaf_set), len(hosts)))
+            detail = f"is on {len(leaf_set)} leaves where most hosts are on {rails}; kept out"
             self.keep_out("host breaks the rail pattern", detail, hosts)
         return rails
 
     def members(self) -> dict[frozenset[Leaf], list[str]]:
-        """Hosts by leaf set; of leaf sets that overlap the one with most hosts stays."""
-        found: dict[frozenset[Leaf], list[str]] = defaultdict(list)
+        """Hosts by leaf set; of overlapping leaf sets the one with most hosts stays."""
+        members: dict[frozenset[Leaf], list[str]] = defaultdict(list)
         for host, on in self.on.items():
-            found[frozenset(on)].append(host)
+            members[frozenset(on)].append(host)
         taken: set[Leaf] = set()
-        for leaves in sorted(found, key=lambda x: (-len(found[x]), sorted(x))):
+        for leaves in sorted(
+            members, key=lambda leaf_set: (-len(members[leaf_set]), sorted(leaf_set))
+        ):
             if leaves & taken:
                 detail = "shares some, not all, of its leaves with a larger leaf group; kept out"
-                self.keep_out("host breaks the rail pattern", detail, found.pop(leaves))
+                self.keep_out("host breaks the rail pattern", detail, members.pop(leaves))
             taken |= leaves
-        return {leaves: hosts for leaves, hosts in found.items() if hosts}
+        return {leaves: hosts for leaves, hosts in members.items() if hosts}
 
     def rail_order(self, leaves: frozenset[Leaf], hosts: Sequence[str]) -> tuple[Leaf, ...]:
         """The leaves of a group in the order in which most hosts number their adapters."""
@@ -152,7 +160,7 @@ class _Hosts:
         return sorted(hosts, key=lambda host: self.on[host][leaf][0].at)
 
     def report_order(self, leaves: tuple[Leaf, ...], hosts: Iterable[str]) -> None:
-        """Hosts whose adapters are plugged in another order than their group's."""
+        """Report hosts whose adapters are plugged in another order than those of their group."""
         hca_of = {h: {leaf: self.on[h][leaf][0].order[0] for leaf in leaves} for h in hosts}
         for rail, leaf in enumerate(leaves):
             names = Counter(hca[leaf] for hca in hca_of.values())
@@ -171,7 +179,7 @@ class _Hosts:
                     )
 
     def report_extra(self) -> None:
-        """Second adapters of a host on one leaf, unless every host has them."""
+        """Report second adapters of a host on one leaf, unless most hosts have them."""
         sizes = Counter(len(ports) for on in self.on.values() for ports in on.values())
         usual = max(sizes, key=lambda size: (sizes[size], -size))
         extra = [a for on in self.on.values() for ports in on.values() for a in ports[1:]]
@@ -180,17 +188,19 @@ class _Hosts:
             self.odd.append(Irregularity("several adapters on a leaf", detail))
             extra = [a for on in self.on.values() for p in on.values() for a in p[usual:]]
         for adapter in sorted(extra, key=lambda a: a.at):
-            detail = f"{adapter.name} is a further adapter of its host on this leaf; not allocated"
+            detail = (
+                f"{adapter.name} is an additional adapter of its host on this leaf; not allocated"
+            )
             self.odd.append(Irregularity("extra adapter", detail, (self.describe[adapter.guid],)))
 
 
-def tenantable(
+def tenant_hosts(
     adapters: Iterable[Adapter],
     leaf_of: Mapping[int, Leaf],
     describe: Mapping[int, tuple[str, str]],
     selection: Selection,
-) -> Tenantable | None:
-    """The hosts for tenants, or None if no named host hangs on a leaf.
+) -> TenantHosts | None:
+    """Recover the hosts for tenants; None if no leaf has a named host.
 
     ``leaf_of`` places the leaf switches, ``describe`` names the two ends of the cable
     of each adapter port.
@@ -209,7 +219,7 @@ def tenantable(
         else:
             nameless[adapter.name].append(adapter)
     for name, ports in sorted(nameless.items()):
-        detail = f"{len(ports)} ports only say {name!r}; kept out"
+        detail = f"{len(ports)} ports are described only as {name!r}; kept out"
         _report(work, "adapters without a host name", detail, ports)
     for host, ports in sorted(misplaced.items()):
         _report(work, "host above the leaves", f"{host or 'a nameless host'} kept out", ports)
@@ -232,7 +242,7 @@ def tenantable(
         for leaves in order
         for host in work.in_port_order(groups[leaves], leaves[0])
     ]
-    return Tenantable(
+    return TenantHosts(
         rails, tuple(order), tuple(numbered), tuple(work.other_groups), tuple(work.odd)
     )
 
@@ -245,11 +255,11 @@ def _report(work: _Hosts, kind: str, detail: str, adapters: Collection[Adapter])
 def _paired_pods(
     work: _Hosts, groups: dict[tuple[Leaf, ...], list[str]]
 ) -> dict[tuple[Leaf, ...], list[str]]:
-    """The groups whose pods pair up alike, their rails in the common order of planes.
+    """Select the groups that follow the common pattern, with rails in the order of planes.
 
-    A group's *planes* are the pods its leaves are in. All groups must spread their
-    leaves over planes in the same proportions, and two groups that share one pod must
-    share all; the majority decides.
+    A group's *planes* are the pods of its leaves. All groups must spread their leaves over
+    planes in the same proportions, and two groups that share one pod must share all. The
+    majority of hosts decides; hosts of other groups are kept out.
     """
     spread = Counter(_sizes(leaves) for leaves in groups for _ in groups[leaves])
     usual = max(spread, key=lambda sizes: (spread[sizes], sizes))

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Which switch is a leaf, an L2 switch or a spine, and the pods, from cabling alone.
+"""Levels and pods of switches: leaves, L2 switches and spines, recovered from cabling.
 
-Where hosts hang is the only hint at the bottom of the tree, and not a sure one: a
-subnet manager may sit on a spine, a leaf may be empty. So host-bearing switches are
-taken for leaves first and what the cables contradict is taken back:
+Only the hosts hint at the bottom of the tree, and not reliably: a subnet manager may be
+connected to a spine, and a leaf may be empty. So switches with hosts count as leaves at first,
+and the cables correct this:
 
-1. a host-bearing switch whose cables mostly go to other host-bearing ones is above
+1. a switch with hosts whose cables mostly go to other switches with hosts is above
    them;
-2. leaves that share most of their L2 switches form a pod, so one cable astray does
-   not join two pods;
+2. leaves that share most of their L2 switches form a pod, so one wrong cable does not
+   join two pods;
 3. a switch with few hosts whose cables reach several pods is a spine;
 4. a switch without hosts that reaches most L2 switches of one pod only, where spines
    reach several pods, is an empty leaf.
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import networkx as nx
 
 Key = Callable[[int], tuple[object, ...]]
-"""Sort key of a switch GUID; makes every choice below deterministic."""
+"""Sort key of a switch GUID; it makes every choice deterministic."""
 
 
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
@@ -48,13 +48,15 @@ class Pod:
 
 @dataclass(frozen=True)
 class Levels:
-    """All switches by place; ``beyond`` are above the spines or nowhere."""
+    """The switches of a fabric by level."""
 
     pods: tuple[Pod, ...]
     spines: tuple[int, ...]
     beyond: dict[int, int]
+    """Level (4 or more) of switches above the spines, or outside the tree."""
 
     def level_of(self) -> dict[int, int]:
+        """The level of every switch GUID."""
         level = dict(self.beyond) | dict.fromkeys(self.spines, 3)
         for pod in self.pods:
             level |= dict.fromkeys(pod.leaves, 1) | dict.fromkeys(pod.l2s, 2)
@@ -66,7 +68,7 @@ def levels(graph: nx.Graph[int], hosts: Counter[int], key: Key) -> Levels:
 
     Edges carry ``cables``, their number; ``hosts`` counts the host ports of a switch.
     """
-    bearing = _above_taken_out(graph, hosts, key)
+    bearing = _without_upper_switches(graph, hosts, key)
     half = statistics.median(hosts[s] for s in bearing) / 2 if bearing else 0
     sure = {s for s in bearing if hosts[s] >= half}
     l2s = _l2_candidates(graph, bearing)
@@ -83,13 +85,13 @@ def levels(graph: nx.Graph[int], hosts: Counter[int], key: Key) -> Levels:
     l2_of = defaultdict(list)
     for l2, pod in pod_of.items():
         l2_of[pod].append(l2)
-    made = [
+    sorted_pods = [
         Pod(tuple(sorted(leaves, key=key)), tuple(sorted(l2_of[number], key=key)))
         for number, leaves in enumerate(pods)
     ]
-    made.sort(key=lambda pod: key(pod.leaves[0]))
+    sorted_pods.sort(key=lambda pod: key(pod.leaves[0]))
     return Levels(
-        tuple(made), tuple(sorted(spines, key=key)), _beyond(graph, rest - spines, spines)
+        tuple(sorted_pods), tuple(sorted(spines, key=key)), _beyond(graph, rest - spines, spines)
     )
 
 
@@ -97,8 +99,8 @@ def _cables(graph: nx.Graph[int], switch: int, others: Collection[int]) -> int:
     return sum(data["cables"] for n, data in graph[switch].items() if n in others)
 
 
-def _above_taken_out(graph: nx.Graph[int], hosts: Counter[int], key: Key) -> set[int]:
-    """Host-bearing switches without those that stand above other host-bearing ones."""
+def _without_upper_switches(graph: nx.Graph[int], hosts: Counter[int], key: Key) -> set[int]:
+    """Switches with hosts, except those that are above other switches with hosts."""
     bearing = {s for s in graph if hosts[s]}
 
     def suspicion(switch: int) -> tuple[float, int]:
@@ -122,7 +124,7 @@ def _above_taken_out(graph: nx.Graph[int], hosts: Counter[int], key: Key) -> set
 
 
 def _l2_candidates(graph: nx.Graph[int], bearing: set[int]) -> set[int]:
-    """Switches next to leaves, but not a spine that one odd cable joins to a leaf."""
+    """Switches next to leaves, except a spine that a wrong cable joins to a leaf."""
     near = {n for s in bearing for n in graph[s]} - bearing
     return {s for s in near if _cables(graph, s, near) <= _cables(graph, s, bearing)}
 
@@ -130,10 +132,10 @@ def _l2_candidates(graph: nx.Graph[int], bearing: set[int]) -> set[int]:
 def _pods(
     graph: nx.Graph[int], leaves: Collection[int], l2s: set[int]
 ) -> tuple[list[set[int]], dict[int, int]]:
-    """Leaves that share more than half of their L2 switches, and the pod of each L2.
+    """Pods of leaves that share more than half of their L2 switches, and the pod of each L2.
 
-    An L2 switch belongs where most of its cables go. A leaf none of whose L2
-    switches belong to its pod forms no pod.
+    An L2 switch belongs to the pod to which most of its cables go. A leaf forms no pod if
+    none of its L2 switches belongs to that pod.
     """
     bit = {l2: 1 << i for i, l2 in enumerate(sorted(l2s))}
     by_mask: dict[int, list[int]] = defaultdict(list)
@@ -165,7 +167,7 @@ def _pods(
 def _without_spines(
     graph: nx.Graph[int], pods: list[set[int]], pod_of: dict[int, int], alone: list[int]
 ) -> tuple[list[set[int]], dict[int, int]]:
-    """Drop pods that own no L2 switch, unless their leaf has no cable to one at all."""
+    """Drop pods without an L2 switch, unless their leaf has no cable to any L2 switch."""
     owners = set(pod_of.values())
     kept = [n for n, pod in enumerate(pods) if n in owners or any(s in alone for s in pod)]
     renumbered = {old: new for new, old in enumerate(kept)}
@@ -175,7 +177,7 @@ def _without_spines(
 def _place_unsure(
     graph: nx.Graph[int], unsure: Iterable[int], pods: list[set[int]], pod_of: dict[int, int]
 ) -> set[int]:
-    """Put switches with few hosts into pods; returns those next to no pod yet."""
+    """Put switches with few hosts into pods; return those that are next to no pod yet."""
     leftover = set()
     for switch in unsure:
         votes: Counter[int] = Counter()
@@ -194,20 +196,20 @@ def _empty_leaves(
 ) -> list[int]:
     """Switches without hosts that are cabled as leaves are."""
     reach = {s: {pod_of[n] for n in graph[s] if n in pod_of} for s in rest}
-    if len(pods) > 1 and not any(len(found) > 1 for found in reach.values()):
+    if len(pods) > 1 and not any(len(reached) > 1 for reached in reach.values()):
         return []
     size = Counter(pod_of.values())
-    found = []
+    empty = []
     for switch, reached in reach.items():
         above = sum(n in pod_of for n in graph[switch])
         whole = above == len(graph[switch]) and above > (len(pods) > 1)
         if len(reached) == 1 and whole and 2 * above > size[min(reached)]:
-            found.append(switch)
-    return found
+            empty.append(switch)
+    return empty
 
 
 def _beyond(graph: nx.Graph[int], rest: set[int], spines: set[int]) -> dict[int, int]:
-    """Level of the switches left over: 3 plus the distance to the spines, 4 where none."""
+    """Level of the remaining switches: 3 plus the distance to the spines, 4 without a path."""
     if not rest:
         return {}
     distance = nx.multi_source_dijkstra_path_length(graph, spines, weight=None) if spines else {}

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Numbers for switches and cables: L2 indices that agree over pods, spines, bundles.
+"""Positions in the tree: L2 indices that agree in all pods, spine groups, cable bundles.
 
-An L2 index means the same spines in every pod. Where the spines are physical
-switches of their own, that follows from the cables. Where a director joins several
-L2 switches of a pod to the same spines, those L2 switches are interchangeable and
-take their order; each index then has its own virtual spines on the shared ones.
+An L2 index means the same spines in every pod. If each spine is a physical switch of its own,
+the index follows from the cables. If a director joins several L2 switches of a pod to the same
+spines, those L2 switches are interchangeable and get indices in their order. Each index then has
+its own virtual spines on the shared ones.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Bundles = Mapping[Pair, list[tuple[PortRef, PortRef]]]
 
 @dataclass(frozen=True)
 class Places:
-    """The switch at each place of the tree; 0 where there is none."""
+    """The GUID of the switch at each position of the tree; 0 if there is none."""
 
     pods: int
     leaf_guids: tuple[tuple[int, ...], ...]
@@ -35,7 +35,7 @@ class Places:
     bundles: tuple[int, int]
 
     def tree(self, hosts_per_leaf: int) -> Xgft:
-        """The tree of these places."""
+        """The smallest regular tree with these positions."""
         m2, l2s = len(self.leaf_guids[0]), len(self.l2_guids[0])
         spines = len(self.spine_guids[0]) if self.spine_guids else 0
         w2 = max(l2s, 1) * self.bundles[0] if m2 > 1 or l2s else 0
@@ -44,7 +44,7 @@ class Places:
 
 
 def places(levels: Levels, bundles: Bundles, key: Key) -> Places:
-    """Give every leaf, L2 switch and spine its place; see the module."""
+    """Determine the position of every leaf, L2 switch and spine; see the module."""
     spines = set(levels.spines)
     above: dict[int, Counter[int]] = defaultdict(Counter)
     for (lower, upper), cables in bundles.items():
@@ -76,7 +76,7 @@ def places(levels: Levels, bundles: Bundles, key: Key) -> Places:
 
 
 def _most_common(sizes: Iterable[int]) -> int:
-    """The most common size, the larger one of equally common; 1 where there is none."""
+    """The most common size; the larger of two equally common ones; 1 if there is none."""
     counts = Counter(sizes)
     return max(counts, key=lambda size: (counts[size], size), default=1)
 
@@ -90,19 +90,19 @@ def _padded(rows: Iterable[Iterable[int]]) -> tuple[tuple[int, ...], ...]:
 def _aligned(
     pods: list[tuple[int, ...]], above: Mapping[int, Counter[int]]
 ) -> tuple[tuple[int, ...], ...]:
-    """The L2 switches of each pod in an order that makes equal indices share spines.
+    """Order the L2 switches of each pod so that equal indices share spines.
 
-    The pod with the most L2 switches sets the indices; every other pod's switches go
-    to the free index whose spines so far they share most, in order where equal.
+    The pod with the most L2 switches sets the indices. Every switch of another pod gets the
+    free index with whose spines it shares most; ties keep the order of the switches.
     """
     width = max(map(len, pods), default=0)
     order = sorted(range(len(pods)), key=lambda pod: (-len(pods[pod]), pod))
     rows: dict[int, tuple[int, ...]] = {}
-    seen: list[Counter[int]] = [Counter() for _ in range(width)]
+    spines_of: list[Counter[int]] = [Counter() for _ in range(width)]
     for pod in order:
         row = [0] * width
         ranked = sorted(
-            (-sum(min(seen[i][s], 1) for s in above[l2]), rank, i, l2)
+            (-sum(min(spines_of[i][s], 1) for s in above[l2]), rank, i, l2)
             for rank, l2 in enumerate(pods[pod])
             for i in range(width)
         )
@@ -113,15 +113,15 @@ def _aligned(
                 placed.add(l2)
         rows[pod] = tuple(row)
         for i, l2 in enumerate(row):
-            seen[i].update(dict.fromkeys(above[l2], 1))
+            spines_of[i].update(dict.fromkeys(above[l2], 1))
     return tuple(rows[pod] for pod in range(len(pods)))
 
 
 def _spine_groups(
     l2_guids: tuple[tuple[int, ...], ...], above: Mapping[int, Counter[int]], key: Key
 ) -> list[tuple[int, ...]]:
-    """The spines of each L2 index: those that more than half as many pods reach at
-    this index as at any other. The others hang on a cable astray."""
+    """The spines of each L2 index: those that more than half as many pods reach at this
+    index as at any other. A wrong cable joins the others."""
     width = len(l2_guids[0]) if l2_guids else 0
     reach: dict[int, Counter[int]] = defaultdict(Counter)
     for row in l2_guids:
@@ -139,14 +139,14 @@ def _spine_groups(
 
 @dataclass(frozen=True)
 class Wiring:
-    """Every switch-to-switch cable, and the links of the tree that have none."""
+    """Every switch-to-switch cable, and the links of the tree without a cable."""
 
     cables: tuple[Cable, ...]
     absent: frozenset[Link]
 
 
 def wiring(places: Places, tree: Xgft, bundles: Bundles) -> Wiring:
-    """Give each cable its link; the first ``p`` of a bundle are regular."""
+    """Assign links to cables; only the first ``p`` cables of a bundle get one."""
     link_of: dict[tuple[PortRef, PortRef], Link] = {}
     absent: set[Link] = set()
     for link, pair, cable in _links(places, tree):
@@ -160,7 +160,7 @@ def wiring(places: Places, tree: Xgft, bundles: Bundles) -> Wiring:
 
 
 def _links(places: Places, tree: Xgft) -> Iterable[tuple[Link, Pair, int]]:
-    """Every link of the tree, the pair of switches it joins and its number in the bundle."""
+    """Every link of the tree, the switches that it joins, and its number in their bundle."""
     p2, p3 = tree.cables
     for pod, leaves in enumerate(places.leaf_guids):
         l2s = places.l2_guids[pod]

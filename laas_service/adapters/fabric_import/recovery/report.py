@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What an import recognised and what it found odd; nothing is left out silently."""
+"""Import report: counts of what was recognised, and every irregularity."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Irregularity:
-    """One odd thing: its kind, a sentence, and each cable concerned by its two ends.
-
-    An end is ``name[guid] port N``; a cable that ought to be there and is not has no
-    ports.
-    """
+    """One irregularity of an imported fabric."""
 
     kind: str
     detail: str
+    """A sentence for operators."""
+
     cables: tuple[tuple[str, str], ...] = ()
+    """The two ends of each cable concerned, as ``name[guid] port N``; without ports if the
+    cable is missing."""
 
     def __str__(self) -> str:
         cables = "; ".join(f"{a} - {b}" for a, b in self.cables)
@@ -28,19 +28,15 @@ class Irregularity:
 
 @dataclass(frozen=True)
 class ImportReport:
-    """Counts of what was recognised, and everything irregular.
-
-    ``switches`` counts by level from the leaves up. ``pods`` has (leaves, L2 switches)
-    of each pod. ``leaf_groups`` has the hosts of each group of ``rails`` leaves,
-    ``other_groups`` (leaves, hosts) of groups with another number of leaves, whose
-    hosts are kept out. ``hosts`` are those for tenants, ``named_hosts`` the
-    different first words of adapters' descriptions, ``host_ports`` all adapter ports but
-    those of aggregation nodes.
-    """
+    """Counts of what an import recognised, and its irregularities."""
 
     source: str
     switches: tuple[int, ...]
+    """Number of switches of each level, from the leaves up."""
+
     pods: tuple[tuple[int, int], ...]
+    """(leaves, L2 switches) of each pod."""
+
     m: tuple[int, int, int]
     w: tuple[int, int, int]
     bundles: tuple[int, int]
@@ -48,10 +44,20 @@ class ImportReport:
     rails: int
     planes: int
     leaf_groups: tuple[int, ...]
+    """Number of hosts of each group of ``rails`` leaves."""
+
     other_groups: tuple[tuple[int, int], ...]
+    """(leaves, hosts) of groups with another number of leaves; their hosts are kept out."""
+
     hosts: int
+    """Number of hosts for tenants."""
+
     named_hosts: int
+    """Number of different host names in descriptions of adapters."""
+
     host_ports: int
+    """Number of adapter ports, without those of aggregation nodes."""
+
     aggregation_nodes: int
     excluded_ports: int
     cables: int
@@ -59,9 +65,10 @@ class ImportReport:
     absent_cables: int
     irregularities: tuple[Irregularity, ...] = ()
     skipped: tuple[tuple[int, str], ...] = field(default=(), repr=False)
+    """Number and text of the lines that do not belong to a dump."""
 
     def lines(self) -> Iterator[str]:
-        """The report for people, one finding a line."""
+        """The report as text, one finding a line."""
         levels = " / ".join(map(str, self.switches))
         yield f"{self.source}: {sum(self.switches)} switches on levels of {levels}"
         yield (
@@ -88,7 +95,7 @@ class ImportReport:
             f"regular tree; {self.absent_cables} places of cables between present switches empty"
         )
         yield f"{len(self.irregularities)} irregularities"
-        yield from (f"  {odd}" for odd in self.irregularities)
+        yield from (f"  {irregularity}" for irregularity in self.irregularities)
         yield from (f"  line {n} passed over: {text}" for n, text in self.skipped)
 
 

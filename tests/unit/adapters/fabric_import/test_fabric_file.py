@@ -111,13 +111,13 @@ def test_snapshot_may_carry_its_inventory():
 @pytest.mark.parametrize(
     ("text", "line", "why"),
     [
-        ("{", 1, "torn or no JSON"),
-        ('{"topology":\n {"m": [1,1', 2, "torn or no JSON"),
+        ("{", 1, "truncated, or no JSON"),
+        ('{"topology":\n {"m": [1,1', 2, "truncated, or no JSON"),
         ("{}", 1, "a description an"),
         ("a,b,c\n1,2,3\n4,5,6\n", 1, "neither cables nor GUIDs"),
         ("# x\nSwitchName=s0 Nodes=n[1-4]\n", 2, "neither cables nor GUIDs"),
-        ("hello\nworld\n", 1, "give what ibnetdiscover prints"),
-        ('{"a":' * 100000, 1, "torn or no JSON"),
+        ("hello\nworld\n", 1, "give the output of ibnetdiscover"),
+        ('{"a":' * 100000, 1, "truncated, or no JSON"),
     ],
 )
 def test_what_is_no_fabric(text, line, why):

@@ -77,8 +77,8 @@ FIRST_PORT = r'^\[1\]\t"H-'
     [
         ("", 1, "no switch"),
         ("hello\n", 1, "no switch"),
-        (changed(r'^(\[1\]\t"H-[0-9a-f]+)".*', r"\1"), line_of(FIRST_PORT), "cut or malformed"),
-        (changed(r'^Switch\t\d+ "S-.*', 'Switch\t9 "S-'), line_of("^Switch"), "cut or malformed"),
+        (changed(r'^(\[1\]\t"H-[0-9a-f]+)".*', r"\1"), line_of(FIRST_PORT), "malformed"),
+        (changed(r'^Switch\t\d+ "S-.*', 'Switch\t9 "S-'), line_of("^Switch"), "malformed"),
         (changed(r"^Switch\t\d+", "Switch\t0"), line_of("^Switch"), "a node has 1 to 254"),
         (changed(r"^Switch\t\d+", "Switch\t3"), line_of(r"^\[4\]"), "port 4 of a node with 3"),
         (changed(r"^\[2\]\t", "[1]\t"), line_of(r"^\[2\]\t"), "described before, at line"),

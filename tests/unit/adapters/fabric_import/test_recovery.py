@@ -302,7 +302,7 @@ class TestOddities:
         )
         (odd,) = recover(dataclasses.replace(cabling, wires=wires)).report.irregularities
         assert odd.kind == "slow cable"
-        assert "4xEDR where others run 4xHDR" in odd.detail
+        assert "4xEDR where most run 4xHDR" in odd.detail
         assert [end.split("[")[0] for end in odd.cables[0]] == ["leaf-0-0", "l2-0-0"]
 
     def test_nameless_adapters_are_no_host(self):
