@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Of a fabric's agents one is active, whatever they report, and whoever reports at once."""
+"""One agent of a fabric is active, whatever the agents report, also at the same time."""
 
 import threading
 from random import Random
@@ -82,7 +82,7 @@ def test_standbys_that_are_gone_for_long_are_forgotten(agents, clock):
 
 
 def test_the_database_itself_refuses_a_second_active_one(managed):
-    """Two standbys are two rows like any others."""
+    """The database accepts several standby agents and one active agent for each fabric."""
     row = {"fabric": "f", "condition": "starting", "seen_at": EPOCH}
     with write_transaction(managed._engine) as session:
         session.add_all([models.Agent(name=name, active=None, **row) for name in "abc"])
@@ -141,7 +141,7 @@ def drawn(chance: Random, generation: int) -> AgentReport:
 
 
 def test_random_histories(managed, agents, clock):
-    """Of two and of three agents, held against what is promised, step by step."""
+    """Random reports of two and of three agents; each step is compared with the rules."""
     managed.add_fabric("g", SMALL, HOSTS)
     lived(agents, clock, Random(2), "f", ["sm0", "sm1"])
     lived(agents, clock, Random(3), "g", ["sm0", "sm1", "sm2"])

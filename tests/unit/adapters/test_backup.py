@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A backup holds all that was committed, and restored it cannot be taken for what it was."""
+"""A backup holds all committed rows, and a restore raises every number that others have seen."""
 
 import gzip
 import json
@@ -43,7 +43,7 @@ NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
 @pytest.fixture
 def told(store):
-    """A store that tells others, so that the outbox fills."""
+    """A store that records notifications, so that the outbox is not empty."""
     told = SqlStore(store._engine, announce=True)
     told.add_fabric("f", SMALL, HOSTS)
     return told
@@ -58,7 +58,7 @@ def empty(blank):
 
 
 def lived_in(store):
-    """Something in every table, and an allocation in every state."""
+    """Fill every table, with an allocation in every state."""
     store.set_shared_plane("f", SharedPlane((2,), ()))
     admit(store, "gone")
     release(store, "gone")
@@ -138,7 +138,7 @@ def test_what_is_restored_is_what_was_backed_up_but_for_the_numbers(told, empty,
 
 
 def test_life_goes_on_after_a_restore(told, empty, tmp_path):
-    """New rows get new numbers, which PostgreSQL counts apart."""
+    """New rows get new numbers; PostgreSQL has a sequence for them that a restore has to set."""
     lived_in(told)
     store = restored(empty, back_up(told, tmp_path / "laas.gz"))
     store.cancel(store.allocation("waits"), "no more")
@@ -150,7 +150,7 @@ def test_life_goes_on_after_a_restore(told, empty, tmp_path):
 
 
 def test_nothing_that_others_have_seen_goes_back(told, empty, tmp_path):
-    """Generations of switches and caches, tokens of workers, versions that clients know."""
+    """Others have seen generations, fencing tokens and versions of allocations."""
     lived_in(told)
     leases = SqlLeases(told._engine)
     path = back_up(told, tmp_path / "laas.gz")
@@ -179,7 +179,7 @@ def _token(store):
 
 
 def test_a_process_that_ran_through_a_restore_reads_the_fabric_anew(told, empty, tmp_path):
-    """Its memory is of a later generation than the backup, and of other allocations."""
+    """Its cached ledger has a later generation than the backup, and other allocations."""
     admit(told, "kept")
     path = back_up(told, tmp_path / "laas.gz")
     admit(told, "lost", slot=2)
@@ -196,7 +196,7 @@ def _session(store):
 
 
 def test_others_write_while_a_backup_is_taken(told, empty, tmp_path, monkeypatch):
-    """It is of one moment: nothing of an allocation that is made meanwhile."""
+    """The backup is a consistent snapshot: it has no row of an allocation admitted meanwhile."""
     admit(told, "first")
     made, begun = Event(), Event()
 
@@ -248,7 +248,7 @@ def test_a_database_with_tables_of_others_is_left_alone(told, empty, tmp_path):
 
 
 def test_a_row_that_cannot_be_written_leaves_nothing_behind(told, empty, tmp_path):
-    """Two owners of a host, put into the file by hand with a checksum that is right."""
+    """The file gives a host two owners, and its checksum is right."""
     lived_in(told)
     path = back_up(told, tmp_path / "laas.gz")
     header, *lines, _ = map(json.loads, gzip.decompress(path.read_bytes()).splitlines())
@@ -262,7 +262,7 @@ def test_a_row_that_cannot_be_written_leaves_nothing_behind(told, empty, tmp_pat
 
 
 def _put(path, documents):
-    """A backup of these lines, as it would have been written."""
+    """Write a backup of these lines, with a matching checksum."""
     backup._write(path, documents[0], iter(documents[1:]))
 
 

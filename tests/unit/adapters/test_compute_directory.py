@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The written scripts are run, in order, by a real shell against a stand-in ``openstack``."""
+"""A real shell runs the written scripts in order, with a stand-in for ``openstack``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ODD = "rack;1/node:7 'x' $(touch pwned)"
 
 
 class Openstack:
-    """An ``openstack`` command that notes its arguments, and what they would have done."""
+    """A stand-in for ``openstack`` that logs its arguments; the log gives the aggregates."""
 
     def __init__(self, home):
         self.home = home
@@ -31,7 +31,7 @@ class Openstack:
         (home / "openstack").chmod(0o755)
 
     def aggregates(self, directory):
-        """Run every script in the order of its number; the aggregates that remain."""
+        """Run all scripts in the order of their numbers and return the aggregates that remain."""
         log = self.home / "log"
         log.write_text("")
         env = {"PATH": f"{self.home}:{os.environ['PATH']}", "LOG": str(log)}
@@ -207,7 +207,7 @@ VERBS = {
 
 
 class Killed(BaseException):
-    """Not an ``Exception``: nothing on the way may tidy up, as with kill -9."""
+    """The process is killed; no ``Exception``, so that no handler cleans up on the way."""
 
 
 @pytest.mark.parametrize("call", ["open", "fsync", "replace"])
@@ -238,7 +238,7 @@ def test_killed_between_any_two_steps_then_repeated(tmp_path, openstack, monkeyp
 
 
 def _kill_at(patch, call, number):
-    """The ``number``-th call of ``os.<call>`` does not return, nor does any after it."""
+    """From the ``number``-th call on, ``os.<call>`` raises ``Killed``."""
     countdown = [number]
     real = getattr(os, call)
 

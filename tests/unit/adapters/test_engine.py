@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Connections to the database, and what is said of those that are lost."""
+"""Connections to the database, and the errors that are reported for lost ones."""
 
 from __future__ import annotations
 

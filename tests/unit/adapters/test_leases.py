@@ -22,7 +22,7 @@ LATER = EPOCH + timedelta(days=1)
 
 
 class Clock:
-    """The database's clock, as a test wants it."""
+    """The clock of the database, set by the test."""
 
     def __init__(self) -> None:
         self.time = EPOCH
@@ -87,7 +87,7 @@ def test_given_back_it_is_free_at_once_and_gone(leases):
         leases.renew(first, 10)
     second = taken(leases, "two")
     assert second.token > first.token
-    leases.give_back(first)  # too late: it is another's
+    leases.give_back(first)  # too late: the other worker holds the lease
     assert leases.take("f", "three", 10) is None
 
 
@@ -232,7 +232,7 @@ def test_requests_need_no_lease(busy, leases):
 
 
 def test_nobody_takes_over_in_the_middle_of_a_transaction(busy, leases, clock):
-    """Who takes over sees all that its predecessor wrote."""
+    """The successor sees all that its predecessor wrote."""
     held = busy.under(taken(leases, "one"))
     clock.pass_by(1000)
     seen = []

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The bus without a broker: what is refused, and that telling others takes no time."""
+"""The bus without a broker: refused messages, and notifications that do not wait."""
 
 import json
 import os
@@ -31,7 +31,7 @@ DOCS = Path(__file__).parents[3] / "doc" / "source" / "reference"
 
 
 class Client:
-    """Casts take as long as ``let_go`` says, and fail."""
+    """A client whose casts wait for ``let_go`` and then fail."""
 
     def __init__(self):
         self.casts = []
@@ -66,7 +66,7 @@ def test_waking_never_waits_nor_fails_and_many_calls_become_one():
     client = Client()
     waker = messaging.Waker(client)
     waker()
-    assert client.begun.acquire(timeout=60)  # the broker is silent now
+    assert client.begun.acquire(timeout=60)  # the broker does not answer from here on
     for _ in range(1000):
         waker()
     client.let_go.release(2)
@@ -74,7 +74,7 @@ def test_waking_never_waits_nor_fails_and_many_calls_become_one():
     assert len(client.casts) == 2
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # that this process has threads
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the process forks with threads
 def test_waking_works_after_a_fork():
     client = Client()
     waker = messaging.Waker(client)
@@ -96,7 +96,7 @@ def test_a_wake_up_of_another_major_version_is_left_alone(version, times):
 
 
 def test_the_documented_schema_is_the_one_that_is_sent():
-    """Write it anew with json.dumps(notification_schema(), indent=2)."""
+    """To update the file, write json.dumps(notification_schema(), indent=2) into it."""
     documented = json.loads((DOCS / "notification.schema.json").read_text())
     assert documented == messaging.notification_schema()
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""What others are told is recorded with what happened, and taken by one relay at a time."""
+"""A notification is committed with its change, and one notifier at a time takes it."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -28,7 +28,7 @@ BOB = Initiator("req-2", "bob", "operators")
 
 @pytest.fixture
 def telling(store):
-    """A store that tells others."""
+    """A store that records notifications."""
     telling = SqlStore(store._engine, announce=True)
     telling.add_fabric("f", SMALL, HOSTS)
     return telling
@@ -55,7 +55,7 @@ def told(outbox, now=NOW):
     return [notification for _, notification in outbox.take(now, now)]
 
 
-# -- what is told ---------------------------------------------------------------
+# -- notifications ---------------------------------------------------------------
 
 
 def test_a_life_is_told_in_order_with_states_and_who_asked(telling, outbox):
@@ -141,7 +141,7 @@ def test_every_change_of_state_has_a_name_and_each_start_an_end(old, new):
     assert (kind == "release.end") == (new is State.RELEASED and old is not None)
 
 
-# -- with what happened, or not at all --------------------------------------------
+# -- one transaction with the change --------------------------------------------
 
 
 def test_what_did_not_happen_is_not_told(telling, outbox):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""A process is gone once it was killed, and one of another machine never, as far as we know."""
+"""A killed process counts as gone; a process of another machine never does."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_gone_when_it_was_killed_even_if_nobody_has_noticed(other):
     assert not process_names.is_gone(name)
     other.kill()
     until = time.monotonic() + 60
-    while not process_names.is_gone(name):  # a zombie is as good as gone
+    while not process_names.is_gone(name):  # a zombie counts as gone
         assert time.monotonic() < until
         time.sleep(0.05)
     other.wait()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Where an agent sends its token: by https, or within the machine."""
+"""An agent sends its token by https, or by http to its own machine."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Host lists and ``topology.conf``, read back by a naive reader of their grammar."""
+"""Host lists and ``topology.conf``, parsed by a simple reader of their grammar."""
 
 import re
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_host_list_is_short(names, expression):
 
 
 def switches(text: str) -> dict[str, set[str]]:
-    """What stands below each switch."""
+    """Name of each switch -> names of the switches or hosts below it."""
     found = re.findall(r"^SwitchName=(\S+) (?:Nodes|Switches)=(\S+)$", text, re.MULTILINE)
     return {name: set(expanded(below)) for name, below in found}
 
@@ -70,7 +70,7 @@ def test_every_host_is_below_one_leaf_and_every_switch_below_one(source):
     below = [name for names in found.values() for name in names]
     assert len(below) == len(set(below))
     assert names < set(below)
-    assert len(found.keys() - set(below)) == 1  # the top
+    assert len(found.keys() - set(below)) == 1  # only the top switch is below no other
     for switch, hosts in found.items():
         if switch.startswith("leaf-"):
             numbers = {fabric.inventory.host_numbers[host] for host in hosts}

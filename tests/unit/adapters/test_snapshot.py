@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""What is written is read back to the same ledger; what no ledger wrote is refused by field."""
+"""A snapshot is read back to the same ledger; an invalid one is refused with its field."""
 
 import copy
 import json
@@ -146,7 +146,7 @@ def test_absent_parts_stay_absent():
 
 
 def test_the_fabric_knows_better_what_is_absent():
-    """A foreign snapshot only says what has failed."""
+    """A snapshot of another program marks absent hosts as failed."""
     holes = Topology(FULL.tree, absent_hosts=frozenset({5}))
     document = {"topology": {"m": [3, 3, 3], "w": [1, 3, 3], "failed_hosts": [5, 6]}}
     back = fabric_from_snapshot(document, holes)

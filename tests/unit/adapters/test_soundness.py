@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What does not agree in the tables is found, each thing that can be wrong by itself."""
+"""The check finds each kind of contradiction between tables."""
 
 import shutil
 
@@ -36,7 +36,7 @@ def database(lived, tmp_path):
 
 @pytest.fixture
 def spoil(store):
-    """Runs statements behind the database's back; gives what is found then."""
+    """Run statements without constraint checks, and return the findings."""
 
     def run(*statements):
         with store._engine.connect() as connection:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""What the store promises, on a real SQLite file; ``test_databases`` repeats it on servers."""
+"""The promises of the store, on an SQLite file; ``test_databases`` repeats them on servers."""
 
 import itertools
 import threading
@@ -173,7 +173,7 @@ def test_wrong_ledger_cannot_give_a_host_to_two(managed):
     with pytest.raises(DoubleClaim):
         admit(managed, "b")
     assert claims(managed) == before
-    assert set(managed.ledger("f")[0].allocations) == {"a"}  # read anew
+    assert set(managed.ledger("f")[0].allocations) == {"a"}  # read from the database again
 
 
 def test_database_locked_for_too_long_is_unavailable(managed, monkeypatch):
@@ -280,7 +280,7 @@ def test_key_outlives_renaming_and_release(managed):
 
 
 def test_key_race_gives_the_winner(managed):
-    """Another process answers the same request between our look and our commit."""
+    """Another process admits the same request between our search and our commit."""
     other = SqlStore(managed._engine)
 
     def lose(fabric):
@@ -297,7 +297,7 @@ def test_lost_race_is_retried_on_the_new_state(managed):
 
     def propose(fabric):
         seen.append(set(fabric.allocations))
-        if len(seen) == 1:  # the second time nobody else can write
+        if len(seen) == 1:  # only the first search is overtaken
             admit(other, "b", slot=1)
         return across_pods("a")
 
@@ -457,7 +457,7 @@ def test_record_that_moved_on_is_not_overwritten(managed):
     managed.hand_back(releasing)
     with pytest.raises(ConcurrentUpdate):
         managed.hand_back(releasing)
-    assert managed.fabric("f").generation == 3  # the lost one raised nothing
+    assert managed.fabric("f").generation == 3  # the refused call did not raise the generation
 
 
 def test_states_follow_their_order(managed):
@@ -494,7 +494,7 @@ def test_due_work_and_postponing(managed):
     assert (record.error, record.failures, record.version) == ("Nova is away", 1, 2)
     managed.postpone("a", EPOCH, "Nova is away")
     record = managed.allocation("a")
-    assert (record.failures, record.version) == (2, 2)  # nothing new to a reader
+    assert (record.failures, record.version) == (2, 2)  # clients see no change
     assert [event.reason for event in record.history][1:] == ["Nova is away"]
     record = managed.transition(record, State.ACTIVE, "ready")
     assert (record.error, record.failures) == (None, 0)
@@ -615,7 +615,7 @@ def test_a_shared_plane_is_withheld_everywhere(managed):
 
 
 def test_threads_share_a_store(managed):
-    """Each takes the lowest free slot of the first leaf; four fit, the others are told so."""
+    """Each thread takes the lowest free slot of the first leaf; four fit, the rest are refused."""
 
     def propose(fabric):
         free = fabric.free_hosts[0]
@@ -724,7 +724,7 @@ def test_a_release_ends_a_move_and_frees_both_places(managed):
 
 @pytest.mark.parametrize("state", [state for state in State if state in HOLDING])
 def test_what_is_due_is_what_the_lifecycle_has_an_action_for(managed, state):
-    """Over every record of a state: with and without a change, a failed link, handed back."""
+    """For all records of a state: with and without a phase, faults, and handed back or not."""
     managed.move(active(managed, "a"), lambda fabric: Move(elsewhere("a"), "another way"))
     leaving = allocation_document(across_pods("a"))
     failed = {"links": ["spine-1-0-0"], "hosts": []}
@@ -753,7 +753,7 @@ def test_what_fails_of_what_is_owned_is_noted_with_it(managed):
     record = active(managed, "a")
     link = SpineLink(1, 0, 0)
     managed.set_link_state("f", link, LinkState.FAILED)
-    managed.set_link_state("f", SpineLink(1, 3, 3), LinkState.FAILED)  # nobody's
+    managed.set_link_state("f", SpineLink(1, 3, 3), LinkState.FAILED)  # no owner
     noted = managed.allocation("a")
     assert noted.faults == Faults((link,))
     assert noted.version == record.version + 1
@@ -798,7 +798,7 @@ def test_a_failed_link_that_was_left_is_no_fault_any_more(managed):
     assert managed.ledger("f")[0].state() == rebuilt(managed).state()
 
 
-# -- what hosts are like, and what requests ask of them -------------------------
+# -- features of hosts, and constraints of requests ----------------------------
 
 
 GPU = HostFeatures(frozenset({"gpu", "nvme"}), 7)
@@ -904,7 +904,7 @@ def test_children_claim_within_their_parents_claims(managed):
     with pytest.raises(DoubleClaim):
         inside(managed, "y", "c")
     with pytest.raises(DoubleClaim):
-        inside(managed, "y", "c", host=1)  # the container lacks it
+        inside(managed, "y", "c", host=1)  # the container does not hold this host
     release(managed, "x")
     inside(other, "y", "c")
 
@@ -934,7 +934,7 @@ def test_the_database_refuses_siblings_the_same_and_strangers_anything(managed, 
         with pytest.raises(DBReferenceError):
             connection.execute(sa.text(f"delete from {table} where allocation = 'c'"))
         connection.rollback()
-        with pytest.raises((DBError, sa.exc.DBAPIError)):  # oslo.db leaves MariaDB's as it is
+        with pytest.raises((DBError, sa.exc.DBAPIError)):  # oslo.db passes MariaDB's error on
             connection.execute(sa.text(f"{insert} ('f', '', 'c', :taken, 'x')"), {"taken": held})
 
 
@@ -966,7 +966,7 @@ def test_who_is_inside_needs_a_container(managed):
 
 
 def test_many_enter_while_one_releases_the_container(managed):
-    """Whoever is first: nobody is ever inside a container that is going."""
+    """No allocation is ever inside a container that is being released, whichever came first."""
     container(managed, "c", slot=0)
     outcomes = []
 
@@ -992,7 +992,7 @@ def test_many_enter_while_one_releases_the_container(managed):
 
 
 def test_states_said_by_several_at_once_all_hold(managed):
-    """No database has to make one of them give way."""
+    """No database reports a deadlock for these concurrent changes."""
     start, wrong = threading.Barrier(4), []
 
     def say(first: int) -> None:
@@ -1025,7 +1025,7 @@ def test_states_said_by_several_at_once_all_hold(managed):
     ids=["host", "link", "features", "plane"],
 )
 def test_a_change_that_has_to_give_way_is_made_all_the_same(managed, change):
-    """The database ends the first transaction, as it ends one of two that wait for each other."""
+    """The first transaction fails with a deadlock, and the store repeats it."""
     first = iter([True])
 
     def give_way(step: str) -> None:

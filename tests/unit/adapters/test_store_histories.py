@@ -61,7 +61,7 @@ class Histories(RuleBasedStateMachine):
         shutil.rmtree(self.directory)
 
     def draw(self, id: str, fabric: Ledger, hosts: int, uplinks: int, spines: int) -> Allocation:
-        """Whatever is free under the masks, in every group and column."""
+        """An allocation of all that is free under the masks, in every group and column."""
         groups = tuple(
             GroupShare(g, free & hosts, fabric.free_uplinks[g] & uplinks)
             for g, free in enumerate(fabric.free_hosts)
@@ -112,7 +112,7 @@ class Histories(RuleBasedStateMachine):
             return
 
         def choose(fabric):
-            """Some of what it has, and more."""
+            """Keep a part of the present placement and add free hosts and links."""
             held = fabric.allocations[id]
             groups = tuple(GroupShare(g, h & 1, u & 5) for g, h, u in held.groups if h & 1)
             kept = Allocation(id, 1, "test", groups, held.columns[:1])
@@ -179,7 +179,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(target=allocations, process=processes, data=st.data(), hosts=masks, uplinks=masks)
     def nest(self, process, data, hosts, uplinks):
-        """Whatever is free under the masks, inside some container or as one."""
+        """Allocate the free part of the masks, as a container, inside one, or neither."""
         containers = [a.id for a in self.model.everybody() if a.container]
         parent = data.draw(st.sampled_from([None, *containers]))
         container = data.draw(st.booleans())
@@ -227,7 +227,7 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def faults_are_what_failed_of_what_is_owned(self):
-        """With the innermost owner, and with every container around it."""
+        """A fault is recorded with its innermost owner and with every container around that."""
         failed: dict[str, tuple[set[Link], set[int]]] = {}
         for owner in self.model.everybody():
             links = self.model.failed_links & set(owner.links(self.topology))

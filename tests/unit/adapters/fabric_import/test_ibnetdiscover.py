@@ -47,7 +47,7 @@ def test_names_are_read_whole():
         DUMP.replace("\n\n", "\nibwarn: [12] mad_rpc: _do_madrpc failed; dport (DR path 0,1)\n\n"),
         re.sub(r"(?m)^(\[\d+\])\t", r"\1(4)\t", DUMP),  # lanes, as ibdiagnet writes them
         re.sub(r'(?m)^(\[\d+\])\t("S-)', r"\1[ext 7]\t\2", DUMP),
-        re.sub(r"switchguid=\S+", "switchguid=0x1(1)", DUMP),  # the chassis
+        re.sub(r"switchguid=\S+", "switchguid=0x1(1)", DUMP),  # the switch is part of a chassis
         "Chassis 1 (guid 0x2c9)\nHostname: sw1\n" + DUMP + "\nNon-Chassis Nodes\n",
         re.sub(r"(?m)( 4xHDR)$", r"\1 s=32 w=2 v=1", DUMP),
         re.sub(r"\]\(([0-9a-f]+)\) \t\t", "]\t\t", DUMP),  # port GUID only at the adapter
@@ -109,7 +109,7 @@ def test_a_dump_cut_anywhere_is_never_taken_for_a_smaller_fabric(cut):
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_mangled_dumps_are_read_or_refused(data):
-    """Whatever is done to the lines of a dump: a fabric or one clear error."""
+    """A damaged dump gives a fabric or one clear error."""
     lines = DUMP.split("\n")
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(lines) - 1))
@@ -139,7 +139,7 @@ def test_mangled_dumps_are_read_or_refused(data):
     st.lists(st.integers(0, 9), min_size=1, max_size=30),
 )
 def test_any_cabling_is_a_fabric_or_a_clear_refusal(cables, hosts):
-    """Rings, meshes, stars: never a traceback."""
+    """Rings, meshes and stars give a fabric or a clear error, never a traceback."""
     free = dict.fromkeys(range(10), 0)
     ports: dict[int, list[str]] = {n: [] for n in range(10)}
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Dumps of real machines, against what is known of them."""
+"""Dumps of real machines, compared with their documented sizes."""
 
 from collections import Counter
 

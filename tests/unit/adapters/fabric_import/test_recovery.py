@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Import of generated fabrics: what was built is what is recognised."""
+"""The import recognises the topology of generated fabrics."""
 
 import dataclasses
 from collections import Counter
@@ -28,7 +28,7 @@ def kinds(report):
 
 
 def place_of_switch(fabric):
-    """GUID -> what the switch is, for comparing up to the choice of numbers."""
+    """GUID -> level of the switch; the numbers that the import chooses do not matter."""
     inventory = fabric.inventory
     return {s.guid: s.level for s in inventory.switches}
 
@@ -150,7 +150,7 @@ def test_spines_shared_by_l2_indices_are_repeated():
 
 
 class TestOddities:
-    """Each oddity put into a regular fabric is named by its ends, and does no more harm."""
+    """The import names each irregularity by its ends and recognises the rest of the fabric."""
 
     words = {"xgft": "3;4,4,3;1,4,4"}
 
@@ -320,7 +320,7 @@ class TestOddities:
 
 
 def test_planes_that_never_meet():
-    """Every rail a plane of its own, without spines."""
+    """Every rail is a plane of its own, and there are no spines."""
     fabric = made(xgft="3;4,3,2;1,3,1", rails=2, wiring="plane")
     inventory = fabric.inventory
     spines = set(inventory.spine_guids)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Re-import: what remains keeps its place, and no allocation loses a host or a link.
+"""Re-import: remaining hosts and links keep their place; allocations lose none of theirs.
 
 The tests compare with what the technicians left (``tests.recabling``), GUID by GUID and port
 by port, not with the numbers that the import chose.
@@ -122,7 +122,7 @@ def hosts_of(layout: Layout, held: Allocation, ledger: LedgerView) -> dict[str, 
 
 
 def physical(inventory: Inventory) -> tuple[set[Ends], dict[str, set[int]]]:
-    """All cables, and the switches that each host is attached to."""
+    """All cables, and name -> GUIDs of the switches that the host is attached to."""
     switches_of: dict[str, set[int]] = {}
     for endpoint in inventory.endpoints:
         switches_of.setdefault(endpoint.name.split()[0], set()).add(endpoint.at.guid)
@@ -456,7 +456,7 @@ def test_failed_hosts_and_cables_of_a_tenant_stay_recorded_although_the_dump_lac
     assert result.kept == ("host node01", f"link {link_name(link)}")
     assert (result.after.topology, result.after.inventory) == (layout.topology, layout.inventory)
     site = Site(off, Random(0))
-    site.change(  # another host is in its place
+    site.change(  # another host is attached to the same switch port
         endpoints=(
             *off.endpoints,
             replace(layout.inventory.endpoint_of_port[1, 0], guid=0xAA01, name="other mlx5_0"),
@@ -518,7 +518,7 @@ def test_added_leaves_change_numbers_but_no_allocation(tmp_path):
         for number, hosts in enumerate((6, 20)):
             allocate(deployment.stores[0], f"t{number}", hosts, "jigsaw")
         store = deployment.stores[0]
-        deployment.stores[1].ledger("f")  # it has this ledger in its cache
+        deployment.stores[1].ledger("f")  # this store has the ledger in its cache
         store.set_host_state("f", 31, HostState.DRAINED)
         store.set_link_state("f", LeafLink(1, 3, 3), LinkState.FAILED)
         ledger, generation = store.ledger("f")
@@ -580,7 +580,7 @@ def test_everything_that_is_recorded_by_number_is_renumbered(store):
     assert {result.after.inventory.host_names[h] for h in after.drained_hosts} == {
         layout.inventory.host_names[h] for h in ledger.drained_hosts
     }
-    with pytest.raises(ConcurrentUpdate):  # a record that was read before is out of date
+    with pytest.raises(ConcurrentUpdate):  # the re-import changed the record
         store.proceed(moving, "on")
     moving = store.allocation("moving")
     while moving.phase is not None:
