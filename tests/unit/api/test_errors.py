@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Every exception has one status, every refusal its own code."""
+"""Every exception has one HTTP status, and every refusal reason a code of its own."""
 
 from __future__ import annotations
 

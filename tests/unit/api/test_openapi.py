@@ -103,7 +103,7 @@ def test_every_rule_names_operations_that_exist(spec):
 
 
 def test_every_route_says_who_may_call_it():
-    """The documented table has a row for each route, and no row for none."""
+    """The documented table has one row for each route and no other rows."""
     routes = {f"{route.method} {route.template}" for route in ROUTES}
     assert {" ".join(request.split()[:2]) for request in table()} == routes
 

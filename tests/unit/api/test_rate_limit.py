@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Buckets fill with time, and no faster."""
+"""Rate limits: a bucket fills at its rate."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Recorded fabrics and allocations in memory, as far as lookups and quotas read them."""
+"""In-memory fabrics and allocations, with the methods that lookups and quotas call."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Memory:
         return self._records[id]
 
     def allocations(self, *, fabric=None, project_id=None, states=(), limit=2, marker=None):
-        """Pages of two, so that readers have to turn them."""
+        """At most two records a page, so that readers have to ask for further pages."""
         ids = list(self._records)
         after = ids[ids.index(marker) + 1 :] if marker else ids
         return [

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Which agent is active, what its report confirms, and how convergence uses it."""
+"""The choice of the active agent, and the generations that its reports confirm."""
 
 from datetime import UTC, datetime
 
@@ -27,7 +27,7 @@ def runs(generation, **more):
     return agent("a", Condition.APPLIED, generation, active=True, **more)
 
 
-# -- who ----------------------------------------------------------------------------
+# -- the choice of the active agent --------------------------------------------------
 
 
 @pytest.mark.parametrize("condition", Condition)
@@ -52,7 +52,7 @@ def test_who_is_silent_gives_way_to_one_who_can(other):
         assert successor([old, new], "b", LEASE) == ("b" if gone and other in ABLE else "a")
 
 
-# -- what ---------------------------------------------------------------------------
+# -- confirmed generations -----------------------------------------------------------
 
 
 def test_without_an_agent_nothing_is_confirmed():
@@ -86,7 +86,7 @@ def test_an_earlier_set_is_confirmed_as_such():
 
 
 class Told:
-    """Agents that say one thing after the other, and the time that passes meanwhile."""
+    """Agents with one report after another, and a clock."""
 
     def __init__(self, *answers):
         self.answers = list(answers)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""One host or link is shown as in the list of all."""
+"""A single host or link has the same view as in the list of all."""
 
 from datetime import UTC, datetime
 

@@ -156,7 +156,7 @@ def test_a_worker_has_a_step_exactly_for_what_is_due():
 
 
 def after(allocation: AllocationRecord, action: Action) -> AllocationRecord:
-    """The record once a worker has done this; routes are always confirmed in the end."""
+    """The record after a worker has taken the action; the switches have confirmed all routes."""
     if action is Action.HAND_OVER:
         return replace(allocation, state=State.ACTIVE)
     if action in (Action.TAKE_BACK, Action.CUT_OFF):
@@ -177,7 +177,7 @@ def after(allocation: AllocationRecord, action: Action) -> AllocationRecord:
 
 @given(st.sampled_from(everything()), st.lists(st.booleans(), max_size=12), st.booleans())
 def test_from_any_state_the_actions_reach_an_end(allocation, confirmations, repair_links):
-    """However often the switches let them wait, and each state may follow the one before."""
+    """Late confirmations only delay the end, and each action leads to a permitted state."""
     start = allocation.state
     for confirmed in (*confirmations, *[True] * 8):
         action = lifecycle.next_action(allocation, confirmed, repair_links=repair_links)
@@ -252,7 +252,7 @@ def test_what_a_change_claims_and_frees_is_what_differs(h1, u1, s1, h2, u2, s2):
 
 
 def test_a_step_of_another_kind_is_taken_without_waiting_for_routes(monkeypatch):
-    """A step that acts outside, such as hosts that join, is one entry in the list of steps."""
+    """A step with an action of its own, such as joining hosts, is one more entry in ``STEPS``."""
     first, *others = lifecycle.STEPS
     joining = replace(first, action=Action.HAND_OVER, awaits_routes=False)
     assert isinstance(joining, Step)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What the names in a request stand for, and the errors that name a wrong one."""
+"""Names in a request are resolved, and an error quotes an unknown one."""
 
 import pytest
 

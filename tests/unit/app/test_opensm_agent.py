@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Which agent tells its OpenSM, when, and when not."""
+"""When an agent reloads its OpenSM, and when it does not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEASE = 15.0
 
 
 class Desk:
-    """The service as scripted, for any number of agents: the first able one is active."""
+    """A scripted service for any number of agents; the first able agent is active."""
 
     def __init__(self):
         self.wanted, self.now = 1, 0.0
@@ -42,7 +42,7 @@ class Desk:
 
 
 class Machine:
-    """Sets and an OpenSM that does as it is told, at once."""
+    """Stores sets, and runs an OpenSM that applies each reload at once."""
 
     def __init__(self, desk):
         self.desk = desk
@@ -100,7 +100,7 @@ def test_a_round_takes_the_set_tells_opensm_and_reports_what_came_of_it(desk):
     ]
     assert one.machine.told == [1]
     one.round()
-    assert one.machine.received == [1]  # it is known to be the right one
+    assert one.machine.received == [1]  # the set is current and not fetched again
     desk.wanted = 2
     one.round()
     assert one.machine.told == [1, 2]
@@ -120,7 +120,7 @@ def test_taking_over_tells_opensm_even_if_nothing_changed(desk):
     desk.active = "a"
     other = agent(desk, "b")
     other.round()
-    other.machine.running = 1  # the switches are as they should be
+    other.machine.running = 1  # the switches run the desired tables
     other.round()
     assert other.machine.told == []
     desk.active = "b"
@@ -133,7 +133,7 @@ def test_nothing_is_told_once_the_lease_has_run_out(desk):
     one = agent(desk)
     one.round()
     desk.away = True
-    one.machine.running = 0  # somebody meddles
+    one.machine.running = 0  # somebody changed the tables by hand
     desk.now += LEASE - 0.1
     one.round()
     assert one.machine.told == [1, 1]
@@ -171,11 +171,11 @@ def test_the_lease_may_run_out_while_the_set_is_fetched(desk):
 
 @pytest.mark.parametrize("condition", [one for one in Condition if not one.able])
 def test_who_said_it_is_not_able_tells_nothing(desk, condition):
-    """Another agent may have been made the active one a moment later."""
+    """The service may have made another agent active after that report."""
     one = agent(desk)
     one.machine.condition = condition
     one.round()
-    assert one.machine.told == [1]  # it had said that it starts
+    assert one.machine.told == [1]  # before this report the agent was starting
     one.machine.running = 0
     one.round()
     one.round()
@@ -217,7 +217,7 @@ def test_a_service_that_is_away_is_not_asked_over_and_over(desk):
     assert not one._wakened.is_set()
     desk.away = False
     one.round()
-    assert one._wakened.is_set()  # there is news
+    assert one._wakened.is_set()  # the service answers again
 
 
 def test_once_says_that_the_service_is_away(desk):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What a project may have: usage, one allocation at a time, servers in Nova."""
+"""Quotas of a project: its usage, its allocations, and its servers in Nova."""
 
 import pytest
 

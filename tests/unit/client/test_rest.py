@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What clients share below their command lines."""
+"""The REST client that both command lines use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from laas_service.client.rest import Rest
 
 
 class Pages:
-    """A service below a path of somebody's proxy, which gives one item a page."""
+    """A service below the path of a proxy, with one item a page."""
 
     def __init__(self, items):
         self.asked = []
@@ -28,7 +28,7 @@ class Pages:
 
 
 def test_further_pages_are_asked_where_the_first_one_was():
-    """Whatever address the service believes to have; filters stay."""
+    """The client ignores the host in ``next`` links and repeats the filters."""
     pages: Any = Pages(["a", "b", "c"])
     assert list(Rest(pages).listed("/v1/things", "things", state="active")) == ["a", "b", "c"]
     assert pages.asked == ["/v1/things"] * 3

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""The planner: requests, answers, and errors for lines that are no requests."""
+"""The planner: requests, answers, and errors for invalid lines."""
 
 import json
 from typing import Any
@@ -241,7 +241,7 @@ def test_shares_of_links_up_to_the_cap():
 
 
 def test_elapsed_time_covers_policy_and_ledger_only(monkeypatch):
-    """The largest fit is searched after the clock has stopped."""
+    """The search for the largest fit comes after the measured time."""
     now = iter(range(0, 10**9, 1000))
     monkeypatch.setattr("laas_service.cmd.plan.perf_counter_ns", lambda: next(now))
     answers = ask(

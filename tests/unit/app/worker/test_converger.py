@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""The order of steps, what failures leave behind, and that every step can be repeated."""
+"""The converger: order of steps, failed steps, and repetition of every step."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -38,7 +38,7 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class World:
-    """A store with one fabric, the outside, a clock, and a converger between them."""
+    """A store with one fabric, fakes of Nova and OpenSM, a clock, and a converger."""
 
     def __init__(self, store: SqlStore, *, switches=None, fabric=(SMALL, HOSTS), **options):
         self.store = store
@@ -50,7 +50,7 @@ class World:
         store.add_fabric("f", *fabric)
 
     def restarted(self, **options) -> Converger:
-        """A converger that remembers nothing."""
+        """A new converger, as after a restart of the worker."""
         return Converger(
             self.store,
             self.compute,
@@ -93,7 +93,7 @@ class World:
         return set(self.store.ledger("f")[0].allocations)
 
     def outside(self) -> tuple[object, ...]:
-        """What tenants could notice."""
+        """State visible to tenants: projects accepted by each host, and tenants on the switches."""
         accepted = {host: self.compute.accepts(host) for host in HOSTS.host_names}
         return accepted, self.switches.tenants("f")
 
@@ -104,7 +104,7 @@ def world(store):
 
 
 def test_a_commit_whose_answer_was_lost_leaves_no_error_behind(store):
-    """The connection goes right after the database has committed: the step is done."""
+    """The connection is lost right after the commit, so the step is done."""
     world, lose = World(store), ["after commit: active", "after commit: hand back"]
 
     def at(step: str) -> None:
@@ -150,7 +150,7 @@ def test_nothing_is_freed_before_both_sides_confirm(world):
     world.release("a")
     world.converger.run_once()
     assert "servers still run on node-1" in world.error("a")
-    assert world.compute.accepts("node-0") == set()  # fenced while it waits
+    assert world.compute.accepts("node-0") == set()  # no new servers while the release waits
     assert world.switches.tenants("f") == {"a"}  # its servers keep their network
     assert world.owned() == {"a"}
 
@@ -190,7 +190,7 @@ def test_release_that_waits_can_be_forced(world):
     world.release("a")
     world.converger.run_once()
     world.release("a", force=True)
-    world.converger.run_once()  # at once: the pause is over
+    world.converger.run_once()  # force ends the pause before the next attempt
     assert world.switches.tenants("f") == set()
     assert world.owned() == {"a"}
 
@@ -236,7 +236,7 @@ def test_one_publication_serves_all(world):
 )
 @pytest.mark.parametrize("force", [False, True])
 def test_failed_step_is_recorded_and_repeated(world, side, verb, when, force):
-    """The effect may have happened or not; the end is the same, others are not held up."""
+    """The end is the same whether the failed call had its effect or not."""
     faults = getattr(world, side).faults
     world.converger.run_once()
     getattr(faults, when)[verb] = Unavailable("no answer")
@@ -314,7 +314,7 @@ def test_same_routes_are_not_published_while_they_are_being_applied(world):
 
 
 def test_generation_of_another_database_confirms_nothing(world):
-    """A database from a backup: the switches run a later generation than the recorded one."""
+    """With a database from a backup, the switches run a later generation than recorded."""
     world.converger.run_once()
     state = world.switches.running["f"]
     world.switches.running["f"] = replace(state, generation=99)
@@ -329,12 +329,12 @@ def test_generation_of_another_database_confirms_nothing(world):
 
 
 class Crash(BaseException):
-    """The process dies here."""
+    """The process is killed at this step."""
 
 
 @pytest.mark.parametrize("force", [False, True])
 def test_dying_at_any_step_and_starting_again(world, force):
-    """Die at each step in turn, each time with a converger that remembers nothing."""
+    """The process dies at each step in turn; each restart begins with a new converger."""
     world.allocate("a", 0, 1)
     asked = False
     for dies_at in range(200):
@@ -354,7 +354,7 @@ def test_dying_at_any_step_and_starting_again(world, force):
         except Crash:
             pass
         world.store._at = lambda step: None
-        for host in HOSTS.host_names:  # handed over means owned, and routed unless cut off
+        for host in HOSTS.host_names:  # a host handed over is owned and routed
             if world.compute.accepts(host):
                 assert "a" in world.owned()
                 assert world.switches.tenants("f") == {"a"}
@@ -468,7 +468,7 @@ def test_lost_routes_are_published_again(world):
 
 
 def test_routes_that_the_switches_no_longer_run_are_reported_counted_and_published_again(world):
-    """Another engine, another subnet manager, an older set of files, an entry by hand."""
+    """For example after a restart of OpenSM with an older set of files."""
     SqlLeases(world.store._engine).take("f", "one", 3600)
     world.active("a", 0)
     world.converger.run_once()
@@ -495,7 +495,7 @@ def test_drift_is_counted_by_kind(world):
     world.compute.pooled.discard("node-3")
     world.converger.reconcile()
     assert world.store.drift("f") == {Drift.HOSTS: 2, Drift.LEFTOVER: 1, Drift.POOL: 1}
-    world.compute.faults.before["pool"] = Unavailable("Nova is away")  # nobody's doing
+    world.compute.faults.before["pool"] = Unavailable("Nova is away")  # an outage is no drift
     world.converger.reconcile()
     assert world.store.drift("f")[Drift.POOL] == 1
 
@@ -519,11 +519,11 @@ def test_routes_that_cannot_be_published_do_not_keep_the_worker_busy(world):
     assert world.switches.running["f"].failed_links
 
 
-# -- steps that nobody foresaw to fail ----------------------------------------------
+# -- unexpected errors in a step ----------------------------------------------
 
 
 def poisoned(world: World, id: str) -> None:
-    """Handing over this one fails as nobody foresaw; the others' does not."""
+    """Handing over this allocation raises an unexpected error; the others succeed."""
     hand_over = world.compute.hand_over
 
     def poison(handover: Handover) -> None:
@@ -608,7 +608,7 @@ FAILED = LeafLink(0, 1, 1)
 
 
 def linked(world: World, **options) -> Converger:
-    """Two hosts on each leaf and two uplinks; one of these has failed."""
+    """Two hosts and two uplinks on each of two leaves; one of the uplinks has failed."""
     shares = (GroupShare(0, 0b11, 0b0011), GroupShare(1, 0b11, 0b0011))
     answer = Allocation("a", 4, "jigsaw", shares, (), Shape(1, 2, 2))
     new = AllocationRequest(
@@ -627,7 +627,7 @@ def uplinks(allocation: Allocation | None) -> int | None:
 
 
 def routed(world: World) -> tuple[int | None, int | None]:
-    """The uplinks that the switches use, and those laid beside them."""
+    """The uplinks that the switches use, and those prepared beside them."""
     (tenant,) = world.switches.running["f"].tenants
     return uplinks(tenant.allocation), uplinks(tenant.beside)
 
@@ -665,7 +665,7 @@ def test_nothing_old_is_freed_before_each_phase_is_confirmed(world):
     world.switches.at_once = False
     seen: list[tuple[int | None, int | None]] = []
     for _ in range(4):
-        for _ in range(2):  # looking again changes nothing
+        for _ in range(2):  # a second round without news changes nothing
             world.later()
             world.converger.run_once()
         assert owned_uplinks(world) == (0b0111 if len(seen) < 3 else 0b0101)
@@ -714,7 +714,7 @@ def test_failed_links_are_only_reported_when_so_configured(world):
     begun = begin_link_repair(world.store, record)
     assert isinstance(begun, AllocationRecord)
     assert begun.phase is Phase.PREPARE
-    assert world.converger.run_once() == 1  # what was asked for is carried out
+    assert world.converger.run_once() == 1  # a requested repair is completed
     assert owned_uplinks(world) == 0b0101
 
 

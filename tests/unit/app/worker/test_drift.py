@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What others change is found by the next look, told once, and repaired or left alone."""
+"""The next check finds drift, reports it once, and repairs it where repair is switched on."""
 
 import re
 from dataclasses import replace
@@ -30,7 +30,7 @@ LONG = 3600.0
 
 
 def telling(store: SqlStore) -> SqlStore:
-    """The same store, which tells others what happens."""
+    """The same store, with notifications."""
     return SqlStore(store._engine, announce=True)
 
 
@@ -41,7 +41,7 @@ def repair(request) -> bool:
 
 @pytest.fixture
 def world(store, repair) -> World:
-    """One active allocation on two hosts, everything as recorded, and seen so."""
+    """One active allocation on two hosts, without drift, after a first comparison."""
     world = World(telling(store), repair=repair)
     SqlLeases(store._engine).take("f", "one", LONG)
     world.active("a", 0, 1)
@@ -52,7 +52,7 @@ def world(store, repair) -> World:
 
 
 def looks(world: World, times: int = 2) -> list[str]:
-    """What so many looks find, one drift interval after the other."""
+    """Findings of ``times`` checks, one drift interval apart."""
     findings = []
     for _ in range(times):
         world.later(10)
@@ -61,7 +61,7 @@ def looks(world: World, times: int = 2) -> list[str]:
 
 
 def told(world: World) -> list[tuple[str, str | None]]:
-    """Event type and kind of what fabrics told since the last time; the outbox is emptied."""
+    """Event types and kinds of the fabrics' notifications; empties the outbox."""
     with Session(world.store._engine) as session:
         rows = session.scalars(select(models.Notification).order_by(models.Notification.id)).all()
         found = [(row.document["event_type"], row.document["drift"]) for row in rows]
@@ -82,7 +82,7 @@ def counted(world: World) -> tuple[dict[Drift, int], dict[Drift, int]]:
 
 
 def is_settled(world: World, kind: Drift, repaired: bool) -> None:
-    """Counted and told once, however often it is looked at."""
+    """The drift is counted and reported once, although the check is repeated."""
     looks(world, 3)
     assert counted(world) == ({kind: 1}, {kind: 1} if repaired else {})
     assert told(world) == as_told(kind, repaired)
@@ -255,7 +255,7 @@ def test_nova_away_is_no_drift(world):
 
 
 class OpenSmBeside:
-    """Files published for an OpenSM, its dump and log, and what others do to them."""
+    """Files published for an OpenSM, with its dump and log, which the test changes."""
 
     def __init__(self, directory: Path) -> None:
         self.files, self.dump, self.log = directory / "files", directory / "dump", directory / "log"
@@ -359,11 +359,11 @@ def test_routes_that_wait_for_the_switches_are_no_drift(world):
     assert ("isolated_network.fabric.routes.applied", None) in told(world)
 
 
-# -- on whose behalf ----------------------------------------------------------------
+# -- request context of log lines ----------------------------------------------------
 
 
 def test_what_is_logged_of_an_allocation_is_for_whoever_asked(store):
-    """Steps, retries, and what others did to it; nothing is left behind in the thread."""
+    """Steps, retries and drift carry the request's context; the thread keeps none afterwards."""
     world = World(store, acting_for=acting_for)
     seen: list[tuple[str, object]] = []
     noted = world.compute.hand_over

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Histories of several workers that pause, are killed, and wake up anywhere.
+"""Random histories of several workers that pause, are killed and resume at any step.
 
-A worker that pauses at a step stays there while the others, and time, go on, and then
-takes the rest of its step as if nothing had been.
+A worker that pauses stops at a step while time passes and another worker runs. Then the
+paused worker goes on with that step.
 """
 
 import shutil
@@ -23,7 +23,7 @@ from laas_service.domain.errors import Unavailable
 from tests.unit.app.worker.test_fabric_leases import LEASE, Site
 
 WORKERS = 3
-HOSTS = 4  # of each fabric that are handed out
+HOSTS = 4  # hosts used of each fabric
 
 workers = st.integers(0, WORKERS - 1)
 fabrics = st.sampled_from("fg")
@@ -34,7 +34,7 @@ PAUSES = ("pauses", "pauses, then Nova is away")
 
 
 class Killed(BaseException):
-    """The worker's process is gone."""
+    """The worker's process is killed."""
 
 
 class Histories(RuleBasedStateMachine):
@@ -74,7 +74,7 @@ class Histories(RuleBasedStateMachine):
         if not what:
             return
         if left > 1 or (what.startswith("pauses") and step.startswith("before commit")):
-            self.fate[number] = (left - 1, what, other)  # the database holds up everybody else
+            self.fate[number] = (left - 1, what, other)  # other writers wait for the database here
             return
         del self.fate[number]
         if what == "is killed":
@@ -86,13 +86,13 @@ class Histories(RuleBasedStateMachine):
                 self.site.compute.faults.before[verb] = Unavailable("Nova is away")
 
     def note(self, number: int) -> None:
-        """One of the posts committed; all transactions of a round are under its lease."""
+        """Record the fencing token under which the worker has committed."""
         post = self.living[number]._held.get(self.held.get(number, ""))
         if post is not None:
             self.committed.append((post.lease.fabric, post.lease.token))
 
     def begins(self, number: int, step: str) -> None:
-        """An effect outside begins; nobody may have taken over by then."""
+        """A call to Nova or OpenSM begins; no other worker may hold the fabric by then."""
         post = self.living[number]._held.get(self.held.get(number, ""))
         if post is not None:
             newest = self.site.store.holding(post.lease.fabric).taken
@@ -101,7 +101,7 @@ class Histories(RuleBasedStateMachine):
 
     def work(self, number: int) -> None:
         if number in self.held:
-            return  # it is this one that pauses
+            return  # the paused worker cannot run meanwhile
         leases = self.living[number]
         each = leases._on
 
@@ -127,7 +127,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(number=workers, steps=far, other=workers, what=st.sampled_from(PAUSES))
     def pause(self, number, steps, other, what):
-        """It stops for longer than its lease, another one works, and then it goes on."""
+        """The worker pauses longer than its lease, another one works, then the first goes on."""
         self.fate[number] = (steps, what, other)
         self.work(number)
         self.site.compute.faults.before.clear()
@@ -143,7 +143,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(number=workers)
     def end(self, number):
-        """It is stopped, and started anew."""
+        """The worker is stopped and started again."""
         self.living[number].leave()
         self.living[number] = self.hired(number)
 
@@ -179,7 +179,7 @@ class Histories(RuleBasedStateMachine):
         assert self.overtaken == []
 
     def all_is_well_in_the_end(self) -> None:
-        """One worker that nothing happens to brings everything in order, and all agree."""
+        """One undisturbed worker converges everything; database, Nova and switches agree."""
         self.fate.clear()
         site, last = self.site, self.hired(0)
         for _ in range(4):

@@ -34,7 +34,7 @@ def hosts_of(fabric: str) -> Inventory:
 
 
 class Site:
-    """A database with fabrics, the outside, one clock for all, and any number of workers."""
+    """A database with fabrics, fakes of Nova and OpenSM, a clock, and any number of workers."""
 
     def __init__(self, store: SqlStore, fabrics: str = "f") -> None:
         self.store = store
@@ -46,7 +46,7 @@ class Site:
             store.add_fabric(id, TREE, hosts_of(id))
 
     def worker(self, name: str, at=None, patience: float = 1e9) -> FabricLeases:
-        """A worker of its own memory; ``at`` is told its steps."""
+        """A worker with a store of its own; ``at`` is called at each of its steps."""
         steps = self.steps[name] = []
         told = at or steps.append
         mine = SqlStore(self.store._engine, at=told)
@@ -174,7 +174,7 @@ def test_whoever_could_not_renew_and_was_not_missed_goes_on(site):
 
 
 def test_every_effect_outside_begins_with_a_whole_lease(site):
-    """The steps before it may have taken as long as they liked, if nobody took over."""
+    """Earlier steps may take long, as long as no other worker takes the fabric over."""
     two = site.worker("two")
 
     def slow(step: str) -> None:
@@ -196,7 +196,7 @@ def test_workers_share_the_fabrics_and_give_up_what_is_beyond_their_share(store)
     one.run_once()
     assert one.fabrics == ["f", "g", "h"]
     two.run_once()
-    assert two.fabrics == []  # nothing is free yet
+    assert two.fabrics == []  # no lease is free yet
     one.renew()
     one.run_once()
     two.run_once()
@@ -235,7 +235,7 @@ def test_all_is_compared_when_it_is_taken_and_after_the_interval(site):
     one.run_once()
     assert one.reconcile() == []
     del site.compute.aggregates["a"]
-    assert one.reconcile() == []  # it is not time yet
+    assert one.reconcile() == []  # the interval has not passed
     site.later(300)
     assert one.reconcile() == ["allocation a: nothing is handed over; repaired"]
     del site.compute.aggregates["a"]
@@ -324,7 +324,7 @@ def test_without_the_database_nothing_is_given_up(site, monkeypatch):
 
 
 def test_loss_is_noticed_at_the_next_effect_and_no_earlier_step_is_undone(site):
-    """Taken over in the middle of a round, between two effects."""
+    """Another worker takes the fabric over in the middle of a round, between two effects."""
     two = site.worker("two")
 
     def pause(step: str) -> None:
@@ -346,7 +346,7 @@ def test_loss_is_noticed_at_the_next_effect_and_no_earlier_step_is_undone(site):
 
 
 def asked(site: Site) -> None:
-    """One to be handed over, one to be taken back, one to be cut off."""
+    """Allocations to hand over, to take back and to cut off, one of each."""
     for slot, id in enumerate("rca"):
         site.allocate(id, slot)
     for id in "rc":
@@ -355,16 +355,16 @@ def asked(site: Site) -> None:
 
 
 def round_with_a_pause(site: Site, pause_at: int) -> bool:
-    """Whether worker ``one`` got as far as that step; there it stays until two has done all.
+    """Whether worker ``one`` reached step ``pause_at``; it pauses there until ``two`` is done.
 
-    When it wakes up Nova is away, so that it has something to write, too.
+    Nova is away when ``one`` resumes, so that ``one`` has an error to record.
     """
     two, seen, count = site.worker("two"), [], 0
 
     def at(step: str) -> None:
         nonlocal count
         if step.startswith("before commit"):
-            return  # the database holds up everybody else there
+            return  # other writers wait for the database here
         count += 1
         if count != pause_at:
             return

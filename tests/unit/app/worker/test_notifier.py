@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""The relay tells everything in order, whatever the broker does, and ends when told."""
+"""The notifier sends everything in order despite broker failures, and stops on request."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -88,7 +88,7 @@ def test_told_to_end_it_puts_back_what_it_has_not_told():
 
 
 def test_after_its_time_it_leaves_the_rest_to_whoever_has_it_now():
-    """The broker was silent for so long that another relay may be telling the same."""
+    """The broker was silent for so long that another notifier may send the same batch."""
     memory = Memory(3)
 
     def take_long(notification):

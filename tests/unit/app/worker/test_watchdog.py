@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A worker that hangs in an adapter gives its fabrics up, and does nothing when it wakes up."""
+"""A worker that hangs in an adapter loses its fabrics and does nothing when it resumes."""
 
 import threading
 import time
@@ -30,7 +30,7 @@ def site(store):
 
 
 def hung(site: Site, step: str, seconds: float) -> tuple[FabricLeases, FabricLeases]:
-    """One whose ``step`` takes so long, while its renewal goes on, and another one."""
+    """A worker whose ``step`` takes ``seconds`` while it renews its leases, and a second worker."""
     two = site.worker("two")
 
     def at(name: str) -> None:
@@ -69,7 +69,7 @@ def test_who_is_only_slow_is_left_alone(site):
 
 
 def test_who_was_given_up_does_nothing_more_and_begins_anew(site):
-    """Nobody took over: it is the one that takes it again."""
+    """No other worker has taken the fabric, so the same worker takes it again."""
     compute = FakeCompute()
     one = site.worker("one", patience=PATIENCE)
     hand_over = site.compute.hand_over
@@ -114,7 +114,7 @@ def test_idle_workers_are_not_stuck_and_other_threads_do_not_beat():
 
 
 class Real:
-    """A worker in threads, with its renewal, on the clocks of this machine."""
+    """A worker and its lease renewal in threads, with the system clock."""
 
     def __init__(
         self, store: SqlStore, compute: FakeCompute, site: Site, name: str, patience: float
@@ -152,7 +152,7 @@ class Real:
 
 
 def test_a_worker_that_waits_for_nova_for_ever_is_followed_by_another_one(site):
-    """Real threads; its lease would last for longer than the test."""
+    """With real threads; the lease alone would not expire during the test."""
     hanging, hangs, released = FakeCompute(), threading.Event(), threading.Event()
 
     def hang(handover) -> None:

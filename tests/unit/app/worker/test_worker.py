@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""The loop goes on whatever happens, wakes early, and ends when told."""
+"""The worker's loop survives errors, wakes early, and stops on request."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ from laas_service.domain.errors import Unavailable
 
 
 class Rounds:
-    """Leases whose rounds are counted; ``answers`` are what they bring."""
+    """Leases that count their rounds; ``answers`` are the results of the rounds."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
@@ -65,7 +65,7 @@ def test_works_off_all_that_is_due_then_reconciles_once():
     assert rounds.idle.wait(60)
     worker.stop(10)
     assert (rounds.rounds, rounds.reconciled) == (4, 1)
-    assert rounds.looks == 4  # however much there is to do
+    assert rounds.looks == 4  # drift is checked in every round, also in busy ones
 
 
 def test_errors_do_not_end_it_and_waking_does_not_wait():
@@ -113,7 +113,7 @@ def test_goes_on_at_once_while_somebody_is_admitted():
 
 
 def test_a_signal_while_it_is_waited_for_does_not_cut_the_step_short():
-    """As laas-worker does: wait, and stop when a signal comes."""
+    """As in laas-worker, the main thread waits and stops the worker on a signal."""
     at_it, go_on, steps = threading.Event(), threading.Event(), []
 
     class Slow(Rounds):
