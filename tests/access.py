@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The table of who may do what, as the operator reads it in doc/source/admin/access.rst."""
+"""Reads the table of access rights in doc/source/admin/access.rst."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ PAGE = Path(__file__).parents[1] / "doc" / "source" / "admin" / "access.rst"
 def table() -> dict[str, dict[str, int]]:
     """Status by request and caller, such as ``["GET /metrics"]["reader"] == 403``.
 
-    A request of which there are several kinds says more: ``POST /v1/allocations for
-    another project``.
+    Where the table distinguishes cases of one request, the key includes the case:
+    ``POST /v1/allocations for another project``.
     """
     lines = iter(PAGE.read_text().splitlines())
     next(line for line in lines if line.startswith(".. csv-table::"))

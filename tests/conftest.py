@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What all tests share: a database for each, and in CI a skipped test is a failed one."""
+"""Fixtures and settings of all tests: a database for each test, and no skipped tests in CI."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
 from tests.marks import pytest_runtest_makereport as pytest_runtest_makereport
 
-# How long an example takes says more about the machine than about the code. In CI the same
-# code is tried with the same examples; elsewhere every run draws new ones.
+# No deadline: the duration of an example depends on the machine more than on the code. In CI
+# the examples are the same in every run, so that a failure can be reproduced.
 settings.register_profile("laas", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("laas")
 
@@ -32,7 +32,7 @@ def empty_database(tmp_path_factory):
 
 @pytest.fixture
 def database(empty_database, tmp_path):
-    """The URL of a database at the newest revision, with nothing in it."""
+    """The URL of a database with empty tables at the newest revision."""
     path = tmp_path / "laas.sqlite"
     shutil.copy(empty_database, path)
     return f"sqlite:///{path}"

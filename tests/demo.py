@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The main road as one story: from a cable list to isolated tenants and back.
+"""Demonstrates the service from end to end: from a cable list to isolated tenants and back.
 
     python -m tests.demo [--fabric DUMP] [--json FILE]
 
-Imports a fabric from what ``ibnetdiscover`` prints, starts the service on its
-embedded default, lets tenants in over REST until one is refused, has the real
-OpenSM program a simulated fabric from the files the service published, walks every
-pair of every tenant over what the switches hold, and gives everything back. Exits 0
-only if all of that was seen. Everything it makes stays in ``demo/`` for a look.
+Imports a fabric from what ``ibnetdiscover`` prints and starts the service with its
+default configuration. Allocates hosts to tenants over REST until a request is refused.
+The real OpenSM programs a simulated fabric from the published files, and the tables of
+the simulated switches are walked for every pair of ports of every tenant. At the end
+everything is released. The exit status is 0 only if every step succeeded. All files
+stay in ``demo/`` for inspection.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ from tests.waiting import PATIENCE, eventually
 
 HOME = Path("demo").absolute()
 EXAMPLE = Path(__file__).parent.parent / "etc" / "laas" / "fabric-example.json"
-"""Description of the two-rail fabric that is used when no dump is given."""
+"""Description of the two-rail fabric that is used if no dump is given."""
 
 FABRIC = "demo"
 SHARES = (0.04, 0.11, 0.29, 0.02, 0.07, 0.16, 0.03, 0.21, 0.09, 0.13, 0.05, 0.18)
-"""Sizes of the tenants, one after the other, as shares of all hosts; the sum is over 1."""
+"""Tenant sizes in the order of the requests, as fractions of all hosts; their sum exceeds 1."""
 
 console = Console(width=110, highlight=False, soft_wrap=True)
 
@@ -57,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
     with ExitStack() as stack:
         try:
             problems = story(stack, arguments.fabric, seen)
-        except AssertionError as error:  # waited in vain
+        except AssertionError as error:  # a wait timed out
             raise SystemExit(str(error)) from error
     seen["problems"] = problems
     if arguments.json:
@@ -69,7 +70,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def story(stack: ExitStack, dump: Path | None, seen: dict[str, Any]) -> list[str]:
-    """All of it; returns what did not hold."""
+    """Run all steps and return the problems found."""
     heading("A fabric, from its cable list")
     manager = management_port(dump)
     simulator = stack.enter_context(simulated(dump, manager)) if AVAILABLE else None
@@ -117,7 +118,7 @@ def story(stack: ExitStack, dump: Path | None, seen: dict[str, Any]) -> list[str
 
 
 def let_in(service: Service) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """Tenants one after the other until one is refused; what they hold, and the refusal."""
+    """Allocate tenants in turn until one is refused; return the allocations and the refusal."""
     hosts = service.get(f"/v1/fabrics/{FABRIC}")["hosts"]["total"]
     tenants: list[dict[str, Any]] = []
     refusal = None
@@ -162,7 +163,7 @@ def shortened(text: str, most: int = 240) -> str:
 
 
 def show_files() -> dict[str, int]:
-    """Print the start of each; their sizes in bytes."""
+    """Print the first lines of some published files; return the size in bytes of every file."""
     commands = sorted((HOME / "state" / "compute" / "commands").glob("*.sh"))
     files = [*commands, *sorted(path for path in published().rglob("*") if path.is_file())]
     for path in [*commands[-1:], published() / "partitions.conf", published() / "port_groups.conf"]:
@@ -179,13 +180,13 @@ def show_files() -> dict[str, int]:
 
 
 def simulated(dump: Path | None, manager: Endpoint) -> Simulator:
-    """The simulator on the fabric of the dump, or of our own description."""
+    """The simulator on the fabric of the dump, or of the example description without one."""
     inventory = read_fabric(dump or EXAMPLE).inventory
     return Simulator(netlist(inventory), host=node_id(inventory, manager))
 
 
 def management_port(dump: Path | None) -> Endpoint:
-    """Where the subnet manager runs: on a host that is not for tenants, if there is one."""
+    """The adapter the subnet manager runs on: of a host that is not for tenants, if possible."""
     adapters = [
         endpoint
         for endpoint in read_fabric(dump or EXAMPLE).inventory.endpoints
@@ -197,7 +198,7 @@ def management_port(dump: Path | None) -> Endpoint:
 
 
 def cable_list(simulator: Simulator | None) -> Path:
-    """What the real tool prints for our own fabric; without it, the generator's rendering."""
+    """The output of ``ibnetdiscover`` on the simulator; without one, the generator's rendering."""
     path = HOME / "fabric.ibnetdiscover"
     if simulator:
         path.write_text(simulator.read("ibnetdiscover"))
@@ -210,7 +211,7 @@ def cable_list(simulator: Simulator | None) -> Path:
 
 
 class SubnetManager:
-    """The real OpenSM as a daemon on the simulated fabric, run by the published files."""
+    """The real OpenSM as a daemon on the simulated fabric, configured by the published files."""
 
     def __init__(self, simulator: Simulator) -> None:
         self.simulator = simulator
@@ -236,7 +237,7 @@ class SubnetManager:
         self.pid_file.write_text(f"{daemon.pid}\n")
 
     def tables(self) -> Path:
-        """What the simulated switches hold now, in a file."""
+        """Write the current tables of the simulated switches to a file; return its path."""
         path = HOME / "switches.lfts"
         path.write_text(self.simulator.read(*self.dump))
         return path
@@ -273,7 +274,7 @@ class Service:
         return self.call("GET", path)[1]
 
     def call(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
-        """Status and document; a failure of the service ends the demo."""
+        """Send a request; return status and document. An error other than 409 ends the demo."""
         request = urllib.request.Request(
             self.url + path,
             method=method,
@@ -289,7 +290,7 @@ class Service:
             raise SystemExit(f"{method} {path}: {error.read().decode()}") from error
 
     def routes_confirmed(self) -> Any:
-        """The fabric's routing, once what is wanted is seen in the switches."""
+        """The fabric's routing once the switches run the desired tables, otherwise None."""
         routing = self.get(f"/v1/fabrics/{FABRIC}/routing")
         return routing if all(sm["current"] for sm in routing["subnet_managers"]) else None
 
@@ -318,7 +319,7 @@ def script(name: str) -> str:
 
 
 def run(program: str, *words: str) -> str:
-    """Run one of our commands, show what it says, and end the demo if it fails."""
+    """Run a command of the service and show its output; the demo ends if it fails."""
     console.print(f"[bold]$ {program} {' '.join(words)}[/bold]")
     done = subprocess.run(
         [script(program), *configured(), *words], capture_output=True, text=True, check=False

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""In-memory twins of the ports, which keep the ports' promises and can fail on demand."""
+"""In-memory implementations of the ports; they can be told to fail."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from laas_service.messages import Applied, FabricState
 
 
 class Faults:
-    """Errors to raise: ``before`` a verb takes effect, or ``after`` it did (a lost answer).
+    """Errors to raise ``before`` a method takes effect, or ``after`` it did (a lost answer).
 
-    The keys are names of verbs; an error stays until it is taken away.
+    The keys are names of methods; an error is raised at each call until the test removes it.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class FakeCompute:
         self.pooled: set[str] = set()
         self.aggregates: dict[str, Handover] = {}
         self.fenced: set[str] = set()
-        self.opened: dict[str, str] = {}  # host -> aggregate of somebody else
+        self.opened: dict[str, str] = {}  # host -> foreign aggregate
         self.servers: dict[str, str] = {}  # host -> project
         self.limits: dict[str, int] = {}  # project -> servers it may run
 
@@ -107,7 +107,7 @@ class FakeCompute:
 
 
 class FakeSubnetManager:
-    """A subnet manager that applies what is published at once, or when ``apply`` is called."""
+    """A subnet manager that applies published tables at once, or when ``apply`` is called."""
 
     def __init__(self, *, at_once: bool = True) -> None:
         self.faults = Faults()
@@ -116,7 +116,7 @@ class FakeSubnetManager:
         self.running: dict[str, FabricState] = {}
 
     def apply(self) -> None:
-        """The switches now run what was published last."""
+        """Make the switches run the tables published last."""
         self.running.update(self.published)
 
     def tenants(self, fabric: str) -> set[str]:
@@ -125,7 +125,7 @@ class FakeSubnetManager:
         return {tenant.allocation.id for tenant in state.tenants} if state else set()
 
     def publish(self, state: FabricState) -> None:
-        """Refuses to go back, as ``opensm_writer`` does."""
+        """Like ``opensm_writer``, refuses a generation older than the published one."""
         self.faults.begin("publish", state.generation)
         before = self.published.get(state.fabric)
         if before is not None and before.generation > state.generation:

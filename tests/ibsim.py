@@ -6,8 +6,8 @@
         sim.run("opensm", "-o", "-R", "ftree", "-f", "osm.log", stdin="")
         print(sim.read("ibnetdiscover"))
 
-Everything lives in a directory of its own, has a time limit, and is gone when the
-block ends, whether it ends well or not. At most 10 clients at a time.
+Files are in a temporary directory. When the block ends, by an exception too, all
+processes are killed and the directory is removed. At most 10 clients run at a time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ AVAILABLE = bool(PRELOADS) and all(map(shutil.which, TOOLS))
 """Whether the packages ibsim-utils, infiniband-diags, opensm and ibutils are installed."""
 
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
-"""Seconds until a client that reads the fabric is run again."""
+"""Seconds before each further attempt of a client that reads the fabric."""
 
 _NODE = re.compile(r'^(Switch|Ca|Hca|Rt)\s+(\d+)\s+"([^"]+)"', re.MULTILINE)
 
@@ -41,9 +41,8 @@ _NODE = re.compile(r'^(Switch|Ca|Hca|Rt)\s+(\d+)\s+"([^"]+)"', re.MULTILINE)
 class Simulator:
     """ibsim on one netlist, ready when the block is entered.
 
-    ``directory`` is where clients run and leave their files. ``host`` is the node id
-    (or description) whose port clients use unless they name another; the first CA of
-    the netlist by default.
+    Clients run in ``directory`` and write their files there. ``host`` is the node id (or
+    description) whose port clients use by default; if omitted, the first CA of the netlist.
     """
 
     def __init__(self, netlist: str, host: str | None = None) -> None:
@@ -95,7 +94,7 @@ class Simulator:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def environment(self, host: str | None = None) -> dict[str, str]:
-        """What a client needs in its environment; OpenSM keeps its files in ``directory``."""
+        """The environment of a client; OpenSM keeps its files in ``directory``."""
         return os.environ | {
             "IBSIM_SOCKNAME": self._name,
             "LD_PRELOAD": str(PRELOADS[0]),
@@ -107,7 +106,7 @@ class Simulator:
     def run(
         self, *command: str, host: str | None = None, timeout: float = 300, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
-        """Run one client to its end."""
+        """Run a client and wait for its end."""
         return subprocess.run(
             command,
             cwd=self.directory,
@@ -120,13 +119,13 @@ class Simulator:
         )
 
     def read(self, *command: str, host: str | None = None) -> str:
-        """What a client prints that only reads the fabric, such as ``dump_lfts``.
+        """The output of a client that only reads the fabric, such as ``dump_lfts``.
 
-        A packet whose answer does not come in time counts as lost: the client then fails, or
-        leaves something out and complains. As a person would, this runs it again.
+        If an answer is late, the client counts it as lost: it fails, or leaves something out
+        and prints a warning. In both cases the client is run again.
 
         Raises:
-            CalledProcessError: it fails every time.
+            CalledProcessError: the client failed at every attempt.
         """
         for pause in PAUSES:
             done = self.run(*command, host=host, check=False)
@@ -136,10 +135,10 @@ class Simulator:
         return self.run(*command, host=host).stdout
 
     def start(self, *command: str, host: str | None = None) -> subprocess.Popen[bytes]:
-        """Start a client that stays, such as OpenSM as a daemon; it ends with the block.
+        """Start a client that keeps running, such as OpenSM; it is killed when the block ends.
 
-        OpenSM is returned once a SIGHUP starts a sweep: until then the signal ends it, and on a
-        busy machine that takes long enough for whoever reads its process id to send one.
+        Waits until OpenSM handles SIGHUP. An earlier SIGHUP would end it, and on a busy machine
+        a test could send one that early.
         """
         with (self.directory / f"{Path(command[0]).name}.out").open("ab") as out:
             process = spawn(
@@ -156,13 +155,13 @@ class Simulator:
         return process
 
     def console(self, line: str) -> None:
-        """Give the simulator a command, such as ``Unlink "S-…"[3]``."""
+        """Send the simulator a command, such as ``Unlink "S-…"[3]``."""
         assert self._server.stdin is not None
         self._server.stdin.write(f"{line}\n".encode())
         self._server.stdin.flush()
 
     def _ready(self) -> bool:
-        """Raises: RuntimeError: it has ended."""
+        """Raises: RuntimeError: ibsim has ended."""
         if self._server.poll() is not None:
             raise RuntimeError(f"ibsim did not start:\n{self._said()}")
         return f"@{self._name}:ctl" in Path("/proc/net/unix").read_text()
@@ -172,7 +171,7 @@ class Simulator:
 
 
 def _takes_signals(process: subprocess.Popen[bytes]) -> bool:
-    """Whether an OpenSM blocks or catches SIGHUP, or has ended."""
+    """Whether OpenSM blocks or catches SIGHUP, or has ended."""
     if process.poll() is not None:
         return True
     lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What some tests need of the machine; in CI it is there, or they fail."""
+"""Marks of tests that need installed packages; in CI a test that would be skipped fails."""
 
 import os
 
@@ -21,7 +21,7 @@ needs_rabbitmq = pytest.mark.skipif(
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
-    """In CI a skipped test is a failed one; for ``conftest.py`` to import."""
+    """Report skipped tests as failed in CI. ``conftest.py`` imports this hook."""
     outcome = yield
     report = outcome.get_result()
     if report.skipped and os.environ.get("CI") and not hasattr(report, "wasxfail"):

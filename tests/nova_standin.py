@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Nova's aggregate and hypervisor calls and placement's reads over HTTP, able to fail.
+"""An HTTP stand-in for Nova's aggregate and hypervisor calls and placement's reads.
 
-It keeps the rules that were measured on Nova 34 and placement 16
-(``tests/nova/test_contract.py`` holds it to them), refuses what Nova refuses, and
-notes what a scheduler would do: which projects each watched host has let in.
+It follows the rules measured on Nova 34 and placement 16, and refuses the same requests;
+``tests/nova/test_contract.py`` compares it with the real services. It records which
+projects a scheduler would have admitted on each watched host. Requests can be made to fail.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Aggregate:
 
 @dataclass
 class Fault:
-    """What goes wrong, and at which requests: ``times`` of them after ``skip`` others.
+    """A failure of ``times`` requests after ``skip`` successful ones.
 
-    ``kind`` is a status, or: ``refused`` (connection closed, nothing done), ``hang``
-    (no answer, nothing done), ``lost`` (done, connection closed), ``late`` (done, no
-    answer), ``garbage`` (done, the answer is no JSON), ``odd`` (done, JSON of another
-    shape), ``unmirrored`` (done, but placement was not told).
+    ``call`` restricts it to one call. ``kind`` is a status, or: ``refused`` (connection
+    closed, nothing done), ``hang`` (no answer, nothing done), ``lost`` (done, connection
+    closed), ``late`` (done, no answer), ``garbage`` (done, the answer is not JSON), ``odd``
+    (done, JSON of another shape), ``unmirrored`` (done, but placement is not updated).
     """
 
     kind: int | str
@@ -59,7 +59,7 @@ class Refusal(Exception):
 
 
 class Cloud:
-    """The state behind the API; ``call`` is one request."""
+    """The state behind the API; ``call`` executes one request."""
 
     def __init__(self, hosts):
         self.lock = threading.RLock()
@@ -77,12 +77,12 @@ class Cloud:
         self.after = lambda call, about: None
         self.hanging = threading.Event()
         self.next_id = 1
-        self.page = 1000  # hypervisors on one
+        self.page = 1000  # hypervisors per page
 
     # -- for tests --------------------------------------------------------------
 
     def copy(self):
-        """The same state with a fresh history."""
+        """A copy of the state, without recorded calls and faults."""
         other = Cloud(())
         for name in ("providers", "aggregates", "mirror", "servers", "limits", "next_id", "page"):
             setattr(other, name, copy.deepcopy(getattr(self, name)))
@@ -94,7 +94,7 @@ class Cloud:
         return consumer
 
     def accepts(self, host):
-        """What Nova's stock filter says: the union of all lists, or everybody if there is none."""
+        """Projects Nova's stock filter admits: the union of all lists, or everybody without one."""
         lists = [
             value
             for aggregate in self.aggregates.values()
@@ -105,7 +105,7 @@ class Cloud:
         return {part.strip() for text in lists for part in text.split(",")} or {EVERYBODY}
 
     def watch(self, hosts):
-        """From now on ``let_in`` collects who could start a server there, if only for a moment."""
+        """Record in ``let_in`` each project that could start a server on a host, even briefly."""
         self.watched = set(hosts)
         self.let_in.clear()
         self._look()
@@ -115,7 +115,7 @@ class Cloud:
             self.let_in[host] |= self.accepts(host)
 
     def snapshot(self):
-        """Everything that lasts, without the numbers that a repetition would change."""
+        """Aggregates and placement's view of them, without ids that differ between runs."""
         names = {aggregate.uuid: aggregate.name for aggregate in self.aggregates.values()}
         return (
             {a.name: (dict(a.metadata), set(a.hosts)) for a in self.aggregates.values()},
@@ -155,7 +155,7 @@ class Cloud:
 
     @contextmanager
     def alone(self, aggregate_id):
-        """Notes calls for one aggregate that overlap in time."""
+        """Record in ``overlaps`` an aggregate that two requests change at the same time."""
         with self.lock:
             if aggregate_id in self.busy:
                 self.overlaps.append(self.aggregates[aggregate_id].name)
@@ -295,7 +295,7 @@ def shape(aggregate):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # or small answers wait 40 ms for an acknowledgement
+    disable_nagle_algorithm = True  # otherwise small answers wait 40 ms for an acknowledgement
     server: Server
 
     def do_GET(self):
@@ -350,7 +350,7 @@ class Handler(BaseHTTPRequestHandler):
             raise Refusal(406, f"expected {service}")
 
     def _route(self, cloud, body):
-        """Name of the call, what it is about, what it does, the aggregate it writes."""
+        """Name of the call, its subject, its action, and the aggregate it writes (or None)."""
         url = urlsplit(self.path)
         match self.command, url.path.strip("/").split("/"):
             case "GET", ["compute", "os-aggregates"]:
@@ -405,7 +405,7 @@ def _nothing():
 class Server(ThreadingHTTPServer):
     """``with Server() as server``: serves ``server.cloud`` at ``server.url``.
 
-    ``knows`` tells which tokens are good.
+    ``knows`` says whether a token is valid.
     """
 
     daemon_threads = True

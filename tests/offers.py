@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A set of files as the service offers it to an agent; tests modify it."""
+"""A file set as the service offers it to an agent, for tests to modify."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from opensm_writer.desired import subnet_configuration
 
 
 class Offer:
-    """``opensm_writer.fetch.Source`` over values in memory; counts what was asked for.
+    """``opensm_writer.fetch.Source`` over values in memory.
 
-    ``files`` are the contents by name, ``manifest`` the document of ``manifest.json``.
+    ``files`` are the contents by name, ``manifest`` is the document of ``manifest.json``.
+    ``asked`` records each request: name, start and size in bytes.
     """
 
     def __init__(self, state: FabricState, made_in: Path, home: Path, **settings: Any) -> None:
-        """The set for a state and an OpenSM that reads ``home``/current."""
+        """The file set of a state, for an OpenSM that reads ``home``/current."""
         chosen = render.Settings(str(home / "current"), **settings)
         directory = publish.publish_set(subnet_configuration(state), chosen, made_in).directory
         self.manifest: dict[str, Any] = json.loads((directory / fileset.MANIFEST).read_text())
@@ -63,7 +64,7 @@ class Offer:
             yield wanted[at : at + 1000]
 
     def rows(self) -> dict[int, bytes]:
-        """The tables of the set, by switch."""
+        """The forwarding tables of the set, by switch GUID."""
         return parse.dumped_tables(self.files["lfts"].decode().splitlines())
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Allocations made by hand, and drawn: any legal partition."""
+"""Allocations written by hand, and a Hypothesis strategy that draws any legal partition."""
 
 from __future__ import annotations
 

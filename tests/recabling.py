@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What technicians do to a fabric, done to its inventory; the import sees the dump of it.
+"""Changes that technicians make to a fabric, applied to its inventory.
 
-A recabled inventory only says what hangs where: hosts, links and places are for the import
-to find out, so ``dumped`` goes through what ``ibnetdiscover`` would print.
+A changed inventory records adapters, switches and cables alone. The import has to recognise
+hosts and links, so ``dumped`` renders the inventory as ``ibnetdiscover`` would print it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from laas_service.domain.reimport import Layout
 
 @dataclass
 class Site:
-    """A fabric that can be worked on."""
+    """A fabric whose cables, adapters and switches can be changed."""
 
     inventory: Inventory
     chance: Random
@@ -37,7 +37,7 @@ class Site:
         return {end.port for end in ends if end.guid == switch}
 
     def spare(self, switch: int) -> PortRef:
-        """A port nobody uses; the switch gets more where it has none."""
+        """An unused port of a switch; if it has none, the switch gets one more."""
         port = next(n for n in range(1, 1000) if n not in self.used(switch))
         switches = tuple(
             replace(s, ports=max(s.ports, port)) if s.guid == switch else s
@@ -77,14 +77,14 @@ def pull_a_cable(site: Site) -> None:
 
 
 def plug_a_cable_elsewhere(site: Site) -> None:
-    """Into another port of the same switch."""
+    """Move the upper end of a cable to another port of the same switch."""
     old = site.cable()
     new = replace(old, upper=site.spare(old.upper.guid))
     site.change(tuple(new if cable == old else cable for cable in site.inventory.cables))
 
 
 def swap_two_cables(site: Site) -> None:
-    """Their upper ends; any two of a level."""
+    """Swap the upper ends of any two cables of one level."""
     level = {switch.guid: switch.level for switch in site.inventory.switches}
     one = site.cable()
     others = [c for c in site.inventory.cables if level[c.lower.guid] == level[one.lower.guid]]
@@ -95,7 +95,7 @@ def swap_two_cables(site: Site) -> None:
 
 
 def add_a_cable(site: Site) -> None:
-    """Parallel to another one."""
+    """Add a cable parallel to another one."""
     old = site.cable()
     new = Cable(site.spare(old.lower.guid), site.spare(old.upper.guid))
     site.change((*site.inventory.cables, new))
@@ -114,7 +114,7 @@ def replace_an_adapter(site: Site) -> None:
 
 
 def plug_a_host_elsewhere(site: Site) -> None:
-    """Into another port of the same leaf."""
+    """Move an adapter to another port of the same leaf."""
     old = site.chance.choice([e for e in site.inventory.endpoints if e.host is not None])
     new = replace(old, at=site.spare(old.at.guid))
     site.change(endpoints=tuple(new if e == old else e for e in site.inventory.endpoints))
@@ -141,7 +141,7 @@ def rename_a_host(site: Site) -> None:
 
 
 def add_a_host(site: Site) -> None:
-    """On the leaves of another one."""
+    """Add a host on the leaves of another one."""
     beside, name = site.host(), f"new{site.guid():x}"
     for old in [e for e in site.inventory.endpoints if e.name.split()[0] == beside]:
         new = Endpoint(site.guid() + 1, old.name.replace(beside, name), site.spare(old.at.guid), 0)
@@ -149,7 +149,7 @@ def add_a_host(site: Site) -> None:
 
 
 def replace_a_switch(site: Site) -> None:
-    """By one with the same cables."""
+    """Replace a switch by a new one with the same cables."""
     replace_the_switch(site, site.chance.choice(site.inventory.switches))
 
 
@@ -167,7 +167,7 @@ def replace_the_switch(site: Site, old: Switch) -> None:
 
 
 def take_a_switch_away(site: Site) -> None:
-    """With everything that hangs on it."""
+    """Remove a switch with its cables and hosts."""
     gone = site.chance.choice(site.inventory.switches).guid
     hosts = {e.name.split()[0] for e in site.inventory.endpoints if e.at.guid == gone}
     site.change(
@@ -178,14 +178,14 @@ def take_a_switch_away(site: Site) -> None:
 
 
 def rename_a_switch(site: Site) -> None:
-    """Names give an order to what is equal, so everything may be numbered anew."""
+    """Equal switches are ordered by name, so that all indices may change."""
     old = site.chance.choice(site.inventory.switches)
     new = replace(old, name=f"a switch {site.guid():x}")
     site.change(switches=tuple(new if s == old else s for s in site.inventory.switches))
 
 
 def add_leaves(site: Site) -> None:
-    """As many as a host has ports, each cabled as one of another host's, with a host on them."""
+    """Add a host with a new leaf for each of its ports; each leaf copies another's uplinks."""
     beside, name = site.host(), f"new{site.guid():x}"
     for old in [e for e in site.inventory.endpoints if e.name.split()[0] == beside]:
         switch = replace(site.inventory.switch_of_guid[old.at.guid], guid=site.guid())
@@ -217,7 +217,7 @@ WORKS: tuple[Callable[[Site], None], ...] = (
 
 
 def dumped(inventory: Inventory, selection: Selection | None = None) -> Layout:
-    """What an import recognises in the dump of a fabric. Raises: InvalidFile."""
+    """The layout that an import recognises in the dump of a fabric. Raises: InvalidFile."""
     text = ibnetdiscover.render(replace(inventory, lids={}))
     found = recover(ibnetdiscover.parse(text, "dump"), selection)
     return Layout(found.topology, found.inventory)

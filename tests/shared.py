@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Where the real traces, fabrics and papers lie, if they are there."""
+"""The folder with real traces, fabrics and papers; tests that need it are skipped without it."""
 
 import os
 from pathlib import Path

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The one way in which tests wait for other processes: until it is so, for a generous time."""
+"""Waits for other processes: tests poll a condition until it holds or a long time has passed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 PATIENCE = 300.0
-"""Seconds until a test gives up waiting, also on a busy machine; most waits end within one."""
+"""Seconds before a wait fails, enough for a busy machine; most waits take less than one."""
 
 PAUSE = 0.1
-"""Seconds between two looks."""
+"""Seconds between two calls of ``look``."""
 
 T = TypeVar("T")
 
@@ -23,15 +23,15 @@ def eventually(
     patience: float = PATIENCE,
     pause: float = PAUSE,
 ) -> T:
-    """The first true answer of ``look``.
+    """Call ``look`` until its result is true; return that result.
 
-    ``what`` is what the test waits for, or gives the text that says so. ``patience`` and
-    ``pause`` are in seconds; the last look begins when the time is up, so that a test that was
-    itself held up sees what has happened meanwhile. ``look`` raises if it sees that waiting is
-    in vain.
+    ``what`` describes the condition for the error message: a text, or a function that returns
+    it. ``patience`` and ``pause`` are in seconds. ``look`` is called once more after
+    ``patience`` has passed, in case the test itself was held up. ``look`` raises if the
+    condition can no longer become true.
 
     Raises:
-        AssertionError: no answer was true in time.
+        AssertionError: no result was true in time.
     """
     until = time.monotonic() + patience
     while True:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Walks forwarding tables, wherever they come from, and asserts what they promise."""
+"""Walks forwarding tables, computed or read back, and asserts isolation and reachability."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from laas_service.domain.topology import Link, Topology
 LONGEST = 10
 
 Hop = tuple[Cable, bool]
-"""A cable, and whether it is taken downwards."""
+"""A cable, and whether the packet goes down on it."""
 
 
 class Walks:
-    """``port(switch, destination)`` gives the out port by GUIDs, None where there is none."""
+    """``port(switch, destination)`` is the out port by GUIDs; None if there is no entry."""
 
     def __init__(self, inventory: Inventory, port: Callable[[int, int], int | None]) -> None:
         self.inventory = inventory
@@ -40,7 +40,7 @@ class Walks:
 
     @classmethod
     def over_rows(cls, inventory: Inventory, rows: Mapping[int, bytes]) -> Walks:
-        """Over ports by LID, as read back."""
+        """Walk rows of out ports by LID, as read back from switches."""
 
         def port(switch: int, destination: int) -> int | None:
             row, lid = rows[switch], inventory.lids[destination]
@@ -63,9 +63,9 @@ class Walks:
         raise AssertionError(f"a loop towards {destination:#x}")
 
     def assert_isolated(self, topology: Topology, tenant: Allocation) -> int:
-        """Every pair of the tenant's ports, rail to rail included, keeps to its links.
+        """Assert that packets between any two ports of the tenant use only its links.
 
-        Returns how many pairs were walked.
+        Includes pairs of ports on different rails. Returns the number of pairs walked.
         """
         own = set(tenant.links(topology))
         ports = [
@@ -82,7 +82,7 @@ class Walks:
         return len(ports) * (len(ports) - 1)
 
     def assert_reaches(self, switches: Iterable[int]) -> None:
-        """From these switches everything is reached, and nothing can wait for itself."""
+        """Assert that these switches reach all ports and switches without a credit loop."""
         inventory = self.inventory
         everything = [*(e.guid for e in inventory.endpoints), *(s.guid for s in inventory.switches)]
         needs: nx.DiGraph[tuple[PortRef, bool]] = nx.DiGraph()
@@ -94,11 +94,12 @@ class Walks:
 
 
 class Mixed:
-    """Where packets of a tenant may get while switches go from some tables to others.
+    """All paths of a tenant's packets while the switches change from one table to another.
 
-    Each switch may have changed its entry or not, and a packet meets them in any order.
-    ``foreign`` are the links not its own that it may use. ``lost`` are pairs of a leaf
-    and a port one of whose packets may end nowhere, on a failed link or in a circle.
+    Each switch may use its entry of any of the tables, independently of the others.
+    ``foreign`` are links of others that a packet may use. ``lost`` are pairs of a leaf and
+    a destination GUID: a packet from that leaf may end without an entry, on a failed link
+    or in a loop.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class Mixed:
                         self.lost.add((leaf, target.guid))
 
     def _arrives(self, switch: int, target: int, before: tuple[int, ...]) -> bool:
-        """Whether every packet that comes here does, whatever it meets."""
+        """Whether a packet arrives from this switch on every path that the tables allow."""
         if switch in before:
             return False
         arrived = [self._steps(walks, switch, target, (*before, switch)) for walks in self._walks]
