@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What an attacker with a token may send, by attempt of doc/source/reference/attacks.rst.
+"""Requests of an attacker who has a token, by attempt of doc/source/reference/attacks.rst.
 
-Every attempt gives requests as keywords of ``FlaskClient.open``; ``victim`` is an allocation
-of project blue as it is shown. The one who asks is a member of project red, unless a request
-has headers that say otherwise.
+Every attempt yields requests as keywords of ``FlaskClient.open``. ``victim`` is the document
+of an allocation of project blue. The attacker is a member of project red, unless the headers
+of a request name another caller.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ NASTY = (
     "\ufeffbom",
     "\ufdd0\uffff",
 )
-"""Pieces of paths, shells, SQL, templates and Unicode; all of them are text without a meaning."""
+"""Pieces of paths, shell, SQL, templates and Unicode; the service must take them as plain text."""
 
 
 def _url(route: Route, allocation: str, host: str = "node00") -> str:
@@ -113,7 +113,7 @@ def _post(body: Any = None, *, headers: dict[str, str] = RED, **more: Any) -> Re
     }
 
 
-# -- who ----------------------------------------------------------------------------
+# -- callers and projects -----------------------------------------------------------
 
 
 def without_a_token(victim: Any) -> Iterator[Request]:
@@ -210,7 +210,7 @@ def services_token(victim: Any) -> Iterator[Request]:
             yield _of(route, victim["id"], SERVICE)
 
 
-# -- how ----------------------------------------------------------------------------
+# -- methods, paths and headers -----------------------------------------------------
 
 
 def another_method(victim: Any) -> Iterator[Request]:
@@ -320,11 +320,11 @@ def odd_headers(victim: Any) -> Iterator[Request]:
         yield {"path": path, "headers": {**RED, name: "req-{{7*7}}../../evil"}}
 
 
-# -- what ---------------------------------------------------------------------------
+# -- bodies and values --------------------------------------------------------------
 
 
 class Endless(io.RawIOBase):
-    """A body without end, which counts what is read of it, up to what is too much anyway."""
+    """An endless body that counts the bytes read; it ends after 1 MiB to keep tests bounded."""
 
     def __init__(self) -> None:
         self.given = 0
@@ -341,7 +341,7 @@ class Endless(io.RawIOBase):
 
 
 def _sized(length: int | None, stream: Any) -> Request:
-    """A body of which a length is said, or that comes in chunks (the server knows its end)."""
+    """A request with a declared length, or a chunked one without (the server knows its end)."""
     said = {} if length is None else {"CONTENT_LENGTH": str(length)}
     overrides = {"wsgi.input": stream, "wsgi.input_terminated": True, **said}
     return _post(environ_overrides=overrides, content_type="application/json")
@@ -466,7 +466,7 @@ def no_numbers(victim: Any) -> Iterator[Request]:
 
 
 def large_numbers(victim: Any) -> Iterator[Request]:
-    """They are numbers, and of the right kind, but of nothing that is there."""
+    """Numbers of the right type that name no existing pod, switch or link."""
     for number in (10**4, 10**9, 2**31, 2**63, 2**64, 10**400):
         pods = {**NEW, "constraints": {"avoid_pods": [number]}}
         yield _post(pods, headers=ADMIN)
@@ -481,7 +481,7 @@ def large_numbers(victim: Any) -> Iterator[Request]:
 
 
 def nasty_names(victim: Any) -> Iterator[Request]:
-    """In every place but a new allocation's name, which may be any text."""
+    """Put each text in every name except that of a new allocation, which may be any text."""
     for text in NASTY:
         for field in ("fabric", "policy", "parent"):
             yield _post({**NEW, field: text})
@@ -504,7 +504,7 @@ def nasty_names(victim: Any) -> Iterator[Request]:
 
 
 def nasty_agents(victim: Any) -> Iterator[Request]:
-    """With a token of a service: who may report and fetch, and wants to reach other files."""
+    """Requests with a service's token, which may report and fetch, for files it must not reach."""
     found = {"condition": "starting"}
     for text in NASTY:
         place = quote(text, safe="")
@@ -587,4 +587,4 @@ ATTEMPTS: dict[str, Callable[[Any], Iterator[Request]]] = {
     "Reports of an agent with wrong numbers and texts, or with more than that": wrong_reports,
     "Many ranges of a file at once, and ranges that are none": odd_ranges,
 }
-"""By the words of the documented table."""
+"""Attempts by their text in the documented table."""

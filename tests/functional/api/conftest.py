@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""HTTP in, SQLite underneath, fakes outside; every answer is held against the OpenAPI document."""
+"""A service over HTTP on SQLite with fake ports; the OpenAPI document describes every answer."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ from tests.functional.api.keystone import Keystone
 
 SPEC = document(ROUTES, "http://localhost")
 TOPOLOGY = Topology(Xgft((4, 4, 2), (1, 4, 4)))
-"""32 hosts on 8 leaves in 2 pods, full."""
+"""A full tree: 32 hosts on 8 leaves in 2 pods."""
 
 
 class Deployment:
-    """A service over a database of its own, and levers for what happens around it."""
+    """A service with its own database; tests control clocks, the worker and the ports."""
 
     def __init__(self, path):
         self.engine = connect(f"sqlite:///{path}")
         self.store = SqlStore(self.engine)
         self.reached_by_agents = True
-        self.later = 0.0  # seconds that the database's clock is ahead, for agents
+        self.later = 0.0  # seconds by which the database's clock is ahead, for agents
         self.agents = SqlAgents(self.engine, clock=self.database_clock)
         self.served = ServedSets(Path(path).parent / "file-sets", self.store.routed, settings_of)
         self.compute = FakeCompute()
@@ -94,7 +94,7 @@ class Deployment:
         return app.test_client()
 
     def serve_queues(self):
-        """What the worker does for queued requests; how many it admitted."""
+        """Serve all queues as the worker does; return how many requests were admitted."""
         policies = {name: policy() for name, policy in POLICIES.items()}
         return AdmissionQueue(self.store, policies, Discipline(), clock=self.clock).serve_all()
 
@@ -112,7 +112,7 @@ class Deployment:
         self.woken += 1
 
     def converge(self):
-        """Do at once what the worker does in steps."""
+        """Complete every change at once; the worker takes several steps."""
         for record in self.store.allocations(states=(State.ALLOCATING, State.RELEASING)):
             if record.state is State.ALLOCATING:
                 self.store.transition(record, State.ACTIVE, "routes and hosts confirmed")
@@ -125,7 +125,7 @@ def settings_of(fabric):
 
 
 class CheckedClient(FlaskClient):
-    """Holds every answer against the OpenAPI document: route, status, type, body."""
+    """Checks route, status, type and body of every answer against the OpenAPI document."""
 
     def open(self, *args, **kwargs):
         response = super().open(*args, **kwargs)
@@ -135,7 +135,7 @@ class CheckedClient(FlaskClient):
 
 
 def check(method, path, response):
-    """Fail unless the document describes this answer; unknown routes answer problems."""
+    """Fail unless the document describes the answer; unknown routes must answer with a problem."""
     media = response.mimetype
     if response.status_code >= 400:
         assert media == "application/problem+json", response.text
@@ -200,7 +200,7 @@ def client(deployment):
 
 @pytest.fixture
 def allocate(client):
-    """Allocate and converge; gives the allocation as shown."""
+    """Allocate and converge; return the document of the allocation."""
 
     def ask(hosts, name="blue", **more):
         answer = client.post("/v1/allocations?wait=5", json={"name": name, "hosts": hosts, **more})

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A stand-in for Keystone that knows a few tokens; what asks it is the real middleware."""
+"""A stand-in for Keystone that knows a few tokens; the real keystonemiddleware queries it."""
 
 from __future__ import annotations
 

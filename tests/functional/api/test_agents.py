@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Agents beside OpenSM: what they say, whose word counts, and the files they fetch."""
+"""Agents beside OpenSM: their reports, the active agent, and the files they fetch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def listed(client):
     return {one["name"]: one for one in client.get(f"{F}/agents").json["agents"]}
 
 
-# -- what they say ------------------------------------------------------------------
+# -- reports ------------------------------------------------------------------------
 
 
 def test_the_first_is_active_and_learns_what_is_wanted(client, report, allocate):
@@ -181,7 +181,7 @@ def test_of_an_unknown_fabric_there_is_nothing(client):
 
 
 def test_where_workers_reach_opensm_agents_are_told_so(deployment):
-    """An agent that is set up for a service that is not: nobody believes it."""
+    """An agent is configured, but the service is not: it refuses reports and serves no files."""
     deployment.reached_by_agents = False
     client = deployment.client()
     for answer in (
@@ -198,7 +198,7 @@ def test_where_workers_reach_opensm_agents_are_told_so(deployment):
 
 
 def fetched(client):
-    """The set as an agent gets it: manifest, and bytes by name."""
+    """Fetch a file set as an agent does; return its description, and the contents by name."""
     found = client.get(f"{F}/file-set").json
     generation = found["manifest"]["generation"]
     contents = {}
@@ -229,7 +229,7 @@ def test_a_set_is_that_of_the_state_wanted(client, deployment, allocate):
 
 
 def test_the_manifest_is_that_of_the_file_to_the_byte(client, deployment):
-    """Written as it came, it is the manifest that the service keeps beside the files."""
+    """An agent that writes the received manifest gets the bytes of the service's own file."""
     text = client.get(f"{F}/file-set").text
     manifest = json.loads(text)["manifest"]
     kept = deployment.served.file("main", "1", "lfts").with_name("manifest.json")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A tenant's life: asking, getting, renaming, giving back."""
+"""Allocations: creation, refusals, idempotency, renaming, release, lists and nesting."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_too_few_hosts(client, allocate):
 
 
 def test_hosts_but_no_legal_shape(deployment, client):
-    """Every leaf keeps one host and its uplinks are down: two hosts cannot be joined."""
+    """All uplinks of all leaves are down: an allocation cannot span two leaves."""
     for pod in range(2):
         for leaf in range(4):
             for up in range(4):
@@ -194,7 +194,7 @@ def test_one_allocation_per_project_where_nova_cannot_tell_two_apart(deployment)
 
 
 def test_more_hosts_than_servers_allowed_are_refused(deployment, client):
-    """Nova's default quota is ten instances: an allocation of eleven hosts is of no use."""
+    """Nova's default quota is ten instances: a project could not use eleven hosts."""
     deployment.compute.limits["project"] = 10
     body = {"name": "a", "hosts": 11, "project_id": "project"}
     answer = client.post("/v1/allocations", json=body)
@@ -209,7 +209,7 @@ def test_more_hosts_than_servers_allowed_are_refused(deployment, client):
 
 
 def test_the_size_that_a_server_limit_allows_is_found_under_constraints(deployment, client):
-    """Within the container, and only hosts that the constraints allow."""
+    """The search looks inside the container, at hosts that the constraints allow."""
     outer = {"name": "outer", "hosts": 16, "container": True}
     outer = client.post("/v1/allocations?wait=5", json=outer).json
     deployment.compute.limits["project"] = 10
@@ -399,7 +399,7 @@ def test_an_allocation_that_is_in_error_can_be_released(deployment, client):
 
 
 def test_a_worker_that_moves_the_record_meanwhile_does_not_disturb(deployment, client):
-    """The release reads version 1; before it is recorded the worker makes it active."""
+    """The release reads version 1; the worker makes the allocation active before the write."""
     id = client.post("/v1/allocations", json={"name": "blue", "hosts": 2}).json["id"]
     real = deployment.compute.occupants
     raced: list[bool] = []

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The documented table of attacks is true, and none of them changes anything."""
+"""Attacks are answered as the documented table says, and change nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BLUE = {"X-Auth-Token": "blue-token"}
 
 
 def documented():
-    """Requests and statuses by attempt, as the page says."""
+    """The least number of requests and the statuses, by attempt, read from the page."""
     lines = iter(PAGE.read_text().splitlines())
     next(line for line in lines if line.startswith(".. csv-table::"))
     next(line for line in lines if not line)
@@ -55,7 +55,7 @@ def contents(deployment):
 
 @pytest.fixture
 def victim(guarded, deployment):
-    """A container of project blue, on some of the fabric's hosts, and all that there is."""
+    """A container of project blue, the only allocation of the fabric."""
     body = {"name": "blue", "hosts": 6, "container": True}
     made = guarded.post("/v1/allocations?wait=5", json=body, headers=BLUE)
     assert made.status_code == 202, made.text
@@ -68,7 +68,7 @@ def test_the_page_has_every_attempt():
 
 @pytest.mark.parametrize("attempt", ATTEMPTS)
 def test_the_documented_table_is_true(guarded, deployment, victim, caplog, attempt):
-    """Each answer is a problem document (``CheckedClient``) without a trace of what happened."""
+    """Each answer is a problem document (checked by ``CheckedClient``) without a traceback."""
     before, woken = contents(deployment), deployment.woken
     requests = list(ATTEMPTS[attempt](victim))
     seen: Counter[int] = Counter()
@@ -92,7 +92,7 @@ def test_the_documented_table_is_true(guarded, deployment, victim, caplog, attem
 
 
 def test_what_is_anothers_looks_like_nothing(guarded, victim):
-    """Not even whether there is such an allocation can be told."""
+    """Answers do not reveal whether another project's allocation exists."""
 
     def told(id):
         answers = [
@@ -124,7 +124,7 @@ def test_a_key_of_another_project_is_another_key(guarded):
 
 @pytest.mark.parametrize("said", [{"CONTENT_LENGTH": str(10**12)}, {}])
 def test_a_body_without_end_is_read_no_further_than_the_limit(deployment, said):
-    """What a request may cost in memory is ``[api] max_body``, whatever it says of itself."""
+    """The service reads at most ``[api] max_body`` bytes, whatever length a request declares."""
     body = Endless()
     answer = deployment.client(settings=Settings(max_body=5000)).post(
         "/v1/allocations",
@@ -151,7 +151,7 @@ def test_a_fabric_whose_id_is_no_name_of_a_directory_is_refused(deployment, id):
 
 
 def test_no_file_is_named_after_what_a_tenant_says(deployment, tmp_path):
-    """Whatever they call their allocations: files are named after ids and hosts."""
+    """Files are named after ids and hosts; names of allocations appear in no path."""
     conf = cfg.ConfigOpts()
     register_opts(conf)
     text = f"""

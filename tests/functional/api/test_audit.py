@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Who did what, as the log of audits tells."""
+"""The audit log: initiator, action, target and outcome of each change."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from laas_service.messages import AgentReport, Condition
 
 @pytest.fixture
 def server(deployment, monkeypatch):
-    """The service on a free port; the command finds it by its environment."""
+    """The service on a free port; environment variables tell the command its address."""
     app = deployment.client().application
     listening = create_server(app, host="127.0.0.1", port=0, threads=4)
     thread = threading.Thread(target=listening.run, daemon=True)
@@ -32,14 +32,14 @@ def server(deployment, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("LAAS_ENDPOINT", f"http://127.0.0.1:{listening.effective_port}")
     yield listening
-    with suppress(OSError):  # woken by somebody else, it may have closed before we knock
+    with suppress(OSError):  # the server may have closed the trigger already
         listening.trigger.pull_trigger(lambda: wasyncore.close_all(listening._map, ignore_all=True))
     thread.join(5)
 
 
 @pytest.fixture
 def laas(server, capsys):
-    """Run a command; gives its exit status, what it printed and what it complained about."""
+    """Run a command; return its exit status, standard output and standard error."""
 
     def run(*words):
         status = main(list(words))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Constraints over HTTP: what hosts are like, what is asked of them, and who may ask what."""
+"""Constraints over HTTP: traits and costs of hosts, constrained requests, and access rights."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tests.functional.api.conftest import SPEC
 from tests.functional.api.test_queue import FIFO, Site
 from tests.functional.api.test_tenants import TokensAsHeaders
 
-F = "/v1/fabrics/main"  # 32 hosts: 2 pods of 4 leaves of 4
+F = "/v1/fabrics/main"  # 32 hosts: 2 pods of 4 leaves of 4 hosts
 GPUS = tuple(f"node{host:02}" for host in range(16, 24))
 
 
 @pytest.fixture
 def gpus(client):
-    """Hosts 16 to 23, on two leaves of pod 1, have a gpu and cost 3; the last one 9."""
+    """Hosts 16 to 23, on two leaves of pod 1, have trait gpu and cost 3; host 23 costs 9."""
     for name in GPUS:
         cost = 9 if name == GPUS[-1] else 3
         body = {"traits": ["gpu"], "cost": cost}
@@ -41,7 +41,7 @@ def ask(client, hosts, constraints, **more):
     return client.post("/v1/allocations", json=body)
 
 
-# -- what hosts are like ----------------------------------------------------------
+# -- traits and costs -------------------------------------------------------------
 
 
 def test_what_a_host_is_like_is_said_shown_and_filtered(client, gpus):
@@ -74,7 +74,7 @@ def test_what_cannot_be_said_of_a_host(client, body, field):
     assert client.patch(f"{F}/hosts/nobody", json={"cost": 1}).status_code == 404
 
 
-# -- asking -----------------------------------------------------------------------
+# -- requests ---------------------------------------------------------------------
 
 
 def test_hosts_meet_the_constraints_and_the_allocation_shows_them(client, gpus):
@@ -194,7 +194,7 @@ def test_a_policy_that_cannot_spread_so_few_names_one_that_can(deployment):
     assert {name >= "node16" for name in names(given)} == {True, False}
 
 
-# -- waiting ----------------------------------------------------------------------
+# -- queue ------------------------------------------------------------------------
 
 
 def test_who_waits_keeps_its_constraints_through_a_restart(deployment, client, gpus):
@@ -234,7 +234,7 @@ def test_what_no_empty_fabric_could_give_does_not_wait(deployment, client, gpus)
     assert answer.json["largest_fit"] == 8
 
 
-# -- who may ask what -------------------------------------------------------------
+# -- access rights ----------------------------------------------------------------
 
 
 def test_tenants_name_no_hosts_and_no_pods(blue, gpus):

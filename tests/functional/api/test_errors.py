@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Whatever is sent, the answer is a problem document that says what is wrong."""
+"""Every wrong request is answered with a problem document that names the error."""
 
 from __future__ import annotations
 

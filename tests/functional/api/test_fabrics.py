@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Fabrics: numbers, inventory, faults, what would fit, routing."""
+"""Fabrics: figures, inventory, faults, the largest fit, routing, shared plane, making room."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_host_names_may_hold_any_character(deployment):
         assert client.patch(url, json={"state": "failed"}).json["state"] == "failed"
 
 
-# -- would it fit? -------------------------------------------------------------------
+# -- largest fit ---------------------------------------------------------------------
 
 
 def test_fit(client, allocate):
@@ -262,7 +262,7 @@ def test_without_a_fabric_there_is_nothing_to_give(bare):
 
 
 def test_two_rails(deployment):
-    """Both links of a rail pair are owned, counted and shown."""
+    """The links of both rails are owned, counted and shown."""
     tree = Xgft((2, 4, 1), (1, 2, 0))
     ports = tuple((Port(0, 2 * g, k), Port(0, 2 * g + 1, k)) for g in range(2) for k in range(2))
     topology = Topology(tree, 2, ports)
@@ -278,7 +278,7 @@ def test_two_rails(deployment):
     assert [(p["rail"], p["leaf"]) for p in hosts[2]["ports"]] == [(0, 2), (1, 3)]
 
 
-# -- power ---------------------------------------------------------------------------
+# -- idle links ----------------------------------------------------------------------
 
 
 def test_what_may_be_turned_down(client, allocate):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A leaf is drained as a whole, and what is on it is told until it is empty."""
+"""A leaf is drained as a whole; its document lists the remaining allocations until none is left."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_what_failed_or_was_drained_by_itself_stays_so(client):
 
 
 def test_of_two_drained_leaves_each_holds_its_hosts(deployment):
-    """With two rails a host has two leaves; it is up again when neither is drained."""
+    """With two rails a host has two leaves; it is up again once neither is drained."""
     tree = Xgft((2, 4, 1), (1, 2, 0))
     ports = tuple((Port(0, 2 * g, k), Port(0, 2 * g + 1, k)) for g in range(2) for k in range(2))
     topology = Topology(tree, 2, ports)

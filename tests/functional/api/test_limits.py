@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What a project may have, and how fast it may ask."""
+"""Quotas of projects, the request rate limit and the search budget."""
 
 from __future__ import annotations
 
@@ -100,11 +100,11 @@ def test_without_a_rate_nobody_is_held_up(client):
     assert {client.get("/v1/fabrics").status_code for _ in range(60)} == {200}
 
 
-# -- searching ------------------------------------------------------------------
+# -- search budget --------------------------------------------------------------
 
 
 def test_an_answer_that_the_budget_cut_off_says_so(deployment):
-    """A refusal, what would fit, and what a plane would cost; and the whole answers beside."""
+    """Refusal, largest fit and cost of a plane are marked if cut off, and only then."""
     for budget, cut in ((500, True), (4_000_000, False)):
         client = deployment.client(search_budget=budget)
         refused = client.post("/v1/allocations", json={"name": "a", "hosts": 33})
@@ -117,7 +117,7 @@ def test_an_answer_that_the_budget_cut_off_says_so(deployment):
         assert [one["cut_off"] for one in plane.json["cost"]] == [cut]
 
 
-# -- what a project may have and has ---------------------------------------------------
+# -- quota and use ---------------------------------------------------------------------
 
 
 def test_a_project_sees_what_it_may_have_and_has(guarded, deployment):
@@ -145,7 +145,7 @@ def test_a_project_sees_what_it_may_have_and_has(guarded, deployment):
 
 
 def test_what_is_shown_is_what_a_refusal_goes_by(client, deployment):
-    """Used and limit meet exactly where the next one is refused."""
+    """A request is refused as soon as the shown use equals the shown limit."""
     client = deployment.client(limits=Limits(hosts=6))
     for _ in range(3):
         client.post("/v1/allocations", json={"name": "a", "hosts": 2})

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""The processes themselves: started, asked, stopped, started again."""
+"""Real processes of the service: start, requests, stop and restart."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def command(module, *words):
 
 @contextmanager
 def running(config):
-    """``laas-api --all-in-one`` and its address; it is stopped politely and ends well."""
+    """Run ``laas-api --all-in-one`` and yield its address; it must end with 0 on SIGTERM."""
     process = spawn(
         command("api", "--all-in-one", "--config-file", config),
         stderr=subprocess.PIPE,
@@ -74,7 +74,7 @@ def asked(capsys, url, *words):
 
 
 def test_the_whole_service_in_one_process(deployment, tmp_path, capsys, monkeypatch):
-    """Jigsaw decides, the worker writes commands and files, a restart forgets nothing."""
+    """Jigsaw places, the worker writes commands and files, and a restart keeps the state."""
     for name in ("OS_AUTH_URL", "OS_AUTH_TYPE", "OS_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     config = write(tmp_path / "laas.conf")
@@ -152,7 +152,7 @@ www_authenticate_uri = http://127.0.0.1:9
 
 
 def imported(directory):
-    """What a WSGI server sees when it takes the application in and asks it twice."""
+    """Import the application as a WSGI server does, and print the status of two requests."""
     script = (
         "from laas_service.cmd.wsgi import application\n"
         "client = application.test_client()\n"

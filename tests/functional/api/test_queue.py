@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Waiting for room: order, overtaking, cancelling, explanations, restarts."""
+"""Queued requests: order, overtaking, cancelling, explanations, restarts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Site:
         self.restart()
 
     def restart(self):
-        """New processes on what is recorded."""
+        """Replace the processes; the new ones read the recorded state."""
         made = self.deployment
         made.engine.dispose()
         made.engine = connect(made.engine.url.render_as_string())
@@ -132,7 +132,7 @@ def test_who_does_not_wait_does_not_overtake(fifo):
 
 
 def test_a_newcomer_waits_behind_who_is_about_to_start(fifo):
-    """Hosts that have just become free go to the queue first, served by a worker or not."""
+    """Free hosts go to the queue first, even before a worker has served it."""
     blue = fifo.give("blue", 32)
     waiting = fifo.wait("a", 30)
     fifo.release(blue)
@@ -146,7 +146,7 @@ def test_a_newcomer_waits_behind_who_is_about_to_start(fifo):
 
 
 def test_a_request_leaves_the_queue_to_the_worker(fifo):
-    """A newcomer may start beside a queued request that may, and does not admit it."""
+    """A newcomer starts if it leaves room for the queued request; the worker admits that one."""
     blue = fifo.give("blue", 32)
     waiting = fifo.wait("a", 20)
     fifo.release(blue)
@@ -227,12 +227,12 @@ def test_only_who_does_not_delay_the_first_overtakes(easy):
     assert (end - easy.deployment.clock()).total_seconds() == 900
     assert easy.wait("later", 8, duration=10)["position"] == 2
     easy.release(brief)
-    assert easy.work() == 1  # later fills the gap, large keeps its reservation
+    assert easy.work() == 1  # "later" fills the gap, "large" keeps its reservation
     assert easy.queue() == [(1, "large")]
 
 
 def test_looks_again_when_something_outlives_its_end(easy):
-    """The reservation moves on with the end after that, and others may pass."""
+    """The reservation moves to the next expected end, so that other requests may overtake."""
     easy.give("short", 8, duration=100)
     easy.give("long", 16, duration=1000)
     easy.wait("large", 16)
@@ -342,7 +342,7 @@ def test_looking_twice_at_the_same_state_costs_no_search(fifo, monkeypatch):
 
 
 def test_however_many_wait_so_many_are_searched_for_at_once(deployment):
-    """The list answers in a bounded time; each alone is told what it waits for."""
+    """The list explains a bounded number of requests; a single one is always explained."""
     site = Site(deployment, FIFO)
     site.give("blue", 32)
     ids = [site.wait(f"w{hosts}", hosts)["id"] for hosts in range(1, 33)]

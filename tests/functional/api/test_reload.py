@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""SIGHUP: what may change in a running process does, and no request is lost meanwhile."""
+"""SIGHUP: a process takes over the options that may change, and loses no request meanwhile."""
 
 import json
 import re
@@ -40,7 +40,7 @@ bind_port = 0
 
 
 def write(directory, **groups):
-    """The configuration file, with a line or none in each group."""
+    """Write the configuration file, with given lines in some groups; return its path."""
     lines = dict.fromkeys(("default", "api", "limits", "queue", "worker"), "") | groups
     path = directory / "laas.conf"
     path.write_text(BASE.format(directory=directory, **lines))
@@ -48,13 +48,13 @@ def write(directory, **groups):
 
 
 class Log:
-    """What a process says on standard error."""
+    """The standard error of a process."""
 
     def __init__(self, path):
         self.path = path
 
     def until(self, pattern, times=1):
-        """Wait until something is said so often; the last match."""
+        """Wait until the pattern has matched ``times`` times; return the last match."""
 
         def look():
             found = list(re.finditer(pattern, self.path.read_text()))
@@ -65,7 +65,7 @@ class Log:
 
 @contextmanager
 def running(directory, module, *words):
-    """A process that ends well when it is asked to; and its log."""
+    """Run a process and yield it with its log; it must end with 0 on SIGTERM."""
     path = directory / f"{module}.log"
     with path.open("wb") as log:
         process = spawn(
@@ -148,7 +148,7 @@ def test_a_running_worker_takes_over_what_may_change(deployment, tmp_path):
 
 @pytest.fixture
 def parts(deployment, tmp_path):
-    """The parts of a process, and how it reads its files again."""
+    """The parts of a process, and a function that reloads its configuration files."""
     args = ["--config-file", write(tmp_path)]
     conf = cfg.ConfigOpts()
     register_opts(conf)
@@ -195,7 +195,7 @@ def test_the_api_counts_requests_by_the_new_rate(parts, tmp_path):
 
 
 def test_every_option_says_whether_it_may_change(capsys):
-    """The generated sample says it of each that may."""
+    """The generated sample marks each option that a reload may change."""
     generator.main(["--namespace", "laas_service", "--namespace", "oslo.log"])
     sample = capsys.readouterr().out
     for name in ("poll_interval", "discipline", "rate", "max_wait", "debug"):

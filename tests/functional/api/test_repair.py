@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Links that fail under a live allocation: what is shown, and the repair on demand."""
+"""Failed links of an active allocation: its degraded state, and repair on demand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def say(client, state, *links):
 
 
 def proceed(deployment):
-    """One phase of every change of placement, as the worker does when it is confirmed."""
+    """Complete one phase of each change of placement, as the worker does once it is confirmed."""
     topology = deployment.store.fabric("main").topology
     for record in deployment.store.allocations():
         if record.change is not None:
@@ -27,7 +27,7 @@ def proceed(deployment):
 
 @pytest.fixture
 def spread(client, deployment, allocate):
-    """Two hosts on each of two leaves, with uplinks 0 and 1 of four; gives its address."""
+    """The path of an allocation: two hosts on each of two leaves, with uplinks 0 and 1 of four."""
     drained = [2, 3, 6, 7, *range(8, 32)]
     for state in ("drained", "up"):
         if state == "up":
@@ -81,7 +81,7 @@ def test_repair_gives_a_new_version_and_frees_the_old_links_last(client, deploym
     assert asked.request_id == begun.headers["x-openstack-request-id"]
     assert begun.json["hosts"] == old["hosts"]
     assert begun.json["links"] == ["leaf-0-0-0", "leaf-0-0-2", "leaf-0-1-0", "leaf-0-1-2"]
-    assert begun.json["degraded"]["links"] == ["leaf-0-0-1"]  # traffic has not moved yet
+    assert begun.json["degraded"]["links"] == ["leaf-0-0-1"]  # routes have not changed yet
     again = client.post(f"{spread}/repair")
     assert (again.status_code, again.json["version"]) == (202, begun.json["version"])
     assert 'laas_allocations_changing{fabric="main"} 1.0' in client.get("/metrics").text

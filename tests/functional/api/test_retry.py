@@ -15,7 +15,7 @@ SOON = datetime(2030, 1, 1, tzinfo=UTC)
 
 @pytest.fixture
 def waiting(client, deployment):
-    """An allocation whose step failed; gives its id."""
+    """The id of an allocation whose last step failed."""
     id = client.post("/v1/allocations", json={"name": "blue", "hosts": 4}).json["id"]
     deployment.store.postpone(id, SOON, "Nova is away")
     return id

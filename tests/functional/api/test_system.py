@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What monitoring asks, and what clients ask first."""
+"""Health check, metrics and the documents that clients read first."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_metrics_count_what_happened(client, allocate):
 def test_metrics_count_searches_that_stop_at_their_budget(deployment):
     jigsaw = Jigsaw(work=0)
     client = deployment.client(policies={"jigsaw": jigsaw, "laas": POLICIES["laas"]()})
-    for leaf in range(4):  # each leaf of a pod has its own uplink: a search has to tell
+    for leaf in range(4):  # no uplink is common to two leaves, which takes a search to see
         for pod, up in itertools.product(range(2), range(4)):
             if up != leaf:
                 client.patch(

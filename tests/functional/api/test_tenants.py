@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Tenants do not see each other; roles decide what each may do."""
+"""Tenants do not see each other; roles decide which requests are allowed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOKENS = {
 
 
 class TokensAsHeaders:
-    """Leaves in the environment what keystonemiddleware leaves there for a good token."""
+    """Sets the WSGI environment as keystonemiddleware does for a valid token."""
 
     def __init__(self, app):
         self._app = app
@@ -165,7 +165,7 @@ def test_without_a_token_only_the_doorbell_works(ask, token):
 
 
 def test_a_policy_file_overrides(deployment, tmp_path, theirs):
-    """Whoever runs the site may let readers see the routing."""
+    """The operator may allow readers to see the routing."""
     overrides = tmp_path / "policy.yaml"
     overrides.write_text('"laas:fabric:inventory": "role:reader"\n')
     client = deployment.client(authenticate=TokensAsHeaders)
