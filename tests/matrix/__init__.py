@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Every step of the service crossed with everything that can fail (doc: crash-matrix)."""
+"""Crash matrix: every step of the service crossed with every fault (page ``crash-matrix``)."""

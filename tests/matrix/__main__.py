@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""``tox -e matrix``: every cell, and the page's table made of them.
+"""``tox -e matrix``: run every cell and write the table of the page.
 
-``python -m tests.matrix SCENARIO ...`` runs those scenarios only, and ``SCENARIO:FAULT`` one
-column; then nothing is written.
+``python -m tests.matrix SCENARIO ...`` runs those scenarios only, and ``SCENARIO:FAULT`` runs
+one column. A partial run does not write the table.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""One cell: the service at work, a fault at some step, and what became of it."""
+"""One cell of the matrix: run a scenario, inject a fault at a step, judge the outcome."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from tests.matrix.scenarios import Request, Scenario
 from tests.matrix.site import Site, World
 
 PATIENCE = 900.0
-"""Seconds within which a cell has to end, on a slow machine."""
+"""Seconds that a cell may take, on a slow machine."""
 
 PAUSE = 0.1
-"""Seconds between two rounds of a worker with nothing to do but wait."""
+"""Seconds between two rounds of a worker that waits for a retry."""
 
 DUMPS = 20
-"""How often the switches are asked for their tables until they are as published."""
+"""Reads of the forwarding tables of the switches until they equal the published tables."""
 
 
 class Failed(Exception):
-    """A promise is broken; says which, and where."""
+    """A promise is broken; the text says which one, and at which step."""
 
 
 @dataclass
 class Outcome:
-    """What could be seen of a cell from outside."""
+    """Effects of a cell that are visible from outside."""
 
     steps: list[str] = field(default_factory=list)
-    answers: list[str] = field(default_factory=list)  # what the client got, in order
-    story: list[str] = field(default_factory=list)  # kinds of trouble that the record tells
-    unrecorded: int = 0  # rounds that got no further and could not even record that
-    struck: str = ""  # what was done to the process, or to its connection
+    answers: list[str] = field(default_factory=list)  # the client's answers, in order
+    story: list[str] = field(default_factory=list)  # kinds of trouble in the history
+    unrecorded: int = 0  # rounds that failed and could not record the failure
+    struck: str = ""  # how the process, or its connection, recovered
 
     def text(self) -> str:
-        """The cell of the table; empty if nothing was noticed."""
+        """Text of the cell in the table; empty if the fault had no visible effect."""
         parts = []
         if self.answers[:-1]:
             parts.append(f"client: {self.answers[0]}, repeats")
@@ -61,7 +61,7 @@ class Outcome:
 
 
 class Cell:
-    """Runs a scenario, and strikes at each of ``steps`` if a fault is given."""
+    """Runs a scenario, and injects ``fault``, if there is one, at each of ``steps``."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Cell:
         self._acknowledged: list[Any] = []
         self._deadline = time.monotonic() + PATIENCE
 
-    # -- the whole --------------------------------------------------------------
+    # -- the run ----------------------------------------------------------------
 
     def run(self, site: Site) -> Outcome:
         """Raises: Failed, RuntimeError, AssertionError."""
@@ -100,7 +100,7 @@ class Cell:
         site.configure(repair_links=self.scenario.repair_links)
         self.api, self.worker = Running("api", site), Running("worker", site)
         try:
-            self._settle()  # what is done at every start
+            self._settle()  # finish the work of a start before the faults begin
             before = Seen(site)
             self._armed = True
             self._request = self.scenario.ask(before)
@@ -123,11 +123,11 @@ class Cell:
         return asked and self.worker.resting and self._calm(Seen(self.site))
 
     def _calm(self, seen: Seen) -> bool:
-        """Nothing is left to be done, but a repair that nobody has asked for."""
+        """Whether no work is left, apart from a repair that nobody has requested."""
         return seen.settled and (not seen.hurt or self.scenario.name == "hurt")
 
     def _settle(self) -> None:
-        """Rounds until all is as wanted."""
+        """Let the worker run rounds until the cloud and the fabric match the record."""
         while not (self.api.port and self.worker.rounds and self.worker.resting and self._quiet()):
             self._turn(settling=True)
 
@@ -139,10 +139,10 @@ class Cell:
         told = not self.site.ground.broker or seen.untold == 0
         return told and (seen.settled or not seen.allocations)
 
-    # -- one event after the other ------------------------------------------------
+    # -- events -----------------------------------------------------------------
 
     def _turn(self, *, settling: bool = False) -> None:
-        """Answer who waits at a step; let the worker do a round if it rests."""
+        """Answer the processes that wait at a step; start a round if the worker rests."""
         if time.monotonic() > self._deadline:
             raise Failed(f"not done after {PATIENCE} s: {self._logs()}")
         asked = self._client_done.is_set() and not self._serving
@@ -159,12 +159,12 @@ class Cell:
             self._end_fault()
 
     def _waits_for_failures(self) -> bool:
-        """Whether there is a fault that goes on until it has been met twice."""
+        """Whether the present fault ends only after it has caused two failures."""
         lasts = self.fault is not None and self.fault.lasts
         return self._lasting and not lasts and not self._cut()
 
     def _cut(self) -> bool:
-        """Whether the connection to the database was cut: that happens once."""
+        """Whether the proxy has cut the connection to the database (it does so once)."""
         proxy = self.site.database_proxy
         return proxy is not None and proxy.cuts > 0
 
@@ -185,7 +185,7 @@ class Cell:
             self._at(who, word)
 
     def _at(self, who: Running, point: str) -> None:
-        """A step of ``who``: count it, strike if it is the one, let it go on."""
+        """Handle a step of ``who``: count it, and inject the fault if it is due."""
         when, _, name = point.partition(" ")
         if not self._armed:
             return self._go(who)
@@ -202,13 +202,13 @@ class Cell:
         elif self._lasting:
             if (when, label) == ("after", self._since) and not self.fault.lasts:
                 self._end_fault()
-            self._to_strike.discard(label)  # a step within a step
+            self._to_strike.discard(label)  # a step inside the faulty step meets the same fault
         elif when == self.fault.when and label in self._to_strike:
             return self._strike(who, label, self.fault)
         return self._go(who)
 
     def _follow_answer(self, point: str) -> None:
-        """The worker waits for the answer's end, and that for the client to have it."""
+        """Hold the worker back until the client has received the answer."""
         if point == "before request":
             self._serving = True
             self._heard.clear()
@@ -264,7 +264,7 @@ class Cell:
     # -- the client -------------------------------------------------------------
 
     def _ask(self) -> None:
-        """Ask until the service says yes, as a client does that has to."""
+        """Repeat the request until an answer is below 500, as a real client does."""
         while not self._client_done.is_set():
             self._up.wait(PATIENCE)
             answer = self._once(self._request)
@@ -316,7 +316,7 @@ class Cell:
         self.outcome.unrecorded = self._failures
 
     def _switches(self, seen: Seen) -> str:
-        """What the switches hold; asked again if one of them did not answer in time."""
+        """Forwarding tables of the switches; read again if a switch did not answer in time."""
         for _ in range(DUMPS):
             dump = self.site.dump()
             if judge.same_tables(dump, seen.lfts):
@@ -325,7 +325,7 @@ class Cell:
         return dump
 
     def _verified(self) -> list[str]:
-        """What ``laas-manage fabric verify`` finds on the published tables."""
+        """Problems that ``laas-manage fabric verify`` reports for the published tables."""
         said = self.world.directory / "verify.log"
         tables = self.site.published / "lfts"
         verifier = FORKS.Process(target=process.verify, args=(self.site.config, tables, said))
@@ -361,10 +361,10 @@ TROUBLE = {
     r"No space left|File too large": "disk full",
     r"^cannot |is not closed|HTTP": "Nova",
 }
-"""What a line says of trouble, by its words."""
+"""Kinds of trouble by a pattern in a line of the history."""
 
 
 def troubles(seen: Seen, name: str) -> set[str]:
-    """Kinds of trouble that the stories of all of that name tell."""
+    """Kinds of trouble in the histories of all allocations of that name."""
     lines = [line for row in seen.named(name) for line in seen.story(row["id"])]
     return {kind for line in lines for words, kind in TROUBLE.items() if re.search(words, line)}

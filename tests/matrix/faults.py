@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What can fail, how it begins and how it ends."""
+"""Faults of the matrix: how each one begins and ends, and which steps notice it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.matrix.site import Ground, Site
 from tests.nova_standin import Fault as Answer
 
 HASTE = 0.5
-"""Seconds that Nova has to answer while it plays dead."""
+"""Timeout of requests to Nova, in seconds, while Nova is made silent."""
 
 
 PLAIN = Ground()
@@ -26,11 +26,11 @@ def _nothing(site: Site) -> None:
 class Fault:
     """A column of the matrix.
 
-    It strikes ``when`` (before or after) the step, and does either of this: ``kills`` the
-    process, makes it ``fail`` with an exception, or ``begin`` and, later, ``end``. With
-    ``haste`` Nova's answers are waited for no longer than that. What ``lasts`` ends when
-    all is done, else when the step is over, or has failed twice. ``meets`` says which steps
-    of a scenario notice it, and ``unmet`` why the others do not.
+    The fault strikes ``when`` (before or after) a step. It either ``kills`` the process, or
+    ``fails`` it with an exception, or calls ``begin`` and, later, ``end``. With ``haste``,
+    requests to Nova time out after ``HASTE`` seconds. A fault that ``lasts`` ends when all
+    work is done; another one ends when the step is over, or has failed twice. ``meets`` tells
+    which steps of a scenario notice the fault, and ``unmet`` why the others do not.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Fault:
 
     @property
     def own(self) -> bool:
-        """Whether it is in the service's own processes and connections."""
+        """Whether the fault hits the service's own processes and connections."""
         return self.kills or self.fails or self.ground.proxy
 
 
@@ -81,8 +81,11 @@ def _no_cut(site: Site) -> None:
 
 
 def _asks_nova(scenario: str, step: str) -> bool:
-    """A release asks who is on the hosts, one by force does not. An allocation asks for the
-    project's limit, but does without the answer."""
+    """Whether the step needs an answer of Nova.
+
+    A release asks which servers run on the hosts; a forced release does not. An allocation
+    asks for the limit of the project, and continues without an answer.
+    """
     return step in ("fence", "take back", "hand over") or (scenario, step) == ("release", "request")
 
 

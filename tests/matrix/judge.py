@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Reads what is left in database, cloud and files, and says what is wrong with it.
+"""Judge of the matrix: reads database, cloud and files, and lists every broken promise.
 
-Written from the tables and the formats alone: nothing of the service's ledger, policies,
-converger or verification is used here.
+The judge reads tables and file formats by itself. It uses neither the ledger, the policies,
+the converger nor the verification of the service.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NOBODY = "laas-nobody"
 
 
 class Seen:
-    """All that is there at one moment."""
+    """State of database, cloud and files at one moment."""
 
     def __init__(self, site: Site) -> None:
         engine = sa.create_engine(site.url, poolclass=sa.pool.NullPool)
@@ -60,7 +60,7 @@ class Seen:
         return [event["reason"] for event in self.events if event["allocation"] == id]
 
     def summary(self) -> tuple[object, ...]:
-        """What two ends that are the same have in common, whatever ids they have."""
+        """States, claims and failed links by name: equal for two runs with different ids."""
         states = sorted((row["name"], row["state"]) for row in self.allocations.values())
         names = {row["id"]: row["name"] for row in self.allocations.values()}
         claims = [
@@ -71,12 +71,12 @@ class Seen:
 
     @property
     def hurt(self) -> bool:
-        """Whether somebody holds what has failed."""
+        """Whether an allocation holds a failed host or link."""
         return any(row["faults"] is not None for row in self.allocations.values())
 
     @property
     def settled(self) -> bool:
-        """Whether the service thinks that nothing is left to be done."""
+        """Whether the record leaves no work to be done."""
         return (
             all(row["state"] in ("active", "released") for row in self.allocations.values())
             and all(row["phase"] is None for row in self.allocations.values())
@@ -86,12 +86,12 @@ class Seen:
 
 
 def standing(seen: Seen) -> list[str]:
-    """What holds at every moment, also while everything is broken."""
+    """Broken promises among those that hold at every moment, also during a fault."""
     return [*_ownership(seen), *_files(seen), *_walks(seen, seen.lfts), *_cloud(seen)]
 
 
 def final(seen: Seen, switches: str | None = None) -> list[str]:
-    """What holds in the end, besides: nothing is left over, and all agree."""
+    """Broken promises in the end: also leftovers and disagreement between the systems."""
     wrong = standing(seen)
     if not seen.settled:
         wrong.append("something is still to be done")
@@ -119,7 +119,7 @@ def final(seen: Seen, switches: str | None = None) -> list[str]:
 
 
 def _once(line: str) -> bool:
-    """Whether a line tells what is done once, and not what went wrong."""
+    """Whether a line tells of a step that is done once, rather than of a failure."""
     return line.startswith(("claimed", "release", "routes", "hosts", "repair:", "traffic"))
 
 
@@ -148,7 +148,7 @@ def _ownership(seen: Seen) -> list[str]:
 
 
 def _files(seen: Seen) -> list[str]:
-    """The set in force is whole."""
+    """Files of the published set that differ from its manifest."""
     return [
         f"{name} is not what the manifest says"
         for name, digest in seen.manifest["files"].items()
@@ -161,7 +161,7 @@ def _digest(path: Path) -> str:
 
 
 def _tables(dump: str) -> dict[int, dict[int, int]]:
-    """Switch GUID -> LID -> port, from what ``dump_lfts`` prints."""
+    """Ports by switch GUID and LID, from the output of ``dump_lfts``."""
     tables: dict[int, dict[int, int]] = {}
     table: dict[int, int] = {}
     for line in dump.splitlines():
@@ -173,12 +173,12 @@ def _tables(dump: str) -> dict[int, dict[int, int]]:
 
 
 def same_tables(one: str, other: str) -> bool:
-    """Whether two dumps say the same."""
+    """Whether two dumps hold the same tables."""
     return _tables(one) == _tables(other)
 
 
 def _walks(seen: Seen, dump: str) -> list[str]:
-    """Whoever is routed owns the hosts and every link that its packets take."""
+    """Routed allocations that own no hosts, or whose packets take foreign links."""
     inventory, tree = FABRIC.inventory, FABRIC.topology.tree
     tables = _tables(dump)
 
@@ -207,7 +207,7 @@ def _walks(seen: Seen, dump: str) -> list[str]:
 
 
 def _cloud(seen: Seen) -> list[str]:
-    """Whoever may start servers on a host owns it, and has its routes."""
+    """Aggregates with hosts that their allocation does not own, or opened without routes."""
     wrong = [f"two writers at once on {name}" for name in seen.overlaps]
     names, owned = FABRIC.inventory.host_names, _owned(seen.hosts)
     for name, (metadata, hosts) in seen.aggregates.items():
@@ -225,7 +225,7 @@ def _cloud(seen: Seen) -> list[str]:
 
 
 def _handed_over(seen: Seen, active: set[str]) -> list[str]:
-    """Exactly what is active is handed over, Nova and placement agree, all are pooled."""
+    """Differences of Nova and placement from the record: aggregates, pool, their hosts."""
     names, owned = FABRIC.inventory.host_names, _owned(seen.hosts)
     wanted: dict[str, Any] = {
         f"laas-{id}": (

@@ -2,9 +2,9 @@
 
 """A process of the service that stops at every step until the test lets it go on.
 
-The test holds the other end of a pipe. The service's own hook tells it each step by name;
-the answer says whether to go on or to fail there. The worker's rounds are asked for over
-the same pipe, so that nothing happens that the test has not asked for.
+The test holds the other end of a pipe. The hook of the service sends the name of each step;
+the answer tells the process to continue or to fail there. The test starts the worker's rounds
+over the same pipe, so that the worker does nothing on its own.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from laas_service.wiring import Parts
 
 GO, FAIL = "go", "fail"
 UNHURRIED = 120.0
-"""Seconds that Nova has to answer while nobody plays dead."""
+"""Timeout of requests to Nova, in seconds, while Nova is not made silent."""
 
 
 class Injected(Exception):
-    """The exception that nobody foresaw."""
+    """An exception that no handler of the service expects."""
 
 
 class Link:
-    """This process's end of the pipe. ``sessions`` are those with Nova."""
+    """This process's end of the pipe. ``sessions`` are the HTTP sessions with Nova."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
@@ -47,7 +47,7 @@ class Link:
         self.sessions: list[Any] = []
 
     def at(self, step: str) -> None:
-        """The service's hook."""
+        """Hook of the service: report a step and wait for the verdict. Raises: Injected."""
         with self._lock:
             self._pipe.send(("at", step))
             verdict, timeout = self._pipe.recv()
@@ -68,10 +68,10 @@ class Link:
 
 
 def run(kind: str, config: Path, pipe: Connection, log: Path) -> None:
-    """``kind`` is ``api`` or ``worker``; ends when the process that started it does."""
+    """Run ``api`` or ``worker`` (``kind``) until the parent process ends."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     logging.basicConfig(filename=log, level=logging.INFO, force=True)
-    logging.raiseExceptions = False  # on a full disk the log has no room either
+    logging.raiseExceptions = False  # the log cannot be written while the disk is full
     link = Link(pipe)
     _note_sessions(link.sessions)
     conf = cfg.ConfigOpts()
@@ -82,7 +82,7 @@ def run(kind: str, config: Path, pipe: Connection, log: Path) -> None:
 
 
 def verify(config: Path, tables: Path, said: Path) -> None:
-    """``laas-manage fabric verify``; ends with its status."""
+    """Run ``laas-manage fabric verify`` and exit with its status."""
     with said.open("w") as out, redirect_stdout(out), redirect_stderr(out):
         words = ["fabric", "verify", "f", "--lfts", str(tables)]
         status = manage(["--config-file", str(config), *words])
@@ -97,7 +97,7 @@ def _end_with_parent() -> None:
 
 
 def _note_sessions(sessions: list[Any]) -> None:
-    """Remember the HTTP sessions that the Nova adapter makes, and take pauses out of it."""
+    """Record the HTTP sessions that the Nova adapter makes, and remove its pauses."""
     load = loading.load_session_from_conf_options
     nova.READ_PAUSE = 0.0
 
@@ -117,7 +117,7 @@ def _api(conf: cfg.ConfigOpts, parts: Parts, link: Link) -> None:
 
 
 def _worker(conf: cfg.ConfigOpts, parts: Parts, link: Link) -> None:
-    """A round when it is asked for, ended as the worker's own loop ends one."""
+    """Run a round for each message; log an exception as the worker's own loop does."""
     if parts.notifier:
         parts.notifier.start()
     if parts.bus:
@@ -150,7 +150,7 @@ class Around:
 
 
 class Answer:
-    """The body, sent as one piece; closed when it has been."""
+    """The body as one piece; ``close`` is called after the server has sent it."""
 
     def __init__(self, body: bytes, at: Callable[[str], None]) -> None:
         self._pieces = iter([body])

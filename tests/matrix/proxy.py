@@ -2,8 +2,8 @@
 
 """A TCP proxy in front of a server, to cut connections at the worst moment.
 
-With PostgreSQL behind it, it knows a COMMIT when it sees one and can lose it on its way
-there, or lose the answer on its way back.
+In front of PostgreSQL, the proxy recognizes a COMMIT. It can drop the COMMIT on its way to
+the server, or the answer on its way back.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ import threading
 from collections.abc import Callable
 
 COMMIT = b"Q\x00\x00\x00\x0bCOMMIT\x00"
-"""A simple query of PostgreSQL's protocol, as the driver sends it: a message of its own."""
+"""COMMIT as the driver sends it: one simple query message of PostgreSQL's protocol."""
 
 
 class Proxy:
-    """Forwards from ``port`` of loopback to whatever ``connect`` connects to.
+    """Forwards from ``port`` of loopback to the server that ``connect`` reaches.
 
-    ``cut`` is ``before`` or ``after``: the next COMMIT is not forwarded, or its answer is
-    not, and its connection is lost. ``cuts`` says how many were cut so.
+    If ``cut`` is ``before``, the proxy drops the next COMMIT; if ``after``, its answer. In
+    both cases the proxy then closes the connection. ``cuts`` counts the connections that the
+    proxy has closed so.
     """
 
     def __init__(self, connect: Callable[[], socket.socket]) -> None:
@@ -36,7 +37,7 @@ class Proxy:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def down(self) -> None:
-        """Nobody is there: what is open is closed, what comes is turned away."""
+        """Close all open connections and refuse new ones."""
         with self._lock:
             self.accepts = False
             pairs = list(self._open)
@@ -72,7 +73,7 @@ class Proxy:
             self._open.discard(pair)
 
     def _cut_now(self) -> str | None:
-        """Whether the COMMIT at hand is the one to be cut, and how."""
+        """``before`` or ``after`` if the present COMMIT is to be cut, else None."""
         with self._lock:
             how, self.cut = self.cut, None
             self.cuts += how is not None
@@ -80,7 +81,7 @@ class Proxy:
 
 
 class _Pair:
-    """A connection through the proxy: bytes go both ways until either side ends it."""
+    """A connection through the proxy; it lasts until either side closes it."""
 
     def __init__(self, client: socket.socket, server: socket.socket) -> None:
         self._client = client
@@ -98,7 +99,7 @@ class _Pair:
                 self._mute = how == "after"
                 self._server.sendall(data)
         if self._mute:
-            back.join()  # the answer, which nobody hears, says that it is committed
+            back.join()  # the dropped answer shows that the server has committed
         self.close()
         back.join()
         self._client.close()

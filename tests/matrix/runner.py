@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""All cells, run by run, in one world."""
+"""Runs the cells of the matrix on shared servers."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from tests.matrix.scenarios import SCENARIOS, Scenario
 from tests.matrix.site import Ground, Site, World
 
 CLIENTS = 5
-"""How often OpenSM is killed in one run: the simulator never forgets a client."""
+"""Kills of OpenSM in one run, limited because the simulator keeps dead clients."""
 
 
 class Matrix:
-    """Cells in one world; what a scenario starts from is made once."""
+    """Runs cells on shared servers; the initial state of each scenario is made once."""
 
     def __init__(self, world: World, verified: bool = True) -> None:
-        """``verified``: let ``laas-manage fabric verify`` judge every cell, too."""
+        """``verified``: run ``laas-manage fabric verify`` at the end of every cell, too."""
         self._world = world
         self._verified = verified
 
     def clean(self, name: str) -> list[str]:
-        """The steps of a scenario, in the order in which a run without faults takes them."""
+        """Steps of a scenario, in the order of a run without faults."""
         return self._run(SCENARIOS[name], None, ()).steps
 
     @staticmethod
     def runs(name: str, steps: Sequence[str], fault: str) -> list[list[str]]:
-        """The steps of a column, run by run: alone if they meet the fault, else together."""
+        """Steps of a column by run: a step that meets the fault runs alone, the others together."""
         met = [step for step in steps if FAULTS[fault].meets(name, step)]
         rest = [step for step in steps if step not in met]
         most = CLIENTS if FAULTS[fault].ground.opensm else len(steps)
@@ -38,10 +38,10 @@ class Matrix:
         return [*([step] for step in met), *together]
 
     def cell(self, name: str, steps: Sequence[str], fault: str) -> str:
-        """What became of it; with several steps it strikes at each.
+        """Text of a cell in the table; the fault strikes at each of ``steps``.
 
-        Raises: Failed, also if a step that is said to meet the fault does not notice it, or
-        the other way round.
+        Raises: Failed, also if a step notices the fault although ``meets`` denies it, or the
+        other way round.
         """
         outcome = self._run(SCENARIOS[name], FAULTS[fault], steps).text()
         met = FAULTS[fault].meets(name, steps[0])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A process of the service, as the matrix holds it: by a pipe, from step to step."""
+"""The test's side of a process of the service: the process itself, and a pipe to it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ FORKS.set_forkserver_preload(
         "sqlalchemy.dialects.sqlite.pysqlite",
     ]
 )
-"""Processes are forked from one that has imported all this and runs no thread."""
+"""Forks from a server process that has imported the service and runs no threads."""
 
 
 class Running:
-    """A process of the service, and this end of its pipe."""
+    """A process of the service, and the test's end of its pipe."""
 
     def __init__(self, kind: str, site: Site) -> None:
         self.kind = kind

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What is asked of the service while something fails, and what it starts from."""
+"""Scenarios of the matrix: a request, its initial state, and the expected end state."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Scenario:
-    """``base`` is what is there before, made by the scenario of that name; ``state`` is what
-    the allocation that it is about has in the end."""
+    """A request, made while something fails.
+
+    ``base`` names the scenario whose end is the initial state; None starts from an empty
+    fabric. ``state`` is the expected final state of the allocation.
+    """
 
     name: str
     title: str
@@ -51,7 +54,7 @@ def _release(query: str) -> Callable[[Seen], Request]:
 
 
 def _fail_link(seen: Seen) -> Request:
-    """A spine link of a pod from which the allocation has just one."""
+    """Fail a spine link that is the only one of the allocation in its pod."""
     (record,) = seen.named("a")
     held = [row["what"] for row in seen.links if row["allocation"] == record["id"]]
     links = [FABRIC.topology.tree.link_at(number) for number in sorted(held)]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Where a cell takes place: all that survives a crash, and the servers around the service."""
+"""Environment of a cell: the state that survives a crash, and the surrounding servers."""
 
 from __future__ import annotations
 
@@ -70,8 +70,11 @@ SWEEP = ("-f", "osm.log", "-s", "0", "-D", "0x43", "--dump_files_dir", ".")
 
 @dataclass(frozen=True)
 class Ground:
-    """What the service stands on: ``sqlite`` (on a small disk) instead of PostgreSQL behind a
-    ``proxy``, a real ``opensm``, a real ``broker``."""
+    """Servers that a cell needs.
+
+    ``sqlite`` puts the database on a small disk, in place of PostgreSQL. ``proxy`` puts a
+    proxy in front of PostgreSQL. ``opensm`` and ``broker`` start the real programs.
+    """
 
     sqlite: bool = False
     proxy: bool = False
@@ -80,7 +83,7 @@ class Ground:
 
 
 class World:
-    """The servers that all cells share; each is started when it is first needed."""
+    """The servers that all cells share; each starts when a cell first needs it."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
@@ -114,7 +117,7 @@ class World:
 
     @property
     def disk(self) -> Path:
-        """A disk of 16 MB; a directory of any disk where we may not mount one."""
+        """A tmpfs of 16 MB, or a plain directory if mounting is not permitted."""
         if self._disk is None:
             self._disk = self.directory / "disk"
             self._disk.mkdir()
@@ -131,7 +134,7 @@ class World:
             self._patiently(lambda: made.execute(statement.encode()))
 
     def _patiently(self, act: Callable[[], object]) -> None:
-        """Whoever was killed may take a moment to leave the database."""
+        """Retry ``act`` while sessions of killed processes still hold the database."""
 
         def done() -> bool:
             try:
@@ -144,9 +147,9 @@ class World:
 
 
 class Site:
-    """One cell's database, files and cloud; what it starts from can be kept and taken again.
+    """Database, files and cloud of one cell, with copies of initial states.
 
-    The directory is the same for all cells, as published files hold its name.
+    All cells use the same directory, because published files contain its name.
     """
 
     def __init__(self, world: World, ground: Ground) -> None:
@@ -158,7 +161,7 @@ class Site:
         self.config = world.directory / "laas.conf"
         self.database_proxy: Proxy | None = None
         self.simulator: Simulator | None = None
-        self.processes: list[int] = []  # of the service
+        self.processes: list[int] = []  # ids of the service's processes
 
     def __enter__(self) -> Site:
         port = self.world.nova.server_address[1]
@@ -181,12 +184,12 @@ class Site:
 
     @property
     def published(self) -> Path:
-        """The files in force."""
+        """Directory of the published set of files."""
         return self.state / "opensm" / "f" / "current"
 
     @property
     def url(self) -> str:
-        """Of the database, for whoever looks at it from outside."""
+        """URL of the database for the judge, which does not use the proxy."""
         if self.ground.sqlite:
             return f"sqlite:///{self.state}/laas.sqlite"
         return f"postgresql+psycopg://laas@/site?host={self.world.postgresql.directory}"
@@ -194,7 +197,7 @@ class Site:
     # -- contents ---------------------------------------------------------------
 
     def make_empty(self) -> None:
-        """A fabric and a cloud with its hosts; nobody is there."""
+        """Start with a fabric and a cloud with its hosts, without allocations."""
         shutil.rmtree(self.state, ignore_errors=True)
         self.state.mkdir()
         names = [name for name in FABRIC.inventory.host_names if name]
@@ -212,7 +215,7 @@ class Site:
         parts._engine.dispose()
 
     def keep(self, name: str) -> None:
-        """What is there now can be taken as often as wanted; nothing may run meanwhile."""
+        """Save the present state under a name; no process of the service may run meanwhile."""
         kept = self.world.directory / f"{name}-{self.ground.sqlite}"
         shutil.copytree(self.state, kept, symlinks=True)
         if not self.ground.sqlite:
@@ -220,7 +223,7 @@ class Site:
         self.world.kept[name, self.ground.sqlite] = self.cloud.copy()
 
     def take(self, name: str) -> None:
-        """As it was when it was kept."""
+        """Restore the state that ``keep`` saved."""
         shutil.rmtree(self.state, ignore_errors=True)
         shutil.copytree(
             self.world.directory / f"{name}-{self.ground.sqlite}", self.state, symlinks=True
@@ -255,7 +258,7 @@ class Site:
     # -- the subnet manager -----------------------------------------------------
 
     def _simulate(self) -> None:
-        """The fabric, and an OpenSM that has read what is published."""
+        """Start the simulated fabric, and an OpenSM with the published files."""
         text = netlist(FABRIC.inventory)
         manager = next(e for e in FABRIC.inventory.endpoints if e.name.startswith("sm"))
         leaf = f'"S-{manager.at.guid:016x}"[{manager.at.port}]'
@@ -282,7 +285,7 @@ class Site:
         self._opensm.wait()
 
     def dump(self) -> str:
-        """The tables that the simulated switches hold."""
+        """Output of ``dump_lfts``: the forwarding tables of the simulated switches."""
         assert self.simulator is not None
         return self.simulator.read("dump_lfts", "-n")
 
@@ -303,7 +306,7 @@ class Site:
     # -- the disk ---------------------------------------------------------------
 
     def fill_disk(self) -> None:
-        """Not a byte more fits: no file grows where the disk is not ours to fill."""
+        """Fill the disk; without a disk of our own, keep every file from growing."""
         if not self.world.mounted:
             return self._limit(0)
         with (self.world.disk / "ballast").open("wb", buffering=0) as ballast:

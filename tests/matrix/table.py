@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The matrix as a page has it: written from outcomes, and read back."""
+"""The table of the matrix on its page: render it from outcomes, and parse it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HALVES = {
 }
 
 Cells = Mapping[tuple[str, str, str], str]
-"""By scenario, step and fault: what became of it."""
+"""Text of each cell, by scenario, step and fault."""
 
 
 def render(steps: Mapping[str, Iterable[str]], cells: Cells) -> str:
@@ -46,7 +46,7 @@ def _written(rows: Iterable[Iterable[str]]) -> list[str]:
 
 
 def parse(text: str) -> tuple[dict[str, list[str]], dict[tuple[str, str, str], str]]:
-    """Steps by scenario, and the cells. Raises: ValueError, KeyError."""
+    """Read steps by scenario, and the cells. Raises: ValueError, KeyError."""
     names = {scenario.title: scenario.name for scenario in LISTED}
     titles = {fault.title: fault.name for fault in FAULTS.values()}
     steps: dict[str, list[str]] = {}
