@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What the real Nova takes: ``python -m tests.nova.bench [filter] [calls] [active]``.
+"""Times of the real Nova: ``python -m tests.nova.bench [filter] [calls] [active]``.
 
-Reported, never asserted; without a word all three. ``filter`` is a request's way through
-our filter at 1,000 hosts and 100 allocations, ``calls`` how many aggregate calls Nova
-answers in a second, ``active`` the time from POST to active for 100 hosts of 128. Nova
-is one process with its fake driver and SQLite files, so real clouds differ.
+Without an argument all three run. ``filter`` times a request through our filter at 1,000
+hosts and 90 allocations. ``calls`` counts the aggregate calls that Nova answers in a second.
+``active`` times an allocation of 100 hosts of 128, from POST to active. The times are
+reported, never asserted. Nova runs in one process with its fake driver and SQLite files, so
+a real cloud has other times.
 """
 
-# ruff: noqa: E402 - Nova wants to be patched before anything else of it is imported
+# ruff: noqa: E402 - Nova has to be patched before any other module of it is imported
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def main() -> None:
 
 
 def lap(what: str, times: int, act) -> None:
-    """Print how long it took, by the clock and on the processor."""
+    """Print the mean time of a call of ``act``: wall clock and processor."""
     start, spent = time.monotonic(), time.process_time()
     for _ in range(times):
         act()
@@ -63,7 +64,7 @@ def lap(what: str, times: int, act) -> None:
 
 
 def filter_cost() -> None:
-    """1,000 hosts in the pool, 900 of them in 90 allocations of 10."""
+    """Time the filter for 1,000 hosts in the pool, 900 of them in 90 allocations of 10."""
     objects.register_all()
     with nova_fixtures.Database(database="api") as database:
         admin = context.get_admin_context()
@@ -98,7 +99,7 @@ def filter_cost() -> None:
 
 
 def aggregate_calls() -> None:
-    """16 hosts; calls of novaclient one after the other, in memory."""
+    """Time aggregate calls of novaclient on 16 hosts, one after the other, in memory."""
     hosts = MANY[:16]
     with cloud.started(hosts) as nova:
         calls = nova.admin.aggregates
@@ -121,7 +122,7 @@ def aggregate_calls() -> None:
 
 
 def to_active() -> None:
-    """Through laas-api over REST, Nova over TCP, and the real OpenSM on a simulated fabric."""
+    """Time an allocation with laas-api, Nova over TCP, and OpenSM on a simulated fabric."""
     from tests.nova.test_story import FULL, laas
 
     where = Path(tempfile.mkdtemp(prefix="laas-bench-"))

@@ -38,14 +38,14 @@ IMAGE = "155d900f-4e14-4e4c-a73d-069cbf4541e6"
 POOL, NOBODY = "laas-pool", "laas-nobody"
 
 STOCK = ["ComputeFilter", "AggregateMultiTenancyIsolation"]
-"""Nova as an operator finds it: its own filter for tenants, no pre-filter."""
+"""Filters of a Nova without our service; its own tenant filter among them."""
 
 OURS = [*STOCK, "LaasTenantFilter"]
-"""As ``doc/source/install/nova.rst`` says; goes together with the pre-filter."""
+"""Filters that ``doc/source/install/nova.rst`` requires, together with the pre-filter."""
 
 
 class Login(plugin.BaseAuthPlugin):
-    """Headers as Nova's test fixture reads them in Keystone's place."""
+    """Sends the headers that Nova's test fixture reads in place of Keystone."""
 
     def __init__(self, url: str, project: str, *, admin: bool = False) -> None:
         super().__init__()
@@ -69,12 +69,12 @@ def headers(project: str, admin: bool) -> dict[str, str]:
 
 
 class Nova(test.TestCase):
-    """The services. ``setUp`` starts them; they stay until ``stop``."""
+    """The services of a cloud. ``setUp`` starts them, and ``stop`` ends them."""
 
     hosts: Sequence[str] = ()
 
     def runTest(self) -> None:
-        """Nothing: this is a test case to Nova's fixtures only."""
+        """Do nothing: the class is a test case only because Nova's fixtures need one."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -102,7 +102,7 @@ class Nova(test.TestCase):
         self.admin = self.client("service", admin=True)
 
     def _calm(self) -> None:
-        """Many services that are idle, each with threads that look for work, leave time for it."""
+        """Poll and report less often, as the idle threads of many services slow a test down."""
         logging.disable(logging.INFO)
         patience = SimpleNamespace(time=time.time, sleep=lambda pause: time.sleep(4 * pause))
         self.useFixture(fixtures.MonkeyPatch("oslo_messaging._drivers.impl_fake.time", patience))
@@ -116,7 +116,8 @@ class Nova(test.TestCase):
     def filter_with(self, filters: Sequence[str], *, pre_filter: bool = True) -> None:
         """Start the scheduler anew with these filters.
 
-        It takes what it hears of aggregates one by one, in the order of the calls.
+        One thread of the scheduler handles the messages about aggregates, so that it handles
+        them in the order of the calls.
         """
         if self.scheduler is not None:
             self.scheduler.stop()
@@ -135,7 +136,7 @@ class Nova(test.TestCase):
         self.flags(executor_thread_pool_size=usual)
 
     def scheduler_knows(self) -> None:
-        """The API answers before the scheduler knows of aggregates: wait until it does."""
+        """Wait until the scheduler knows the aggregates; the API answers before that."""
         known = self.scheduler.manager.host_manager.aggs_by_id
         wanted = {a.id: (set(a.hosts), a.metadata) for a in self.admin.aggregates.list()}
         eventually(
@@ -144,16 +145,16 @@ class Nova(test.TestCase):
         )
 
     def clear(self) -> None:
-        """Away with all servers and aggregates: for the API, for placement and the scheduler."""
+        """Delete all servers and aggregates; wait until placement and the scheduler know."""
         eventually(lambda: not self._clear_once(), "the cloud gets empty", pause=0.2)
         self.scheduler_knows()
 
     def _clear_once(self) -> bool:
-        """Whether there was something to be cleared."""
+        """Delete servers and aggregates; True if anything was left to delete."""
         self.delete_servers({})
         aggregates = self.admin.aggregates.list()
         for aggregate in aggregates:
-            with suppress(refused.ClientException):  # the next round sees what stays
+            with suppress(refused.ClientException):  # the next call deletes the rest
                 for host in aggregate.hosts:
                     self.admin.aggregates.remove_host(aggregate, host)
                 self.admin.aggregates.delete(aggregate)
@@ -163,7 +164,7 @@ class Nova(test.TestCase):
         )
 
     def delete_servers(self, search: Mapping[str, str]) -> None:
-        """Those that are found, until placement has their room back as well."""
+        """Delete the servers that match; return when placement has freed their resources."""
         gone = site.delete_all(self.admin, search)
         eventually(
             lambda: not any(self._held(f"/allocations/{id}") for id in gone),
@@ -182,7 +183,7 @@ class Nova(test.TestCase):
         )
 
     def compute(self) -> NovaCompute:
-        """Our adapter, as after a start of the service."""
+        """A new adapter of the service, without state of earlier calls."""
         return NovaCompute(Cloud(self.admin, self.placement), pool=POOL, sentinel=NOBODY)
 
 
@@ -199,7 +200,7 @@ def started(hosts: Sequence[str]) -> Iterator[Nova]:
 
 @contextmanager
 def served(nova: Nova) -> Iterator[str]:
-    """The same services on a TCP port: ``/compute`` and ``/placement``.
+    """Serve Nova and placement on a TCP port, below ``/compute`` and ``/placement``.
 
     A token is ``PROJECT`` or ``PROJECT:admin``.
     """
@@ -227,7 +228,7 @@ def _placement_app(nova: Nova) -> Any:
 
 
 def remote_client(url: str, project: str, *, admin: bool = False) -> Any:
-    """A novaclient over TCP."""
+    """A novaclient that acts for a project over TCP."""
     login = Token(f"{url}/compute/v2.1", project, admin)
     return client.Client(
         NOVA_VERSION, session=session.Session(login), auth=login, endpoint_override=login.url
@@ -235,7 +236,7 @@ def remote_client(url: str, project: str, *, admin: bool = False) -> Any:
 
 
 class Token(plugin.BaseAuthPlugin):
-    """What ``served`` takes for a token."""
+    """Sends a token in the form that ``served`` accepts."""
 
     def __init__(self, url: str, project: str, admin: bool) -> None:
         super().__init__()

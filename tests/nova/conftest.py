@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Nova wants to be patched before anything else of it is imported."""
+"""Patches Nova before any test imports another module of it, and shares a report hook."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ from tests.marks import pytest_runtest_makereport as pytest_runtest_makereport  
 
 @pytest.fixture(scope="session", autouse=True)
 def _place_for_files(tmp_path_factory):
-    """Made before Nova's fixtures move the directory for temporary files, and remove it."""
+    """Create pytest's base directory before Nova's fixtures move and delete TMPDIR."""
     return tmp_path_factory.getbasetemp()

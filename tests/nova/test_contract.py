@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The real Nova and placement behind a TCP port judge the adapter, the filter and the stand-in."""
+"""The adapter, the filter and the stand-in of Nova, checked against the real Nova and placement."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def nova():
 
 
 class Site:
-    """The service's own wiring, and users, as clients of the TCP port."""
+    """Our adapter, wired from a configuration file, and users; all speak to Nova over TCP."""
 
     def __init__(self, nova, url, directory):
         self.nova = nova
@@ -48,7 +48,7 @@ class Site:
         self.compute = Parts(conf).compute
 
     def boot(self, project, hint=None):
-        """Where the server lands; None if there is no host for it."""
+        """Start a server; returns its host, or None if Nova finds no host."""
         servers = cloud.remote_client(self.url, project).servers
         hints = {"laas:allocation": hint} if hint else None
         server = servers.create(
@@ -57,7 +57,7 @@ class Site:
         return landed(self.admin, server.id)
 
     def hand_over(self, handover):
-        """Until the scheduler has heard of it."""
+        """Hand over by our adapter; return when the scheduler knows."""
         self.compute.hand_over(handover)
         self.nova.scheduler_knows()
 
@@ -148,12 +148,12 @@ CALLS = [
     ("GET", f"/os-quota-sets/{BLUE}", None),
     ("GET", "/os-hypervisors/detail?marker=00000000-0000-0000-0000-000000000000", None),
 ]
-"""The rules of openstack aggregates that the adapter builds on."""
+"""Calls whose answers the adapter relies on; aggregate 1 is the one created first."""
 
 
 @pytest.fixture
 def unlimited(nova):
-    """A project that may run as many servers as it likes; no aggregates."""
+    """A project without a limit of servers, in a cloud without aggregates."""
     nova.clear()
     nova.admin.quotas.update(BLUE, instances=-1)
     yield BLUE
@@ -184,7 +184,7 @@ def test_the_stand_in_answers_as_nova_does(nova, unlimited):
 
 
 def played(compute, placement, call, ids):
-    """The status, and of the answer what the adapter reads; 1 is the aggregate made first."""
+    """Make a call; return its status, or the parts of the answer that the adapter reads."""
     method, path, body = call
     if path.startswith("/os-aggregates/1"):
         path = path.replace("1", str(ids[compute]), 1)
@@ -209,7 +209,7 @@ AGGREGATE = ("name", "hosts", "metadata", "availability_zone")
 
 
 def placement_view(compute, placement, host):
-    """Names of the aggregates the host's provider is in, and what is allocated from it."""
+    """Aggregates of the host's resource provider by name, and its allocations."""
     found = compute.get("/os-hypervisors/detail", microversion=NOVA_VERSION).json()["hypervisors"]
     (provider,) = [h["id"] for h in found if h["service"]["host"] == host]
     names = {

@@ -19,7 +19,7 @@ from nova_filters.laas import LaasTenantFilter
 RED, BLUE, GREEN = "red", "blue", "green"
 HOSTS = ["n1", "n2", "n3", "n4", "n5"]
 CLOSED = {"filter_tenant_id": "laas-nobody", "laas:pool": "true"}
-POOL = ("laas-pool", ["n1", "n2", "n3", "n4"], CLOSED)  # n5: not ours
+POOL = ("laas-pool", ["n1", "n2", "n3", "n4"], CLOSED)  # n5 is not managed by the service
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -35,7 +35,7 @@ REBUILD = {"_nova_check_type": ["rebuild"]}
 
 
 def passing(aggregates, project, hint=None, **spec):
-    """Hosts that pass, through the code that nova-scheduler uses for all its filters."""
+    """Hosts that pass the filter, called by Nova's own filter handler."""
     found = objects.AggregateList(
         objects=[
             objects.Aggregate(id=number, name=name, hosts=hosts, metadata=metadata)
@@ -50,7 +50,7 @@ def passing(aggregates, project, hint=None, **spec):
 
 
 def run(project, hint=None, hints=None, forced=None):
-    """``forced``: ``force_hosts`` of the request, which is not set if this is None."""
+    """``forced`` is ``force_hosts`` of the request; None leaves the field unset."""
     hints = dict(hints or {})
     if hint is not None:
         hints["laas:allocation"] = [hint]
@@ -74,11 +74,11 @@ def test_nova_finds_it_by_its_dotted_path():
     assert "LaasTenantFilter" not in {
         cls.__name__ for cls in handler.get_matching_classes(["nova.scheduler.filters.all_filters"])
     }
-    assert host_manager.HostManager  # the scheduler itself can be imported beside it
+    assert host_manager.HostManager  # importing the scheduler must not fail
 
 
 def test_it_imports_nothing_of_the_service():
-    """It runs on machines where only Nova is installed."""
+    """The filter runs on machines where only Nova is installed."""
     code = (
         "import sys, nova_filters.laas\n"
         "assert not [m for m in sys.modules if m.startswith(('laas_service', 'opensm_writer'))]"
@@ -203,7 +203,7 @@ def test_a_rebuild_stays_where_it_is():
 
 @pytest.mark.parametrize("forced", [None, []])
 def test_a_forged_rebuild_is_judged_as_the_create_that_it_is(forced):
-    """On a Nova without the fix of CVE-2026-46448 any user can give the hint."""
+    """Before the fix of CVE-2026-46448, Nova accepts the hint from any user."""
     aggregates = [POOL, allocation("a", RED, "n1", "n2")]
     assert passing(aggregates, BLUE, hints=REBUILD, forced=forced) == ["n5"]
     assert passing(aggregates, RED, hints=REBUILD, forced=forced) == ["n1", "n2"]

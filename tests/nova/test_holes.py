@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Every hole that Nova's own means leave open: a naive operator falls in, our adapter does not.
+"""Holes in the isolation by Nova's own aggregates, and tests that our adapter closes them.
 
-Each class is one hole. ``naive`` is a Nova with its own filter, and aggregates made by
-hand; ``ours`` is the configuration of ``doc/source/install/nova.rst`` and our adapter.
+Each class is one hole. ``naive`` is a Nova with its own filter and aggregates made by hand.
+``ours`` is the configuration of ``doc/source/install/nova.rst`` with our adapter.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ KEY = "filter_tenant_id"
 A1 = Handover("a1", RED, ("n1", "n2"))
 OTHER_IMAGE = "a2459075-d96c-40d5-893e-577ff92e721c"
 FULL = "full"
-"""A flavor that fills a host."""
+"""Id of a flavor that fills a host."""
 
 
 @pytest.fixture(scope="module")
@@ -63,14 +63,14 @@ def lab(nova):
 
 @pytest.fixture
 def naive(lab):
-    """Nova as it comes; the pre-filter is off, as it is by default."""
+    """Nova with its own tenant filter; the pre-filter is off, as by default."""
     lab.nova.filter_with(cloud.STOCK, pre_filter=False)
     return lab
 
 
 @pytest.fixture
 def ours(lab):
-    """All hosts in the pool, nobody on them."""
+    """Nova with our filter; all hosts are in the pool, and no server runs."""
     lab.nova.filter_with(cloud.OURS)
     lab.compute.pool(HOSTS)
     lab.nova.scheduler_knows()
@@ -78,7 +78,7 @@ def ours(lab):
 
 
 class Lab:
-    """What the tests do to one Nova; ``clear`` puts it back as it was."""
+    """Actions of the tests on one Nova; ``clear`` undoes them."""
 
     def __init__(self, nova):
         self.nova = nova
@@ -91,14 +91,14 @@ class Lab:
             self.undo.callback(self.nova.clear)
 
     def flags(self, group=None, **values):
-        """Options of nova.conf for this test."""
+        """Set options of nova.conf until ``clear``."""
         for name, value in values.items():
             options = CONF[group] if group else CONF
             self.undo.callback(self.nova.flags, group=group, **{name: options[name]})
             self.nova.flags(group=group, **{name: value})
 
     def isolate(self, value, *hosts, name="by hand", key=KEY, zone=None, known=True):
-        """As documentation shows it; returns the aggregate. ``known``: to the scheduler as well."""
+        """Make an aggregate by hand; with ``known``, wait until the scheduler knows it."""
         aggregate = self.admin.aggregates.create(name, zone)
         for host in hosts:
             self.admin.aggregates.add_host(aggregate, host)
@@ -108,12 +108,12 @@ class Lab:
         return aggregate
 
     def hand_over(self, handover):
-        """By our adapter; until the scheduler knows."""
+        """Hand over by our adapter; return when the scheduler knows."""
         self.compute.hand_over(handover)
         self.nova.scheduler_knows()
 
     def boot(self, project, *, times=1, flavor="1", admin=False, **options):
-        """Hosts of as many servers, started one after the other; those that found one."""
+        """Start servers one after the other; returns the hosts of those that found one."""
         client = self.nova.client(project, admin=admin)
         found = []
         for _ in range(times):
@@ -134,9 +134,9 @@ class Lab:
         return getattr(self.server_of(project), "OS-EXT-SRV-ATTR:host")
 
     def rebuild(self, project, image=cloud.IMAGE):
-        """A new disk for a project's one server, wherever that is; where it is afterwards.
+        """Rebuild the one server of a project; returns its host afterwards.
 
-        Nova asks the scheduler if the image is another than the present one.
+        Nova asks the scheduler only if the image differs from the present one.
         """
         server = self.server_of(project)
         self.nova.client(project).servers.rebuild(server, image)
@@ -144,7 +144,7 @@ class Lab:
 
 
 class TestOwnerSpills:
-    """A host of nobody accepts everybody, those with hosts of their own as well."""
+    """A host without an owner accepts every project, also one that owns other hosts."""
 
     def test_naive(self, naive):
         naive.isolate(RED, "n1")
@@ -156,7 +156,7 @@ class TestOwnerSpills:
 
 
 class TestStrangersOnFreeHosts:
-    """A host that is free for the next tenant is taken by whoever comes first."""
+    """A free host, meant for the next tenant, accepts servers of any project."""
 
     def test_naive(self, naive):
         naive.isolate(RED, "n1")
@@ -169,7 +169,7 @@ class TestStrangersOnFreeHosts:
 
 
 class TestStrangersPastThePreFilter:
-    """The pre-filter alone confines the owner, and keeps nobody out."""
+    """The pre-filter alone confines the owner, and does not keep other projects out."""
 
     def test_naive(self, lab):
         lab.nova.filter_with(["ComputeFilter"], pre_filter=True)
@@ -183,7 +183,7 @@ class TestStrangersPastThePreFilter:
 
 
 class TestCommaList:
-    """The stock filter reads lists, the pre-filter does not: both projects spill silently."""
+    """Nova's filter reads lists, but the pre-filter does not: both projects spill silently."""
 
     def test_naive(self, lab):
         lab.nova.filter_with(cloud.STOCK, pre_filter=True)
@@ -197,7 +197,7 @@ class TestCommaList:
 
 
 class TestLongList:
-    """A value ends at 255 characters: eight projects do not fit."""
+    """A value has at most 255 characters: a list of eight projects does not fit."""
 
     def test_naive(self, naive):
         with pytest.raises(refused.BadRequest):
@@ -230,7 +230,7 @@ class TestUnionOfTwoAggregates:
 
 
 class TestForeignAggregateWithOurKey:
-    """Somebody's aggregate with our key lets projects in on hosts that have an owner."""
+    """A foreign aggregate with our key admits other projects to hosts that have an owner."""
 
     def test_naive(self, naive):
         naive.isolate(RED, *HOSTS, name="red")
@@ -239,7 +239,7 @@ class TestForeignAggregateWithOurKey:
 
     @pytest.mark.parametrize("host", ["n1", "n3"])
     def test_ours(self, ours, host):
-        """On a host with an owner, and on a free one."""
+        """The filter ignores the foreign aggregate on an owned host and on a free one."""
         ours.hand_over(A1)
         ours.isolate(BLUE, host, name="blue", key=f"{KEY}_extra")
         assert ours.boot(BLUE) == []
@@ -257,7 +257,7 @@ class TestForeignAggregateWithOurKey:
 
 
 class TestEditedAggregate:
-    """Somebody edits an owner's aggregate to name another project, which starts a server there."""
+    """An owner's aggregate is edited to name another project, which starts a server there."""
 
     def test_naive(self, naive):
         aggregate = naive.isolate(RED, *HOSTS)
@@ -267,7 +267,7 @@ class TestEditedAggregate:
         assert naive.boot(RED) == []
 
     def test_ours(self, ours):
-        """The next round closes the hosts to the stranger at once, and tells of its server."""
+        """The next reconcile round restores the aggregate and reports the stranger's server."""
         ours.hand_over(A1)
         (aggregate,) = [a for a in ours.admin.aggregates.list() if a.name == "laas-a1"]
         ours.admin.aggregates.set_metadata(aggregate, {KEY: BLUE})
@@ -283,7 +283,7 @@ class TestEditedAggregate:
 
 
 class TestLostCast:
-    """Schedulers learn of aggregates by messages; one that is lost leaves a host open."""
+    """Schedulers learn of aggregates by messages; a lost message leaves a host open."""
 
     def test_naive(self, naive):
         with mock.patch.object(SchedulerAPI, "update_aggregates"):
@@ -300,11 +300,11 @@ class TestLostCast:
 
 
 class TestReorderedCasts:
-    """Each message is the whole aggregate: the last to arrive wins, however old it is."""
+    """Each message holds the whole aggregate: the last to arrive wins, even if it is old."""
 
     @staticmethod
     def reordered(lab, act):
-        """Do something of which the scheduler hears backwards, and has heard in the end."""
+        """Run ``act``, and deliver its messages to the scheduler in reverse order."""
         late = []
         send = SchedulerAPI.update_aggregates
         with mock.patch.object(
@@ -333,11 +333,11 @@ class TestReorderedCasts:
 
 
 class TestServerInFlight:
-    """A server that a scheduler has accepted arrives after its host was isolated."""
+    """A host is isolated after a scheduler chose it for a server, and before that arrives."""
 
     @staticmethod
     def in_flight(lab, meanwhile):
-        """Do something between a scheduler's choice for BLUE and its claim; where it lands."""
+        """Run ``meanwhile`` between the scheduler's choice and its claim; returns the host."""
         chosen, go = threading.Event(), threading.Event()
         claim = utils.claim_resources
 
@@ -357,7 +357,7 @@ class TestServerInFlight:
             return site.landed(lab.admin, server.id)
 
     def test_naive(self, naive):
-        isolate = partial(naive.isolate, RED, *HOSTS, known=False)  # the scheduler is held up
+        isolate = partial(naive.isolate, RED, *HOSTS, known=False)  # the scheduler is blocked
         assert self.in_flight(naive, isolate) in HOSTS
 
     def test_ours(self, lab):
@@ -371,7 +371,7 @@ class TestServerInFlight:
 
 
 class TestBusyHost:
-    """Nova hands over a host while a stranger's server runs there, and rebuilds it there."""
+    """Nova isolates a host on which a stranger's server runs, and rebuilds the server there."""
 
     def test_naive(self, naive):
         (host,) = naive.boot(BLUE)
@@ -391,7 +391,7 @@ class TestBusyHost:
 
 
 class TestReleasedHostWithAServer:
-    """A host is passed on while its last owner's server lives there, and is rebuilt there."""
+    """A host gets a new owner while the last owner's server runs, and is rebuilt, there."""
 
     def test_naive(self, naive):
         naive.isolate(GREEN, *HOSTS[1:], name="others")
@@ -421,7 +421,7 @@ class TestReleasedHostWithAServer:
 
 
 class TestReleaseOpensHosts:
-    """Hosts that leave the last aggregate are open to everybody."""
+    """A host that leaves its last aggregate accepts every project."""
 
     def test_naive(self, naive):
         aggregate = naive.isolate(RED, *HOSTS)
@@ -439,7 +439,7 @@ class TestReleaseOpensHosts:
 
 
 class TestMetadataAfterHosts:
-    """Until the metadata are there, the host of a new aggregate is like any other."""
+    """Hosts of a new aggregate accept every project until its metadata are set."""
 
     def test_naive(self, naive):
         aggregate = naive.admin.aggregates.create("by hand", None)
@@ -449,7 +449,7 @@ class TestMetadataAfterHosts:
         assert naive.boot(BLUE)
 
     def test_ours(self, ours):
-        """Whichever call is the last before a crash, strangers stay out; the next start ends it."""
+        """After a crash between any two calls strangers stay out; the next start finishes."""
         for calls in range(6):
             dying = NovaCompute(
                 Dying(ours.admin, ours.nova.placement, calls),
@@ -470,7 +470,7 @@ class TestMetadataAfterHosts:
 
 
 class Dying(Cloud):
-    """Allows so many calls that write, and answers no more."""
+    """Fails after ``calls`` writing calls, as if the service was killed."""
 
     def __init__(self, nova, placement, calls):
         super().__init__(nova, placement)
@@ -495,11 +495,11 @@ class Dying(Cloud):
 
 
 class TestLostAnswer:
-    """A call that timed out has been carried out all the same; asking again is refused."""
+    """Nova carries out a call that timed out, and refuses its repetition."""
 
     @staticmethod
     def deaf(lab):
-        """The next host to join does, but nobody hears of it."""
+        """The next host joins its aggregate, but the answer is lost."""
         join = lab.admin.aggregates.add_host
         answers = iter([ConnectFailure("timed out")])
 
@@ -527,11 +527,11 @@ class TestLostAnswer:
 
 
 class TestPlacementMissesAHost:
-    """Nova answers 200 though placement was not told, and the pre-filter finds no host."""
+    """Nova answers 200 although placement missed the host; the pre-filter finds no host."""
 
     @staticmethod
     def forgetful():
-        """Placement fails once."""
+        """The next update of placement fails."""
         tell = SchedulerReportClient.aggregate_add_host
         failures = iter([exception.ResourceProviderUpdateFailed(url="placement", error="away")])
 
@@ -555,7 +555,7 @@ class TestPlacementMissesAHost:
 
 
 class TestMoreHostsThanPlacementLists:
-    """Placement may list only hosts that the filter then rejects: idle hosts are not found."""
+    """Placement lists a few hosts, the filter rejects them all, and idle hosts stay unused."""
 
     @staticmethod
     def who_finds(lab):
@@ -584,7 +584,7 @@ class TestMoreHostsThanPlacementLists:
 
 
 class TestForcedHost:
-    """An administrator who names a host in the availability zone gets it past all filters."""
+    """A host that an administrator names in the availability zone bypasses all filters."""
 
     def test_naive(self, naive):
         naive.isolate(RED, "n1")
@@ -592,7 +592,7 @@ class TestForcedHost:
         assert naive.boot(RED, admin=True, availability_zone="nova:n2") == ["n2"]
 
     def test_ours(self, ours):
-        """The owner is held by the pre-filter; a stranger is found, and named, at the next look."""
+        """The pre-filter confines the owner; the next reconcile round reports a stranger."""
         ours.hand_over(A1)
         assert ours.boot(RED, admin=True, availability_zone="nova:n3") == []
         with pytest.raises(refused.Forbidden):
@@ -604,14 +604,14 @@ class TestForcedHost:
 
 
 class TestForgedRebuild:
-    """Nova before the fix of CVE-2026-46448 takes a create for a rebuild if its user says so.
+    """Before the fix of CVE-2026-46448, a user's hint makes Nova treat a create as a rebuild.
 
     The scheduler then asks neither the pre-filter nor placement, and skips filters.
     """
 
     @staticmethod
     def forged():
-        """Creates with the hint, past the API that takes it out since the fix."""
+        """Add the hint below the API, which removes it since the fix."""
         build = utils.build_filter_properties
         hint = {"_nova_check_type": ["rebuild"]}
         return mock.patch.object(
@@ -634,7 +634,7 @@ class TestForgedRebuild:
         assert host in A1.hosts
 
     def test_a_true_rebuild_passes(self, ours):
-        """Also on a host that accepts nobody new."""
+        """A rebuild passes even on a fenced host, which accepts no new server."""
         ours.hand_over(A1)
         (host,) = ours.boot(RED)
         ours.compute.fence("a1")
@@ -644,13 +644,13 @@ class TestForgedRebuild:
 
 
 class TestTraitHidesThePool:
-    """With the trait of ``doc/source/install/nova.rst`` placement itself keeps strangers away."""
+    """With the trait of ``doc/source/install/nova.rst``, placement itself keeps strangers out."""
 
     TRAIT = "CUSTOM_LAAS"
 
     @pytest.fixture
     def hidden(self, ours):
-        """n6 is an ordinary host; the others are the pool's, with the trait."""
+        """n6 is an ordinary host; the others are in the pool and have the trait."""
         ours.flags(group="scheduler", enable_isolated_aggregate_filtering=True)
         (pool,) = ours.admin.aggregates.list()
         ours.admin.aggregates.remove_host(pool, "n6")
@@ -665,14 +665,14 @@ class TestTraitHidesThePool:
         return flavor.id
 
     def mark(self, lab, hosts):
-        """These have the trait, and no others."""
+        """Give the trait to ``hosts``, and take it from all others."""
         for hypervisor in lab.admin.hypervisors.list():
             host = hypervisor.service["host"]
             path = f"/resource_providers/{hypervisor.id}/traits"
             eventually(partial(self.put, lab, path, host in hosts), f"{host} gets its traits")
 
     def put(self, lab, path, marked):
-        """False if nova-compute changed them at the same moment."""
+        """Set or remove the trait; False if nova-compute changed the traits meanwhile."""
         placement = lab.nova.placement
         document = placement.get(path, microversion="1.6").json()
         traits = {*document["traits"]} - {self.TRAIT} | ({self.TRAIT} if marked else set())
@@ -688,17 +688,17 @@ class TestTraitHidesThePool:
         assert pool.metadata[f"trait:{self.TRAIT}"] == "required", "our adapter leaves it alone"
 
     def test_ordinary_projects_find_their_hosts(self, ours, hidden):
-        """Without it they starve where placement lists fewer hosts than the pool has."""
+        """Without the trait placement may list hosts of the pool only, which the filter rejects."""
         ours.flags(group="scheduler", max_placement_results=1)
         assert ours.boot(GREEN, times=3) == ["n6"] * 3
 
 
 class TestComputeServiceComesBack:
-    """A compute service that is deleted and comes back is in no aggregate: open to everybody."""
+    """A compute service that was deleted returns without aggregates: it accepts every project."""
 
     @staticmethod
     def reborn(lab, host):
-        """Delete a compute service and start it anew."""
+        """Delete a compute service and start it again; returns the new service."""
         lab.nova.computes[host].stop()
         (service,) = lab.admin.services.list(host=host, binary="nova-compute")
         lab.admin.services.delete(service.id)
@@ -715,7 +715,7 @@ class TestComputeServiceComesBack:
         assert naive.boot(BLUE) == ["n5"]
 
     def test_ours(self, ours):
-        """With ``enable_new_services = false`` it waits until it is in the pool again."""
+        """With ``enable_new_services = false`` the host takes no server before it is in the pool."""
         handover = Handover("a1", RED, ("n5",))
         ours.hand_over(handover)
         ours.flags(enable_new_services=False)
@@ -740,7 +740,7 @@ class TestAvailabilityZone:
             naive.isolate(RED, host, zone="red-zone")
 
     def test_ours(self, lab):
-        """The project's own servers do not hinder; their host joins while they run."""
+        """A host joins an allocation while servers of the same project run on it."""
         lab.nova.filter_with(cloud.OURS)
         (host,) = lab.boot(RED)
         lab.compute.hand_over(Handover("a1", RED, (host,)))
@@ -748,7 +748,7 @@ class TestAvailabilityZone:
 
 
 class TestTwoAllocationsOfAProject:
-    """Nova sees the project only: servers mix across its two sets of hosts."""
+    """Nova knows only the project: its servers mix across the hosts of two allocations."""
 
     def test_naive(self, naive):
         naive.isolate(RED, "n1", "n2", name="first")
@@ -767,7 +767,7 @@ class TestTwoAllocationsOfAProject:
 
 
 class TestQuotaOfTenInstances:
-    """An allocation of more hosts than a project may run servers cannot be used."""
+    """A project cannot use more hosts than the servers that its quota in Nova allows."""
 
     @pytest.fixture(autouse=True)
     def _three(self, lab):
@@ -780,7 +780,7 @@ class TestQuotaOfTenInstances:
 
     @pytest.fixture
     def parts(self, ours, tmp_path):
-        """Our service on a fabric of these hosts."""
+        """The service, wired to this Nova, with a fabric of its hosts."""
         conf = cfg.ConfigOpts()
         options.register_opts(conf)
         conf([], project="laas", default_config_files=[], default_config_dirs=[])
@@ -794,7 +794,7 @@ class TestQuotaOfTenInstances:
         return parts
 
     def test_ours(self, ours, parts):
-        """Refused by name while nothing is reserved; what is granted can be used."""
+        """A too large request is refused with its reason; a granted one can be used fully."""
         allocations = parts.use_cases(wake=lambda: None).allocations
         caller = Caller(RED, "somebody", admin=False, request_id="request")
         refusal = allocations.allocate(caller, AllocationRequest(name="large", hosts=4))

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Tenants come and go on compute hosts of a fabric: told on ours, and naively.
+"""Tenants come and go on the hosts of a fabric: with our service, and with Nova alone.
 
-With ``LAAS_STORY=full`` (``tox -e story``) there are twelve tenants, 300 servers and 128
-hosts; otherwise the same story is told on 16 hosts. A real Nova with placement behind a
-TCP port, our ``laas-api --all-in-one`` beside it, and the real OpenSM on a simulated
-fabric of the same hosts. The naive cloud is the same Nova as its documentation has it:
-its own filter, an aggregate for each tenant, and a fabric that OpenSM routes as it likes.
+With ``LAAS_STORY=full`` (``tox -e story``) the story has twelve tenants, 300 servers and 128
+hosts; otherwise it has 16 hosts. Nova and placement are real, behind a TCP port. Our
+``laas-api --all-in-one`` runs beside them, and the real OpenSM on a simulated fabric of the
+same hosts. The naive cloud is the same Nova, configured as its documentation says: its own
+filter, an aggregate for each tenant, and a fabric with OpenSM's own routes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ pytestmark = needs_ibsim
 
 @dataclass(frozen=True)
 class Scale:
-    """How large the story is; ``hosts`` are called as the generator of the fabric calls them."""
+    """Size of the story; ``hosts`` are the names that the generator of fabrics gives."""
 
     xgft: str
     hosts: tuple[str, ...]
@@ -58,7 +58,7 @@ def nova():
 
 
 class NaiveSite(OpenStackSite):
-    """An aggregate for each tenant, made by hand: hosts first, then whose they are."""
+    """Makes an aggregate for each tenant by hand: first the hosts, then the tenant's key."""
 
     def allocate(self, project, hosts):
         taken = set().union(*(a.hosts for a in self.admin.aggregates.list()), set())
@@ -92,7 +92,7 @@ def test_the_naive_configuration_fails_the_judge(nova, tmp_path):
             site.release(held)
     print(told)
     for words in (
-        "of nobody",  # a server beside its owner's hosts
+        "of nobody",  # a server outside its owner's hosts
         "is open to everybody",  # free hosts
         "holds no hosts, and started a server",  # a stranger
         "has the keys []",  # no partition
@@ -120,14 +120,14 @@ def test_every_host_has_the_owner_it_was_given_to(nova, tmp_path):
 
 
 def site_on(kind, url, net, rest):
-    """A site of this kind on the services at the address."""
+    """A site of class ``kind`` for the Nova at ``url``."""
     admin = cloud.remote_client(url, "service", admin=True)
     return kind(rest, lambda project: cloud.remote_client(url, project), admin, BOOT, net.subnet)
 
 
 @contextmanager
 def laas(url, net, directory):
-    """Our service beside that Nova and that OpenSM; its address, once routes are confirmed."""
+    """Run our service with that Nova and that fabric; yield its URL once routes are confirmed."""
     config, cables = directory / "laas.conf", directory / "fabric.ibnetdiscover"
     port = free_port()
     config.write_text(
@@ -186,7 +186,7 @@ def log_text(net):
 
 
 def while_runs(process, look):
-    """``look`` for ``eventually``, where waiting is in vain once the process has ended."""
+    """Wrap ``look`` for ``eventually``: fail at once if the process has ended."""
 
     def looked():
         ended = process.poll() is not None
