@@ -105,7 +105,8 @@ def test_a_check_that_cannot_look_says_so(check):
         ("DEFAULT", {"log-file": "x", "logfile": "x"}, 1, "deprecated, use [DEFAULT] log_file"),
     ],
 )
-def test_options_that_are_wrong_unknown_or_old(ready, group, options, code, said):
+def test_options_that_are_wrong_unknown_or_old(ready, monkeypatch, group, options, code, said):
+    monkeypatch.chdir(ready.path)  # the log file that one of them names is created there
     base = {"DEFAULT": {"state_dir": ready.path}}
     base[group] = base.get(group, {}) | options
     ready.configure(**base)
