@@ -715,7 +715,7 @@ class TestComputeServiceComesBack:
         assert naive.boot(BLUE) == ["n5"]
 
     def test_ours(self, ours):
-        """With ``enable_new_services = false`` the host takes no server before it is in the pool."""
+        """With ``enable_new_services = false`` a host takes no server before it is pooled."""
         handover = Handover("a1", RED, ("n5",))
         ours.hand_over(handover)
         ours.flags(enable_new_services=False)
