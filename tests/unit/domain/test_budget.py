@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""All searches on behalf of one request together do no more work than its budget."""
+"""All searches for one request together stay within its budget."""
 
 import pytest
 from hypothesis import given, settings
@@ -65,7 +65,7 @@ def filled(sizes, drained=()):
 
 
 def ask_everything(policy: Policy, fabric: Ledger, request: Request) -> None:
-    """All that a request for hosts may set off."""
+    """Run all searches that a request for hosts may start."""
     answer = propose_in_scope(policy, fabric, request)
     if isinstance(answer, NoFit):
         explain(policy, fabric, request, answer)
@@ -128,7 +128,7 @@ def test_at_the_end_it_refuses_and_says_so_and_learns_nothing():
 
 
 def test_the_same_budget_gives_the_same_answer():
-    """Steps are counted, and not seconds."""
+    """The budget counts search steps, not seconds."""
     answers = set()
     for _ in range(3):
         policy = BudgetedPolicy(POLICIES["lc"](), RequestBudget(3_000))
@@ -148,7 +148,7 @@ def test_traits_are_those_of_the_policy_and_no_class_is_made(name):
 
 
 def test_searches_that_stop_at_a_budget_are_counted():
-    """Those of a request are counted by the policy of the process, too."""
+    """The process-wide policy counts the exhausted searches of each request, too."""
     counting = BudgetedPolicy(POLICIES["jigsaw"]())
     fabric, budget = filled([]), RequestBudget(SEARCH)
     assert isinstance(counting.propose(fabric, Request("a", 48)), Allocation)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""Adaptive Fit: the book's example decision by decision, and what any packing owes."""
+"""Adaptive Fit: the book's example decision by decision, and properties of any packing."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_everybody_has_room_and_nobody_moves_without_need(epoch, saturation):
 
 @given(epochs())
 def test_unsaturated_servers_are_never_joined_by_another_while_there_is_room(epoch):
-    """At u = 1 a server is switched on with room elsewhere only if all in use are needed."""
+    """At u = 1 a server is switched on despite room elsewhere only if all in use are needed."""
     chosen = adaptive_fit(epoch, 1)
     total = max(
         (sum(d[r] for d in epoch.demands.values()) / c for r, c in enumerate(epoch.capacity)),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Idle links and switches: what may be turned down, and what must stay reachable."""
+"""Idle links and switches can be powered down while the rest stays reachable."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A shared plane: no tenant gets its links, it can be given back, it carries shared traffic."""
+"""A shared plane carries shared traffic, is withheld from tenants, and can be returned."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_an_owned_link_carries_packets_of_its_owner_only(name, l2, spines, direc
     topology, rng = TOPOLOGIES[name], Random(seed)
     inventory = inventory_of(topology, directors)
     if directors and topology.tree.spines_per_group > 1 and not spines:
-        spines = (0,)  # tenants are kept off a director only by name
+        spines = (0,)  # a director is withheld only if its spines are named
     plane, fabric = SharedPlane.of(topology.tree, l2, spines), Ledger(topology)
     fabric.withhold(plane)
     allocations = list(filled(fabric, rng).allocations.values())

@@ -68,7 +68,7 @@ def test_a_refusal_under_constraints_does_not_apply_to_other_requests():
     queue.submit(Request("gpus", 2, constraints=GPU), 10)
     queue.submit(Request("any", 2), 1)
     queue.submit(Request("one", 1, constraints=GPU), 1)
-    assert started(queue, 0) == []  # the end of the first is unknown
+    assert started(queue, 0) == []  # nothing overtakes: the end of "first" is unknown
     fifo_head = make_queue(made, JIGSAW, Discipline())
     fifo_head.submit(Request("any", 2))
     fifo_head.submit(Request("gpus", 2, constraints=GPU))

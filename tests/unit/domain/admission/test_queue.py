@@ -59,7 +59,7 @@ def test_fifo_stops_at_the_first_that_does_not_fit():
 
 def test_easy_lets_a_short_request_overtake_and_keeps_the_reservation():
     queue = queue_of(STRICT, [(10, 10), (16, 5), (6, 10), (6, 11)])
-    assert started(queue, 0) == "ac"  # c ends with a, d would not
+    assert started(queue, 0) == "ac"  # c ends together with a, d would end later
     assert queue.reservation.time == 10
     queue.finish("a", 10)
     queue.finish("c", 10)
@@ -69,12 +69,12 @@ def test_easy_lets_a_short_request_overtake_and_keeps_the_reservation():
 @pytest.mark.parametrize(("rules", "expected"), [(STRICT, "a"), (WHAT_IF, "ac")])
 def test_only_what_if_lets_a_long_request_take_hosts_that_the_head_does_not_need(rules, expected):
     queue = queue_of(rules, [(10, 10), (12, 5), (4, 100)])
-    assert started(queue, 0) == expected  # at 10 the head needs 12 of 16
+    assert started(queue, 0) == expected  # at 10 the head leaves 4 of 16 hosts
 
 
 def test_what_if_counts_all_requests_that_run_past_the_shadow_time():
     queue = queue_of(WHAT_IF, [(10, 10), (12, 5), (3, 100), (2, 100), (1, 100)])
-    assert started(queue, 0) == "ace"  # 3 + 1 spare hosts at 10; d would make it 5
+    assert started(queue, 0) == "ace"  # 4 hosts are spare at 10: c and e take 3 + 1
 
 
 @pytest.mark.parametrize(("policy", "expected"), [("baseline", "long"), ("jigsaw", "short")])
@@ -175,7 +175,7 @@ def test_a_negative_window_is_refused():
 
 
 class Exhausted:
-    """Exhausts its search budget for one size only."""
+    """A policy that exhausts its search budget for one size only."""
 
     name: ClassVar[str] = "exhausted"
     isolating: ClassVar[bool] = False

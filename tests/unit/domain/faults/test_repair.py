@@ -75,7 +75,7 @@ class EveryLinkSet:
         self.old = set(allocation.links(topology))
 
     def best(self) -> int | None:
-        """How many present cables the best link set keeps; None if there is no link set."""
+        """The most present cables that a legal link set keeps; None or -1 without such a set."""
         return max((self._value(*leaves) for leaves in self._leaf_links()), default=None)
 
     def _width(self, hosts: int, plane: int) -> int:
@@ -84,7 +84,7 @@ class EveryLinkSet:
         return -(-hosts // self.topology.tree.taper[0])
 
     def _leaf_links(self) -> Iterator[tuple[dict[int, set[int]], list[Link]]]:
-        """Uplinks of each group (bits of all planes), and their cables; all are up, own or free."""
+        """Choices of usable uplinks (group -> bits of all planes), and their cables."""
         topology, most = self.topology, max(s.hosts.bit_count() for s in self.allocation.groups)
         w2 = topology.tree.w[1]
 
@@ -130,7 +130,7 @@ class EveryLinkSet:
     def _spines(
         self, number: int, pods: list[int], groups: dict[int, set[int]]
     ) -> Iterator[list[set[Link]]]:
-        """For each pod its spine links: sets of the same spines, one within another."""
+        """Choices of spine links for each pod; the spines of smaller pods are a subset."""
         topology, width = self.topology, self.topology.groups_per_pod
         column = topology.columns[number]
         needs = []
@@ -201,7 +201,7 @@ def test_a_repair_is_legal_keeps_the_most_cables_and_is_found_if_there_is_one(tr
 @pytest.mark.parametrize("tree", TREES)
 @given(seed=st.integers(0, 10**6))
 def test_a_repair_is_found_where_the_policy_places_the_same_hosts(tree, seed):
-    """The policy is asked on a fabric of these hosts only, all of them up, with all links."""
+    """The policy searches a fabric of these hosts only; the hosts are up and have all links."""
     made = degraded(TREES[tree], Random(seed))
     if made is None:
         return

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Allocations inside allocations: to any depth, within their container, apart from siblings."""
+"""Containers: nested allocations stay within their container and apart from siblings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ STEP = st.tuples(
 
 
 def take_step(fabric: Ledger, step: tuple[str, int], number: int) -> None:
-    """One event: a tenant comes or goes, an operator or a fault changes a host or link."""
+    """One random event: an admission, a release, or a changed state of a host or link."""
     kind, choice = step
     everybody, topology = list(fabric.everybody()), fabric.topology
     if kind in ("allocate", "container"):
@@ -71,7 +71,7 @@ def take_step(fabric: Ledger, step: tuple[str, int], number: int) -> None:
 
 
 def rebuilt(fabric: Ledger) -> Ledger:
-    """Owners first, then what is down: as from a database."""
+    """A new ledger with the owners claimed first and the faults second, as after a load."""
     anew = Ledger(fabric.topology)
     anew.withhold(fabric.shared_plane)
     for allocation in fabric.everybody():
@@ -216,7 +216,7 @@ def test_what_ifs_see_containers_as_owners(nested):
 
 
 def judged(fabric: Ledger, allocations=None) -> list[str]:
-    """What the judge says of the tables for these allocations, by default of all."""
+    """Violations of the tables for these allocations, by default for all."""
     topology, inventory = fabric.topology, inventory_of(fabric.topology)
     everybody = list(fabric.everybody())
     routed = routed_allocations(everybody) if allocations is None else allocations
@@ -227,7 +227,7 @@ def judged(fabric: Ledger, allocations=None) -> list[str]:
 
 
 def shared() -> Ledger:
-    """A container across pods for tenants who share its links, and a tenant beside it."""
+    """A container across pods whose tenants share its links, and a tenant outside it."""
     fabric = Ledger(FULL)
     for policy, request in (
         ("jigsaw", Request("shared", 18, container=True)),
@@ -251,7 +251,7 @@ def test_who_shares_a_container_stays_on_its_links():
 
 def test_a_child_that_is_not_kept_on_its_containers_links_is_found():
     fabric = Ledger(FULL)
-    low = build(FULL, Shape(2, 2, 2), "shared")  # the default way takes the lowest uplinks
+    low = build(FULL, Shape(2, 2, 2), "shared")  # default routes take the lowest uplinks
     high = replace(
         low,
         container=True,
@@ -266,7 +266,7 @@ def test_a_child_that_is_not_kept_on_its_containers_links_is_found():
 
 
 def test_hosts_that_nobody_inside_has_are_idle():
-    """Their entries are those of hosts without any owner."""
+    """Such hosts have the same entries as hosts without an owner."""
     fabric, inventory = shared(), inventory_of(FULL)
     fabric.release("a")
     fabric.release("b")

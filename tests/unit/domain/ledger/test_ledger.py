@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""An owner that changes its place: ``Ledger.change``."""
+"""``Ledger.change``: the placement of an owner changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ every_tree = pytest.mark.parametrize("tree", TREES)
 @every_tree
 @given(seed=st.integers(0, 10**6))
 def test_changing_is_releasing_and_claiming_what_is_new(tree, seed):
-    """Whatever failed meanwhile; and the free counts are those of a ledger built anew."""
+    """This holds with failed hosts and links, and the free counts equal those of a new ledger."""
     rng = Random(seed)
     fabric = noisy_fabric(TREES[tree], rng)
     old = some_holding(fabric, rng, "t")

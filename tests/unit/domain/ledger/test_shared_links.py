@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Shared links: what is given out of each, and lc-s, which gives it."""
+"""Shared links: the shares of each link, and lc-s, the policy that assigns them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CLAIMS = st.lists(
 def test_what_is_left_of_links_is_the_cap_less_all_shares(steps, level):
     shares = Shares()
     owners: dict[int, tuple[Claim, ...]] = {}
-    shares.crowded(level)  # from now on kept up, not counted again
+    shares.crowded(level)  # from here on the count is updated with each change
     for owner, claims in steps:
         used: Counter[tuple[int, int]] = Counter()
         for held in owners.values():
@@ -82,9 +82,9 @@ def test_shares_out_of_range_and_owners_unknown():
 
 
 def play(fabric: SharedLedger, rng: Random, prefix: str, steps: int = 30) -> int:
-    """Tenants with shares and some with whole links come and go; things break and mend.
+    """Admit and release tenants with shares or whole links; fail and repair hosts and links.
 
-    Returns how often a link had several tenants.
+    Returns the number of times that a link had several tenants.
     """
     several = 0
     for number in range(steps):
@@ -135,7 +135,7 @@ def test_no_link_is_given_out_beyond_the_cap_and_all_comes_back(tree):
     "tree", ["three levels", "six leaves", "tapered leaves", "rails in planes"]
 )
 def test_every_size_of_every_share_against_all_combinations(tree):
-    """Which links have room is counted anew, from the allocations."""
+    """The test derives the free share of each link from the allocations."""
     rng = Random(tree)
     outcomes = []
     for _ in range(12):
@@ -186,7 +186,7 @@ def test_the_judge_adds_up_the_shares():
     assert len(lines) == 2
     assert "900000 ppm of link leaf-0-0-0 are given to t0 and t1 and t2" in lines[0]
     assert isolation_violations(topology, sharing(400_000, 400_000), cap=700_000)
-    assert isolation_violations(topology, sharing(100_000, WHOLE))  # whole links have one owner
+    assert isolation_violations(topology, sharing(100_000, WHOLE))  # a whole link has one owner
     columns = (ColumnShare(0, 0, 1),)
     (lone,) = sharing(100_000)
     stray = [Allocation("x", 2, "lc-s", lone.groups, columns, lone.shape, bandwidth=100_000)]

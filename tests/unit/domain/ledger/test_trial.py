@@ -27,7 +27,7 @@ STEPS = st.lists(
 
 
 def everything(fabric: Ledger) -> dict[str, object]:
-    """Every attribute, orders included; the topology does not change."""
+    """All attributes but the topology, which does not change, and the order of allocations."""
     kept = {name: getattr(fabric, name) for name in fields(type(fabric)) if name != "topology"}
     return deepcopy({**kept, "allocations": list(fabric.allocations.items())})
 
@@ -79,12 +79,12 @@ def test_any_trial_leaves_everything_as_it_was(tree, before, outer, inner, after
     straight = Ledger(TREES[tree])
     play(straight, before, "a")
     play(straight, outer, "b")
-    assert copy.state() == straight.state()  # in a trial, the ledger is like any other
+    assert copy.state() == straight.state()  # a ledger in a trial behaves as usual
     play(fabric, after, "d")
     again = Ledger(TREES[tree])
     play(again, before, "a")
     play(again, after, "d")
-    assert everything(fabric) == everything(again)  # afterwards nothing is left of the trial
+    assert everything(fabric) == everything(again)  # the trial leaves no trace
 
 
 def test_a_trial_that_fails_is_undone_too():

@@ -68,7 +68,7 @@ def price(fabric: Ledger, answer: Allocation) -> int:
 
 
 class Priced(Naive):
-    """The costs of all legal placements that meet the constraints, by trying all combinations."""
+    """Costs of all legal placements that meet the constraints, by naive enumeration."""
 
     def __init__(self, fabric: Ledger, wish: Constraints) -> None:
         left = fabric.copy()
@@ -174,7 +174,7 @@ class Priced(Naive):
                 yield self._fullest(last, others, more, size) + self._least(last, leaf, rest)
 
     def prices(self, policy, n):
-        """Prices of all legal placements, the cheapest hosts taken in each set of leaves."""
+        """Costs of all legal placements, with the cheapest hosts of each set of leaves."""
         wish, pod, depths = self.wish, self.m1 * self.m2, range(self.m2, 0, -1)
         leaf_only, tree = wish.within is Within.LEAF, wish.within is None
         if policy == "simple":

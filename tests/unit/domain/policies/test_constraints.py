@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Every policy under constraints: what it gives meets them, and it gives whenever it can."""
+"""Every policy under constraints: answers meet them, and no possible answer is missed."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_a_refusal_names_the_constraint_without_which_it_would_fit(name, tree, s
         assert f" {constraint} (" not in head
 
 
-# -- small things to look at ------------------------------------------------------
+# -- small examples ---------------------------------------------------------------
 
 
 def small(**features: HostFeatures) -> Ledger:
@@ -284,7 +284,7 @@ def test_what_is_dear_is_left_out_though_it_comes_first(dear, hosts, wish, cheap
 def test_the_cheapest_may_lie_on_more_leaves_than_the_fewest():
     fabric = small(
         **{f"h{host}": HostFeatures(cost=host % 2) for host in range(18)}
-    )  # one free of charge on every leaf
+    )  # alternating costs 0 and 1
     assert hosts_of(asked("jigsaw", fabric, 2)) == (0, 1)
     assert hosts_of(asked("jigsaw", fabric, 3, cheapest=True)) == (0, 2, 4)
 
@@ -371,7 +371,7 @@ def test_a_search_for_the_cheapest_that_runs_dry_still_places():
 
 
 def test_four_hosts_lie_in_no_three_pods_whatever_the_policy():
-    """2 + 1 + 1 has two pods smaller than the other; 3 and 5 hosts do have shapes."""
+    """In 2 + 1 + 1 two pods are smaller than the third; shapes of 3 and of 5 hosts exist."""
     for name in SEARCHING:
         told = refusal_of(name, Ledger(SMALL), 4, spread=3)
         assert told.reason is Refusal.CONSTRAINT

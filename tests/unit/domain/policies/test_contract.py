@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What every policy owes, over all of them, on fabrics small enough to draw."""
+"""The contract of all policies, tested on small fabrics."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_hosts_without_links_in_common_are_no_legal_shape(name):
     assert answer.largest_fit == 3
     for link in list(fabric.failed_links):
         fabric.repair_link(link)
-    assert placed(name, fabric, 4).size >= 4  # what did not fit has been forgotten
+    assert placed(name, fabric, 4).size >= 4  # the repairs made the cached misfit invalid
 
 
 @pytest.mark.parametrize("name", ISOLATING)
@@ -163,7 +163,7 @@ def test_rails_of_two_hosts_in_one_leaf_group_are_joined_by_one_uplink(name):
     first, second = placed(name, fabric, 2).leaf_links(RAILS)
     assert (first.pod, first.up) == (second.pod, second.up)
     assert first.leaf != second.leaf
-    for leaf in range(4):  # every leaf of pod 0 loses its uplinks: the pair moves on
+    for leaf in range(4):  # no uplinks in pod 0: the pair is placed in pod 1
         for up in range(2):
             fabric.fail_link(LeafLink(0, leaf, up))
     assert {link.pod for link in placed(name, fabric, 2).leaf_links(RAILS)} == {1}
@@ -260,7 +260,7 @@ def test_any_history_is_sound_and_releasing_everything_restores_the_ledger(tree,
         counts_are_true(fabric)
         forgetting_changes_no_answer(fabric)
         for name in ISOLATING:
-            largest_fit(POLICIES[name](), fabric, topology.hosts)  # leaves misfits behind
+            largest_fit(POLICIES[name](), fabric, topology.hosts)  # fills the cache of misfits
     for id in granted:
         fabric.release(id)
     for host in range(topology.hosts):
@@ -271,7 +271,7 @@ def test_any_history_is_sound_and_releasing_everything_restores_the_ledger(tree,
 
 
 def handed_out_is_sound(before: Ledger, answer: Allocation) -> None:
-    """Nothing that was down or owned, and the conditions of the policy."""
+    """All hosts and links were up and free, and the shape meets the policy's conditions."""
     topology = before.topology
     assert not shape_violations(topology, answer)
     hosts, links = set(answer.hosts(topology)), set(answer.links(topology))
@@ -282,7 +282,7 @@ def handed_out_is_sound(before: Ledger, answer: Allocation) -> None:
 
 
 def counts_are_true(fabric: Ledger) -> None:
-    """The indices say what the masks say."""
+    """The free counts and indices agree with the masks."""
     topology = fabric.topology
     counts = [mask.bit_count() for mask in fabric.free_hosts]
     width = topology.groups_per_pod
@@ -306,7 +306,7 @@ def members(counts: list[int], free: int) -> int:
 
 
 def forgetting_changes_no_answer(fabric: Ledger) -> None:
-    """Sizes remembered as misfits are misfits."""
+    """Cached misfits are refused by a search without the cache, too."""
     misfits, fresh = fabric.reader_cache(Misfits), fabric.copy()
     for name in POLICIES:
         fresh.reader_caches.clear()

@@ -20,7 +20,7 @@ TREE = Topology(Xgft((8, 8, 16), (1, 8, 8)))
 
 @pytest.mark.parametrize("name", ["simple", "laas", "jigsaw", "lc", "lc-s"])
 def test_random_permutations_take_one_flow_a_link(name):
-    """Tenants come and go until 60 are refused; then the judge routes the tenants that remain."""
+    """Admit and release tenants until 60 are refused; then the judge routes those that remain."""
     rng = Random(name)
     fabric, policy = SharedLedger(TREE), PLANNING[name]()
     refused = number = 0

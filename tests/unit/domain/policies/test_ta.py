@@ -44,7 +44,7 @@ def random_tenants(topology, rng):
 
 
 def naive_fit(fabric, hosts):
-    """Whether some set of leaves of the level that the size belongs to is clear and has room."""
+    """Whether leaves at the level of the size have room and no usable link of a tenant."""
     topology = fabric.topology
     width = topology.groups_per_pod
     leaf = topology.slots
@@ -102,21 +102,21 @@ def test_no_two_tenants_can_meet_on_a_link(seed):
 
 
 def placed(fabric, hosts):
-    """The leaf groups that a size gets."""
+    """The leaf groups of the placement for this size."""
     answer = Ta().propose(fabric, Request("x", hosts))
     assert isinstance(answer, Allocation)
     return footprint(answer)
 
 
 def refused(fabric, hosts):
-    """The reason why a size is refused, and the largest that is not."""
+    """The refusal reason of this size, and the largest fit."""
     answer = Ta().propose(fabric, Request("x", hosts))
     assert isinstance(answer, NoFit)
     return answer.reason, answer.largest_fit
 
 
 def occupied(*tenants):
-    """A fabric with these tenants: each leaf group and how many of its hosts."""
+    """A fabric with these tenants; a tenant is a list of (leaf group, number of hosts)."""
     fabric = Ledger(WIDE)
     for number, parts in enumerate(tenants):
         shares = [
@@ -140,7 +140,7 @@ def test_small_tenants_fill_the_leaf_of_a_large_one():
 
 
 def test_a_pod_is_crossed_by_one_tenant_and_still_serves_those_inside_it():
-    fabric = occupied([(0, 4), (1, 4), (2, 4), (3, 1)])  # leaves pod 0 for pod 1
+    fabric = occupied([(0, 4), (1, 4), (2, 4), (3, 1)])  # a tenant over pods 0 and 1
     assert placed(fabric, 5) == {4, 5}
     assert refused(fabric, 13) == (Refusal.NO_LEGAL_SHAPE, 12)
 

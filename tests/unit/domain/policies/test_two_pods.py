@@ -75,7 +75,7 @@ class NaiveTwo(Naive):
 
 
 def lopsided_fabric(topology: Topology, rng: Random) -> Ledger:
-    """Leaves that are free, full or in between, in other proportions in each pod."""
+    """A fabric with free, partly used and full leaves; their proportions differ by pod."""
     fabric = Ledger(topology)
     shares = []
     for pod in range(topology.pods):

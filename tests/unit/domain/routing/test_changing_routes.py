@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Routes that change under traffic: a packet stays on the tenant's links, old or new entries."""
+"""Routes change under traffic: packets stay on the tenant's links with old and new entries."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_repair_sends_no_packet_over_links_of_others(name, seed):
         mixed = case.mixed(both, before, after, failed=failed)
         assert mixed.foreign == set()
         assert not (lossless and mixed.lost) or before is phases[1]
-    # From the second phase on, traffic uses the new links only: the old ones may be released.
+    # From the second phase on traffic uses the new links only, so the old ones can be released.
     for phase in phases[2:]:
         assert case.mixed(new, phase, failed=failed).foreign == set()
     judged = [a for a in case.fabric.allocations.values() if a.id != "t"]

@@ -214,7 +214,7 @@ def test_rails_of_a_tenant_are_joined_over_its_own_links():
 
 
 def test_rails_that_the_tenants_links_do_not_join_have_no_route_to_each_other():
-    """Two planes, one pod each, that meet at the spines; the manager's leaf is an exception."""
+    """Two planes of one pod each, joined by spines; the subnet manager's leaf has all routes."""
     ports = [(Port(0, leaf, k), Port(1, leaf, k)) for leaf in range(4) for k in range(2)]
     planes = Topology(Xgft((2, 4, 2), (1, 2, 4)), rails=2, host_ports=tuple(ports))
     inventory = inventory_of(planes)
@@ -222,12 +222,12 @@ def test_rails_that_the_tenants_links_do_not_join_have_no_route_to_each_other():
     tables = forwarding_tables(planes, inventory, [pair, single, tenant("m", [(0, 0b11, 0)])])
 
     def port(host: int, rail: int, towards: int) -> int | None:
-        """From the leaf of one port of a host to its other port."""
+        """The port from the leaf of one port of a host towards its other port."""
         leaf = inventory.endpoint_of_port[host, rail].at.guid
         return tables.port(leaf, inventory.endpoint_of_port[host, towards].guid)
 
     assert port(2, 0, 1) is port(3, 1, 0) is None
-    assert port(0, 0, 1) is not None  # the manager is on this leaf
+    assert port(0, 0, 1) is not None  # the subnet manager is on this leaf
     assert port(4, 0, 1) is not None  # a tenant of one host has no peer
     Walks.over(inventory, tables).assert_reaches([inventory.leaf_guids[0]])
 

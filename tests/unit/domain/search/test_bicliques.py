@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Bicliques of a bit matrix against all combinations of rows, and the parts of the search."""
+"""Search for bicliques of a bit matrix, compared with all combinations of rows."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_bicliques_cover_every_combination_of_rows_and_nothing_else(seed):
 
 
 def test_konigs_bound_refutes_crowns_without_a_search():
-    """Each row (each two, each three rows) misses a bit of its own."""
+    """Each group of ``twins`` rows misses one bit that all other rows have."""
     for twins in (1, 2, 3):
         rows = [0xFFFFFF & ~(1 << row // twins) for row in range(24)]
         for count in range(2, 25):
@@ -85,7 +85,7 @@ def test_konigs_bound_refutes_crowns_without_a_search():
 
 @given(masks=MASKS, rows=st.integers(1, 3), bits=st.integers(1, 3))
 def test_a_matching_is_as_large_as_the_largest_flow(masks, rows, bits):
-    """The defect version of Hall's theorem, with multiplicities, over all sets of rows."""
+    """Compared with the deficiency version of Hall's theorem, over all sets of rows."""
     total = rows * len(masks)
     defect = max(
         rows * len(subset) - bits * reduce(or_, subset, 0).bit_count()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What is remembered of sizes that do not fit, and until when."""
+"""The cache of sizes that do not fit, and its invalidation."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_copy_knows_the_same_and_learns_for_itself(fabric):
     fabric.release("everywhere")
     assert isinstance(JIGSAW.propose(copy, Request("x", 7)), NoFit)
     assert anywhere(copy) == 7
-    assert anywhere(fabric) == NEVER  # the same generation, and yet another ledger
+    assert anywhere(fabric) == NEVER  # another ledger of the same generation
 
 
 def test_a_view_of_a_part_begins_with_nothing(fabric):
@@ -113,6 +113,6 @@ def test_a_trial_puts_back_what_was_known(fabric):
         assert isinstance(JIGSAW.propose(fabric, Request("x", 6)), NoFit)
         assert anywhere(fabric) == 6
     assert (anywhere(fabric), in_pods(fabric)) == (4, known)
-    fabric.release("everywhere")  # reaches the generation at which the trial learned
+    fabric.release("everywhere")  # the generation at which the trial cached a misfit
     assert anywhere(fabric) == NEVER
     assert in_pods(fabric) == [NEVER] * 3

@@ -77,7 +77,7 @@ def test_what_cannot_be_cheaper_is_not_looked_for():
 def test_a_pod_that_looks_like_one_that_did_not_fit_is_skipped():
     fabric = Ledger(TREE)
     assert list(best_fit(fabric).pods(4)) == [0]
-    assert list(best_fit(fabric).pods(4)) == []  # it remembers: 4 hosts fit no pod
+    assert list(best_fit(fabric).pods(4)) == []  # cached: 4 hosts fit no pod
     fabric = Ledger(TREE)
     fabric.fail_link(LeafLink(1, 0, 0))
     assert list(best_fit(fabric).pods(4)) == [0, 1, 2]
@@ -85,12 +85,12 @@ def test_a_pod_that_looks_like_one_that_did_not_fit_is_skipped():
 
 def test_without_budget_the_next_pod_is_not_searched():
     fabric, budget = Ledger(TREE), SearchBudget(0)
-    fabric.fail_host(0)  # pod 0 is the fullest and looks like no other
+    fabric.fail_host(0)  # pod 0 is the fullest, and no other pod is like it
     pods = BestFit(fabric, budget, fabric.reader_cache(Misfits)).pods(4)
     assert next(pods) == 0
     budget.spend(1)
     assert list(pods) == []
-    assert list(best_fit(fabric).pods(4)) == [0, 1]  # nothing was learnt
+    assert list(best_fit(fabric).pods(4)) == [0, 1]  # the cut search cached nothing
 
 
 def test_a_refusal_known_beforehand_takes_no_step():

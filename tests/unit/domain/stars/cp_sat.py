@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The most room that any plan of a few time slots makes on a line, as CP-SAT sees it.
+"""CP-SAT model: the most free units on a line after any plan of a few time slots.
 
-There are no moves in the model, only what each tenant holds between the slots. During a slot
-it holds what it had and what it will have, and this has to be a star that nobody else touches;
-then the moves of the slot may be made in any order. Nothing here comes from the engine, nor
-from the search that tries every plan.
+The model has no moves, only the holdings between the slots. During a slot a tenant holds its
+old and its new units, and together these must be a star that no other tenant touches. So
+the moves of the slot can be made in any order. This module shares no code with the engine or
+with the exhaustive search in ``judge``.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Holdings = Mapping[str, Collection[Place]]
 
 
 class Best(NamedTuple):
-    """``room`` units of one line are free after the last of ``states``, the first of which is
-    how things were."""
+    """``room`` units of one line are free after the last of ``states``; the first state is the
+    initial one."""
 
     room: int
     states: list[dict[str, set[Place]]]
@@ -34,7 +34,7 @@ def differing(a: Place, b: Place) -> list[int]:
 
 
 class Question:
-    """A cube, who holds what of it, and the axes along which units may move in the slots."""
+    """The model of a cube, its holdings, and the axes along which units may move."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Question:
             self._one_slot(slot, holdings)
 
     def move_once(self, tenant: str) -> None:
-        """Let what a tenant holds change in one slot at most."""
+        """Let the holding of a tenant change in at most one slot."""
         stays = [self.model.new_bool_var(f"{tenant} stays in {n}") for n in range(self.slots)]
         self.model.add(sum(stays) >= self.slots - 1)
         for slot, place in product(range(self.slots), self.open):
@@ -87,8 +87,8 @@ class Question:
                 self._pair(slot, tenant, during, a, b)
 
     def _pair(self, slot, tenant, during, a: Place, b: Place) -> None:
-        """Two units of a star are on one line, and where none may move along that line the
-        tenant does not get the one for the other."""
+        """Two units of a star are on one line. If moves along that line are not allowed, the
+        tenant cannot exchange one for the other."""
         axes = differing(a, b)
         if len(axes) > 1:
             self.model.add_at_most_one(during[tenant, a], during[tenant, b])
@@ -99,7 +99,7 @@ class Question:
                 self.model.add_bool_or(~literal for literal in (*left, *got))
 
     def best(self, axis: int) -> Best:
-        """The line along ``axis`` on which most units can be free in the end."""
+        """The line along ``axis`` with the most free units at the end."""
         lines: dict[tuple[int, ...], list[Place]] = {}
         for place in self.open:
             lines.setdefault((*place[:axis], *place[axis + 1 :]), []).append(place)
@@ -138,7 +138,7 @@ def roomiest(
     once: bool = False,
 ) -> Best:
     """The most units of one line along ``axis`` that are free after at most ``slots`` slots of
-    moves along the axes ``allowed``, and what everybody holds meanwhile.
+    moves along the axes ``allowed``, with the holdings after each slot.
 
     ``once``: tenants of one unit move in one slot at most.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Stars derived again from the switches they touch, and every plan of two time slots tried.
+"""Judge of stars by the switches that they touch; exhaustive search of plans of two slots.
 
-Nothing here comes from the engine. A unit is a triple of numbers; a holding is a set.
+This module shares no code with the engine. A unit is a triple of numbers; a holding is a set.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def switches(unit):
 
 
 def is_star(units) -> bool:
-    """One switch that all units touch, and any two of them touch no other (Definition 3.3)."""
+    """Whether all units touch one switch, and no two of them another one (Definition 3.3)."""
     if len(units) < 2:
         return len(units) == 1
     hubs = set.intersection(*map(switches, units))
@@ -32,7 +32,7 @@ def is_star(units) -> bool:
 def wrong(
     sizes: Place, holdings: Mapping[str, set[Place]], closed: Iterable[Place] = ()
 ) -> list[str]:
-    """Tenants that are no stars, and units with two owners, or that nobody may have."""
+    """Violations: tenants that are no stars, units with two owners, closed or unknown units."""
     found, owners = [], dict.fromkeys(closed, "nobody")
     for tenant, units in holdings.items():
         if not is_star(units):
@@ -47,8 +47,8 @@ def wrong(
 
 
 def steps(slots, holdings: dict[str, set[Place]], rng: Random) -> Iterator[str]:
-    """Make the moves of a plan, those of a slot in any order and overlapping; after each step
-    the state is to be judged. Yields what was done."""
+    """Make the moves of a plan; those of a slot overlap, in random order. Yields after each
+    step, with a message if the step is wrong, so that the caller can judge the state."""
     for slot in slots:
         todo = {number: [move, "begin"] for number, move in enumerate(slot)}
         while todo:
@@ -66,7 +66,7 @@ def steps(slots, holdings: dict[str, set[Place]], rng: Random) -> Iterator[str]:
 
 
 def axes(units: set[Place]) -> list[int]:
-    """Along which axes a tenant may move its units."""
+    """Axes along which a tenant may move its units."""
     varying = [axis for axis in range(3) if len({unit[axis] for unit in units}) > 1]
     return varying or [0, 1, 2]
 
@@ -97,8 +97,8 @@ def lines(sizes: Place, axis: int) -> Iterator[set[Place]]:
 
 
 def roomiest(sizes, holdings, closed, axis, allowed=(0, 1, 2), slots=2) -> int:
-    """The most units of one line along ``axis`` that are free after a slot fewer than ``slots``
-    tried in every way, and a last one made as well as can be."""
+    """The most units of one line along ``axis`` that can be free after ``slots`` slots: all
+    choices of moves for the first slots, and a maximum matching for the last one."""
     every = set(product(*map(range, sizes)))
     free = every - set(closed) - set().union(*holdings.values())
     best = max(
@@ -114,8 +114,8 @@ def roomiest(sizes, holdings, closed, axis, allowed=(0, 1, 2), slots=2) -> int:
 
 
 def _slots(holdings, free, allowed) -> Iterator[dict[str, set[Place]]]:
-    """The states after every set of moves that may be made at once: each free unit takes
-    nobody or one mover."""
+    """The states after every set of moves that one slot allows: each free unit takes at most
+    one mover."""
     choices = [[None, *movers(holdings, target, allowed)] for target in free]
     for chosen in product(*choices):
         made = [(mover, target) for mover, target in zip(chosen, free, strict=True) if mover]
@@ -133,7 +133,7 @@ def _slots(holdings, free, allowed) -> Iterator[dict[str, set[Place]]]:
 
 
 def _after_one_slot(line, holdings, free, allowed) -> int:
-    """Free units of the line when as many others as can leave it at once: a matching."""
+    """Free units of the line after the largest set of moves out of it, a maximum matching."""
     outside = sorted(free - line)
     leaving = {
         unit: [

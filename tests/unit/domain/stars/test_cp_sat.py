@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""CP-SAT agrees with the search that tries every plan, and says what StarCube misses."""
+"""CP-SAT agrees with the exhaustive search, and finds the plans that StarCube misses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def states(sizes, seed, count, free):
 
 
 def carried_out(cube, best, axis, allowed):
-    """What CP-SAT says can be done move by move, in any order, and leaves so much room."""
+    """The plan of CP-SAT can be made move by move in any order, and frees as many units."""
     slots = []
     for before, after in zip(best.states, best.states[1:], strict=False):
         slots.append(
@@ -60,7 +60,7 @@ def carried_out(cube, best, axis, allowed):
 
 
 def fits(cube, kind, method):
-    """The sizes of stars that the engine has room for."""
+    """The sizes of stars that the engine can place."""
     return [
         size
         for size in range(2, cube.sizes[kind.axis] + 1)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""StarCube against a judge of its own: every tenant a star of its own at every step."""
+"""StarCube, checked by an independent judge: each tenant is a star after every step."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def holdings(cube):
 
 
 def judged(cube):
-    """Nothing is wrong, and the masks say what the ledger says."""
+    """The judge finds no violation, and the masks agree with the owners."""
     assert judge.wrong(cube.sizes, holdings(cube), closed(cube)) == []
     for unit in cube.units():
         i, j, k = unit
@@ -64,7 +64,7 @@ def random_request(rng, cube, name):
 
 
 def carried_out(cube, request, plan, rng):
-    """Every step of a plan judged, in an order of ``rng``; then the plan admitted."""
+    """Judge the state after every step of a plan, in random order, then admit the plan."""
     before = holdings(cube)
     state = dict(before)
     assert len(plan.slots) <= 2
@@ -128,7 +128,7 @@ def test_every_tenant_is_a_star_of_its_own_after_every_step_of_every_plan(sizes,
 
 
 def some_full(sizes, rng, free):
-    """A cube filled as well as may be, then with so many units free, wherever."""
+    """A cube filled with random stars; then random units are freed until ``free`` are free."""
     cube = Cube(sizes)
     for number in range(60):
         answer = room(cube, random_request(rng, cube, f"t{number}"), Method.EVERY_POD)
@@ -141,8 +141,8 @@ def some_full(sizes, rng, free):
 
 
 def found_and_possible(sizes, methods, kinds, allowed, states=40):
-    """How many requests each method has room for in random states, and for how many there is
-    room after two slots of moves along the axes ``allowed``."""
+    """In random states, the number of requests that each method places, and the number that
+    have room after two slots of moves along the axes ``allowed``."""
     rng, found, possible = Random(1), [0] * len(methods), 0
     for _ in range(states):
         cube = some_full(sizes, rng, rng.randint(2, 4))
@@ -210,7 +210,7 @@ def test_the_first_method_moves_nobody_and_the_third_may_lie_across_pods():
 
 
 def test_exactly_as_many_pods_as_asked_are_enough():
-    """Table A.3 prints Num(i, j) > n."""
+    """Table A.3 prints Num(i, j) > n, which would refuse this request."""
     plan = room(Cube((2, 2, 4)), StarRequest("new", 4, Kind.C))
     assert len({unit.k for unit in plan.units}) == 4
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""Sound allocations made by hand, to be broken; and small named topologies."""
+"""Sound allocations made by hand, which tests then break, and small named topologies."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""Sound allocations carry every permutation; with a link less, some permutation is blocked."""
+"""Sound allocations carry every permutation; without one link, some permutation is blocked."""
 
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""Every breach of ownership is named: what, whose, and why."""
+"""Each violation of ownership names the host or link, its owner and the reason."""
 
 from dataclasses import replace
 

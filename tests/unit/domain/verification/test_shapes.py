@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""A sound shape passes; broken in any one condition it does not."""
+"""A sound shape passes; a shape that breaks any one condition fails."""
 
 from dataclasses import replace
 

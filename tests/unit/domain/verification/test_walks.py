@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""Tables that keep their promises pass; each way of breaking one is found and named."""
+"""Correct tables pass; each kind of violation is found and named."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_pairs_that_own_links_do_not_join_keep_off_those_of_others():
 
 
 def test_ports_of_one_host_need_no_links_between_them():
-    """A tenant of one host holds none; what its ports say to each other stays in the host."""
+    """A tenant of one host holds no links; traffic between its ports stays in the host."""
     topology = TOPOLOGIES["rails"]
     inventory = inventory_of(topology)
     red, blue = build(topology, Shape(1, 1, 1), "red"), build(topology, Shape(1, 1, 2), "blue")
@@ -220,7 +220,7 @@ def test_ports_of_one_host_need_no_links_between_them():
 
 
 def test_a_credit_loop_is_found(rows):
-    """Two leaves and two L2 switches in a ring, each path for itself without a loop."""
+    """Two leaves and two L2 switches in a ring; no single path has a loop."""
     a, b, x, y = 0x100000, 0x100001, 0x200000, 0x200001
     ring = [
         (up(LeafLink(0, 0, 0)), x),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Kraken judged by trying everything: plain counts and fractions, one link at a time."""
+"""Judge of Kraken by enumeration of all embeddings, with plain counts and fractions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import permutations
 
 
 def embeddings(slots, size) -> Iterator[tuple[int, ...]]:
-    """Every way to put ``size`` alike units on machines: how many on each."""
+    """All ways to put ``size`` equal units on machines, as numbers of units by machine."""
     if not slots:
         if size == 0:
             yield ()
@@ -32,7 +32,7 @@ def crossing(tree, counts) -> dict[tuple[int, int], int]:
 
 
 def reserved(tree, clusters) -> dict[tuple[int, int], Fraction]:
-    """What (counts, bandwidth) pairs ask of each link."""
+    """Bandwidth that the (counts, bandwidth) pairs reserve on each link."""
     total = dict.fromkeys(crossing(tree, [0] * tree.machines), Fraction(0))
     for counts, bandwidth in clusters:
         for link, units in crossing(tree, counts).items():
@@ -41,7 +41,7 @@ def reserved(tree, clusters) -> dict[tuple[int, int], Fraction]:
 
 
 def violations(tree, clusters) -> list[str]:
-    """Every slot given twice and every link over its capacity."""
+    """All links over their capacity, and all machines with more units than slots."""
     over = [
         f"link {link}: {used} of {tree.capacity[link[0]]}"
         for link, used in reserved(tree, clusters).items()
@@ -55,7 +55,7 @@ def violations(tree, clusters) -> list[str]:
 
 
 def migrations(before, after) -> int:
-    """Units that were there, and are there still, but not where they were."""
+    """Number of remaining units that are on another machine than before."""
     stay = sum(min(pair) for pair in zip(before, after, strict=True))
     return int(min(sum(before), sum(after)) - stay)
 
@@ -82,7 +82,7 @@ def footprint(tree, counts) -> int:
 
 
 def valid(tree, others, size, bandwidth) -> list[tuple[int, ...]]:
-    """All embeddings beside the others."""
+    """All embeddings that fit beside the other clusters."""
     slots = [tree.slots - sum(counts[m] for counts, _ in others) for m in range(tree.machines)]
     most = {
         link: (Fraction(tree.capacity[link[0]]) - used) // Fraction(bandwidth)

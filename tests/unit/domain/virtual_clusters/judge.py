@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Promises on links derived again, one link at a time and by numbers, not by formulas."""
+"""Judge of the promises on links, one link at a time, by numeric integration."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def smaller(one, other, steps=800):
 
 
 def sides(tree, embedding, level, vertex):
-    """The cluster's machines below a link, and the others."""
+    """The cluster's virtual machines below a link, and all its others."""
     inside = [vm for m, vms in embedding.items() for vm in vms if m // tree.below[level] == vertex]
     outside = [vm for vms in embedding.values() for vm in vms if vm not in inside]
     return inside, outside
 
 
 def asked(tree, cluster, embedding, level, vertex):
-    """(mean, variance) that a cluster asks of a link."""
+    """(mean, variance) of a cluster's demand on a link."""
     parts = sides(tree, embedding, level, vertex)
     if not all(parts):
         return 0.0, 0.0
@@ -108,7 +108,7 @@ def best(tree, risk, free, others, cluster):
 
 
 def found(tree, risk, others, cluster, embedding):
-    """The same of an embedding that was given."""
+    """(level, vertex, worst occupancy) of the subtree that holds this embedding."""
     level = next(
         level
         for level in range(tree.top + 1)

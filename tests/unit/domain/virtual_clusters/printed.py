@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Kraken's Algorithms 2, 3 and 4 to the letter, to show where the letter falls short."""
+"""Kraken's Algorithms 2, 3 and 4 exactly as printed, to show the errors of the paper."""
 
 from __future__ import annotations
 

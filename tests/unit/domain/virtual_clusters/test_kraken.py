@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Kraken against every embedding there is, and against the letter of its paper."""
+"""Kraken, compared with all embeddings, and with its algorithms as the paper prints them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def held(site, but=None):
 
 
 def scattered(tree, rng, clusters=4):
-    """A site with clusters wherever chance put them, as years of changes would."""
+    """A site with clusters in random places, as after a long time of changes."""
     site = Site(tree)
     for number in range(clusters):
         size, bandwidth = rng.randint(1, 4), rng.choice(BANDWIDTHS)
@@ -89,7 +89,7 @@ def changed(site, rng, largest=3):
 
 
 def follows(plan, before):
-    """The plan's moves, done one by one, lead from ``before`` to its embedding."""
+    """The plan's moves, made one by one, lead from ``before`` to the plan's embedding."""
     at = {unit: machine for machine, units in before.items() for unit in units}
     for unit, machine in plan.removed:
         assert at.pop(unit) == machine
@@ -138,7 +138,7 @@ def test_a_new_cluster_has_the_least_footprint_of_all(tree, seed):
 @some
 @seeds
 def test_a_change_costs_as_little_as_any(tree, model, seed):
-    """Theorem 1: granted if possible at all, then the fewest migrations, then the footprint."""
+    """Theorem 1: a possible change is granted, with fewest migrations, then least footprint."""
     costs, judged = COSTS[model]
     rng = Random(seed)
     site = scattered(tree, rng)
@@ -162,7 +162,7 @@ def test_a_change_costs_as_little_as_any(tree, model, seed):
 @some
 @seeds
 def test_nearest_migrations_are_granted_whenever_possible(tree, seed):
-    """Not always the least of all: these costs are not those of theorem 1."""
+    """The plan is not always the cheapest, because theorem 1 does not cover these costs."""
     rng = Random(seed)
     site = scattered(tree, rng)
     cluster = changed(site, rng)
@@ -177,7 +177,7 @@ def test_nearest_migrations_are_granted_whenever_possible(tree, seed):
 
 
 def test_nearest_migrations_stay_in_the_rack():
-    """A unit has to leave; the footprint alone is the same in both places."""
+    """One unit has to leave; both possible places have the same footprint."""
     tree = Tree((2, 2), 2, (2, 4))
     site = Site(tree)
     site.claim(Cluster.alike("a", 2, 1), {0: (0,), 2: (1,)})
@@ -191,7 +191,7 @@ def test_nearest_migrations_stay_in_the_rack():
 
 
 def test_all_upgrades_on_a_tiny_tree():
-    """Two racks of two machines, one cluster everywhere it can be, one link part used."""
+    """Two racks of two machines; one cluster in all its possible places, another on machine 0."""
     tree = Tree((2, 2), 2, (2, 1))
     for start in judge.valid(tree, [], 3, 0.5):
         for size, bandwidth, taken in product((3, 4, 5), (0.5, 1.0), (0, 1, 2)):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Stochastic virtual clusters against every embedding there is, and against chance itself."""
+"""Stochastic virtual clusters, compared with all embeddings and with random draws."""
 
 from __future__ import annotations
 
