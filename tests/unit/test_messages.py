@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What travels over the bus has a version: a newer minor one is read, another major one refused."""
+"""Bus documents have versions: a newer minor one is read, another major one is refused."""
 
 import pytest
 from hypothesis import given
@@ -40,7 +40,7 @@ def test_parts_of_a_newer_minor_version_are_read_without_what_they_added():
 
 
 def test_a_notification_of_an_older_minor_version_is_read():
-    """The outbox still has some when the release is replaced."""
+    """After an upgrade the outbox still holds notifications of the older release."""
     older = messages.document(NOTE) | {"version": "1.0"}
     del older["drift"]
     read = messages.read(messages.Notification, older)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""The sample configuration files say what our options and Nova's rules are called."""
+"""The sample configuration files use the names of our options and of Nova's rules."""
 
 import configparser
 import re

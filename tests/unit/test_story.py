@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""The story's judge finds each kind of lie; the story stops at the first one."""
+"""The story's judge finds each kind of violation; the story stops at the first one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KEYS = {1: 0x8001, 2: 0x8001, 3: 0x8002, 4: 0x8002, 5: 0}
 
 
 def subnet(up=UP, keys=KEYS):
-    """Two leaves, two tops, and what the tools would print of them."""
+    """Two leaves and two top switches, as the InfiniBand tools print them."""
     links = [
         f"CA {lid} 1 0xc{lid} 4x SDR - SW 20 {lid} {LEAVES[leaf]} ( '{name} mlx5_0' - 'leaf' )"
         for name, (lid, leaf) in HOSTS.items()
@@ -83,7 +83,7 @@ def test_each_lie_is_found(lie, found):
 
 
 class Hotel:
-    """A site in memory; with ``spill`` a server starts wherever it likes."""
+    """A site in memory; with ``spill`` a server starts on any host."""
 
     def __init__(self, hosts=40, spill=False):
         self.free = {f"n{number}" for number in range(hosts)}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""A configuration becomes a working service, or a sentence that names the wrong option."""
+"""A configuration gives a working service, or an error that names the wrong option."""
 
 import configparser
 from importlib import import_module
@@ -118,7 +118,7 @@ def test_every_option_is_explained():
 
 
 def test_the_sample_configuration_has_our_defaults():
-    """The generator applies the defaults of the namespaces it is told of, and of no others."""
+    """The sample generator applies defaults only for the namespaces in its configuration."""
     setup, sample = configparser.ConfigParser(), ROOT / "etc" / "laas" / "config-generator.conf"
     setup.read(ROOT / "setup.cfg")
     hooks = setup["options.entry_points"]["oslo.config.opts.defaults"].split("\n")

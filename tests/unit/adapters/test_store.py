@@ -875,7 +875,7 @@ def test_a_key_used_with_other_constraints_is_refused(managed):
 
 
 def container(store: SqlStore, id: str, slot: int = 0, parent: str | None = None):
-    """A container that holds what ``across_pods`` gives."""
+    """A container with the placement of ``across_pods``."""
     answer = replace(across_pods(id, slot), container=True, parent=parent)
     return store.admit(new(id, container=True, parent=parent), lambda fabric: answer)
 

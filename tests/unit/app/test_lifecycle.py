@@ -271,7 +271,7 @@ def test_a_repair_says_which_links_replace_which():
     )
 
 
-# -- what callers ask for -------------------------------------------------------------------
+# -- requests of callers ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -241,7 +241,7 @@ def test_directors_that_tenants_also_use_are_named():
     assert shared_plane_cost.reach(fabric, inventory, named).mixed == ()
 
 
-# -- what it costs -----------------------------------------------------------------
+# -- its cost ---------------------------------------------------------------------
 
 
 def test_on_a_full_tree_full_leaf_policies_lose_all_capacity_beyond_a_pod():

@@ -31,7 +31,7 @@ WIDE = tenant(
 
 
 def state(tenants: Iterable[Allocation] = (POD, ONE, WIDE), generation: int = 7) -> FabricState:
-    """A state. Partition keys follow from names, so that they stay when other tenants leave."""
+    """A fabric state; a partition key depends on the tenant's name, so others do not change it."""
     ordered = sorted(tenants, key=lambda t: t.id)
     routes = (TenantRoute(t, 0x100 + sum(t.id.encode()) % 0x1000) for t in ordered)
     return FabricState("tiny", generation, TINY.topology, TINY.inventory, tuple(routes))

@@ -56,7 +56,7 @@ def change(fabric: Ledger, rng: Random, name: str) -> None:
 
 
 def states(topology: Topology, inventory, seed: int, count: int) -> Iterator[FabricState]:
-    """Generations of a fabric; a tenant keeps its key, and free keys are used again."""
+    """Generations of a fabric; a tenant keeps its partition key, and free keys are reused."""
     rng, fabric = Random(seed), Ledger(topology)
     keys: dict[str, int] = {}
     for generation in range(1, count + 1):
@@ -72,7 +72,7 @@ def states(topology: Topology, inventory, seed: int, count: int) -> Iterator[Fab
 @settings(max_examples=30)
 @given(st.sampled_from(FABRICS), st.integers(0, 1 << 30), st.integers(1, 6))
 def test_incremental_rendering_gives_the_same_bytes(made, seed, count):
-    with TemporaryDirectory() as name, mock.patch("os.fsync"):  # slow, and not tested here
+    with TemporaryDirectory() as name, mock.patch("os.fsync"):  # fsync is slow and not tested here
         root = Path(name)
         chosen = Settings(f"{root}/f/current")
         last = None

@@ -25,7 +25,7 @@ NEVER = "0" * 64
 
 @pytest.fixture(scope="module", autouse=True)
 def no_power_cut():
-    """These tests write many files and lose none, so that syncing them is not needed."""
+    """Skip fsync, because these tests write many files and simulate no power cut."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
         yield
@@ -38,7 +38,7 @@ def home(tmp_path):
 
 @pytest.fixture
 def offer(tmp_path, home):
-    """The set of generation 8, while generation 7 of two of its tenants is current."""
+    """The set of generation 8; generation 7, with two of its tenants, is current."""
     fetch_set(Offer(state([POD, ONE]), tmp_path / "there", home), home)
     return Offer(state(generation=8), tmp_path / "there", home)
 
@@ -121,7 +121,7 @@ def add(name):
 
 
 def omit_chains(offer, reason):
-    """A set without routing chains, whose fragment has the reason."""
+    """Make the set one without routing chains, with the reason in its fragment."""
     for name in [name for name in offer.files if name not in validate.ALWAYS]:
         offer.drop(name)
     lines = offer.files["opensm.conf"].decode().splitlines(keepends=True)
@@ -430,7 +430,7 @@ def directives(fragment):
 @example(field="omitted, and in the fragment", text="x\nlog_file /etc/cron.d/owned")
 @example(field="omitted", text="x\u2028y")
 def test_no_text_of_a_manifest_reaches_the_configuration(whole, field, text):
-    """It is refused, or the fragment has the same directives as for any other text."""
+    """The set is refused, or its fragment has the same directives as with any other text."""
     good, home = whole
     offer = Offer.__new__(Offer)
     offer.__dict__.update(

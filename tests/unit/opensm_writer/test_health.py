@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Each condition of an OpenSM, told apart from similar ones."""
+"""Each condition of an OpenSM is distinguished from similar conditions."""
 
 import math
 from dataclasses import replace

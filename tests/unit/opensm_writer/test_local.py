@@ -150,7 +150,7 @@ def test_why_nothing_is_applied(tmp_path, opensm, problem):
 
 def test_another_process_is_not_signalled(tmp_path):
     pid_file = tmp_path / "opensm.pid"
-    pid_file.write_text(str(os.getpid()))  # a SIGHUP would end this test
+    pid_file.write_text(str(os.getpid()))  # a SIGHUP would end the test process
     manager = LocalSubnetManager(tmp_path / "files", OpenSm(pid_file=pid_file))
     with pytest.raises(Unavailable, match="not an OpenSM, or has ended"):
         manager.publish(state())

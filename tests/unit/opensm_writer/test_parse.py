@@ -85,7 +85,7 @@ def test_tables_of_another_form_are_refused(text, line, why):
 @pytest.mark.parametrize(
     "text",
     [
-        "0x0002c90300000001 0x0001 0x0001\n",  # no empty line: OpenSM drops what follows
+        "0x0002c90300000001 0x0001 0x0001\n",  # no empty line: OpenSM drops the lines after it
         "0x2c90300000001 0x0001 0x0001\n\n",  # not padded
         "0x0002C90300000001 0x0001 0x0001\n\n",  # upper case
         "0x0002c90300000001 0x0001 0x0002\n\n",  # LMC is 0

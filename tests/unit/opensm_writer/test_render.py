@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The files, byte for byte, and that they parse back to their values.
+"""Rendered files equal the golden ones byte for byte and parse back to their values.
 
 python -m tests.unit.opensm_writer.test_render    writes tests/golden again
 """

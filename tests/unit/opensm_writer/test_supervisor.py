@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The supervisor, with an OpenSM that is a process without function and files."""
+"""The supervisor, with files and an idle process in place of OpenSM."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""The papers' evaluations, small: same seed same figures, and the order that they claim."""
+"""The papers' evaluations in small: reproducible figures, in the order the papers claim."""
 
 from __future__ import annotations
 

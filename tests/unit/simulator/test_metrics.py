@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Figures of schedules small enough to work out by hand."""
+"""Metrics of schedules that are small enough to calculate by hand."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Runs as a whole: the same every time, and legal at every moment."""
+"""Whole simulations are reproducible, and every state is legal."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_two_pods_is_an_option_of_jigsaw_alone():
 
 
 class Picky(Baseline):
-    """Never places more than five hosts."""
+    """A policy that never places more than five hosts."""
 
     name: ClassVar[str] = "picky"
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Readers of traces: what they take, what they name, and that nothing breaks them."""
+"""Readers of traces: accepted lines, named errors, and random input."""
 
 from __future__ import annotations
 

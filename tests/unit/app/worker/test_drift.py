@@ -88,7 +88,7 @@ def is_settled(world: World, kind: Drift, repaired: bool) -> None:
     assert told(world) == as_told(kind, repaired)
 
 
-# -- what differs, as values ---------------------------------------------------------
+# -- differences as values ----------------------------------------------------------
 
 
 def test_a_difference_names_its_kind_its_subject_and_its_repair(store):
@@ -251,7 +251,7 @@ def test_nova_away_is_no_drift(world):
     assert counted(world) == ({}, {})
 
 
-# -- switches: the real files, and what OpenSM says in its log and dump -----------------
+# -- switches: published files, and OpenSM's log and dump -------------------------------
 
 
 class OpenSmBeside:

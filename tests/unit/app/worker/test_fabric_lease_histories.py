@@ -48,7 +48,7 @@ class Histories(RuleBasedStateMachine):
         self.born = 0
         self.committed: list[tuple[str, int]] = []
         self.overtaken: list[str] = []
-        self.fate: dict[int, tuple[int, str, int]] = {}  # worker: steps left, what, who goes on
+        self.fate: dict[int, tuple[int, str, int]] = {}  # worker: steps left, event, next worker
         self.living = {number: self.hired(number) for number in range(WORKERS)}
         self.held: dict[int, str] = {}
 
@@ -59,7 +59,7 @@ class Histories(RuleBasedStateMachine):
             self.engine.dispose()
             shutil.rmtree(self.directory)
 
-    # -- what happens at a step ---------------------------------------------------
+    # -- events at a step --------------------------------------------------------
 
     def hired(self, number: int) -> FabricLeases:
         self.born += 1

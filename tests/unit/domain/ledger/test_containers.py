@@ -117,7 +117,7 @@ def test_no_history_with_containers_breaks_a_promise(name, steps, random):
 
 @pytest.fixture
 def nested() -> Ledger:
-    """A container of two leaves and a half, in it a smaller one, in that a tenant; one beside."""
+    """A container in a container, with a tenant in each, and an allocation outside both."""
     fabric = Ledger(FULL)
     lc = POLICIES["lc"]()
     for request in (

@@ -81,7 +81,7 @@ def scattered(tree, rng, clusters=4):
 
 
 def changed(site, rng, largest=3):
-    """A cluster of the site, and what it asks to become."""
+    """The changed form of a random cluster of the site."""
     id = rng.choice(sorted(site.clusters))
     demands = site.clusters[id][0].demands
     size = max(1, len(demands) + rng.randint(-2, largest))
@@ -303,7 +303,7 @@ def test_random_histories_keep_every_promise_and_leave_no_trace(tree, seed):
 @some
 @seeds
 def test_chance_keeps_its_part_of_a_link(tree, seed):
-    """Stochastic clusters and Kraken's on one ledger: no promise of either kind breaks."""
+    """Stochastic and deterministic clusters share a ledger; all promises of both are kept."""
     rng = Random(seed)
     site = Site(tree, rng.choice((0.02, 0.05)))
     for number in range(12):
@@ -358,8 +358,8 @@ def test_the_paper_s_slot_counts():
 
 
 def test_as_printed_a_server_s_own_slots_are_forgotten():
-    """Algorithm 3 sums over children, and a server has none: one unit, one server, too
-    thin a link. It fits (property 1), and is refused."""
+    """Algorithm 3 sums over children, but a server has none. It refuses one unit on one server
+    with a thin link, although the unit fits (property 1)."""
     tree = Tree((1,), 1, (1,))
     assert Printed(tree, [1], [[0]]).embed(1) == INFINITE
     plan = kraken.embed(Site(tree), Cluster.alike("a", 1, 2))
@@ -367,7 +367,7 @@ def test_as_printed_a_server_s_own_slots_are_forgotten():
 
 
 def test_as_printed_a_unit_goes_to_the_server_beside():
-    """Two servers, one unit: footprint 2 as printed, 0 is possible (property 3)."""
+    """One unit on two servers: footprint 2 as printed; 0 is possible (property 3)."""
     tree = Tree((2,), 1, (1,))
     assert Printed(tree, [1, 1], [[1, 1]]).embed(1) == 2
     plan = kraken.embed(Site(tree), Cluster.alike("a", 1, 1))
@@ -376,16 +376,16 @@ def test_as_printed_a_unit_goes_to_the_server_beside():
 
 
 def test_as_printed_room_to_spare_is_a_refusal():
-    """Algorithm 4 stops at z = 0 only; more room than units makes z negative, and goes on to
-    the core: infinite. The only centre here that could do is the switch."""
+    """Algorithm 4 stops at z = 0 only. With more room than units z is negative, so that the
+    search goes on to the core, which is infinite. The only possible centre is the switch."""
     tree = Tree((3,), 1, (1,))
     assert Printed(tree, [1, 1, 1], [[1, 1, 1]]).footprint(1, 0, 2) == INFINITE
     assert Printed(tree, [1, 1, 1], [[1, 1, 1]]).footprint(1, 0, 3) == 3
 
 
 def test_as_printed_new_units_do_not_help_the_centre():
-    """One unit becomes three, beside it two free slots: nobody need move (property 2), but
-    with n the new size, extraCUs wants units to migrate below every vertex."""
+    """One unit becomes three, and two slots beside it are free. No unit has to move (property 2),
+    but with the new size as n, extraCUs demands migrations below every vertex."""
     tree = Tree((1, 1), 3, (1, 1))
     assert extra_units(below=1, size=3) == 1
     site = Site(tree)
@@ -396,8 +396,8 @@ def test_as_printed_new_units_do_not_help_the_centre():
 
 
 def test_an_arbitrary_unit_is_not_good_enough():
-    """Algorithm 2, line 6: with the centre on server 0, which may keep one other unit apart,
-    either of the two others may be released; only one choice has the least footprint."""
+    """Algorithm 2, line 6: the centre is server 0, and one unit may stay elsewhere. So either of
+    the two other units may be released, but only one choice has the least footprint."""
     tree = Tree((2, 2), 4, (1, 4))
     site = Site(tree)
     site.claim(Cluster.alike("a", 4, 0.5), {0: (0, 1), 1: (2,), 2: (3,)})

@@ -120,7 +120,7 @@ def test_substrings_agree_with_svc_where_all_are_alike():
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.2])
 def test_links_are_short_of_bandwidth_no_more_often_than_promised(epsilon):
-    """A full site, drawn 20,000 times: outages of every link, condition (1)."""
+    """Condition (1): rate of outages of each link of a full site, over 20,000 random draws."""
     rng, draws = Random(1), 20_000
     tree = tapered((10, 5), 4, 1000, (5,))
     site = Site(tree, epsilon)
@@ -166,7 +166,7 @@ def test_the_paper_s_example_takes_two_and_four():
     site, cluster = Site(tree), Cluster.alike("a", 6, 10)
     embedding = svc(site, cluster)
     assert embedding is not None
-    assert sorted(map(len, embedding.values())) == [1, 5]  # better still: 10 of each link
+    assert sorted(map(len, embedding.values())) == [1, 5]  # uses only 10 of each link
     site.free[:] = 4
     embedding = svc(site, cluster)
     assert embedding is not None
