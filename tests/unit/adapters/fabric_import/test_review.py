@@ -2,8 +2,8 @@
 
 """Re-import: remaining hosts and links keep their place; allocations lose none of theirs.
 
-The tests compare with what the technicians left (``tests.recabling``), GUID by GUID and port
-by port, not with the numbers that the import chose.
+The tests compare with the real cabling after the changes (``tests.recabling``), by GUID and port,
+not with the numbers that the import chose.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 """A reader of the ledger cannot write to it: the type checker refuses.
 
 The functions below are never called. Each ``type: ignore`` stands where mypy has to find an
-error; were a write through ``LedgerView`` allowed, mypy would report the comment as unused.
+error. If a write through ``LedgerView`` were allowed, mypy would report the comment as unused.
 """
 
 from __future__ import annotations

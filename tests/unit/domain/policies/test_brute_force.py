@@ -4,9 +4,9 @@
 
 The search below is written from the papers' conditions (Jigsaw, section 3.2 and
 section 4; LaaS, Theorem 2 and section 3; the corrections are in the policies'
-docstrings) with nothing but ``itertools``. It says whether a placement exists;
-the judge of ``laas_service.domain.verification`` says whether what a policy
-proposed is one.
+docstrings) with nothing but ``itertools``. It decides whether a placement exists;
+the judge of ``laas_service.domain.verification`` checks the placement that a
+policy proposes.
 """
 
 from __future__ import annotations
