@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""Several processes admit at once on one database: nobody shares, nothing is left over."""
+"""Several processes admit concurrently on one database: no host is given to two allocations."""
 
 import contextlib
 import multiprocessing
@@ -31,7 +31,7 @@ from laas_service.domain.topology import Topology, Xgft
 
 TOPOLOGY = Topology(Xgft((4, 4, 4), (1, 4, 4)))  # 64 hosts
 PROCESSES = 3
-ASKED = 10  # by each process; there is room for all
+ASKED = 10  # requests of each process; all of them fit
 
 
 def ask(url: str, name: str, start, answers) -> None:
@@ -81,7 +81,7 @@ def test_processes_admitting_at_once_share_nothing(database):
 
 @pytest.mark.parametrize("fabrics", [("f", "f"), ("f", "g")], ids=["one fabric", "two"])
 def test_two_at_one_time_do_not_pass_a_quota_together(database, fabrics):
-    """Both have looked before either writes, be it on fabrics of their own."""
+    """Both searches end before either result is written, on one fabric or on two."""
     stores = [SqlStore(connect(database)) for _ in fabrics]
     for fabric in sorted(set(fabrics)):
         stores[0].add_fabric(fabric, TOPOLOGY, Inventory((), (), (), (), (), (), ()))
@@ -122,7 +122,7 @@ def test_two_at_one_time_do_not_pass_a_quota_together(database, fabrics):
 
 @pytest.mark.parametrize("fabrics", [("f", "f"), ("f", "g")], ids=["one fabric", "two"])
 def test_a_project_that_may_have_one_allocation_gets_one(database, fabrics):
-    """Two threads of one process ask at one time, be it on fabrics of their own."""
+    """Two threads of one process ask at the same time, on one fabric or on two."""
     store = SqlStore(connect(database))
     for fabric in sorted(set(fabrics)):
         store.add_fabric(fabric, TOPOLOGY, Inventory((), (), (), (), (), (), ()))
@@ -160,7 +160,7 @@ def test_a_project_that_may_have_one_allocation_gets_one(database, fabrics):
 
 
 def serve(url: str, start, answers) -> None:
-    """A worker that admits from the queue until nobody waits."""
+    """Act as a worker: serve the queue until it is empty."""
     store = SqlStore(connect(url))
     queue = AdmissionQueue(store, {"baseline": Baseline()}, Discipline("fifo"), clock=utc_now)
     start.wait()

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""kill -9 at every step of fetching a set and signalling OpenSM: one set is always complete.
+"""kill -9 at every step of fetching a file set and signalling OpenSM: one set stays complete.
 
-Each process is a real one. A step is every rename, link, directory and removal in the file
-system, and every file that is opened to be written, before and (as it is the next step) after.
+The killed processes are real. Steps are calls that rename, link or remove a file, create or
+remove a directory, open a file for writing, or send a signal. A process is killed before each
+step, which is also after the previous one.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ EVENTS = {"os.rename", "os.symlink", "os.mkdir", "os.remove", "os.rmdir", "open"
 
 
 class Machine:
-    """The files that survive a crash, in one directory; its OpenSM is a dump."""
+    """The files that survive a crash, in one directory; a dump file stands for OpenSM."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -95,7 +96,7 @@ def _attend(machine: Machine, offer: Offer, number: int) -> None:
 
 @pytest.mark.parametrize("damaged", [False, True], ids=["whole", "damaged"])
 def test_a_set_is_published_completely_or_not_at_all(tmp_path, monkeypatch, damaged):
-    """The earlier set may be damaged; the files never get worse."""
+    """Also when the earlier set is damaged: a crash damages no further file."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # a killed process loses no write
     first = Machine(tmp_path / "0")
     first.directory.mkdir()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""An allocation waits for the word of the active agent: the API, a worker, and made-up agents."""
+"""An allocation becomes active on a report of the active agent; the tests send the reports."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ audit = False
 
 
 class Site:
-    """The API and a worker on one machine; OpenSM is elsewhere."""
+    """The API and a worker in this process; OpenSM is on another machine."""
 
     def __init__(self, directory, lease):
         text = CONFIGURATION.format(directory=directory, lease=lease)
@@ -71,7 +71,7 @@ class Site:
         return answer
 
     def rounds(self, number=3):
-        """The worker looks; every step that waits is due again each time."""
+        """Run rounds of the worker; the pause makes every postponed step due again."""
         for _ in range(number):
             self.parts.fabric_leases.run_once()
             time.sleep(0.02)
@@ -91,7 +91,7 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path):
-    """Reports count for an hour."""
+    """A site where an agent's report is valid for an hour."""
     made = Site(tmp_path, lease=3600)
     yield made
     made.close()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Backup, loss and restore with the commands, a worker, and files that OpenSM reads."""
+"""Backup and restore of a lost database: commands, a worker and the files that OpenSM reads."""
 
 import pytest
 from oslo_config import cfg
@@ -21,7 +21,7 @@ FABRIC = '{"xgft": "3;4,4,2;1,4,4"}'
 
 
 class Site(Tool):
-    """A state directory with a fabric of 32 hosts, and its parts as of one process."""
+    """A state directory with a fabric of 32 hosts; ``parts`` are those of a new process."""
 
     def parts(self):
         conf = cfg.ConfigOpts()
@@ -30,7 +30,7 @@ class Site(Tool):
         return Parts(conf)
 
     def lose(self):
-        """The database is gone; files, aggregates and switches are as they were."""
+        """Delete the database; files, aggregates and switches stay."""
         for path in self.path.glob("laas.sqlite*"):
             path.unlink()
 
@@ -58,7 +58,7 @@ def ask(parts, name, hosts):
 
 
 def converge(parts):
-    """Every step that can be taken, and one comparison of everything."""
+    """Take all due steps, then reconcile; return the drift found."""
     while parts.fabric_leases.run_once():
         pass
     return parts.fabric_leases.reconcile()
@@ -70,7 +70,7 @@ def ended(parts):
 
 
 def test_what_was_allocated_after_the_backup_is_reported_and_not_handed_over_twice(site):
-    """The promise of admin/day2.rst, with generations published that the backup does not know."""
+    """As admin/day2.rst promises. Generations newer than the backup have been published."""
     parts = site.parts()
     kept = ask(parts, "kept", 4)
     assert kept.state is State.ACTIVE
@@ -97,7 +97,7 @@ def test_what_was_allocated_after_the_backup_is_reported_and_not_handed_over_twi
     assert now.tenants[kept.id] == seen.tenants[kept.id], "nobody who is recorded is disturbed"
     assert parts.store.allocation(kept.id).placed == kept.placed
 
-    other = ask(parts, "other", 28)  # all that is free now
+    other = ask(parts, "other", 28)  # all hosts that the restored database counts as free
     assert other.state is State.ALLOCATING, "some of its hosts are lost's"
     assert f"is handed over to allocation {lost.id}" in (other.error or "")
     handed = parts.compute.handed_over()
@@ -106,7 +106,7 @@ def test_what_was_allocated_after_the_backup_is_reported_and_not_handed_over_twi
 
 
 def test_what_is_unfinished_waits_for_the_routes_of_the_restored_state(site):
-    """Published since is a later generation without its routes: that confirms nothing."""
+    """A later generation without its routes is published; it must not confirm the allocation."""
     parts = site.parts()
     first = parts.use_cases(wake=lambda: None).allocations.allocate(
         OPERATOR, AllocationRequest(name="first", hosts=4)
@@ -133,7 +133,7 @@ def test_what_is_unfinished_waits_for_the_routes_of_the_restored_state(site):
 
 
 def test_without_moved_generations_publishing_would_be_refused(site):
-    """What the restore protects from: an older generation over a newer one."""
+    """Publishing refuses an older generation, so a restore has to raise the generations."""
     parts = site.parts()
     ask(parts, "kept", 4)
     state = parts.store.routed("fabric")

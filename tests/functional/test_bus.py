@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The bus: processes of their own, and a real broker that is killed, silenced and restarted.
+"""The bus: real processes, and a real broker that is killed, paused and restarted.
 
-The worker polls so seldom that it does nothing in time unless it is woken, except where a
-test says that it polls.
+Except where a test sets ``poll=OFTEN``, the worker polls so rarely that only a wake-up makes
+it act within the time limits.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.waiting import PATIENCE, eventually
 pytestmark = needs_rabbitmq
 
 SELDOM, OFTEN = 36_000, 0.2
-"""Seconds between two looks of the worker."""
+"""Seconds between two polls of the worker."""
 
 CONFIGURATION = """\
 [DEFAULT]
@@ -90,7 +90,7 @@ class Site:
         return (self.directory / f"{name}.log").read_text()
 
     def said(self, name, pattern, times=1):
-        """What a process has written that many times by now, or shortly."""
+        """Wait until the pattern has matched ``times`` times in a log; return the last match."""
 
         def look():
             ended = self.processes[name].poll() is not None
@@ -103,7 +103,7 @@ class Site:
         return eventually(look, lambda: f"{pattern}: {self.log(name)}")[-1]
 
     def serve(self):
-        """Both processes, ready; the worker has found nothing to do."""
+        """Start API and worker, and wait for the API; return the URL of the allocations."""
         self.start("api")
         self.start("worker")
         return self.api()
@@ -115,7 +115,7 @@ class Site:
         self.said("worker", "Listening on the bus")
 
     def ask(self, hosts=4, wait=None):
-        """The answer to a POST: it comes while the broker is dead or silent."""
+        """Create an allocation; the API has to answer even while the broker is down or paused."""
         answer = requests.post(
             self.api(),
             params={"wait": wait} if wait else {},
@@ -135,10 +135,10 @@ class Site:
         eventually(became, lambda: f"{state}, not {self.state(id)}\n{self.log('worker')}")
 
     def nudge(self):
-        """A request that changes nothing but wakes the worker.
+        """Send a request that wakes the worker and changes nothing else.
 
-        A process that has reconnected makes its queue anew only then: what is sent
-        between is lost, and who sends cannot know.
+        A process declares its queue again only after it has reconnected. Wake-ups sent
+        before that are lost, and the sender gets no error.
         """
         host = self.parts.store.fabric("main").inventory.host_names[0]
         url = self.api().replace("allocations", f"fabrics/main/hosts/{host}")
@@ -149,12 +149,12 @@ class Site:
         return requests.get(f"{self.api()}/{id}", timeout=PATIENCE).json()["state"]
 
     def end(self, name):
-        """SIGTERM; it ends well, whatever the broker does."""
+        """Send SIGTERM; the process must end with 0 in every state of the broker."""
         self.processes[name].send_signal(signal.SIGTERM)
         assert self.processes[name].wait(PATIENCE) == 0, self.log(name)
 
     def bus(self):
-        """Another connection of this process."""
+        """A further connection of this process to the broker."""
         self.connected.append(Parts(self.parts._conf))
         bus = self.connected[-1].bus
         assert bus is not None
@@ -164,7 +164,7 @@ class Site:
         for process in self.processes.values():
             process.kill()
             process.wait()
-        for parts in self.connected:  # or their threads complain of the broker in later tests
+        for parts in self.connected:  # or their threads log broker errors in later tests
             if bus := vars(parts).get("bus"):
                 bus._transport.cleanup()
 
@@ -177,7 +177,7 @@ def only_broker():
 
 @pytest.fixture
 def broker(only_broker):
-    """A broker that answers, whatever the last test did to it."""
+    """A broker that answers; it is restarted if the last test left it dead."""
     if not only_broker.answers():
         only_broker.start()
     return only_broker
@@ -202,7 +202,7 @@ def test_a_cast_wakes_the_worker(site):
 
 
 def test_two_workers_are_both_woken(site):
-    """One of them may be busy for long, so nobody decides who is told."""
+    """Each wake-up goes to all workers, because one of them may be busy for long."""
     heard = []
     listeners = [site.parts.bus.listener(lambda name=name: heard.append(name)) for name in "ab"]
     for listener in listeners:
@@ -217,9 +217,9 @@ def test_two_workers_are_both_woken(site):
 
 @pytest.mark.parametrize("site", [{"heartbeat": 36_000}], indirect=True)
 def test_a_wake_up_is_sent_again_where_the_connection_died_unnoticed(site, broker):
-    """One cast before the broker was killed and one after; each is heard by who listens then.
+    """One cast before the broker is killed and one after; each reaches the current listener.
 
-    Nobody looks whether a connection lives.
+    The heartbeat interval is so long that only the cast can find the dead connection.
     """
     heard: list[str] = []
     for when in ("before", "after"):
@@ -263,8 +263,8 @@ def test_the_worker_is_woken_again_after_the_broker_was_killed(site, broker):
 
 
 def test_a_silent_broker_holds_up_nobody_and_is_found_out(site, broker):
-    """Stopped in its tracks: connections stay open, and nobody answers on them."""
-    site.configure(heartbeat=20)  # not so short that a process held up loses its connection
+    """The broker is paused: connections stay open and nothing is answered."""
+    site.configure(heartbeat=20)  # long enough that a slow process keeps its connection
     site.serve()
     site.listening()
     site.becomes("active", site.ask()["id"])
@@ -282,19 +282,19 @@ def test_a_silent_broker_holds_up_nobody_and_is_found_out(site, broker):
 
 
 def test_a_broker_that_comes_last(site, broker):
-    """API and worker start, work and end without it, and use it once it is there."""
+    """API and worker start and work without the broker, and use it once it is there."""
     broker.kill()
     site.start("api")
     made = site.ask()
     site.start("worker")
-    site.becomes("active", made["id"])  # found by the first look
+    site.becomes("active", made["id"])  # found by the first poll
     broker.start()
     site.listening()
     site.becomes("active", site.ask()["id"])
 
 
 def test_processes_end_while_the_broker_is_dead(site, broker):
-    """Whether they were listening when it died, or never could."""
+    """The worker ends whether it had listened before the broker died or never did."""
     site.serve()
     site.listening()
     site.becomes("active", site.ask()["id"])
@@ -309,7 +309,7 @@ def test_processes_end_while_the_broker_is_dead(site, broker):
 
 
 def test_a_broker_that_refuses_the_worker_is_asked_again(site, broker):
-    """The virtual host (or user, or permission) is made after the worker was started."""
+    """The virtual host and its permissions are created after the worker has started."""
     site.url = f"{broker.url}late"
     site.configure()
     site.start("worker")

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""kill -9 at every step of allocate, release, repair, then a start: nothing lost, nothing shared.
+"""kill -9 at every step of allocate, release and repair, then a restart: no state is lost.
 
-Real SQLite, the directory of commands and the subnet manager's files, each process
-a real one. A step is every effect that convergence takes, both sides of every commit,
-and every rename, link and directory that any part makes in the file system.
+The tests use SQLite, the directory of commands, the subnet manager's files and real
+processes. Steps are the effects of convergence, the moments before and after each commit,
+and every call that renames, links or removes a file or creates a directory.
 """
 
 import multiprocessing
@@ -49,7 +49,7 @@ FILES = {"os.rename", "os.symlink", "os.mkdir", "os.remove"}
 
 
 class Site:
-    """All that survives a crash, in one directory."""
+    """The state that survives a crash, in one directory."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -70,7 +70,10 @@ class Site:
 
 
 def converge(parts: Parts) -> None:
-    """A worker that was killed on this machine is not missed: nobody waits for its lease."""
+    """Act as the worker until no step is due.
+
+    A lease of a worker killed on this machine is free at once, so that nothing waits for it.
+    """
     while (
         parts.admission_queue.serve_all() + parts.fabric_leases.run_once()
         or not parts.fabric_leases.fabrics
@@ -79,7 +82,7 @@ def converge(parts: Parts) -> None:
 
 
 def set_up(site: Site) -> None:
-    """A fabric, and a neighbour who must never notice anything."""
+    """A fabric, and the allocation of a neighbour, which no crash may change."""
     parts = site.parts()
     parts.upgrade_database()
     made = generate(Description(xgft="3;2,2,4;1,2,2"))
@@ -89,7 +92,7 @@ def set_up(site: Site) -> None:
 
 
 def allocate(parts: Parts, acknowledge: Callable[[str], None]) -> None:
-    """The request, its acknowledgement, and convergence until all is done, by a running worker."""
+    """Allocate, acknowledge, and converge until the allocation is active."""
     converge(parts)
     answer = parts.use_cases(wake=lambda: None).allocations.allocate(OPERATOR, WISH)
     assert isinstance(answer, AllocationRecord)
@@ -110,7 +113,7 @@ def forced_release(parts: Parts, acknowledge: Callable[[str], None]) -> None:
 
 
 def wait(parts: Parts, acknowledge: Callable[[str], None]) -> None:
-    """A request for which there is room only when the allocation before it is gone."""
+    """Queue a request that fits only after another allocation is released; release that one."""
     allocations = parts.use_cases(wake=lambda: None).allocations
     answer = allocations.allocate(OPERATOR, WAITER)
     assert isinstance(answer, AllocationRecord)
@@ -122,7 +125,7 @@ def wait(parts: Parts, acknowledge: Callable[[str], None]) -> None:
 
 
 def repair(parts: Parts, acknowledge: Callable[[str], None]) -> None:
-    """An operator says that a link has failed; a running worker replaces it."""
+    """Mark a link as failed, as the operator does; the worker replaces it."""
     converge(parts)
     link = parse_link((Path(parts._conf.state_dir) / "fails").read_text())
     parts.use_cases(wake=lambda: None).fabrics.set_link_state(OPERATOR, "f", link, LinkState.FAILED)
@@ -131,7 +134,7 @@ def repair(parts: Parts, acknowledge: Callable[[str], None]) -> None:
 
 
 def nest(parts: Parts, acknowledge: Callable[[str], None]) -> None:
-    """A container, and an allocation inside it."""
+    """Allocate a container and an allocation inside it."""
     allocations = parts.use_cases(wake=lambda: None).allocations
     outer = allocations.allocate(OPERATOR, HOLDER)
     assert isinstance(outer, AllocationRecord)
@@ -145,7 +148,7 @@ def nest(parts: Parts, acknowledge: Callable[[str], None]) -> None:
 
 
 def unnest(parts: Parts, acknowledge: Callable[[str], None]) -> None:
-    """Both go again, the inner one first."""
+    """Release both allocations, the inner one first."""
     allocations = parts.use_cases(wake=lambda: None).allocations
     for name in ("c", "a"):
         for record in parts.store.allocations():
@@ -156,7 +159,7 @@ def unnest(parts: Parts, acknowledge: Callable[[str], None]) -> None:
 
 
 def restart(parts: Parts, acknowledge: Callable[[str], None]) -> None:
-    """What the worker does when it starts: everything compared, everything worked off."""
+    """Act as a worker that starts: take all steps, then compare; no drift may be left."""
     converge(parts)
     assert parts.fabric_leases.reconcile() == []
 
@@ -171,9 +174,10 @@ def in_process(
     dies_at: int | None = None,
     counted: Callable[[str], bool] = every,
 ) -> str | None:
-    """Run in a process of its own that kills itself at a step; where, or None if it ended.
+    """Run ``act`` in a process that kills itself at step ``dies_at``.
 
-    Only steps that are ``counted`` have a number.
+    Only steps for which ``counted`` is true are counted. Returns the step at which the process
+    was killed, or None if it ended before.
     """
     context = multiprocessing.get_context("fork")
     process = context.Process(target=_run, args=(site, act, dies_at, counted))
@@ -212,12 +216,12 @@ def _run(
 
     parts = site.parts(at)
     if dies_at is not None:
-        sys.addaudithook(audit)  # ends with this process
+        sys.addaudithook(audit)  # a hook cannot be removed; it ends with this process
     act(parts, acknowledge)
 
 
 class Seen:
-    """Database, compute directory and published files, read as others would."""
+    """Database, compute directory and published files, as another process reads them."""
 
     def __init__(self, site: Site) -> None:
         parts = site.parts()
@@ -243,7 +247,7 @@ class Seen:
         self.routed = dict(manifest.tenants)
 
     def id(self, name: str) -> str | None:
-        """The one allocation of that name, if there is one."""
+        """The id of the only allocation of that name; None if there is none."""
         ids = [record.id for record in self.records.values() if record.name == name]
         assert len(ids) <= 1, "the same request was allocated twice"
         return ids[0] if ids else None
@@ -254,7 +258,7 @@ class Seen:
         return id
 
     def check(self, before: "Seen") -> None:
-        """What holds at every moment, also between a crash and the next start."""
+        """Assert the invariants that hold at every moment, also between a crash and a restart."""
         topology = self.fabric.topology
         placed = [record.placed for record in self.records.values() if record.placed]
         held = [record.held for record in self.records.values() if record.held]
@@ -277,7 +281,8 @@ class Seen:
             assert self.records[id].placed is not None, "freed while still routed"
         neighbour = before.the("b")
         assert self.open[neighbour] == before.open[neighbour]
-        if self.ledger.failed_links == before.ledger.failed_links:  # else default ways change
+        # A failed link changes default routes.
+        if self.ledger.failed_links == before.ledger.failed_links:
             assert self.routed[neighbour] == before.routed[neighbour]
 
     def same_as(self, other: "Seen") -> bool:
@@ -289,14 +294,14 @@ class Seen:
 
 
 def _claims(connection: sa.Connection, what: str) -> dict[int, str]:
-    query = f"select {what}, allocation from {what}_claim order by scope"  # the innermost last
+    query = f"select {what}, allocation from {what}_claim order by scope"  # innermost claim last
     rows = connection.execute(sa.text(query)).all()
     return dict(map(tuple, rows))
 
 
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory):
-    """A site with the neighbour alone."""
+    """A site with the neighbour's allocation alone."""
     site = Site(tmp_path_factory.mktemp("site") / "empty")
     assert in_process(site, set_up_and_forget) is None
     return site
@@ -308,7 +313,7 @@ def set_up_and_forget(parts: Parts, acknowledge: Callable[[str], None]) -> None:
 
 @pytest.fixture(scope="module")
 def taken(empty, tmp_path_factory):
-    """A site with the neighbour and one active allocation."""
+    """A site with the neighbour's allocation and another active one."""
     site = empty.copy(tmp_path_factory.mktemp("site") / "taken")
     assert in_process(site, allocate) is None
     (site.directory / "acknowledged").unlink()
@@ -322,7 +327,7 @@ def crashes(
     counted: Callable[[str], bool] = every,
     at_least: int = 20,
 ):
-    """The site after a crash at each step in turn, until the action ends before it dies."""
+    """Yield a copy of the site after a crash at each step in turn, and the step."""
     for dies_at in range(1, 1000):
         crashed = site.copy(directory / str(dies_at))
         step = in_process(crashed, act, dies_at, counted)
@@ -407,7 +412,7 @@ def test_release(empty, taken, tmp_path, act):
 
 
 def test_repair(taken, tmp_path):
-    """Claims of both placements until the routes have moved, and the story told once."""
+    """Both placements stay claimed until the routes have moved; history has one replacement."""
     site = taken.copy(tmp_path / "hurt")
     before = Seen(site)
     id, topology = before.the("a"), before.fabric.topology
@@ -436,7 +441,7 @@ def test_repair(taken, tmp_path):
         else:
             assert not acknowledged, f"forgotten after {step}"
             assert seen.same_as(before), f"something changed after {step}"
-        assert in_process(crashed, repair) is None  # the operator says it again
+        assert in_process(crashed, repair) is None  # the operator repeats the request
         seen = Seen(crashed)
         seen.check(before)
         assert seen.same_as(end)
@@ -463,7 +468,7 @@ def test_repair(taken, tmp_path):
 
 
 def decided(step: str) -> bool:
-    """The steps in which the queue is written or read, and the answer to who waits."""
+    """Whether the step reads or writes the queue, or answers the queued request."""
     return step.endswith((": admit", ": free", "the answer"))
 
 
@@ -498,12 +503,12 @@ def test_waiting(taken, tmp_path):
 
 
 def recorded(step: str) -> bool:
-    """The steps in which a decision is written or answered."""
+    """Whether the step commits a decision or answers a request."""
     return step.startswith(("before commit", "after commit")) or step.endswith("the answer")
 
 
 def test_nesting(empty, tmp_path):
-    """Killed anywhere, the container and who is inside end up as if nothing had been."""
+    """After a crash at any step, container and inner allocation can be completed and released."""
     before, steps = Seen(empty), set()
     for site, step in crashes(empty, nest, tmp_path, recorded, at_least=8):
         steps.add(step)

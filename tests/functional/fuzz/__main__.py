@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""``python -m tests.functional.fuzz TARGET [options of libFuzzer]``: coverage leads the way.
+"""Coverage-guided fuzzing: ``python -m tests.functional.fuzz TARGET [options of libFuzzer]``.
 
-Atheris changes the inputs that reached new lines; it starts from the valid texts. Without
-``-runs=N`` it goes on until it is stopped. A crash leaves its input in the directory.
+Atheris starts from the valid texts and mutates inputs that reached new lines. Without
+``-runs=N`` it runs until it is stopped. An input that causes a crash is written to the
+current directory.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What is broken on purpose: a valid text of each kind, and ways to spoil it by a number.
+"""Invalid inputs: valid texts of each kind, and seeded mutations of them.
 
-A number gives the same input on every machine: ``spoiled(SEEDS["swf"], 17)``.
+A seed gives the same input on every machine: ``spoiled(SEEDS["swf"], 17)``.
 """
 
 from __future__ import annotations
@@ -90,11 +90,11 @@ PIECES = (
     *("S-0002c90200000001", "H-0002c90201000000", "Switch", "Ca", "lid", "../../x", "$(id)", "%s"),
     *("main", "jigsaw", "lc-s", "svc", "kraken", "hosts", "topology", "id", "xgft", "a", "c"),
 )
-"""What is put into texts."""
+"""Texts that mutations insert."""
 
 
 def spoiled(seeds: tuple[str, ...], number: int) -> str:
-    """One of the texts, with one to a few things wrong with it."""
+    """One of the texts after one to six mutations; ``number`` is the seed."""
     chance = Random(number)
     text = chance.choice(seeds)
     for _ in range(chance.choice((1, 1, 1, 2, 3, 6))):
@@ -115,7 +115,7 @@ def _piece(text: str, chance: Random) -> str:
 
 
 def _number(text: str, chance: Random) -> str:
-    """Another number, or none, in place of one."""
+    """Replace a number by another piece."""
     spans = [(at, at + len(part)) for at, part in _numbered(text) if part.isdecimal()]
     if not spans:
         return text
@@ -134,7 +134,7 @@ def _numbered(text: str) -> list[tuple[int, str]]:
 
 
 def _lines(text: str, chance: Random) -> str:
-    """A line less, twice, or in another place."""
+    """Remove, duplicate or move a line."""
     lines = text.splitlines(keepends=True)
     if not lines:
         return text
@@ -149,7 +149,7 @@ def _anything(text: str, chance: Random) -> str:
 
 
 def _other_values(text: str, chance: Random) -> str:
-    """The same JSON with a value, a key or an item that is another, or not there."""
+    """Change or remove a value, a key or an item of the JSON document on one line."""
     lines = text.splitlines()
     at = chance.randrange(len(lines))
     try:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""How long to look: ``LAAS_FUZZ`` examples of each kind, or 300, the same every time.
+"""The number of examples of each kind: ``LAAS_FUZZ``, or 300 that are the same in every run.
 
-A long look says what it has tried as it goes on (``pytest -s``), so that one that is cut
-short has its figures too.
+A long run prints its counts from time to time (``pytest -s``), so that they are known even
+if the run is interrupted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SAID_EVERY = 5_000
 
 
 class Tally:
-    """What was tried, by what came of it; printed every now and then, and at the end."""
+    """Counts examples by outcome; a long run prints the counts every ``SAID_EVERY`` examples."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What takes texts from outside: each either gives something usable or says what is wrong."""
+"""Readers of external texts: each returns a usable result or raises an error of the service."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from laas_service.simulator.workload import read_csv, read_swf
 from tests.functional.fuzz.inputs import TREES
 
 generator.MOST_PLACES = 2_000
-"""Larger fabrics are not refused for other reasons; they only take longer."""
+"""A low limit saves time: larger fabrics take longer and reach no other code."""
 
 
 def _fabric(text: str) -> FabricFile:
@@ -29,7 +29,7 @@ def _fabric(text: str) -> FabricFile:
 
 
 def dump(text: str) -> None:
-    """What is taken in can be given out again, in every form."""
+    """Every fabric that is read can be written in every format."""
     inventory = _fabric(text).inventory
     netlist(inventory)
     slurm.host_list([name for name in inventory.host_names if slurm.usable(name)])
@@ -41,11 +41,11 @@ def description(text: str) -> None:
 
 
 def state(text: str) -> None:
-    """As ``laas-plan --state``: what is taken in is what is given out."""
+    """Like ``laas-plan --state``: a snapshot that is read is written back unchanged."""
     read = _fabric(text)
     try:
         document = json.loads(text)
-    except ValueError as error:  # blanks that only a reader of fabrics takes
+    except ValueError as error:  # parse_fabric accepts more kinds of blanks than json
         raise InvalidFile("fuzz", 1, str(error)) from error
     fabric = fabric_from_snapshot(document, read.topology)
     again = json.loads(json.dumps(snapshot(fabric)))
@@ -65,7 +65,7 @@ def csv(text: str) -> None:
 
 
 def jsonl(text: str) -> None:
-    """Each line has its answer, an object that JSON can say; refused ones change nothing."""
+    """Each line is answered with a JSON object; a refused request changes nothing."""
     fabric = Ledger(TREES["one rail"])
     planner = Planner(fabric, "jigsaw")
     lines = [line for line in text.split("\n") if line.strip()][:40]
@@ -86,14 +86,14 @@ TARGETS: dict[str, Callable[[str], None]] = {
     "csv": csv,
     "jsonl": jsonl,
 }
-"""By the names of ``inputs.SEEDS``."""
+"""Readers by the keys of ``inputs.SEEDS``."""
 
 
 def taken(target: str, text: str) -> bool:
-    """Whether the text was taken; anything but one of our own errors goes on."""
+    """Whether the reader accepted the text; errors other than ``LaasError`` propagate."""
     said = None
     try:
-        TARGETS[target](text.encode("utf-8", "replace").decode())  # as files are read
+        TARGETS[target](text.encode("utf-8", "replace").decode())  # as a file is read
     except LaasError as error:
         said = str(error)
     assert said is None or (said and "\n" not in said), "an error is one line"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Spoiled texts, and texts of any kind: never a traceback, never half an import.
+"""Mutated and random texts cause neither a traceback nor a partial import.
 
-``LAAS_FUZZ=100000 pytest tests/functional/fuzz`` tries as many of each kind; by default a
-few hundred, the same ones every time.
+``LAAS_FUZZ=100000 pytest tests/functional/fuzz`` tries that many of each kind. The default
+is a few hundred, the same in every run.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Requests made from the OpenAPI document, good and bad, against the application in this process.
+"""Valid and invalid requests, generated from the OpenAPI document, in process.
 
-Schemathesis makes them and holds the answers against the document. Whoever asks is an
-administrator, so that no rule stands between a request and what it might do.
+Schemathesis generates the requests and checks the answers against the document. The caller
+is an administrator, so that no access rule stops a request before it reaches its handler.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ KNOWN = {
     "link_id": ("leaf-0-0-0", "spine-1-3-2", "leaf-9-0-0"),
     "switch_id": ("leaf-0-0", "leaf-1-1", "spine-0-0", "a/b"),
 }
-"""What is there, or nearly: made up at random nothing would ever be found."""
+"""Existing names, and some that do not exist; random names would never match."""
 
 LEFT_OUT = (
-    "positive_data_acceptance",  # names have to be known
+    "positive_data_acceptance",  # a valid request may name a resource that does not exist
     "negative_data_rejection",  # the local administrator needs no token
     "unsupported_method",
     "ignored_auth",
-    "not_a_server_error",  # ours takes 501 for what it is
+    "not_a_server_error",  # this test checks it and allows 501
 )
 """Checks of Schemathesis that do not fit."""
 
@@ -55,12 +55,12 @@ TALLY = (
     select(func.sum(models.Allocation.version)),
     select(func.sum(models.Fabric.generation)),
 )
-"""What grows with every change that is made."""
+"""Queries whose results grow with every recorded change."""
 
 
 @pytest.fixture(scope="module")
 def fuzzed(empty_database, tmp_path_factory):
-    """A deployment that stays while all examples of all routes are tried."""
+    """A deployment that all examples of all routes share."""
     path = tmp_path_factory.mktemp("fuzz") / "laas.db"
     deployment = Deployment(shutil.copy(empty_database, path)).add_fabric()
     app = create_app(
@@ -79,7 +79,7 @@ def tally(deployment):
 
 
 def make_room(deployment):
-    """Some allocations, but not so many that there is nothing to be given out any more."""
+    """Keep some allocations, and enough free hosts for new ones; return the ids."""
     live = deployment.store.allocations(states=(State.QUEUED, State.ALLOCATING, State.ACTIVE))
     if not live:
         live = [
@@ -123,10 +123,11 @@ def test_requests_of_the_document(fuzzed, route, mode):
         places = {**KNOWN, "allocation_id": (*ids, "nobody")}
         for name in case.path_parameters or ():
             if data.draw(st.integers(0, 3)):
-                number = data.draw(st.integers(0, 99))  # what there is to choose from changes
+                number = data.draw(st.integers(0, 99))  # an index: the choices vary
                 case.path_parameters[name] = places[name][number % len(places[name])]
         if isinstance(case.body, dict) and isinstance(case.body.get("hosts"), int):
-            case.body["hosts"] = case.body["hosts"] % 40  # most of them would be too many
+            # Without this, most requests would be larger than the fabric.
+            case.body["hosts"] = case.body["hosts"] % 40
         before = tally(deployment)
         answer = case.call()
         tried.count(str(answer.status_code))
@@ -136,6 +137,6 @@ def test_requests_of_the_document(fuzzed, route, mode):
             assert tally(deployment) == before, "a refused request changed something"
         deployment.converge()
 
-    with suppress(Unsatisfiable):  # nothing about it could be wrong
+    with suppress(Unsatisfiable):  # some operations have no invalid request
         ask()
     tried.say()
