@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""One real Keystone for all tests here, run by the Python that runs them, and who is in it."""
+"""Fixtures: one real Keystone for all tests here, its users, and services that ask it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def keystone(tmp_path_factory):
 
 @dataclass(frozen=True)
 class People:
-    """Tokens by who the documented table speaks of, and the ids of projects."""
+    """Tokens by column of the documented table, and the ids of projects."""
 
     tokens: dict[str, list[str | None]]
     blue: str
@@ -66,7 +66,7 @@ def people(keystone):
 
 
 def expired(keystone, name, project):
-    """A token that was good a moment ago."""
+    """A token that has just expired."""
     keystone.restart(expiration=1)
     token = keystone.token(name, project=project)
     time.sleep(2)
@@ -75,7 +75,7 @@ def expired(keystone, name, project):
 
 
 class Shared:
-    """One middleware for the applications of many tests: it remembers tokens it has seen."""
+    """One middleware for many applications, so that its cache of tokens is shared."""
 
     def __init__(self, conf):
         self._app: Any = None
@@ -91,7 +91,7 @@ class Shared:
 
 @pytest.fixture(scope="session")
 def authtoken(keystone, people, tmp_path_factory):
-    """Write [keystone_authtoken] for the real Keystone, and give a configuration with it."""
+    """Make a configuration whose [keystone_authtoken] names the real Keystone."""
 
     def configured(**options):
         given = {
@@ -124,7 +124,7 @@ def deployment(empty_database, tmp_path):
 
 @pytest.fixture
 def guarded(deployment, authtoken):
-    """Make a service with a middleware of its own; takes more of [keystone_authtoken]."""
+    """Make a service with its own middleware; takes further options of [keystone_authtoken]."""
 
     def make(**options):
         deployment.conf = authtoken(**options)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Every route, every role: the documented table, tried cell by cell with real tokens."""
+"""The documented table of routes and roles, checked cell by cell with real tokens."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ QUERIES = {"GET /v1/fabrics/{fabric_id}/fit": "?hosts=1"}
 
 @pytest.fixture
 def request_of(client, people):
-    """What to send for a row of the table; each time about a new allocation of blue."""
+    """Make the request of a row of the table; a row about an allocation gets a new one of blue."""
 
     def made():
         answer = client.post("/v1/allocations?wait=5", json=NEW, headers=people["member"])
@@ -93,7 +93,7 @@ FORGED = {
 
 @pytest.mark.parametrize("row", TABLE)
 def test_headers_that_pretend_have_no_effect(client, people, request_of, row):
-    """Neither do they open a door, nor does the service take the caller for another."""
+    """Forged identity headers neither grant access nor change the caller."""
     for who in ("none", "reader", "stranger"):
         answer = client.open(**request_of(row), headers={**FORGED, **people[who]})
         assert answer.status_code == TABLE[row][who], who
@@ -137,10 +137,10 @@ def test_looking_at_the_head_only_is_looking(client, people):
 
 @pytest.mark.parametrize(("rule", "status"), [("laas:metrics:get", 200), ("laas:fabric:get", 401)])
 def test_only_metrics_can_be_opened_to_everybody(deployment, shared, tmp_path, rule, status):
-    """A rule that is empty means everybody with a token, as in other services."""
+    """An empty rule means everybody with a token; for metrics also those without one."""
     overrides = tmp_path / "policy.yaml"
     overrides.write_text(f'"{rule}": ""\n')
-    deployment.client(shared)  # knows the option
+    deployment.client(shared)  # registers the option policy_file
     deployment.conf.set_override("policy_file", str(overrides), group="oslo_policy")
     client = deployment.client(shared)
     path = {"laas:metrics:get": "/metrics", "laas:fabric:get": "/v1/fabrics"}[rule]

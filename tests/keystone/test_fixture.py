@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The Keystone that other tests rely on: who is in it, restarts, lifetimes."""
+"""The Keystone fixture of other tests: users, restarts, lifetimes of tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from keystoneauth1.session import Session
 
 
 def seen(keystone, token):
-    """What Keystone says of a token."""
+    """Keystone's answer about a token."""
     session = keystone.session(project=None, system_scope="all")
     return session.get(f"{keystone.url}/auth/tokens", headers={"X-Subject-Token": token}).json()[
         "token"
@@ -55,7 +55,7 @@ def test_a_revoked_token_is_one_no_more(keystone):
 
 
 def test_it_can_be_away_and_comes_back_where_it_was(keystone):
-    """Nobody is forgotten, and tokens are still worth something."""
+    """Users and tokens survive a restart."""
     token = keystone.token()
     keystone.stop()
     try:

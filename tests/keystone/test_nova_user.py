@@ -2,7 +2,7 @@
 
 """How the service reaches Nova and placement: catalog, regions, tokens, retries, secrets.
 
-Keystone is real; behind the catalog's endpoints stand-ins ask it what tokens are worth.
+Keystone is real. Stand-ins behind the endpoints of its catalog ask it whether tokens are valid.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tests.servers.keystone import PASSWORD
 HOSTS = ["n1", "n2", "n3"]
 BLUE = Handover("a1", "blue", ("n1", "n2"))
 NOWHERE = "http://127.0.0.1:9"
-"""An endpoint that nobody may ask."""
+"""An endpoint that refuses connections; no test may need it."""
 
 
 class Region(Server):
-    """Nova and placement of a region; asks Keystone about each token, once."""
+    """Stand-in of Nova and placement in a region; validates each token once with Keystone."""
 
     def __init__(self, keystone):
         super().__init__(self._knows)
@@ -44,7 +44,7 @@ class Region(Server):
         return self.tokens[token]
 
     def revoke(self, keystone):
-        """Let Keystone revoke all tokens that were used here."""
+        """Let Keystone revoke all tokens that this region has seen."""
         for token in self.tokens:
             keystone.revoke(token)
             self.tokens[token] = keystone.knows(token)
@@ -52,7 +52,7 @@ class Region(Server):
 
 @pytest.fixture(scope="module")
 def regions(keystone):
-    """North has both interfaces, South too, West is public only; of the three only one answers."""
+    """North and South have an internal endpoint that answers, West only a public one."""
     with ExitStack() as stack:
         found = {}
         for name, interface in (("North", "internal"), ("South", "internal"), ("West", "public")):
@@ -78,7 +78,7 @@ def north(regions):
 
 @pytest.fixture
 def connect(keystone, tmp_path, monkeypatch):
-    """The compute port with these options of [nova]; placement has its login from there."""
+    """Make the compute port with these options of [nova], whose login [placement] shares."""
     monkeypatch.setattr(nova, "READ_PAUSE", 0.0)
 
     def make(placement="", **options):
@@ -107,12 +107,12 @@ def asked(regions):
     return {name for name, region in regions.items() if region.cloud.calls}
 
 
-# -- where ------------------------------------------------------------------------------
+# -- endpoints --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["North", "South", "West"])
 def test_the_region_named_is_the_one_that_is_driven(connect, regions, north, name):
-    """Internal endpoints come first; where there is none the public one is used."""
+    """The adapter prefers internal endpoints, and uses the public one if there is no other."""
     compute = connect(region_name=f"Nova{name}")
     compute.pool(HOSTS)
     compute.hand_over(BLUE)
@@ -172,7 +172,7 @@ def test_a_token_that_is_revoked_is_replaced_unnoticed(connect, north, keystone)
 
 
 def test_tokens_that_expire_all_the_time_are_replaced_all_the_time(connect, north, keystone):
-    """keystoneauth does not use what ends within two minutes: every call has a new token."""
+    """keystoneauth replaces a token that ends within two minutes: every call has a new one."""
     keystone.restart(expiration=100)
     try:
         compute = connect()
@@ -215,7 +215,7 @@ def test_options_that_are_not_enough_are_named(connect, north):
     ("kind", "option"), [(503, "status_code_retries"), ("refused", "connect_retries")]
 )
 def test_calls_are_retried_as_often_as_the_options_say(connect, north, kind, option):
-    """Writes too: whether one was carried out is looked up, never assumed."""
+    """Writes are retried too: the adapter reads whether an earlier try was carried out."""
     delay = {f"{option.removesuffix('ries')}ry_delay": 0.01}
     north.cloud.faults = [Fault(kind, "create", times=2)]
     connect(**{option: 2}, **delay).pool(HOSTS)
@@ -250,7 +250,7 @@ def test_who_does_not_answer_in_time_is_unavailable(connect, north, monkeypatch)
 
 
 def test_no_log_shows_a_secret(connect, north, keystone, caplog):
-    """With everything at DEBUG, also what the libraries below say, and when things fail."""
+    """No logger shows a secret at DEBUG, including those of libraries, also after failures."""
     caplog.set_level(logging.DEBUG)
     for name in ("keystoneauth", "novaclient", "urllib3", "keystoneauth.session"):
         caplog.set_level(logging.DEBUG, logger=name)

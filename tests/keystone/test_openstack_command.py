@@ -27,7 +27,7 @@ LOUD = "keystonemiddleware keystoneauth urllib3 oslo_policy oslo_config sqlalche
 
 
 def configuration(directory, port, **sections):
-    """A service with 32 hosts that says all it can."""
+    """Configuration of a service with 32 hosts that logs at DEBUG."""
     database = f"sqlite:///{directory}/laas.db"
     engine = connect(database)
     schema.upgrade(engine)
@@ -50,7 +50,7 @@ def configuration(directory, port, **sections):
 
 
 class Api:
-    """``laas-api --all-in-one`` as long as the block lasts."""
+    """Runs ``laas-api --all-in-one`` until the block ends."""
 
     def __init__(self, directory, **sections):
         self._port = Port()
@@ -72,7 +72,7 @@ class Api:
         return self._process.said()
 
     def says(self, words):
-        """Now, or shortly: the log may come after the answer."""
+        """Wait until the log has these words; it may be written after the answer."""
         self._process.wait_until(lambda: words in self.said(), f"it does not say {words}")
 
 
@@ -92,7 +92,7 @@ def api(keystone, people, tmp_path_factory):
 
 @pytest.fixture
 def run(api, keystone):
-    """Run a command as somebody; gives its exit status, what it printed and complained about."""
+    """Run a command as a user; returns its exit status, standard output and standard error."""
 
     def command(*words, who="member", project="blue", program="openstack", **variables):
         return ran({**keystone.environment(who, project), **variables}, program, *words)
@@ -114,7 +114,7 @@ def ran(variables, program, *words):
 
 @pytest.fixture
 def answered(run):
-    """What a command says in JSON."""
+    """Run a command that succeeds; returns its JSON output."""
 
     def command(*words, **who):
         status, out, err = run(*words, "-f", "json", **who)
@@ -126,7 +126,7 @@ def answered(run):
 
 @pytest.fixture
 def emptied(run):
-    """Leaves no allocation behind."""
+    """Release all allocations after the test."""
     yield
     left = run("isolated", "network", "list", "-f", "value", "-c", "ID", who="boss")[1].split()
     if left:
@@ -185,7 +185,7 @@ def test_what_cannot_be_deleted_does_not_stop_the_rest(run, answered, emptied):
 
 
 def test_roles_are_keystones(run, answered, emptied, people):
-    """An administrator names another project; tenants and readers do not get through."""
+    """An administrator may name another project; tenants and readers may not."""
     words = ("isolated", "network", "create", "--hosts", "2", "--project", "red", "gift")
     assert answered(*words, who="boss")["project_id"] == people.red
     status, _, err = run(*words)
@@ -236,7 +236,7 @@ def test_the_small_client_finds_the_service_in_the_catalog(run, answered, emptie
 
 
 def test_without_keystone(tmp_path):
-    """The embedded service, and ``openstack`` told where it is."""
+    """``openstack`` reaches a service without Keystone by its endpoint."""
     with Api(tmp_path) as embedded:
         login = {"OS_AUTH_TYPE": "none", "OS_ENDPOINT": embedded.url}
         words = ("isolated", "network", "fabric", "list", "-f", "value", "-c", "ID")
@@ -244,7 +244,7 @@ def test_without_keystone(tmp_path):
 
 
 def test_the_log_shows_no_secret(api, run, keystone):
-    """At DEBUG, after good tokens and bad: neither passwords nor tokens."""
+    """The log at DEBUG has neither passwords nor tokens, after valid tokens and invalid ones."""
     token = keystone.token("member", project="blue")
     for given in (token, f"{token[:-9]}forged-so"):
         login = {"OS_TOKEN": given, "LAAS_ENDPOINT": api.url}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What tokens are worth: of services for users, of application credentials, when they end."""
+"""Validity of tokens: service tokens, application credentials, expiry, revocation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from keystoneauth1.session import Session
 from tests.keystone.conftest import expired
 
 FRESH = {"token_cache_time": -1}
-"""Every token is checked with Keystone every time."""
+"""Options that check every token with Keystone at every request."""
 
 
 def status(client, path="/v1/fabrics", **tokens):
@@ -27,7 +27,7 @@ def stale(keystone, people):
 
 
 def test_a_service_may_finish_what_it_began_for_a_user(client, people, stale):
-    """The user's token may have expired meanwhile, if a service vouches for it."""
+    """A user's expired token is accepted together with a service token."""
     (service,) = people.tokens["service"]
     assert status(client, user=stale) == 401
     assert status(client, user=stale, service=service) == 200
@@ -35,7 +35,7 @@ def test_a_service_may_finish_what_it_began_for_a_user(client, people, stale):
 
 @pytest.mark.parametrize("who", ["member", "stranger", "admin"])
 def test_only_services_vouch(guarded, people, stale, who):
-    """The role is what counts, and no option makes it count less."""
+    """Only a token with the role ``service`` vouches, even if an option says otherwise."""
     client = guarded(service_token_roles_required="false")
     assert status(client, user=stale, service=people.tokens[who][0]) == 401
 
@@ -48,7 +48,7 @@ def test_a_service_does_not_lend_its_rights(client, people):
 
 
 def test_an_application_credential_reaches_what_its_rules_say(client, keystone, people):
-    """Rules name the service by its type in the catalog."""
+    """Access rules name the service by its type in the catalog."""
     if not keystone.has_endpoint("isolated-network"):
         keystone.endpoint("isolated-network", "http://127.0.0.1:9")
     session = keystone.session("member", project="blue")
@@ -90,7 +90,7 @@ def test_a_role_that_is_taken_away_is_gone_with_it(guarded, keystone, people):
 
 
 def test_while_keystone_is_away_nobody_gets_in(guarded, keystone, people):
-    """And when it is back everybody does, with the tokens they had."""
+    """Requests get 503 while Keystone is down; the same tokens are valid after its return."""
     client = guarded(**FRESH)
     (member,) = people.tokens["member"]
     assert status(client, user=member) == 200
@@ -106,7 +106,7 @@ def test_while_keystone_is_away_nobody_gets_in(guarded, keystone, people):
 
 
 def test_the_services_own_login_is_renewed(guarded, keystone, people):
-    """Its tokens are too short for keystoneauth here, which replaces them; callers see nothing."""
+    """Tokens of 100 s are too short for keystoneauth, which renews them; requests succeed."""
     (member,) = people.tokens["member"]
     keystone.restart(expiration=100)
     try:

@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Real servers that tests start for themselves: private, on loopback, gone with the test."""
+"""Private servers that tests start on loopback; each ends with its test."""

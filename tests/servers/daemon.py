@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A server of a test's own: its directory, its process, its log; gone when the block ends."""
+"""A private server of a test: its directory, its process and its log."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from tests.waiting import PATIENCE, eventually
 
 
 class Daemon:
-    """Runs ``command`` until ``ready`` says yes, and ends it with the block.
+    """Starts ``command``, waits until ``ready`` is true, and ends the server with the block.
 
-    What the server says goes to ``log`` in ``directory``, which is made here, short
-    enough for a socket in it, and deleted with everything in it.
+    The server writes its output to ``log`` in ``directory``. The constructor makes the
+    directory, with a path short enough for a socket; ``close`` deletes it.
 
     Raises (on entering):
-        RuntimeError: the server ended; with the end of its log.
+        RuntimeError: the server ended; the text has the end of its log.
         AssertionError: it did not answer in time.
     """
 
     def __init__(self, name: str, *, user: str | None = None) -> None:
-        """``user``: who owns directory and process where root starts it."""
+        """``user`` owns the directory and the process if root runs the test."""
         self.name = name
         self.user = user if os.geteuid() == 0 else None
         self.directory = Path(tempfile.mkdtemp(prefix=f"laas-{name}-", dir="/tmp"))
@@ -45,7 +45,7 @@ class Daemon:
         raise NotImplementedError
 
     def prepare(self) -> None:
-        """What has to be there before the start."""
+        """Make the files that the server needs before its start."""
 
     def environment(self) -> dict[str, str]:
         return dict(os.environ)
@@ -78,7 +78,12 @@ class Daemon:
         self.close()
 
     def wait_for(self, look: Callable[[], bool], what: str) -> None:
-        """Raises: AssertionError: not in time. RuntimeError: the server ended."""
+        """Return when ``look`` is true.
+
+        Raises:
+            RuntimeError: the server ended; the text has the end of its log.
+            AssertionError: ``look`` was not true in time.
+        """
 
         def looked() -> bool:
             ended = self.process and self.process.poll() is not None
@@ -90,11 +95,11 @@ class Daemon:
         eventually(looked, lambda: f"{self.name} {what}:\n{self.said()}")
 
     def said(self) -> str:
-        """The end of its log."""
+        """The last 4,000 characters of the log."""
         return self.log.read_text(errors="replace")[-4000:] if self.log.exists() else ""
 
     def run(self, *command: str, text: str | None = None) -> str:
-        """Run a program beside the server, as its user, and give back what it prints."""
+        """Run a program as the server's user; returns its output. Raises: RuntimeError."""
         done = subprocess.run(
             command,
             cwd=self.directory,

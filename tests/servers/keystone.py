@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A real Keystone on a free port of loopback, and the people in it.
+"""A real Keystone on a free port of loopback, and its projects, users and roles.
 
 ::
 
@@ -9,8 +9,8 @@
         alice = keystone.user("alice", {blue: ["member"]})
         session = keystone.session("alice", project="blue")
 
-``python`` is one that has ``keystone`` and ``waitress``. The database is SQLite
-unless ``connection`` names another, empty one.
+``python`` is an interpreter with ``keystone`` and ``waitress``. The database is SQLite
+unless ``connection`` names another one, which is empty.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from tests.servers.process import Port, Process
 
 ADMIN = "admin"
 PASSWORD = "password-that-no-log-may-show"
-"""Everybody's."""
+"""Password of every user."""
 
 REGION = "RegionOne"
 INTERFACES = ("public", "internal", "admin")
 DOMAIN = "default"
-"""The id of everybody's domain."""
+"""Id of the domain of all users and projects."""
 
 _CONFIGURATION = """
 [DEFAULT]
@@ -68,7 +68,7 @@ _WSGI = Path(__file__).with_name("wsgi.py")
 class Keystone:
     """Keystone with the default roles, and an administrator in project ``admin``.
 
-    ``url`` ends in ``/v3``. Tokens last ``expiration`` seconds; what is revoked is
+    ``url`` ends in ``/v3``. Tokens last ``expiration`` seconds; a revoked token is
     refused at once.
     """
 
@@ -102,7 +102,7 @@ class Keystone:
     # -- the server -------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Tables, keys, and what a cloud begins with; safe to repeat."""
+        """Make tables and keys, and run ``bootstrap``; safe to repeat."""
         who = f"{os.getuid()}", f"{os.getgid()}"
         owner = ("--keystone-user", who[0], "--keystone-group", who[1])
         self._manage("db_sync")
@@ -116,7 +116,7 @@ class Keystone:
         )
 
     def start(self) -> None:
-        """Return when it answers."""
+        """Start Keystone and return when it answers."""
         self._process = Process(
             [self._python, "-P", str(_WSGI), "keystone.wsgi.api", str(self._port.number)],
             self._directory / "stderr.log",
@@ -125,13 +125,13 @@ class Keystone:
         self._process.wait_for(self.url)
 
     def stop(self) -> None:
-        """Connections are refused until the next start, which is at the same address."""
+        """End Keystone. Its port refuses connections until ``start``, which uses it again."""
         if self._process:
             self._process.stop()
             self._process = None
 
     def restart(self, *, expiration: int) -> None:
-        """With another lifetime of the tokens from now on, in seconds."""
+        """Restart; new tokens last ``expiration`` seconds."""
         self.stop()
         self._configure(expiration)
         self.start()
@@ -155,10 +155,10 @@ class Keystone:
         if done.returncode:
             raise RuntimeError(f"keystone-manage {words[0]}:\n{done.stdout}{done.stderr}"[-4000:])
 
-    # -- who there is --------------------------------------------------------------
+    # -- projects, users, roles, catalog ----------------------------------------------
 
     def project(self, name: str) -> str:
-        """Its id; created if need be."""
+        """The id of a project, which is created if it is missing."""
         return self._made("project", name, domain_id=DOMAIN)
 
     def user(
@@ -169,7 +169,10 @@ class Keystone:
         domain: Iterable[str] = (),
         system: Iterable[str] = (),
     ) -> str:
-        """Its id; created if need be, and given roles: by project id, in the domain, on all."""
+        """The id of a user, who is created if missing, and gets roles.
+
+        ``roles`` are by project id, ``domain`` those in the domain, ``system`` those on all.
+        """
         user = self._made("user", name, domain_id=DOMAIN, password=PASSWORD)
         places = {f"/projects/{project}": names for project, names in (roles or {}).items()}
         for place, names in {**places, f"/domains/{DOMAIN}": domain, "/system": system}.items():
@@ -178,18 +181,18 @@ class Keystone:
         return user
 
     def dismiss(self, name: str, project: str, role: str) -> None:
-        """Take a role in a project (by id) away from a user again."""
+        """Remove a role of a user in a project (by id)."""
         user = self._ids["user", name]
         self._admin.delete(f"/projects/{project}/users/{user}/roles/{self.role(role)}")
 
     def role(self, name: str) -> str:
-        """Its id; created if need be. The default roles are there from the start."""
+        """The id of a role, which is created if it is missing (the default roles exist)."""
         return self._made("role", name)
 
     def endpoint(
         self, service_type: str, url: str, *, region: str = REGION, interface: str = "public"
     ) -> str:
-        """One entry of the catalog; its service and its region are made if need be."""
+        """Add an endpoint to the catalog; creates its service and region if they are missing."""
         if region != REGION:
             self._made("region", region)
         service = self._made("service", service_type, type=service_type)
@@ -213,12 +216,15 @@ class Keystone:
         return Session(auth=self.login(name, project=project, **scope), timeout=300)
 
     def token(self, name: str = ADMIN, *, project: str | None = ADMIN, **scope: Any) -> str:
-        """A fresh one. With ``project=None`` and ``domain_id``, ``system_scope`` or ``unscoped``:
-        for another scope."""
+        """A new token of a user in a project.
+
+        With ``project=None``, the token has the scope of ``domain_id``, ``system_scope`` or
+        ``unscoped``.
+        """
         return str(self.session(name, project=project, **scope).get_token())
 
     def knows(self, token: str) -> bool:
-        """Whether it is good now."""
+        """Whether the token is valid now."""
         headers = {"X-Subject-Token": token}
         answer = self._admin.get("/auth/tokens", headers=headers, raise_exc=False)
         return bool(answer.status_code == 200)
@@ -227,7 +233,7 @@ class Keystone:
         self._admin.delete("/auth/tokens", headers={"X-Subject-Token": token})
 
     def environment(self, name: str, project: str) -> dict[str, str]:
-        """The variables by which clients log in."""
+        """Environment variables (``OS_*``) for the login of a client."""
         return {
             "OS_AUTH_URL": self.url,
             "OS_AUTH_TYPE": "password",
@@ -241,7 +247,7 @@ class Keystone:
         }
 
     def options(self, name: str, project: str) -> dict[str, str]:
-        """The same as keystoneauth's options of a section in a configuration file."""
+        """keystoneauth's options for the login of a service, for its configuration file."""
         return {
             "auth_type": "password",
             "auth_url": self.url,
@@ -257,7 +263,7 @@ class Keystone:
         return Adapter(self.session(system_scope="all", project=None), endpoint_override=self.url)
 
     def _made(self, kind: str, name: str, **more: str) -> str:
-        """The id of the region, role, project, user or service of this name."""
+        """The id of a resource by kind and name; creates the resource if it is missing."""
         if (kind, name) not in self._ids:
             self._ids[kind, name] = self._found(kind, name) or self._create(kind, name, **more)
         return self._ids[kind, name]

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Processes of tests that end with the process that started them, even if that is killed.
+"""Processes of tests that end with their parent process, even if the parent is killed.
 
-``spawn`` is ``subprocess.Popen`` with a group of its own for the process. Another process
-learns of each group over a pipe and, once the pipe is closed because nobody is left at its
-other end, kills what is still there. Which thread has spawned a process does not matter,
-nor what that process starts in its group or whose rights it takes.
+``spawn`` is ``subprocess.Popen`` with a process group of its own. A watcher process reads the
+number of each group from a pipe. When the parent ends, the pipe closes, and the watcher kills
+the groups that still run. This works for every thread that spawns a process, for the children
+of the process, and for a process that changes its user.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from typing import Any
 
 
 def spawn(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-    """As ``subprocess.Popen``; the process leads a session and a group."""
+    """Start a process like ``subprocess.Popen``, as leader of a new session and group."""
     process = subprocess.Popen(command, start_new_session=True, **options)
     _watcher.tell(process.pid)
     return process
 
 
 class _Watcher:
-    """The other process, started when it is needed, also in a process that was forked."""
+    """Starts the watcher process at the first ``spawn``; a forked process gets its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -65,18 +65,18 @@ _watcher = _Watcher()
 
 
 def watch() -> None:
-    """Read the groups until there is nobody who could name another one, and end them."""
+    """Read group numbers until the pipe closes, then kill the groups."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     groups = {group: _started(group) for group in map(int, sys.stdin)}
     for group, started in groups.items():
-        if _started(group) in (started, None):  # else its number went to somebody else
+        if _started(group) in (started, None):  # else another process has the number now
             with suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
 
 
 def _started(pid: int) -> str | None:
-    """When, in ticks since the system was booted. None: there is no such process."""
+    """Start time of a process in clock ticks since boot; None if there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A MariaDB of a test's own, on a socket in its directory.
+"""A private MariaDB for a test, on a socket in its directory.
 
     with MariaDb() as server:
         engine = connect(server.database())
 
-Nothing it holds is meant to survive, so it never waits for the disk.
+The data need not survive a crash, so the server never waits for the disk.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HASTY = (
 
 
 class MariaDb(Daemon):
-    """``options`` are further ones of mariadbd, such as ``--max-connections=500``."""
+    """A MariaDB; ``options`` are further ones of mariadbd, e.g. ``--max-connections=500``."""
 
     def __init__(self, *options: str) -> None:
         super().__init__("mariadb")
@@ -76,7 +76,7 @@ class MariaDb(Daemon):
         return True
 
     def database(self, name: str | None = None) -> str:
-        """The URL of a new, empty database; a name of its own unless one is given."""
+        """The URL of a new, empty database; its name is unique unless ``name`` is given."""
         name = name or f"t{uuid4().hex}"
         with self._connect() as connection, connection.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE `{name}` CHARACTER SET utf8mb4")

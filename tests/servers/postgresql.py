@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A PostgreSQL of a test's own, on a socket in its directory.
+"""A private PostgreSQL for a test, on a socket in its directory.
 
     with PostgreSql() as server:
         engine = connect(server.database())
 
-Nothing it holds is meant to survive, so it never waits for the disk. The server does
-not run as root: where root starts it, it runs as Debian's user ``postgres``.
+The data need not survive a crash, so the server never waits for the disk. The server refuses
+to run as root: if root runs the test, the server runs as Debian's user ``postgres``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.servers.daemon import Daemon
 _PROGRAMS = max(
     Path("/usr/lib/postgresql").glob("*/bin"), key=lambda p: p.parent.name, default=None
 )
-"""Debian keeps the server's programs off the path, a directory a release."""
+"""Directories of the server's programs: Debian has one for each release, outside PATH."""
 
 AVAILABLE = bool(_PROGRAMS or shutil.which("initdb"))
 """Whether the package postgresql is installed."""
@@ -59,7 +59,7 @@ class PostgreSql(Daemon):
         return True
 
     def database(self, name: str | None = None) -> str:
-        """The URL of a new, empty database; a name of its own unless one is given."""
+        """The URL of a new, empty database; its name is unique unless ``name`` is given."""
         name = name or f"t{uuid4().hex}"
         with self._connect() as connection:
             connection.autocommit = True

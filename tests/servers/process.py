@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Processes that tests start: a port of their own, a log, and the wait until they answer."""
+"""Processes that tests start: reserved port, log, and waiting for an answer."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from tests.servers.leash import spawn
 from tests.waiting import PATIENCE, eventually
 
 GRACE = 60.0
-"""Seconds that a server has to end by itself."""
+"""Seconds from SIGTERM to SIGKILL."""
 
 
 class Port:
-    """A free port of loopback, kept for one server through its restarts.
+    """A free port of loopback, reserved for one server through its restarts.
 
-    Bound and never listened on: nobody else is given it, the server can bind it too
-    (both allow reuse), and while no server runs a connection is refused.
+    This object binds the port and does not listen. The system therefore gives the port to
+    nobody else; the server can bind it too, as both allow reuse; and connections are refused
+    while the server does not run.
     """
 
     def __init__(self) -> None:
@@ -40,7 +41,7 @@ class Port:
 
 
 class Process:
-    """A server in a process group of its own; what it says goes to ``log``."""
+    """A server in a process group of its own; its output goes to ``log``."""
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
         self._log = log
@@ -51,17 +52,21 @@ class Process:
         self.pid = self._process.pid
 
     def wait_for(self, url: str) -> None:
-        """Return when ``url`` answers, whatever it says.
+        """Return when ``url`` answers, with any status.
 
         Raises:
-            AssertionError: the process ended, or does not answer in time; with its log.
+            AssertionError: the process ended, or does not answer in time. The text has its log.
         """
         self.wait_until(lambda: _answers(url), f"{url} does not answer")
 
     def wait_until(
         self, look: Callable[[], object], complaint: str, patience: float = PATIENCE
     ) -> None:
-        """Return when ``look`` says yes. ``AssertionError`` as above, with the complaint."""
+        """Return when ``look`` is true.
+
+        Raises:
+            AssertionError: as ``wait_for``; the text begins with ``complaint``.
+        """
 
         def text() -> str:
             return f"{complaint}:\n{self.said()[-4000:]}"
@@ -78,7 +83,7 @@ class Process:
         return self._log.read_text(errors="replace")
 
     def stop(self) -> None:
-        """Politely, then not; with whatever it has started."""
+        """End the process by SIGTERM, then SIGKILL, and kill its children."""
         self._process.terminate()
         try:
             self._process.wait(GRACE)

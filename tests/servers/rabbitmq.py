@@ -7,9 +7,9 @@
         broker.kill()   # as if power was lost
         broker.start()  # the same port, users, queues and stored messages
 
-It listens on loopback only, on ports nobody had, with an epmd, a node directory and a
-cookie of its own; everything ends with the block. Queues survive a restart if they are
-durable, messages if they are persistent and the broker has confirmed them.
+The broker listens on free ports of loopback. It has its own epmd, node directory and cookie;
+everything ends with the block. A queue survives a restart if it is durable. A message
+survives if it is persistent and the broker has confirmed it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.waiting import PATIENCE, eventually
 
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 CONTROL = SERVER.with_name("rabbitmqctl")
-"""The scripts themselves; those in PATH want to be root, and become another user."""
+"""The script itself; the wrapper in PATH requires root, and changes the user."""
 
 AVAILABLE = SERVER.exists() and shutil.which("epmd") is not None
 """Whether the package rabbitmq-server is installed."""
@@ -37,7 +37,7 @@ AVAILABLE = SERVER.exists() and shutil.which("epmd") is not None
 PORTS = range(20_000, 32_000)
 
 ERLANG = (
-    "+S 2:2",  # schedulers: as many as the machines of the tests have cores
+    "+S 2:2",  # two schedulers, for machines with two cores
     "+sbwt none +sbwtdcpu none +sbwtdio none",  # no busy waiting
     "-start_epmd false",
     "-kernel inet_dist_use_interface {127,0,0,1}",
@@ -52,7 +52,7 @@ vm_memory_high_watermark.absolute = 1GB
 
 
 class RabbitMQ:
-    """A broker, answering when the block is entered. ``port`` stays the same throughout."""
+    """A broker that answers when the block begins; ``port`` does not change at restarts."""
 
     def __init__(self) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="laas-rabbitmq-"))
@@ -62,7 +62,7 @@ class RabbitMQ:
 
     @property
     def url(self) -> str:
-        """For ``transport_url``."""
+        """Value of ``transport_url``."""
         return f"rabbit://guest:guest@127.0.0.1:{self.port}/"
 
     def __enter__(self) -> RabbitMQ:
@@ -83,10 +83,10 @@ class RabbitMQ:
         self.close()
 
     def start(self) -> None:
-        """Start it, or start it again, and return when it answers."""
+        """Start the broker, also after ``stop`` or ``kill``; return when it answers."""
         if self._server is not None:
             raise RuntimeError("RabbitMQ runs already")
-        # The broker gives up if it cannot register.
+        # The broker ends at start if it cannot register with epmd.
         eventually(lambda: _listens(self._epmd_port), "epmd listens")
         self._server = self._spawn(str(SERVER), "rabbitmq.out")
         eventually(self._started, lambda: f"RabbitMQ starts:\n{self._last_words()}")
@@ -100,28 +100,28 @@ class RabbitMQ:
         return answers
 
     def stop(self) -> None:
-        """Let it end by itself: it stores what it has to and closes connections."""
+        """End the broker in order: it stores messages and closes connections."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it as a power cut does; connections are reset."""
+        """Kill the broker, as a power cut does; connections are reset."""
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:
-        """``stop`` and ``start``."""
+        """``stop``, then ``start``."""
         self.stop()
         self.start()
 
     def pause(self) -> None:
-        """Make it silent: connections stay open and nobody answers, until ``resume``."""
+        """Stop the process until ``resume``: connections stay open without answers."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on after ``pause``."""
+        """Continue the process after ``pause``."""
         self._signal(signal.SIGCONT)
 
     def control(self, *words: str) -> str:
-        """What ``rabbitmqctl`` answers, as in ``control("add_vhost", "late")``."""
+        """Output of ``rabbitmqctl``, as in ``control("add_vhost", "late")``."""
         return subprocess.run(
             [str(CONTROL), *words],
             cwd=self.directory,
@@ -133,7 +133,7 @@ class RabbitMQ:
         ).stdout
 
     def answers(self) -> bool:
-        """Whether it begins to speak AMQP 0-9-1 to whoever connects."""
+        """Whether the broker answers a new connection in AMQP 0-9-1."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as connection:
                 connection.sendall(b"AMQP\x00\x00\x09\x01")
@@ -142,7 +142,7 @@ class RabbitMQ:
             return False
 
     def close(self) -> None:
-        """End everything at once and remove all traces."""
+        """Kill broker and epmd, and delete the directory."""
         if self._server is not None:
             self.kill()
         if self._epmd is not None:
@@ -158,7 +158,10 @@ class RabbitMQ:
         self._epmd = self._spawn("epmd", "epmd.out")
 
     def _environment(self) -> dict[str, str]:
-        """The cookie is made in HOME; RUNNING_UNDER_SYSTEMD keeps the script from staying."""
+        """Environment of the broker.
+
+        The cookie is made in HOME. With RUNNING_UNDER_SYSTEMD the script does not stay as parent.
+        """
         inherited = {
             name: value
             for name, value in os.environ.items()
@@ -222,10 +225,10 @@ def _listens(port: int) -> bool:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now, all different.
+    """Different ports on which no program listens now.
 
-    They lie below those that the system gives to clients: none is lost to one of them
-    before the broker listens, nor while it is down.
+    The ports lie below the range that the system gives to clients, so that no client takes
+    one before the broker listens, or while the broker is down.
     """
     free: list[int] = []
     for port in random.sample(PORTS, len(PORTS)):

@@ -2,9 +2,9 @@
 
 """``python -P wsgi.py MODULE PORT``: serves an OpenStack service's WSGI module on loopback.
 
-Run by the Python that has the service; knows nothing of this project. The services
-parse ``sys.argv`` when they are imported, so it is cleared before; with ``-P`` they do not
-meet the modules beside this file.
+The interpreter of that service runs this file, so it imports nothing of this project. The
+services parse ``sys.argv`` when they are imported, so this file clears it first. With ``-P``
+they do not import modules of this directory by mistake.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import sys
 
 THREADS = 8
 CONNECTIONS = 2000
-"""waitress stops accepting at 100 by default; compute services keep theirs open."""
+"""Limit of connections; waitress allows 100, but compute services keep theirs open."""
 
 
 def main() -> None:
     module, port = sys.argv[1:]
     del sys.argv[1:]
-    import waitress  # its Python, not ours
+    import waitress  # installed beside the service, not here
 
     application = importlib.import_module(module).application
     waitress.serve(
