@@ -4,8 +4,8 @@
 
     python -m tests.stack [--keep] [--json FILE] [--xgft SPEC] [--tenants N] [--servers N] ...
 
-Exit status 0 only if the judge found nothing. Ends everything it started, on Ctrl-C and
-after a failure too; the logs of a failure are kept in ``stack-logs``.
+The exit status is 0 only if the judge found nothing. All processes end, also on Ctrl-C and
+after a failure. After a failure, ``stack-logs`` has the logs.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 class Broken(Exception):
-    """The judge found something; everything is ended as after any failure."""
+    """The judge found a problem; the stack ends as after any failure."""
 
 
 def say(text: str) -> None:
@@ -67,7 +67,7 @@ def say(text: str) -> None:
 
 
 def told(stack: Everything, options: argparse.Namespace) -> dict[str, Any]:
-    """Figures first, on an idle stack, then the story, then every promise derived again."""
+    """Take the figures on an idle stack, then run the story, then verify record and switches."""
     people = People(stack, options.tenants)
     seen = figures.timed(people, stack.service.hosts)
     say(json.dumps(_rounded(seen)))
@@ -91,7 +91,7 @@ def told(stack: Everything, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def verified(stack: Everything) -> str:
-    """laas-manage's own judgement of the record and of the switches. RuntimeError: it says no."""
+    """Verify record and switches by ``laas-manage``. Raises: RuntimeError: it found problems."""
     manager = f"{stack.service.manager.guid:#018x}"
     words = ("fabric", "verify", FABRIC, "--lfts", "-", "--subnet-manager", manager)
     return stack.service.manage(*words, text=stack.service.tables()).strip()
@@ -116,7 +116,7 @@ def _rounded(value: Any) -> Any:
 
 
 def keep(stack: Everything) -> None:
-    """Say how to reach it and wait for Ctrl-C."""
+    """Print how to reach the stack, and wait for Ctrl-C."""
     login = stack.keystone.environment("admin", "admin")
     say("\nTo reach it, in another shell:\n")
     for name, value in login.items():

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A cloud as operators run it: Nova's services, each a process of its own, and placement.
+"""A cloud like a real one: Nova's services and placement, each in a process of its own.
 
-Keystone, the broker and the database are given. Glance and Neutron are stubs; the
-hypervisors are Nova's fake ones, all in one process. The users have no more rights than
-they need: the service's own gets those of the sample policies in ``etc``.
+The caller provides Keystone, the broker and the database. Glance and Neutron are stubs; the
+hypervisors are Nova's fake ones, all in one process. The users have only the rights that
+they need: our service's user gets those of the sample policies in ``etc``.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ WSGI = ROOT / "tests" / "servers" / "wsgi.py"
 
 SERVICE_PROJECT = "service"
 SERVICE_ROLE = "links"
-"""The role of the service's own user, which the sample policies give its rights."""
+"""Role of our service's user; the sample policies give rights to this role."""
 
 SAMPLES = {
     "links.conf": "nova/links.conf",
     "nova-policy.yaml": "nova/links-policy.yaml",
     "placement-policy.yaml": "placement/links-policy.yaml",
 }
-"""What operators are told to add to their cloud, used here as it is."""
+"""Sample files in ``etc`` that operators install in their cloud, used here unchanged."""
 
 NOVA_CONF = """
 [DEFAULT]
@@ -85,7 +85,7 @@ connection = {nova_api}
 [database]
 connection = {nova_cell1}
 """
-"""Computes have none."""
+"""Databases of Nova; nova-compute gets none of them."""
 
 PLACEMENT_CONF = """
 [placement_database]
@@ -101,7 +101,7 @@ www_authenticate_uri = {keystone}
 
 
 class Cloud:
-    """``configure``, ``make_tables``, ``register``, and ``start`` until hosts are schedulable."""
+    """Nova and placement; call ``configure``, ``make_tables``, ``register``, ``start`` in order."""
 
     def __init__(self, directory: Path, logs: Path, hosts: Sequence[str]) -> None:
         self.directory = directory
@@ -113,7 +113,7 @@ class Cloud:
         self.nova_url = f"{self._ports['nova'].url}/v2.1"
 
     def configure(self, keystone: Keystone, databases: MariaDb, broker: str) -> None:
-        """Write the configuration; the databases are made, empty."""
+        """Write the configuration and create empty databases."""
         self._databases = {
             name: databases.database(name)
             for name in ("nova_api", "nova_cell0", "nova_cell1", "placement")
@@ -139,7 +139,7 @@ class Cloud:
             (self.directory / name).write_text((ROOT / "etc" / sample).read_text())
 
     def make_tables(self) -> None:
-        """Nova's and placement's, two at a time."""
+        """Make the tables of Nova and of placement in parallel."""
         with ThreadPoolExecutor(2) as pool:
             made = [
                 pool.submit(self._manage, "placement", "db", "sync"),
@@ -157,7 +157,7 @@ class Cloud:
         self._manage("nova", "db", "sync")
 
     def register(self, keystone: Keystone, links: str) -> None:
-        """Nova's own user, the service's, and the catalog; ``links`` is the service's URL."""
+        """Register the users of Nova and of our service, and the catalog; ``links`` is our URL."""
         project = keystone.project(SERVICE_PROJECT)
         keystone.user("nova", {project: ["admin", "service"]})
         keystone.role(SERVICE_ROLE)
@@ -175,7 +175,7 @@ class Cloud:
                 keystone.endpoint(service_type, url, interface=interface)
 
     def start(self, say: Callable[[str], object]) -> None:
-        """Everything, in the order in which one needs the other."""
+        """Start all services, in the order of their needs; return when hosts are schedulable."""
         stubs = self._serve("stubs", "tests.stack.stubs")
         placement = self._serve("placement", "placement.wsgi.api")
         stubs.wait_for(self._ports["stubs"].url)
@@ -239,7 +239,7 @@ class Cloud:
 
 
 def surroundings() -> dict[str, str]:
-    """Environment of every process: finds this tree, and no login of whoever started it."""
+    """Environment of every process: with this source tree, without the caller's ``OS_*`` login."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("OS_")}
     return {**inherited, "PYTHONPATH": str(ROOT), "OS_NOVA_DISABLE_EVENTLET_PATCHING": "true"}
 

@@ -2,8 +2,8 @@
 
 """``python -m tests.stack.computes --config-file NOVA.CONF HOST ...``: many nova-computes.
 
-Does what ``nova-compute`` does, once for each host, in one process: a service of each
-name on the bus, with Nova's fake hypervisor under it. Runs until SIGTERM.
+Runs ``nova-compute`` for many hosts in one process: for each host a service on the bus, with
+Nova's fake hypervisor. Ends on SIGTERM.
 """
 
 from nova import monkey_patch
@@ -27,7 +27,7 @@ from oslo_log import log as logging
 CONF = nova.conf.CONF
 
 VCPUS, MEMORY_MB, DISK_GB = 10, 8192, 1028
-"""Of each host; Nova keeps 512 MB of the memory for itself."""
+"""Resources of each host; Nova reserves 512 MB of the memory."""
 
 
 def main() -> None:

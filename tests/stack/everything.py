@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""All of it, started in the order of need and stopped in the reverse one."""
+"""The whole stack: starts all servers in the order of their needs, stops them in reverse."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ XGFT = "3;4,4,8;1,4,4"
 KEPT_LOGS = Path("stack-logs")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What ends the stack."""
+"""Signals that end the stack."""
 
 
 def undisturbed() -> None:
-    """From now on no signal interrupts: what is being stopped already is stopped to the end."""
+    """Ignore signals from now on, so that no signal interrupts the shutdown."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
 class Everything:
-    """The running stack. Logs outlive it in ``stack-logs`` if the block ends with an error.
+    """The running stack. If the block ends with an error, ``stack-logs`` keeps its logs.
 
-    ``times`` are the seconds that each part took.
+    ``times`` has the seconds that the start of each part took.
     """
 
     def __init__(self, say: Callable[[str], object], xgft: str = XGFT) -> None:
-        """``xgft`` is the tree of the hosts; one more host is for the subnet manager."""
+        """``xgft`` is the tree of the hosts; the subnet manager gets one host more."""
         self._say = say
         self._xgft = xgft
         self._stack = ExitStack()
@@ -121,7 +121,7 @@ class Everything:
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Runs when everything has stopped, just before the directory goes."""
+        """Copy the logs after an error; runs after all servers, before the directory is deleted."""
         if kind is not None:
             shutil.rmtree(KEPT_LOGS, ignore_errors=True)
             shutil.copytree(self.logs, KEPT_LOGS)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What is measured on the running stack: times, calls a second, memory."""
+"""Measurements on the running stack: times, calls a second, memory."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.stack.people import People
 from tests.story.site import Rest
 
 LARGE = 100
-"""Hosts of the one allocation that is timed, on a large fabric."""
+"""Hosts of the timed allocation, on a fabric that is large enough."""
 
 
 def large_allocation(rest: Rest, project: str, hosts: int) -> dict[str, float]:
-    """Seconds from POST until so many hosts are active, and from DELETE until released."""
+    """Seconds from POST until an allocation is active, and from DELETE until it is released."""
     begin = time.monotonic()
     body = {"name": "large", "hosts": hosts}
     status, document = rest.call("POST", "/v1/allocations", project, body)
@@ -33,9 +33,9 @@ def large_allocation(rest: Rest, project: str, hosts: int) -> dict[str, float]:
 
 
 def aggregate_calls(nova: Any, hosts: list[str]) -> dict[str, float]:
-    """Calls a second of one client, one after the other, on an aggregate of its own.
+    """Calls a second of one client, in sequence, on an aggregate of its own.
 
-    Nothing is put in order after a failure: it ends the stack.
+    A failure leaves the aggregate behind, as it ends the stack.
     """
     aggregate = nova.aggregates.create("figures", None)
     rates = {
@@ -57,14 +57,14 @@ def _rate(call: Callable[[str], object], arguments: list[str]) -> float:
 
 
 def memory(root: int) -> dict[str, int]:
-    """MiB of each program that descends from process ``root``; shared pages count in part."""
+    """Proportional set size of each program below process ``root``, in MiB."""
     found: dict[str, int] = {}
     for pid in _descendants(root):
         try:
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             kilobytes = _proportional(pid)
         except (OSError, ValueError):
-            continue  # it ended meanwhile
+            continue  # the process has ended meanwhile
         name = _name([word.decode(errors="replace") for word in words if word])
         found[name] = found.get(name, 0) + kilobytes
     return {name: round(size / 1024) for name, size in sorted(found.items()) if size > 1024}
@@ -106,7 +106,7 @@ _PROGRAMS = {
 
 
 def _name(words: list[str]) -> str:
-    """The program; Nova's services put a text of their own in the place of their words."""
+    """Name of a program by its command line, which Nova's services replace by a title."""
     for word in words:
         if word in _PROGRAMS:
             return _PROGRAMS[word]
@@ -117,7 +117,7 @@ def _name(words: list[str]) -> str:
 
 
 def timed(people: People, hosts: list[str]) -> dict[str, Any]:
-    """Everything but memory."""
+    """All times; memory is measured separately."""
     large = min(LARGE, len(hosts) * 4 // 5)
     return {
         f"{large} hosts, s": large_allocation(people.rest(), people.projects[0], large),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Who uses the stack: tenants with tokens of their own, and how the story reaches them."""
+"""Users of the stack: tenants with tokens, a stranger, an administrator; their site."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.story.site import OpenStackSite, Rest
 
 NOVA_VERSION = "2.87"
 FLAVOR = {"name": "story", "ram": 1024, "vcpus": 1, "disk": 1}
-"""Seven of them fill the memory of a host."""
+"""Flavor of the story's servers; seven servers fill the memory of a host."""
 
 
 class People:
-    """``tenants`` projects with a member each, one that is a stranger, and an administrator."""
+    """An administrator, and ``tenants`` projects and a stranger's project with a member each."""
 
     def __init__(self, stack: Everything, tenants: int) -> None:
         self._keystone = stack.keystone
@@ -65,7 +65,7 @@ class People:
 
 
 class StackSite(OpenStackSite):
-    """The story knows the stranger by a name of its own; here it is a project of Keystone."""
+    """Translates the story's constant ``STRANGER`` to the stranger's project in Keystone."""
 
     def __init__(self, people: People, boot_options: Mapping[str, Any], subnet: Subnet) -> None:
         super().__init__(people.rest(), people.nova, people.admin, boot_options, subnet)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The service as operators run it: API behind a WSGI server, worker, and an agent by OpenSM."""
+"""Our service, deployed: API behind a WSGI server, worker, and an agent beside OpenSM."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ log_file = {subnet}/osm.log
 cache_directory = {subnet}
 dump_command = {dump}
 """
-"""It knows nothing of the database, and its user has the role ``service`` and no other."""
+"""Configuration of the agent: no database, and a user with the role ``service`` alone."""
 
 AGENT_USER = "laas-opensm-agent"
 
 
 class LinksService:
-    """Ours. ``simulator`` is the subnet it manages."""
+    """Our API, worker and agent. ``simulator`` is the subnet that they manage."""
 
     def __init__(self, directory: Path, logs: Path, fabric: FabricFile) -> None:
         self.directory = directory
@@ -84,7 +84,7 @@ class LinksService:
 
     @property
     def hosts(self) -> list[str]:
-        """The names of the hosts for tenants."""
+        """Names of the hosts that tenants may get."""
         return [name for name in self.fabric.inventory.host_names if name]
 
     def configure(self, keystone: Keystone, database: str, broker: str) -> None:
@@ -109,7 +109,7 @@ class LinksService:
         )
 
     def prepare(self, description: Path) -> None:
-        """Tables, and the fabric under management."""
+        """Make the tables and import the fabric."""
         self.manage("db", "upgrade")
         manager = self.manager.name.split()[0]
         self.manage(
@@ -117,7 +117,7 @@ class LinksService:
         )
 
     def start(self) -> None:
-        """Return when the API answers and OpenSM runs on what the agent has published."""
+        """Start all; return when OpenSM has been started on the files that the agent published."""
         config = str(self.directory / "laas.conf")
         api = [sys.executable, "-P", str(WSGI), "laas_service.cmd.wsgi", str(self._port.number)]
         self._run("laas-api", *api).wait_for(f"{self.url}/healthcheck")
@@ -127,7 +127,7 @@ class LinksService:
         agent = [sys.executable, "-m", "laas_service.cmd.opensm_agent", "--config-file", config]
         running = self._run(AGENT_USER, *agent)
         manifest = self.directory / "opensm" / FABRIC / "current" / "opensm.conf"
-        patience = PATIENCE + 10 * len(self.hosts)  # they join the pool first
+        patience = PATIENCE + 10 * len(self.hosts)  # every host joins the pool first
         running.wait_until(manifest.exists, "the agent publishes nothing", patience)
         options = ("-F", str(manifest), "-f", str(self.simulator.directory / "osm.log"), "-s", "0")
         daemon = self.simulator.start("opensm", *options)
@@ -139,11 +139,11 @@ class LinksService:
         self._port.close()
 
     def tables(self) -> str:
-        """What the simulated switches hold now."""
+        """Output of ``dump_lfts``: the present tables of the simulated switches."""
         return self.simulator.read(*self._dump())
 
     def manage(self, *words: str, text: str | None = None) -> str:
-        """Run laas-manage; ``RuntimeError`` if it says no."""
+        """Run laas-manage; returns its output. Raises: RuntimeError: its status is not 0."""
         config = str(self.directory / "laas.conf")
         done = subprocess.run(
             [sys.executable, "-m", "laas_service.cmd.manage", "--config-file", config, *words],
@@ -176,5 +176,5 @@ def _login(keystone: Keystone, user: str) -> str:
 
 
 def _management_port(fabric: FabricFile) -> Endpoint:
-    """The adapter of the host that is there for the subnet manager."""
+    """The adapter of the host that runs the subnet manager."""
     return next(end for end in fabric.inventory.endpoints if end.name.startswith("sm"))

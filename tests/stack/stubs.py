@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What Nova asks of Glance and Neutron to boot a server without a network: just that.
+"""Stubs of Glance and Neutron: the calls that Nova needs to boot a server without network.
 
 ``/image`` holds one image; ``/network`` answers every list with an empty one.
 """
@@ -46,7 +46,7 @@ def image_versions():
 
 @application.get("/image/v2/schemas/image")
 def image_schema():
-    """Names every attribute: the client drops those that it does not find here."""
+    """Schema with every attribute of an image; Nova's client drops all others."""
     properties: dict[str, object] = {name: {} for name in _IMAGE}
     return jsonify(
         name="image", properties=properties, additionalProperties={"type": "string"}, links=[]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Who owns a host: as told, as Nova has it, as the switches have it. All three agree, or not.
+"""Judge of the story: compares the owners of hosts as promised, in Nova and in the switches.
 
-Nothing here is shared with the service. The evidence is what Nova's API answers and
-what ``ibnetdiscover -p``, ``dump_lfts -n`` and ``smpquery pkeys`` print.
+The judge shares no code with the service. Its evidence is the answers of Nova's API and the
+output of ``ibnetdiscover -p``, ``dump_lfts -n`` and ``smpquery pkeys``.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from itertools import permutations
 
 EVERYBODY = 0x7FFF
-"""The key of the default partition, without the bit for full members."""
+"""Key of the default partition, without the bit of full membership."""
 
 LONGEST = 12
-"""Switches on a path before it is called a loop."""
+"""Largest number of switches on a path; a longer path is a loop."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """What a project was told it has: an allocation and its hosts."""
+    """An allocation and its hosts, as promised to a project."""
 
     id: str
     project: str
@@ -32,7 +32,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Server:
-    """A server as Nova lists it; ``host`` is None where it has none."""
+    """A server as Nova lists it; ``host`` is None if the server has no host."""
 
     id: str
     project: str
@@ -40,12 +40,12 @@ class Server:
 
 
 Port = tuple[int, int]
-"""GUID of a switch, and the number of a port of it."""
+"""GUID of a switch, and the number of one of its ports."""
 
 
 @dataclass(frozen=True)
 class Subnet:
-    """What the tools print of the fabric; ``run`` gives what one of them prints."""
+    """Reads the fabric by its tools; ``run`` returns the output of a tool."""
 
     run: Callable[..., str]
 
@@ -78,10 +78,11 @@ _KEY = re.compile(r"\b0x([0-9a-f]{4})\b")
 
 @dataclass
 class Wires:
-    """Cables, tables and partition keys, as read.
+    """Cables, forwarding tables and partition keys of a fabric, as read.
 
-    ``lids`` and ``leaves`` are by the first word of an adapter's description, which is
-    the host's name; ``ends`` leads from a switch's port over the cable to the other end.
+    ``lids`` has the LIDs of a host by its name, the first word of the adapter's description.
+    ``leaves`` has the switch port of an adapter by its LID. ``ends`` has the port at the other
+    end of a cable between switches.
     """
 
     lids: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -102,7 +103,7 @@ class Wires:
             self.leaves[int(found[2])] = far
 
     def path(self, source: int, target: int) -> Iterator[frozenset[Port]]:
-        """The cables between switches from one LID to another. ValueError: it leads elsewhere."""
+        """Cables between switches from one LID to another. Raises: ValueError: no such path."""
         switch = self.leaves[source][0]
         for _ in range(LONGEST):
             port = self.tables[switch].get(target)
@@ -125,10 +126,10 @@ def problems(
     projects: Collection[str],
     subnet: Wires | None = None,
 ) -> list[str]:
-    """Everything that is not as it was told; empty means that all agree.
+    """Every difference from the promises; empty if all agree.
 
-    ``let_in`` has, for every host, the values of the aggregates that keep it for
-    somebody; ``projects`` are all that take part, with and without an allocation.
+    ``let_in`` has, by host, the projects that the host's aggregates admit. ``projects`` are
+    all projects of the story, with and without an allocation.
     """
     owners: dict[str, str] = {}
     found = []
@@ -166,7 +167,7 @@ def _door_problems(
 
 
 def _key_problems(subnet: Wires, told: Collection[Held]) -> list[str]:
-    """Hosts with the same owner share one key, which nobody else has."""
+    """Owned hosts without exactly one key, or with a key that other hosts have too."""
     found = []
     owners = {host: held for held in told for host in held.hosts}
     holders: dict[int, set[str]] = defaultdict(set)
@@ -189,7 +190,7 @@ def _key_problems(subnet: Wires, told: Collection[Held]) -> list[str]:
 
 
 def _path_problems(subnet: Wires, told: Collection[Held]) -> list[str]:
-    """All hosts of an owner reach each other, over cables that serve no other owner's pairs."""
+    """Hosts of an owner without a path, and cables that serve several owners."""
     found = []
     users: dict[frozenset[Port], set[str]] = defaultdict(set)
     for held in told:

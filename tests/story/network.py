@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A simulated fabric with the real OpenSM, and our service's files in its tables."""
+"""A simulated fabric with the real OpenSM, and the options by which our service reaches it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.story.judge import Subnet
 
 
 class Network:
-    """The fabric ``xgft`` under ibsim; hosts are called ``node000`` and so on.
+    """The fabric ``xgft`` in ibsim; its hosts have the names ``node000`` and so on.
 
-    ``directory`` takes the pid file of OpenSM, which is started by ``start``.
+    ``start`` starts OpenSM, whose pid file is in ``directory``.
     """
 
     def __init__(self, simulator: Simulator, directory: Path, manager: str) -> None:
@@ -28,11 +28,11 @@ class Network:
         self.subnet = Subnet(simulator.read)
 
     def cable_list(self) -> str:
-        """What our service imports: what the real tool prints."""
+        """Output of ``ibnetdiscover``, which our service imports."""
         return self.simulator.read("ibnetdiscover")
 
     def options(self) -> str:
-        """The lines below [opensm] of the service's configuration."""
+        """Lines of the section [opensm] in our service's configuration."""
         environment = self.simulator.environment()
         names = ("IBSIM_SOCKNAME", "LD_PRELOAD", "SIM_HOST")
         client = [f"{name}={environment[name]}" for name in names]
@@ -53,7 +53,7 @@ class Network:
 
 @contextmanager
 def network(xgft: str, directory: Path) -> Iterator[Network]:
-    """The simulator runs until the block ends; OpenSM with it, once started."""
+    """Run the simulator until the block ends; it ends OpenSM too."""
     made = generator.generate(generator.Description(xgft=xgft, subnet_managers=1))
     manager = next(e for e in made.inventory.endpoints if e.name.startswith("sm"))
     text, host = netlist(made.inventory), node_id(made.inventory, manager)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Twelve tenants come and go on one cloud, and the judge looks after every move.
+"""Tenants come and go on one cloud, and the judge checks the cloud after every move.
 
-Told on a real Nova in one process (``tests/nova/test_story.py``) and on separate
-services. What has to be done and seen stands behind ``Site``.
+The story runs on a real Nova in one process (``tests/nova/test_story.py``) and on separate
+services (``tests/stack``). Both implement ``Site``.
 """
 
 from __future__ import annotations
@@ -18,42 +18,42 @@ from typing import Protocol, TypeVar
 from tests.story.judge import Held, Server, Subnet, problems
 
 STRANGER = "f" * 32
-"""A project that never has an allocation, and never gets a host."""
+"""Id of a project without an allocation, whose servers must never get a host."""
 
 T = TypeVar("T")
 
 
 class Site(Protocol):
-    """A cloud that the story is told on. Each verb returns when it has taken effect."""
+    """A cloud on which the story runs. Each method returns when its action has taken effect."""
 
     def allocate(self, project: str, hosts: int) -> Held | None:
-        """Hosts for a project, ready to use; None if it was refused."""
+        """Allocate hosts that are ready to use; None if the request was refused."""
 
     def release(self, held: Held) -> None:
-        """Give an allocation back; its servers are gone already."""
+        """Release an allocation, whose servers have been deleted before."""
 
     def boot(self, project: str, count: int) -> int:
-        """Ask for servers in one request; how many run once none is being built.
+        """Start servers by one request; returns how many run when none is being built.
 
-        Servers that found no host are deleted.
+        Deletes the servers that found no host.
         """
 
     def delete(self, project: str) -> None:
-        """All servers of a project."""
+        """Delete all servers of a project."""
 
     def servers(self) -> list[Server]:
         """All servers of the cloud."""
 
     def let_in(self) -> Mapping[str, set[str]]:
-        """For every host the values of the aggregates that keep it for somebody."""
+        """Projects that the aggregates of a host admit, by host."""
 
     def subnet(self) -> Subnet | None:
-        """The fabric; None where there is none to look at."""
+        """The fabric; None if the site has none."""
 
 
 @dataclass
 class Told:
-    """How far the story came, and what the judge found at its last look."""
+    """Counts of the story, and the problems that the judge found."""
 
     projects: int = 0
     booted: int = 0
@@ -69,12 +69,12 @@ class Told:
 
 @dataclass
 class Story:
-    """The same moves for the same ``seed``, ``at_once`` of them at a time.
+    """Makes moves on a site, ``at_once`` in parallel; the same ``seed`` gives the same moves.
 
-    First each tenant asks for hosts and fills them; then tenants leave and come back
-    with another size until ``servers`` have been started; in the end everybody leaves.
-    At every move a stranger tries to start a server as well. ``sizes`` bounds how many
-    hosts a tenant asks for.
+    First each tenant asks for hosts and fills them with servers. Then tenants leave and come
+    back with another size until ``servers`` have been started. In the end all tenants leave.
+    After every move a project without hosts tries to start a server. ``sizes`` are the
+    smallest and the largest number of hosts that a tenant asks for.
     """
 
     site: Site
@@ -92,9 +92,9 @@ class Story:
         self.told = Told(self.tenants)
 
     def tell(self) -> Told:
-        """To the end, or to the first look at which the judge finds something.
+        """Run the story until its end, or until the judge finds a problem.
 
-        Who interrupts does not wait for the moves that are being made.
+        An interrupt does not wait for moves that have begun.
         """
         pool = ThreadPoolExecutor(self.at_once)
         try:
@@ -152,7 +152,7 @@ class Story:
         return self._turned_away(project)
 
     def _turned_away(self, project: str) -> list[str]:
-        """Who holds nothing gets nothing."""
+        """Problems if a project without hosts can start a server."""
         running = self._timed("boot", lambda: self.site.boot(project, 1))
         self.told.turned_away += not running
         return [f"{project} holds no hosts, and started a server"] * running

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A cloud as its users reach it: our service by REST, Nova through novaclient."""
+"""A cloud by its interfaces for users: our REST interface, and Nova through novaclient."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.waiting import PATIENCE, eventually
 
 
 class Rest:
-    """Our service; ``headers`` are for a project, such as its token."""
+    """Client of our REST interface; ``headers`` gives those of a project, such as its token."""
 
     def __init__(
         self, url: str, headers: Callable[[str], Mapping[str, str]] = lambda project: {}
@@ -29,7 +29,7 @@ class Rest:
     def call(
         self, method: str, path: str, project: str = "", body: object = None
     ) -> tuple[int, Any]:
-        """Status and document of an answer; AssertionError for what is neither 2xx nor 409."""
+        """Status and document of an answer. Raises: AssertionError: neither 2xx nor 409."""
         request = urllib.request.Request(
             self.url + path,
             method=method,
@@ -45,7 +45,7 @@ class Rest:
         return status, json.loads(text)
 
     def settled(self, project: str, document: dict[str, Any], state: str) -> dict[str, Any]:
-        """The allocation once it is in the state."""
+        """Wait until the allocation has the state; returns it."""
         path = f"/v1/allocations/{document['id']}"
         latest = document
 
@@ -62,8 +62,8 @@ class Rest:
 class OpenStackSite:
     """``Site`` over our REST interface and novaclient.
 
-    ``nova`` gives a client that acts for a project, ``admin`` sees everything.
-    ``boot_options`` are for every ``servers.create``: image, flavor, networks.
+    ``nova`` returns a client for a project; ``admin`` is an administrator's client.
+    ``boot_options`` are the options of every ``servers.create``: image, flavor, networks.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ def boot(nova: Any, admin: Any, project: str, count: int, options: Mapping[str, 
     )
     mine = {"all_tenants": 1, "project_id": project, "reservation_id": reservation}
     building = mine | {"status": "BUILD"}
-    # Asks seldom, as asking costs Nova a good deal.
+    # A long pause, because this query is expensive for Nova.
     eventually(lambda: not _found(admin, building), f"servers of {project} are built", pause=1)
     lost = {server.id for server in admin.servers.list(search_opts=mine | {"status": "ERROR"})}
     for id in lost:
@@ -134,11 +134,11 @@ def boot(nova: Any, admin: Any, project: str, count: int, options: Mapping[str, 
 
 
 def landed(admin: Any, id: str) -> str | None:
-    """The host of a server once it is built. None: there was no host for it, and it is deleted."""
+    """Wait for a server; returns its host. If Nova found none, delete the server: None."""
 
     def built() -> Any:
         server = admin.servers.get(id)
-        fault = getattr(server, "fault", None)  # written a moment after the status
+        fault = getattr(server, "fault", None)  # Nova writes it a moment after the status
         return server if server.status == "ACTIVE" or (server.status == "ERROR" and fault) else None
 
     server = eventually(built, lambda: f"server {id} is built: {admin.servers.get(id).status}")
@@ -155,7 +155,7 @@ def delete(admin: Any, project: str) -> None:
 
 
 def delete_all(admin: Any, search: Mapping[str, Any]) -> set[str]:
-    """The servers that were deleted, once none is found any more."""
+    """Delete the servers that match; returns their ids when none is left."""
     asked: set[str] = set()
 
     def gone() -> bool:
@@ -180,10 +180,10 @@ def _delete_one(admin: Any, id: str) -> None:
 
 
 def _ask_to_delete(admin: Any, id: str) -> bool:
-    """Whether that has to be done no more; a server may be gone already."""
+    """Delete a server; False if Nova refuses now, and the call has to be repeated."""
     try:
         admin.servers.delete(id)
-    except Conflict:  # in the middle of something
+    except Conflict:  # another action on the server runs
         return False
     except NotFound:
         pass
