@@ -2,8 +2,8 @@
 
 """The API reference, written at every build of the documentation from the OpenAPI document.
 
-``.. openapi::`` puts all of it where it stands. Nothing of it is kept, so it cannot
-differ from what the service answers at ``/v1/openapi.json``.
+The directive ``.. openapi::`` is replaced by the whole reference. The reference is not stored,
+so it cannot differ from the answer of the service at ``/v1/openapi.json``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BOUNDS = (
 
 
 class OpenApi(SphinxDirective):
-    """``.. openapi::``"""
+    """The directive ``.. openapi::``: inserts the reference of all operations and schemas."""
 
     def run(self) -> list[nodes.Node]:
         lines = list(reference(document(ROUTES, "https://links.example.org")))
@@ -115,7 +115,7 @@ def _described(schema: dict[str, Any]) -> str:
 
 
 def _kind(schema: dict[str, Any]) -> str:
-    """What a value is, in words."""
+    """Type of a value, in words."""
     if "$ref" in schema:
         name = schema["$ref"].rsplit("/", 1)[-1]
         return f":ref:`{name} <document-{name.lower()}>`"
@@ -138,7 +138,7 @@ def _kind(schema: dict[str, Any]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text that is no markup, apart from literals."""
+    """Escape markup in a text, apart from literals."""
     return text.replace("\\", "\\\\").replace("*", "\\*").replace("|", "\\|")
 
 

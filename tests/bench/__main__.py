@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""All figures of this machine: ``python -m tests.bench``; each module also runs by itself."""
+"""All benchmarks: ``python -m tests.bench``. Each module also runs by itself."""
 
 from tests.bench import constraints, ledger, load, looks, policies, rendering, stars
 

@@ -34,7 +34,7 @@ WISHES = {
 
 
 def inhabited(radix: int, rng: Random) -> Ledger:
-    """A fabric of hosts that are not all alike, 30 percent of them free."""
+    """A fabric whose hosts differ in traits and costs; 30 percent of the hosts are free."""
     fabric, jigsaw = Ledger(full_tree(radix)), POLICIES["jigsaw"]()
     hosts = fabric.topology.hosts
     fabric.describe_hosts(

@@ -43,7 +43,7 @@ def measured(hosts: int, what: str) -> Iterator[None]:
 
 
 def filled(topology: Topology, seed: int = 1) -> Ledger:
-    """Tenants of exponential sizes, mean the switches' ports, until one is refused."""
+    """Fill a ledger with tenants of exponential size, whose mean is the ports of a switch."""
     rng, fabric, policy = Random(seed), Ledger(topology), POLICIES["jigsaw"]()
     mean = 2 * topology.slots
     while isinstance(
@@ -76,7 +76,7 @@ def memory(hosts: int) -> None:
 
 
 def database(hosts: int) -> None:
-    """One process writes; others read everything, or what they lack."""
+    """Time writes of one store, and reads of others: the whole ledger, or later changes."""
     half = RADIX[hosts] // 2
     made = generator.generate(
         generator.Description(xgft=f"3;{half},{half},{2 * half};1,{half},{half}")

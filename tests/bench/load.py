@@ -39,10 +39,10 @@ from tests.storm.site import Server
 
 DATABASES = ("sqlite", "postgresql")
 CURVE = 10
-"""Lines of the curve of memory."""
+"""Number of memory samples in the report."""
 
 PATIENCE = 0.5
-"""Seconds between two looks at an allocation whose release is waited for."""
+"""Seconds between two requests for an allocation that is being released."""
 
 CONFIGURATION = """\
 [DEFAULT]
@@ -57,7 +57,7 @@ keep = 0
 
 
 class Service:
-    """One API process and one worker over a fabric that nobody uses yet."""
+    """One API process and one worker, with an empty fabric."""
 
     def __init__(self, directory: Path, url: str, hosts: int) -> None:
         self._port = Port()
@@ -95,12 +95,12 @@ class Service:
         self._port.close()
 
     def memory(self) -> list[int]:
-        """MiB resident, of the API and of the worker."""
+        """Resident memory of the API and of the worker, in MiB."""
         pages = [_proc(process.pid, "statm").split()[1] for process in self.processes]
         return [int(number) * os.sysconf("SC_PAGESIZE") >> 20 for number in pages]
 
     def processor(self) -> list[float]:
-        """Seconds of processor time, of the API and of the worker."""
+        """Processor time of the API and of the worker, in seconds."""
         stats = [
             _proc(process.pid, "stat").rpartition(")")[2].split() for process in self.processes
         ]
@@ -112,7 +112,7 @@ def _proc(pid: int, file: str) -> str:
 
 
 class Load:
-    """``requests`` by ``threads`` clients, each with a connection of its own."""
+    """Makes ``requests`` requests by ``threads`` clients, each with its own connection."""
 
     def __init__(self, service: Service, options: argparse.Namespace) -> None:
         self._service = service
@@ -125,7 +125,7 @@ class Load:
         self._began = time.perf_counter()
 
     def run(self) -> float:
-        """The seconds it took."""
+        """Run the clients; returns the elapsed seconds."""
         self._point()
         threads = [
             threading.Thread(target=self._client, args=(Random(number),))
@@ -167,7 +167,7 @@ class Load:
         id: str,
         body: object = None,
     ) -> dict[str, str] | None:
-        """The allocation; None: it was refused."""
+        """Send a request; returns the allocation, or None if it was refused."""
         sent = None if body is None else json.dumps(body)
         headers = {"Content-Type": "application/json"} if sent else {}
         started = time.perf_counter()
@@ -206,7 +206,7 @@ class Load:
 
 @contextlib.contextmanager
 def database(kind: str, directory: Path) -> Iterator[str]:
-    """The URL of an empty one; PostgreSQL is the tests', which does not wait for the disk."""
+    """URL of an empty database; the tests' PostgreSQL does not wait for the disk."""
     if kind == "sqlite":
         yield f"sqlite:///{directory}/laas.sqlite"
         return

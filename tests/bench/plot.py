@@ -31,7 +31,7 @@ class _Axis:
 
 
 def plot(rows: list[dict[str, Any]]) -> str:
-    """SVG text of the rows that say what all requests of a fabric cost."""
+    """SVG text of the rows with the times of all requests of a fabric."""
     rows = [row for row in rows if row["what"] == "all"]
     sizes = sorted({row["hosts"] for row in rows})
     policies = list(dict.fromkeys(row["policy"] for row in rows))

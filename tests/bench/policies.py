@@ -53,7 +53,7 @@ def timed(
 
 
 def churn(policy_name: str, radix: int, requests: int, seed: int = 1) -> dict[str, list[float]]:
-    """Times of placing and of refusing, and the share of hosts in use after each request."""
+    """Times of placements and of refusals, and the share of hosts in use after each request."""
     rng = Random(seed)
     fabric = Ledger(full_tree(radix))
     policy = POLICIES[policy_name]()
@@ -77,7 +77,7 @@ def churn(policy_name: str, radix: int, requests: int, seed: int = 1) -> dict[st
 
 
 def crown(radix: int, pairs: bool) -> Ledger:
-    """Every leaf misses an uplink of its own (or each two leaves do), and all have a free host.
+    """A ledger where each leaf (or each pair) lacks another uplink, and all have free hosts.
 
     The published recursion tries every combination of leaves here.
     """
@@ -92,7 +92,7 @@ def crown(radix: int, pairs: bool) -> Ledger:
 
 
 def spines(radix: int, taken: Callable[[int, int, int], bool]) -> Ledger:
-    """Spine uplinks held in a pattern of (pod, column, spine), and a host on each fourth leaf."""
+    """A ledger where ``taken(pod, column, spine)`` chooses the spine uplinks that are in use."""
     fabric = Ledger(full_tree(radix))
     half = radix // 2
     columns = []
@@ -116,12 +116,16 @@ HARD: dict[str, Callable[[int], Ledger]] = {
     "s-pairs": lambda radix: spines(radix, lambda p, c, s: s == p // 2 % (radix // 2)),
     "s-random": lambda radix: spines(radix, lambda p, c, s: hash((p, c, s)) % 10 < 3),
 }
-"""States that are hard to search: crowns of leaves' uplinks, by ones and pairs; a checkerboard
-of spine uplinks, a little displaced; crowns of spine uplinks; 30 percent of them at random."""
+"""States that are hard to search.
+
+``crown`` and ``pairs`` lack uplinks of leaves. ``board`` has a displaced checkerboard of spine
+uplinks in use. ``s-crown`` and ``s-pairs`` lack spine uplinks. ``s-random`` has 30 percent of
+the spine uplinks in use.
+"""
 
 
 def adversarial(policy_name: str, radix: int, state: str, sizes: int) -> list[tuple[float, bool]]:
-    """Times of about so many sizes, nothing remembered in between; was the budget too small?"""
+    """Times of about ``sizes`` sizes without caches, and whether the search budget ran out."""
     policy = POLICIES[policy_name]()
     fabric = HARD[state](radix)
     times = []

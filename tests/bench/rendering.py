@@ -35,7 +35,7 @@ HOSTS = (1024, 11664)
 
 
 def tenants(topology: Topology, count: int, seed: int = 1) -> list[Allocation]:
-    """As many tenants as fit of ``count``, which would take nine tenths of the hosts."""
+    """Tenants that fit, of ``count`` whose sizes add up to about nine tenths of the hosts."""
     rng, fabric, policy = Random(seed), Ledger(topology), POLICIES["jigsaw"]()
     mean = 0.9 * topology.hosts / count
     for number in range(count):
@@ -57,7 +57,7 @@ def measured(hosts: int, live: int, what: str) -> Iterator[None]:
 
 
 def measure(hosts: int, count: int) -> None:
-    """All tenants but one from nothing, then one more, then a fault."""
+    """Publish all tenants but one from nothing, then one more, then a failed link."""
     half = RADIX[hosts] // 2
     made = generator.generate(
         generator.Description(xgft=f"3;{half},{half},{2 * half};1,{half},{half}", subnet_managers=1)
@@ -96,7 +96,7 @@ def main() -> None:
     print(" hosts tenants what         processor   clock  MiB max  load   seconds")
     for hosts in options.hosts or HOSTS:
         process = get_context("spawn").Process(target=measure, args=(hosts, options.tenants))
-        process.start()  # of its own, so that its memory is its own
+        process.start()  # a process for each size, as peak memory is by process
         process.join()
 
 

@@ -38,7 +38,7 @@ from tests.bench.rendering import HOSTS, tenants
 
 
 def serve(directory: Path, routed: Callable[[str], FabricState]) -> str:
-    """Serve sets on a free port of loopback; the address of the fabric's."""
+    """Serve sets on a free port of loopback; returns the URL of the fabric's set."""
     conf = cfg.ConfigOpts()
     conf([], project="laas", default_config_files=[], default_config_dirs=[])
     store: Any = SimpleNamespace(fabric=lambda id: SimpleNamespace(id=id))
@@ -55,14 +55,14 @@ def serve(directory: Path, routed: Callable[[str], FabricState]) -> str:
 
 
 class Fetcher:
-    """What an agent asks for, thrown away; neighbouring parts in one request."""
+    """Fetches a set like an agent, adjacent parts in one request, and discards it."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._had: set[str] = set()
 
     def fetch(self) -> tuple[int, int]:
-        """Bytes and requests."""
+        """Fetch the missing parts; returns the number of bytes and of requests."""
         answer = requests.get(self._url, timeout=3600)
         answer.raise_for_status()
         found, fetched, asked = answer.json(), len(answer.content), 1
@@ -140,7 +140,7 @@ def main() -> None:
     print(" hosts what                               seconds        MB requests MiB max  load")
     for hosts in options.hosts or HOSTS:
         process = get_context("spawn").Process(target=measure, args=(hosts, options.tenants))
-        process.start()  # of its own, so that its memory is its own
+        process.start()  # a process for each size, as peak memory is by process
         process.join()
 
 

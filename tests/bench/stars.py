@@ -22,7 +22,7 @@ PAPER = {1: "1", 2: "3", 3: "10"}
 
 
 def fill(cube: Cube, method: Method, rng: Random, name: str) -> list[tuple[int, float]]:
-    """(size, milliseconds) of each request; the sizes add up to what is free."""
+    """(size, milliseconds) of each request; the sizes add up to the free units."""
     times: list[tuple[int, float]] = []
     asked, most = sum(cube.room), cube.sizes[0]
     while asked:

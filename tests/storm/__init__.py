@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Several processes, several clients, everything at once, and things that break: who owns what?
+"""Storm: several API processes, workers and clients run while processes and connections break.
 
-``python -m tests.storm`` (``tox -e storm``). What is asked and answered goes over HTTP; the
-judge reads the tables of the database, the directory of the compute adapter and the
-published routes by itself, and holds them against what the clients were told.
+``python -m tests.storm`` (``tox -e storm``). Clients use HTTP. The judge reads the tables of
+the database, the directory of the compute adapter and the published routes by itself, and
+compares them with the answers that the clients received.
 """

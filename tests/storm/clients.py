@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A client who asks for everything, repeats what was lost, and remembers what was acknowledged.
+"""A client of the storm: makes all kinds of requests, repeats lost ones, and keeps a journal.
 
-Each client has hosts and links of its own to fail and drain, so that it knows what state
-they must be in; allocations it asks for wherever there is room, as all others do.
+Each client fails and drains only hosts and links of its own, so that it knows their states.
+Allocations of all clients share the same fabrics.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from tests.storm.journal import Complaints, Figures, Journal, Told
 from tests.storm.wire import Answer, LostError, ask
 
 RACES = {"concurrent_update", "double_claim", "lease_lost", "conflict_retry"}
-"""Codes that say that somebody else was faster: what the service has to settle inside."""
+"""Codes of lost races, which the service has to resolve without telling its clients."""
 
 SIZES = (1, 1, 2, 2, 3, 4, 5, 6, 8, 10, 13)
 MOST = 9
-"""Allocations of a client; beyond them it rather releases."""
+"""Live allocations of a client; with this many it releases one instead of asking."""
 
 
 class Client:
-    """``ports`` are those of the API processes; ``places`` the hosts and links that are its own.
+    """Makes random requests in a thread of its own, one after the other, unless it rests.
 
-    It does one thing after another while ``go`` is set, and is ``idle`` between them.
+    ``ports`` are the ports of the API processes. ``places`` are the hosts and links of this
+    client, each as fabric, kind and name.
     """
 
     def __init__(
@@ -55,14 +56,14 @@ class Client:
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         self._thread.start()
 
-    # -- from outside ---------------------------------------------------------
+    # -- control --------------------------------------------------------------
 
     def resume(self) -> None:
         self._idle.clear()
         self._go.set()
 
     def rest(self) -> None:
-        """Return when what it had begun was answered."""
+        """Stop making requests; return when the last one has been answered."""
         self._go.clear()
         self._idle.wait()
 
@@ -97,7 +98,7 @@ class Client:
                     self._complaints.add(f"{self.name}: {act.__name__}: {error!r}")
             self._idle.set()
 
-    # -- what it does -------------------------------------------------------------
+    # -- actions ------------------------------------------------------------------
 
     def allocate(self) -> None:
         live = self.journal.live()
@@ -150,7 +151,7 @@ class Client:
         return body
 
     def _at_once(self, kind: str, body: dict[str, Any], told: Told) -> None:
-        """The same request twice at one moment, by two processes: one allocation, or none."""
+        """Send a request twice in parallel with one key; both answers must name one allocation."""
         with ThreadPoolExecutor(2) as pool:
             asked = [
                 pool.submit(
@@ -224,7 +225,7 @@ class Client:
             self._complaints.add(f"{told.id} of {told.key}: {state}, {answer.document['error']}")
 
     def list(self) -> None:
-        """All pages: what is its own, live and known to it is in them."""
+        """List all pages; every live allocation of this client must be in them."""
         known, seen = {told.id for told in self.journal.live()}, set()
         path = "/v1/allocations?limit=50"
         while path:
@@ -243,7 +244,7 @@ class Client:
         self._until_answered("look", "GET", f"/v1/fabrics/{fabric}{what}")
 
     def change_place(self) -> None:
-        """Fail, drain or mend a host or link of its own; mend rather than break."""
+        """Fail, drain or repair a host or link; repair more often than fail."""
         down = [place for place, state in self.journal.down.items() if state != "up"]
         if down and (len(down) > 1 or self._rng.random() < 0.6):
             return self._set(self._rng.choice(down), "up")
@@ -268,17 +269,17 @@ class Client:
             self._until_answered("retry", "POST", f"/v1/allocations/{told.id}/retry")
 
     def mend(self) -> None:
-        """Everything it took down is up again."""
+        """Set all hosts and links of this client up again."""
         for place, state in list(self.journal.down.items()):
             if state != "up":
                 self._set(place, "up")
 
     def give_back(self) -> None:
-        """Everything it has, what is inside containers first."""
+        """Release all allocations of this client, children before their containers."""
         for told in sorted(self.journal.live(), key=lambda one: one.parent is None):
             path = f"/v1/allocations/{told.id}"
             answer = self._until_answered("give back", "DELETE", path)
-            while answer.code == "conflict":  # what was inside is not gone yet
+            while answer.code == "conflict":  # a child is still being released
                 time.sleep(0.2)
                 answer = self._until_answered("give back", "DELETE", path)
             if answer.status == 202:
@@ -291,12 +292,12 @@ class Client:
     def _inside(self, outer: Told) -> bool:
         return any(told.parent == outer.id for told in self.journal.live())
 
-    # -- asking ---------------------------------------------------------------------
+    # -- requests -------------------------------------------------------------------
 
     def _until_answered(
         self, kind: str, method: str, path: str, body: object = None, key: str | None = None
     ) -> Answer:
-        """From one process after another, until one gives an answer that is one."""
+        """Repeat a request at random processes until an answer is neither lost nor a 503."""
         while True:
             started = time.perf_counter()
             try:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What is there: the tables in one snapshot, what compute was told, and what is published.
+"""Evidence for the judge: a snapshot of the tables, the hosts handed over, the published routes.
 
-Read with plain SQL and plain files, so that a mistake of the service's own reading of
-them is not made here again.
+This module reads them by plain SQL and from plain files, so that it cannot repeat a mistake
+of the service's own code.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _QUOTED = {"mysql": {"keys": "select project_id, `key`, allocation from idempote
 
 @dataclass(frozen=True)
 class Tables:
-    """Rows as they stood at one moment."""
+    """Rows of all tables in one snapshot."""
 
     allocations: dict[str, Mapping[str, Any]]
     host_claims: list[Any]
@@ -45,7 +45,7 @@ class Tables:
 
 
 def tables(engine: sa.Engine) -> Tables:
-    """Raises: sqlalchemy.exc.DBAPIError: the connection was cut; look again."""
+    """Read a snapshot. Raises: sqlalchemy.exc.DBAPIError: the connection was cut; try again."""
     other = _QUOTED.get(engine.dialect.name, {})
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
         rows = {
@@ -56,14 +56,14 @@ def tables(engine: sa.Engine) -> Tables:
     for found in rows.pop("allocations"):
         row = dict(found)
         for column in ("placed", "leaving"):
-            if isinstance(row[column], str):  # MariaDB's JSON is text
+            if isinstance(row[column], str):  # MariaDB returns JSON as text
                 row[column] = json.loads(row[column])
         allocations[row["id"]] = row
     return Tables(allocations, **{name: list(all_of) for name, all_of in rows.items()})
 
 
 def handed_over(state_dir: Path) -> dict[str, tuple[frozenset[str], bool]]:
-    """By allocation: the hosts that compute was told are its own, and whether they are fenced."""
+    """Hosts that compute handed over, and whether they are fenced, by allocation."""
     try:
         state = json.loads((state_dir / "compute" / "state.json").read_text())
     except FileNotFoundError:
@@ -76,7 +76,7 @@ def handed_over(state_dir: Path) -> dict[str, tuple[frozenset[str], bool]]:
 
 @dataclass(frozen=True)
 class Routes:
-    """A published set: its generation, whose routes it has, and the rows of all switches."""
+    """A published set: generation, routed allocations, and tables by switch GUID."""
 
     generation: int
     tenants: frozenset[str]
@@ -88,11 +88,11 @@ _ENTRY = re.compile(r"(0x[0-9a-f]{4}) (\d{3})\b")
 
 
 def routes(state_dir: Path, fabric: str) -> Routes | None:
-    """None: nothing was published yet."""
+    """Read the published routes of a fabric; None before the first publication."""
     current = state_dir / "opensm" / fabric / "current"
     if not current.exists():
         return None
-    home = current.resolve()  # the link may move on meanwhile
+    home = current.resolve()  # the worker may change the symbolic link meanwhile
     manifest = json.loads((home / "manifest.json").read_text())
     rows: dict[int, bytearray] = {}
     row = bytearray()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What clients were told, to be held against what is recorded; and how long it took."""
+"""Journals of the clients, which the judge compares with the record; figures and complaints."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class Told:
-    """One allocation as its client knows it; ``live`` until its release was acknowledged."""
+    """An allocation as its client knows it; ``live`` until its release is acknowledged."""
 
     id: str
     key: str
@@ -29,10 +29,10 @@ class Told:
 
 @dataclass
 class Journal:
-    """Of one client, who alone writes it; others read it while the client rests.
+    """Journal of one client. Only the client writes it; others read it while the client rests.
 
-    ``refused`` are the keys whose last answer was no. ``down`` has the state of hosts and links
-    that this client has set last, by fabric, kind and name.
+    ``refused`` has the idempotency keys whose last answer was a refusal. ``down`` has the
+    states of hosts and links that the client has set last, by fabric, kind and name.
     """
 
     told: dict[str, Told] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Journal:
 
 
 class Complaints:
-    """What must not be, in the order in which it was noticed; each once."""
+    """Broken promises in the order of their discovery, each once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -67,7 +67,7 @@ class Complaints:
 
 
 class Figures:
-    """Outcomes by kind of operation, and the seconds until each answer by verb."""
+    """Number of outcomes by kind of operation, and seconds of each answer by HTTP method."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -89,12 +89,12 @@ class Figures:
 
 
 def share(values: Sequence[float], part: float) -> float:
-    """The value that this part of them does not exceed; ``values`` ascend."""
+    """Quantile of ``values``, which ascend; ``part`` is from 0 to 1."""
     return values[min(len(values) - 1, int(part * len(values)))]
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """For a page of the documentation."""
+    """A table of reStructuredText, for a page of the documentation."""
     lines = [list(header), *map(list, rows)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(header))]
     rule = " ".join("=" * width for width in widths)

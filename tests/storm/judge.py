@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Who owns what: as told, as recorded, as handed over, as routed. All agree, or not.
+"""Judge of the storm: compares ownership in journals, record, compute and published routes.
 
-Every function returns sentences; none means that all is well. Of the service it knows the
-words (topology, inventory), the columns of the tables and the files that are published.
+Every function returns sentences about problems; an empty list means that there are none. The
+judge uses topology and inventory of the service, the columns of its tables and the formats of
+its published files, and no other code of the service.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ FOLLOWS = {
     "error": {"error", "allocating", "active", "releasing"},
     "released": set(),
 }
-"""What may come after a state in a story."""
+"""States that may follow a state in the history of an allocation."""
 
 Fabrics = Mapping[str, tuple[Topology, Inventory]]
 
@@ -37,7 +38,7 @@ Fabrics = Mapping[str, tuple[Topology, Inventory]]
 
 
 def claim_problems(seen: Tables, fabrics: Fabrics) -> list[str]:
-    """Of one snapshot: owners, leaks, and what a placement says against what is claimed."""
+    """Double owners, leaks, and differences between placements and claims in one snapshot."""
     found = [
         *_double("host", seen.host_claims),
         *_double("link", seen.link_claims),
@@ -78,7 +79,7 @@ def _double(what: str, rows: Iterable[Any]) -> Iterator[str]:
 
 
 def _beyond(what: str, rows: list[Any]) -> Iterator[str]:
-    """Claims inside a container that has not claimed as much itself."""
+    """Claims of children that their containers do not hold."""
     outer = {(row["allocation"], row[what]) for row in rows}
     for row in rows:
         if row["scope"] and (row["scope"], row[what]) not in outer:
@@ -93,7 +94,7 @@ def _by_owner(what: str, rows: Iterable[Any]) -> dict[str, set[int]]:
 
 
 def _placed(row: Mapping[str, Any], topology: Topology) -> tuple[set[int], set[int]]:
-    """Numbers of the hosts and links of its placements, from their masks (no rails here)."""
+    """Numbers of hosts and links in the masks of an allocation's placements, without rails."""
     (m1, _, _), (_, w2, w3) = topology.tree.m, topology.tree.w
     spines = topology.tree.m[1] * topology.tree.m[2] * w2
     hosts, links = set(), set()
@@ -112,7 +113,7 @@ def _bits(mask: str) -> list[int]:
 
 
 def _stories(seen: Tables) -> Iterator[str]:
-    """What a history may not say, and where it does not end where the record is."""
+    """Forbidden transitions, and histories that end in another state than the record."""
     stories: dict[str, list[str]] = defaultdict(list)
     for row in seen.events:
         stories[row["allocation"]].append(row["state"])
@@ -130,7 +131,7 @@ def _stories(seen: Tables) -> Iterator[str]:
 
 
 def told_problems(seen: Tables, journals: Iterable[Journal], fabrics: Fabrics) -> list[str]:
-    """Acknowledged is recorded, and nothing else is."""
+    """Differences between the acknowledged allocations, keys and states and the record."""
     journals = list(journals)
     told = {id: one for journal in journals for id, one in journal.told.items()}
     found = [f"{id} is recorded, and nobody was told" for id in seen.allocations.keys() - told]
@@ -180,11 +181,11 @@ def _place_problems(seen: Tables, journals: list[Journal], fabrics: Fabrics) -> 
     ]
 
 
-# -- when all has come to rest ----------------------------------------------------------------
+# -- when all work is done --------------------------------------------------------------------
 
 
 def unsettled(seen: Tables) -> list[str]:
-    """Allocations that are still on their way, or that gave up."""
+    """Allocations that are in transition, or in state error."""
     return [
         f"{id} is {row['state']}, {row['phase'] or 'not moving'}: {row['error']}"
         for id, row in seen.allocations.items()
@@ -195,7 +196,7 @@ def unsettled(seen: Tables) -> list[str]:
 def compute_problems(
     seen: Tables, handed: Mapping[str, tuple[frozenset[str], bool]], fabrics: Fabrics
 ) -> list[str]:
-    """Compute has handed over what is active, those hosts and no others."""
+    """Allocations that compute has not handed over as recorded: the active ones, unfenced."""
     found = []
     owned = _by_owner("host", seen.host_claims)
     active = _active(seen)
@@ -221,7 +222,7 @@ def _active(seen: Tables) -> dict[str, Mapping[str, Any]]:
 def route_problems(
     seen: Tables, fabric: str, published: Routes | None, fabrics: Fabrics
 ) -> list[str]:
-    """Each pair of an active allocation's hosts keeps to its links, up and then down."""
+    """Pairs of hosts that leave the links of their allocation, or go up after going down."""
     active = {id for id, row in _active(seen).items() if row["fabric"] == fabric}
     if published is None:
         return [f"{fabric}: nothing was published"] if active else []
@@ -247,6 +248,6 @@ def route_problems(
 
 
 def left_over(seen: Tables) -> list[str]:
-    """When everything was given back."""
+    """Claims that remain after every allocation was released."""
     rows = {"host": seen.host_claims, "link": seen.link_claims, "pkey": seen.pkey_claims}
     return [f"leak: {len(left)} claims of {what}s are left" for what, left in rows.items() if left]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The service as it is run: a database server, processes of its own, and what breaks them."""
+"""The service of the storm: a database server, API and worker processes, and their faults."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from tests.waiting import eventually
 
 SERVERS = {"postgresql": postgresql, "mariadb": mariadb}
 LEASE = 4
-"""Seconds; a worker that stands still for longer is taken over from."""
+"""Seconds of a lease; another worker takes over from one that is stopped for longer."""
 
 FABRICS = {"f": "3;4,4,4;1,4,4", "g": "3;4,4,4;1,4,4"}
-"""As many as workers, so that each has one; 64 hosts each."""
+"""One fabric of 64 hosts for each of two workers."""
 
 CONFIGURATION = """\
 [DEFAULT]
@@ -60,7 +60,7 @@ retry_last = 3
 
 
 class Server:
-    """A process that is started again when it was killed; its log goes on."""
+    """A process that can be started again after it ended, with the same log."""
 
     def __init__(self, name: str, command: list[str], log: Path, port: int | None = None) -> None:
         self.name = name
@@ -88,7 +88,7 @@ class Server:
         self._process.wait()
 
     def ended(self) -> int | None:
-        """With which status; None: it runs."""
+        """Exit status of the process; None if it runs."""
         assert self._process is not None
         return self._process.poll()
 
@@ -96,7 +96,7 @@ class Server:
         return f"{self.name} {what}: {self.log.read_text()[-3000:]}"
 
     def up(self) -> bool:
-        """Whether it answers. Raises: AssertionError: it has ended."""
+        """Whether the process answers. Raises: AssertionError: it has ended."""
         ended = self.ended() is not None
         answers = self.answers()
         assert answers or not ended, self.last_words("has ended")
@@ -110,7 +110,7 @@ class Server:
 
 
 class Site:
-    """``with Site("mariadb", directory, apis=4, workers=2) as site:``; all of it is up inside."""
+    """``with Site("mariadb", directory, apis=4, workers=2) as site:`` starts all processes."""
 
     def __init__(self, kind: str, directory: Path, *, apis: int, workers: int) -> None:
         self._server = SERVERS[kind]
@@ -175,14 +175,14 @@ class Site:
         self.servers.append(Server(name, command, self.directory / f"{name}.log", port))
 
     def wait_until_up(self) -> None:
-        """Raises: AssertionError: a process ended by itself, or does not answer."""
+        """Wait for all processes. Raises: AssertionError: one has ended, or does not answer."""
         for server in self.servers:
             eventually(server.up, partial(server.last_words, "answers"))
 
     # -- evidence ---------------------------------------------------------------
 
     def tables(self) -> evidence.Tables:
-        """As they stand now; a connection that is cut meanwhile is made anew."""
+        """The present tables; reconnects if the connection is cut meanwhile."""
         while True:
             try:
                 return evidence.tables(self.engine)
@@ -197,7 +197,7 @@ class Site:
         }
 
     def cut_connections(self, chance: float, rng: Random) -> int:
-        """Some connections of the processes to the database, in the middle of anything."""
+        """Cut each connection to the database with this probability; returns their number."""
         mariadb = self.kind == "mariadb"
         if mariadb:
             whose = "select id from information_schema.processlist where db = database()"
@@ -211,19 +211,19 @@ class Site:
             me = connection.scalar(sa.text(own))
             for number in connection.scalars(sa.text(whose)).all():
                 if number != me and rng.random() < chance:
-                    with suppress(sa.exc.DBAPIError):  # gone already
+                    with suppress(sa.exc.DBAPIError):  # the connection has ended already
                         connection.execute(sa.text(cut.format(int(number))))
                         count += 1
         return count
 
 
 def _named(inventory: Inventory, fabric: str) -> Inventory:
-    """Compute knows hosts of all fabrics by their names."""
+    """Make names of hosts unique, as compute knows the hosts of all fabrics by name."""
     return replace(inventory, host_names=tuple(f"{fabric}-{name}" for name in inventory.host_names))
 
 
 class Chaos:
-    """Kills, stops and cuts at random, until it is told to rest; everything runs again then."""
+    """Kills and stops processes and cuts connections at random; ``rest`` makes all run again."""
 
     def __init__(self, site: Site, seed: int, pause: tuple[float, float]) -> None:
         self._site = site
@@ -284,7 +284,7 @@ class Chaos:
         )
 
     def _stall(self) -> None:
-        """A worker stands still for longer than its lease, in the middle of a step."""
+        """Stop a worker for longer than its lease, possibly in the middle of a step."""
         server = self._some("worker")
         server.send(signal.SIGSTOP)
         self.done["laas-worker stopped for longer than its lease"] += 1
@@ -292,8 +292,11 @@ class Chaos:
         server.send(signal.SIGCONT)
 
     def _revive(self) -> None:
-        """Whoever finds no database at its start says so, ends with 1 and is started again;
-        everything else that ends though nobody killed it is a complaint."""
+        """Start processes that have ended by themselves.
+
+        A process may end with status 1 if it cannot reach the database at its start. Any other
+        end is a complaint.
+        """
         for server in self._site.servers:
             status = server.ended()
             if status == 1 and "the database failed" in server.log.read_text()[-500:]:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Rounds of a storm, and what the judge says in it, after each round and at the end."""
+"""Rounds of the storm; the judge checks during and after each round, and at the end."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tests.storm.journal import Complaints, Figures
 from tests.storm.site import Chaos, Site
 
 SETTLES = 240
-"""Seconds for everything to come to rest when nothing is asked and nothing breaks."""
+"""Seconds for all work to be done once requests and faults have stopped."""
 
 LOOK = 2.0
-"""Seconds between two looks at the tables in the middle of it."""
+"""Seconds between two checks of the tables during a round."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """``round`` and ``seconds`` are without the time it takes to come to rest."""
+    """``round`` and ``seconds`` exclude the time until all work is done."""
 
     kind: str
     seconds: float = 300
@@ -36,7 +36,7 @@ class Plan:
     apis: int = 4
     workers: int = 2
     pause: tuple[float, float] = (1.0, 6.0)
-    """Seconds from one break to the next."""
+    """Shortest and longest time between two faults, in seconds."""
 
     seed: int = 1
 
@@ -48,7 +48,7 @@ class Outcome:
     broken: dict[str, int]
     looks: int
     recorded: int
-    """Allocations that there have been."""
+    """Number of all allocations in the record."""
 
 
 def run(plan: Plan) -> Outcome:
@@ -119,7 +119,7 @@ class _Storm:
         self._complaints.add(*judge.claim_problems(seen, self._site.fabrics))
 
     def _settle(self, problems: Callable[[Tables], list[str]]) -> None:
-        """Until nothing is wrong any more; what is wrong for too long is a complaint."""
+        """Wait until there are no problems; problems after ``SETTLES`` seconds are complaints."""
         end = time.monotonic() + SETTLES
         while True:
             seen = self._site.tables()
@@ -133,7 +133,7 @@ class _Storm:
             time.sleep(0.5)
 
     def _agreement(self, seen: Tables) -> list[str]:
-        """What the record, compute and the published routes do not agree on."""
+        """Differences between the record, compute and the published routes."""
         site = self._site
         found = judge.unsettled(seen)
         found += judge.compute_problems(seen, handed_over(site.directory), site.fabrics)
@@ -152,7 +152,7 @@ class _Storm:
 
 
 def _places(site: Site) -> list[tuple[str, str, str]]:
-    """Every host, and as many links, that somebody may take down."""
+    """All hosts, and all links between switches, as fabric, kind and name."""
     places = []
     for fabric, (_, inventory) in site.fabrics.items():
         places += [(fabric, "hosts", name) for name in inventory.host_names]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""One request over HTTP: a whole answer, or nothing that could be relied on."""
+"""One request over HTTP, with a complete answer or LostError."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 PATIENCE = 300
-"""Seconds for an answer, from the slowest of machines."""
+"""Seconds to wait for an answer, enough for a slow machine."""
 
 
 class LostError(Exception):
-    """No whole answer came: nobody knows whether anything was done."""
+    """No complete answer came: the request may have taken effect or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,17 +22,17 @@ class Answer:
     status: int
     retry_after: str | None
     document: Any
-    """None where the body is no JSON."""
+    """None if the body is not JSON."""
 
     @property
     def code(self) -> str:
-        """The code of a problem document, or nothing."""
+        """The code of a problem document, or an empty string."""
         known = self.document if isinstance(self.document, dict) else {}
         return str(known.get("code", "")) if self.status >= 400 else ""
 
 
 def ask(port: int, method: str, path: str, body: object = None, key: str | None = None) -> Answer:
-    """Over a connection of its own. Raises: LostError."""
+    """Send a request over a connection of its own. Raises: LostError."""
     headers = {"Content-Type": "application/json"} if body is not None else {}
     if key is not None:
         headers["Idempotency-Key"] = key
