@@ -20,7 +20,7 @@ from laas_service.adapters.documents import (
     inventory_document,
     topology_document,
 )
-from laas_service.app.lifecycle import State
+from laas_service.app.lifecycle import LIVE
 from laas_service.domain.errors import ConcurrentUpdate
 from laas_service.domain.reimport import Layout, Renumbering
 
@@ -118,7 +118,7 @@ def _renumber_constraints(session: Session, fabric_id: str, numbers: Renumbering
         select(table.id, table.constraints).where(
             table.fabric == fabric_id,
             table.constraints.is_not(None),
-            table.state != State.RELEASED.value,
+            table.state.in_([state.value for state in LIVE]),
         )
     ).all()
     for row in rows:
@@ -132,23 +132,20 @@ def _renumber_constraints(session: Session, fabric_id: str, numbers: Renumbering
 def _renumber_states(session: Session, fabric_id: str, numbers: Renumbering) -> None:
     """Renumber states and features of hosts and links that still exist."""
     state, feature, link = models.HostState, models.HostFeature, models.LinkState
-    tables: tuple[tuple[Any, Callable[[int], int | None], tuple[Any, ...]], ...] = (
-        (state, numbers.hosts.get, (state.host, state.state, state.leaves)),
-        (feature, numbers.hosts.get, (feature.host, feature.traits, feature.cost)),
-        (link, numbers.link_id, (link.link, link.state)),
+    tables: tuple[tuple[Any, str, Callable[[int], int | None]], ...] = (
+        (state, "host", numbers.hosts.get),
+        (feature, "host", numbers.hosts.get),
+        (link, "link", numbers.link_id),
     )
-    for table, renumbered, columns in tables:
-        key = columns[0].key
-        for row in _taken_out(session, fabric_id, table, *columns):
+    for table, key, renumbered in tables:
+        for row in _taken_out(session, fabric_id, table):
             number = renumbered(row[key])
             if number is not None:
                 session.execute(insert(table).values({**row, key: number}))
 
 
-def _taken_out(
-    session: Session, fabric_id: str, table: Any, *columns: Any
-) -> Iterable[dict[str, Any]]:
+def _taken_out(session: Session, fabric_id: str, table: Any) -> Iterable[dict[str, Any]]:
     """The rows of a fabric; the table has none of them any more."""
-    rows = session.execute(select(table.fabric, *columns).where(table.fabric == fabric_id)).all()
+    rows = session.execute(select(table.__table__).where(table.fabric == fabric_id)).all()
     session.execute(delete(table).where(table.fabric == fabric_id))
     return [dict(row._mapping) for row in rows]
