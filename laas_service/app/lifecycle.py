@@ -45,7 +45,10 @@ SUCCESSORS = {
 }
 """The states that may follow a state; the same state again is one more entry in the history."""
 
-LIVE = frozenset(State) - {State.RELEASED}
+OVER = frozenset({State.RELEASED})
+"""The states that no other follows; an allocation in one of them has nothing."""
+
+LIVE = frozenset(State) - OVER
 """The states in which an allocation holds hosts, or waits for them."""
 
 HOLDING = LIVE - {State.QUEUED}
@@ -305,7 +308,7 @@ def state_after_retry(allocation: AllocationRecord) -> State | None:
 
 def state_after_release(allocation: AllocationRecord, *, force: bool) -> State | None:
     """The state into which a release brings it; None if the release is under way or over."""
-    if allocation.state is State.RELEASED:
+    if allocation.state in OVER:
         return None
     if allocation.state is State.RELEASING and (allocation.force or not force):
         return None
@@ -317,7 +320,7 @@ def state_after_release(allocation: AllocationRecord, *, force: bool) -> State |
 
 def check_successor(allocation: AllocationRecord, to: State) -> None:
     """Raises: Conflict, if the state cannot follow, or if claims are to be freed with it."""
-    if to not in SUCCESSORS[allocation.state] or to is State.RELEASED:
+    if to not in SUCCESSORS[allocation.state] or to in OVER:
         raise _conflict(allocation, f"it cannot become {to.value}")
 
 

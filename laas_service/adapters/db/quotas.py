@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
 from laas_service.adapters.db.engine import translated, write_transaction
-from laas_service.app.lifecycle import State
+from laas_service.app.lifecycle import OVER
 from laas_service.app.records import NO_LIMITS, Limits, Usage
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.errors import ConcurrentUpdate, NotFound, QuotaExceeded
@@ -96,7 +96,7 @@ COUNTED = (
 )
 """Allocations, and hosts; hosts of allocations in a container count with the container."""
 
-LIVE: ColumnElement[bool] = models.Allocation.state != State.RELEASED.value
+LIVE: ColumnElement[bool] = models.Allocation.state.not_in([state.value for state in OVER])
 
 
 def _hold(field: str, value: int, most: int | None) -> None:

@@ -22,7 +22,7 @@ from sqlalchemy import Connection, Engine, Table, func, insert, inspect, select,
 from laas_service.adapters.db import backup, models, schema
 from laas_service.adapters.db.engine import WRITES, translated
 from laas_service.adapters.db.types import Serial
-from laas_service.app.lifecycle import State
+from laas_service.app.lifecycle import OVER
 from laas_service.domain.errors import Conflict, InvalidFile, LimitExceeded
 
 LIFT = 1_000_000
@@ -140,7 +140,7 @@ class _Writer:
                 counts = {"generation", "routes_generation", "layout"} & row.keys()
                 return row | dict.fromkeys(counts, beyond)
             case "allocation":
-                if row["state"] != State.RELEASED.value:
+                if row["state"] not in {state.value for state in OVER}:
                     self._unfinished.append((row["id"], row["state"]))
                 return row | {
                     "generation": self._generations[row["fabric"]],

@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, Field
 
 from laas_service.api.schemas.base import Guid, Schema, Triple, guid
 from laas_service.app import requests
-from laas_service.app.lifecycle import State
+from laas_service.app.lifecycle import LIVE, State
 from laas_service.app.records import FabricRecord, HostState, LinkState
 from laas_service.app.views import inventory
 from laas_service.app.views import utilization as utilization_view
@@ -136,9 +136,7 @@ class Utilization(Schema):
             "leaf_links": Usage.of(use.leaf_links),
             "spine_links": Usage.of(use.spine_links),
             "allocations": {
-                state.value: use.allocations.get(state, 0)
-                for state in State
-                if state is not State.RELEASED
+                state.value: use.allocations.get(state, 0) for state in State if state in LIVE
             },
         }
 
