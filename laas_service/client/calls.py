@@ -13,6 +13,7 @@ import uuid
 from typing import Any
 from urllib.parse import quote
 
+from laas_service.client import options
 from laas_service.client.rest import Refused, Rest
 
 
@@ -97,16 +98,8 @@ def host_set(rest: Rest, args: argparse.Namespace) -> Any:
 
 def _constraints(args: argparse.Namespace) -> dict[str, Any]:
     """The constraints that the arguments give, under their names in REST."""
-    options = {
-        "traits": args.trait,
-        "avoid_hosts": args.avoid_host,
-        "avoid_pods": args.avoid_pod,
-        "within": args.within,
-        "spread": args.spread,
-        "max_host_cost": args.max_host_cost,
-        "cheapest": getattr(args, "cheapest", None),
-    }
-    return {name: value for name, value in options.items() if value is not None}
+    values = {name: getattr(args, name, None) for name in (*options.CONSTRAINTS, "cheapest")}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def allocation_create(rest: Rest, args: argparse.Namespace) -> Any:

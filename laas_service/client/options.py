@@ -5,6 +5,49 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
+from typing import Any
+
+CONSTRAINTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "traits": (
+        "--trait",
+        {
+            "action": "append",
+            "metavar": "TRAIT",
+            "help": "trait that every host must have; may be repeated",
+        },
+    ),
+    "avoid_hosts": (
+        "--avoid-host",
+        {
+            "action": "append",
+            "metavar": "NAME",
+            "help": "host to leave out (administrators only); may be repeated",
+        },
+    ),
+    "avoid_pods": (
+        "--avoid-pod",
+        {
+            "action": "append",
+            "type": int,
+            "metavar": "POD",
+            "help": "pod to leave out (administrators only); may be repeated",
+        },
+    ),
+    "within": (
+        "--within",
+        {"choices": ("leaf", "pod"), "help": "place all hosts in one leaf or in one pod"},
+    ),
+    "spread": (
+        "--spread",
+        {"type": int, "metavar": "PODS", "help": "place hosts in at least PODS pods"},
+    ),
+    "max_host_cost": (
+        "--max-host-cost",
+        {"type": int, "metavar": "COST", "help": "use no host that costs more than COST"},
+    ),
+}
+"""The option of each constraint, by its name in REST, and the arguments of ``add_argument``."""
 
 
 def fabric(parser: argparse.ArgumentParser, option: bool = False) -> None:
@@ -22,24 +65,9 @@ def leaf(parser: argparse.ArgumentParser) -> None:
 
 def constraints(parser: argparse.ArgumentParser) -> None:
     """Options that restrict which hosts an allocation may get."""
-    add = parser.add_argument_group("constraints").add_argument
-    add("--trait", action="append", help="trait that every host must have; may be repeated")
-    add(
-        "--avoid-host",
-        action="append",
-        metavar="NAME",
-        help="host to leave out (administrators only); may be repeated",
-    )
-    add(
-        "--avoid-pod",
-        action="append",
-        type=int,
-        metavar="POD",
-        help="pod to leave out (administrators only); may be repeated",
-    )
-    add("--within", choices=("leaf", "pod"), help="place all hosts in one leaf or in one pod")
-    add("--spread", type=int, metavar="PODS", help="place hosts in at least PODS pods")
-    add("--max-host-cost", type=int, metavar="COST", help="use no host that costs more than COST")
+    group = parser.add_argument_group("constraints")
+    for name, (option, settings) in CONSTRAINTS.items():
+        group.add_argument(option, dest=name, **settings)
 
 
 def fit(parser: argparse.ArgumentParser) -> None:
