@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The tables. Their primary keys forbid two owners of a host or link (promise 1)."""
+"""The tables. Their primary keys forbid two owners of a host or link (promise 1).
+
+A row of ``allocation`` gives its record: a new column is read beside where it is declared.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,9 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.schema import SchemaItem
 
 from laas_service.adapters.db.types import Moment, Packed, Serial, exact
+from laas_service.adapters.documents import allocation_from, constraints_from, faults_from
+from laas_service.app import records
+from laas_service.app.lifecycle import Phase, State
 
 
 class Base(DeclarativeBase):
@@ -159,6 +165,39 @@ class Allocation(Base):
     due_at: Mapped[datetime | None] = mapped_column(Moment())
     created_at: Mapped[datetime] = mapped_column(Moment())
     updated_at: Mapped[datetime] = mapped_column(Moment())
+
+    def record(self, history: tuple[records.Event, ...] = ()) -> records.AllocationRecord:
+        """The record of this row, with these entries of its history."""
+        return records.AllocationRecord(
+            id=self.id,
+            fabric=self.fabric,
+            name=self.name,
+            project_id=self.project_id,
+            policy=self.policy,
+            hosts=self.hosts,
+            state=State(self.state),
+            version=self.version,
+            pkey=self.pkey,
+            placed=self.placed and allocation_from(self.placed),
+            handed_back=self.handed_back,
+            force=self.force,
+            error=self.error,
+            created_at=self.created_at,
+            updated_at=self.updated_at,
+            history=history,
+            generation=self.generation,
+            failures=self.failures,
+            constraints=self.constraints and constraints_from(self.constraints),
+            duration=self.duration,
+            ends_at=self.ends_at,
+            parent=self.parent,
+            container=self.container,
+            leaving=self.leaving and allocation_from(self.leaving),
+            phase=Phase(self.phase) if self.phase else None,
+            faults=self.faults and faults_from(self.faults),
+            next_try=self.due_at,
+            parked=State(self.parked) if self.parked else None,
+        )
 
 
 class Event(Base):

@@ -15,7 +15,7 @@ from laas_service.adapters.db.admission import Admission
 from laas_service.adapters.db.ledger_cache import CachedLedger
 from laas_service.adapters.db.optimistic import Decision, Settled, Written
 from laas_service.adapters.db.transactions import STEP_DONE, batches
-from laas_service.adapters.documents import allocation_document
+from laas_service.adapters.documents import allocation_document, faults_document
 from laas_service.app.lifecycle import Change, Phase, check_changeable, check_changing
 from laas_service.app.records import AllocationRecord, Move
 from laas_service.domain.ledger import Ledger
@@ -107,7 +107,7 @@ class PlacementChanges(Admission):
                 reason,
                 leaving=None,
                 phase=None,
-                faults=faults and recorded_faults.document(faults),
+                faults=faults and faults_document(faults),
                 **STEP_DONE,
             )
 

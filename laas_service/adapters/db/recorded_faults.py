@@ -2,8 +2,7 @@
 
 """Faults of allocations: failed hosts and links that they have claimed, and their records.
 
-A module apart from ``component_states``, because changes of placement record faults, too, and
-every reader of a record needs their document.
+A module apart from ``component_states``, because changes of placement record faults, too.
 """
 
 from __future__ import annotations
@@ -15,22 +14,14 @@ from sqlalchemy import and_, or_, select, update
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
+from laas_service.adapters.documents import faults_document, faults_from
 from laas_service.app.lifecycle import State
 from laas_service.app.records import FabricRecord, Faults, HostState, LinkState
-from laas_service.domain.topology import link_name, parse_link
+from laas_service.domain.topology import link_name
 from laas_service.domain.wording import listed
 
 Outdated = dict[str, tuple[Faults, Faults]]
 """By allocation: the recorded faults and the present ones."""
-
-
-def document(faults: Faults) -> dict[str, Any]:
-    """The document in the record of an allocation; ``parsed`` is its inverse."""
-    return {"links": [link_name(link) for link in faults.links], "hosts": list(faults.hosts)}
-
-
-def parsed(document: Any) -> Faults:
-    return Faults(tuple(map(parse_link, document["links"])), tuple(document["hosts"]))
 
 
 def present(session: Session, fabric: FabricRecord) -> dict[str, Faults]:
@@ -67,7 +58,7 @@ def outdated(session: Session, fabric: FabricRecord) -> Outdated:
             table.fabric == fabric.id, or_(table.faults.is_not(None), table.id.in_(faults))
         )
     )
-    recorded = {row.id: parsed(row.faults) if row.faults else Faults() for row in rows}
+    recorded = {row.id: faults_from(row.faults) if row.faults else Faults() for row in rows}
     return {
         id: (before, faults.get(id, Faults()))
         for id, before in recorded.items()
@@ -85,7 +76,7 @@ def update_records(
     """
     table, changed = models.Allocation, {}
     for id, (before, after) in outdated(session, fabric).items():
-        values: dict[str, Any] = {"faults": document(after)}
+        values: dict[str, Any] = {"faults": faults_document(after)}
         if after == Faults():
             values = {"faults": None, "error": None}
         session.execute(

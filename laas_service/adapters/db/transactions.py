@@ -15,13 +15,12 @@ from typing import Any, Self
 from sqlalchemy import Engine, delete, insert, select, update
 from sqlalchemy.orm import Session
 
-from laas_service.adapters.db import leases, models, outbox, recorded_faults
+from laas_service.adapters.db import leases, models, outbox
 from laas_service.adapters.db.engine import WRITES, rows_changed, translated
 from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.turns import Turns
-from laas_service.adapters.documents import allocation_from, constraints_from
 from laas_service.app import notifications
-from laas_service.app.lifecycle import Phase, State
+from laas_service.app.lifecycle import State
 from laas_service.app.records import AllocationRecord, Drift, Event, FabricRecord, Lease
 from laas_service.domain.errors import ConcurrentUpdate, NotFound
 from laas_service.domain.ledger import LedgerView
@@ -156,7 +155,7 @@ class Transactions:
         if row is None:
             raise NotFound("allocation", id)
         events = session.scalars(select(event).where(event.allocation == id).order_by(event.id))
-        return as_record(row, tuple(map(_as_event, events)))
+        return row.record(tuple(map(_as_event, events)))
 
     def _record_event(
         self, session: Session, id: str, state: State, reason: str, by: Initiator | None = None
@@ -229,36 +228,3 @@ def _as_event(row: models.Event) -> Event:
     if row.request_id is not None:
         by = Initiator(row.request_id, row.user_id or "", row.project_id or "")
     return Event(row.at, State(row.state), row.reason, by)
-
-
-def as_record(row: models.Allocation, history: tuple[Event, ...] = ()) -> AllocationRecord:
-    return AllocationRecord(
-        id=row.id,
-        fabric=row.fabric,
-        name=row.name,
-        project_id=row.project_id,
-        policy=row.policy,
-        hosts=row.hosts,
-        state=State(row.state),
-        version=row.version,
-        pkey=row.pkey,
-        placed=row.placed and allocation_from(row.placed),
-        handed_back=row.handed_back,
-        force=row.force,
-        error=row.error,
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-        history=history,
-        generation=row.generation,
-        failures=row.failures,
-        constraints=row.constraints and constraints_from(row.constraints),
-        duration=row.duration,
-        ends_at=row.ends_at,
-        parent=row.parent,
-        container=row.container,
-        leaving=row.leaving and allocation_from(row.leaving),
-        phase=Phase(row.phase) if row.phase else None,
-        faults=row.faults and recorded_faults.parsed(row.faults),
-        next_try=row.due_at,
-        parked=State(row.parked) if row.parked else None,
-    )

@@ -10,13 +10,13 @@ from datetime import datetime
 from sqlalchemy import and_, delete, or_, select
 from sqlalchemy.orm import Session
 
-from laas_service.adapters.db import models, recorded_faults
+from laas_service.adapters.db import models
 from laas_service.adapters.db.transactions import (
     STEP_DONE,
     Transactions,
-    as_record,
     locked_generation,
 )
+from laas_service.adapters.documents import faults_from
 from laas_service.app import lifecycle
 from laas_service.app.lifecycle import DUE, DUE_IF_CHANGING, LIVE, State
 from laas_service.app.records import AllocationRecord
@@ -52,7 +52,7 @@ class Transitions(Transactions):
         with self._reading() as session:
             if marker is not None:
                 query = query.where(table.sequence > self._sequence(session, marker))
-            return [as_record(row) for row in session.scalars(query)]
+            return [row.record() for row in session.scalars(query)]
 
     def due(
         self,
@@ -79,7 +79,7 @@ class Transitions(Transactions):
                     ready, changeable, table.faults.is_not(None), table.leaving.is_(None)
                 )
                 rows = session.execute(degraded.order_by(table.sequence)).all()
-                ids += [row.id for row in rows if recorded_faults.parsed(row.faults).links]
+                ids += [row.id for row in rows if faults_from(row.faults).links]
             return ids[:limit]
 
     def postpone(self, id: str, until: datetime, error: str, *, version: int | None = None) -> None:

@@ -30,6 +30,8 @@ from laas_service.adapters.documents.snapshots import (
 )
 from laas_service.adapters.documents.states import (
     HostDocument,
+    faults_document,
+    faults_from,
     features_from,
     plane_document,
     plane_from,

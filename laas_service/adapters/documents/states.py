@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Documents of what is configured in a fabric: features of hosts, the shared plane."""
+"""Documents of states in a fabric: features of hosts, faults of allocations, the shared plane."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from laas_service.adapters.documents.fields import Cost, Natural, Strict, Trait, validated
+from laas_service.app.records import Faults
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.features import PLAIN_HOSTS, Features, HostFeatures
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
-from laas_service.domain.topology import Topology
+from laas_service.domain.topology import Topology, link_name, parse_link
 
 DIGITS = 9
 """Digits of a host's number; Python refuses to read a number of thousands of digits."""
@@ -38,6 +39,16 @@ def host_document(features: HostFeatures) -> dict[str, Any]:
 
 def host_features(read: HostDocument) -> HostFeatures:
     return HostFeatures(frozenset(read.traits), read.cost)
+
+
+def faults_document(faults: Faults) -> dict[str, Any]:
+    """The document in the record of an allocation; ``faults_from`` is its inverse."""
+    return {"links": [link_name(link) for link in faults.links], "hosts": list(faults.hosts)}
+
+
+def faults_from(document: Any) -> Faults:
+    """The faults of a document."""
+    return Faults(tuple(map(parse_link, document["links"])), tuple(document["hosts"]))
 
 
 def plane_document(plane: SharedPlane) -> dict[str, Any] | None:
