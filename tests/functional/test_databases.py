@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""What the store promises, again, on real MariaDB and PostgreSQL servers."""
+"""Tests of the store and its neighbours, run again on real MariaDB and PostgreSQL servers."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +34,7 @@ ONLY_SQLITE = {
     "test_a_database_that_cannot_be_written_is_unavailable",
     "test_database_locked_for_too_long_is_unavailable",
     "test_full_disk_leaves_nothing_behind",
-    # of the file of a backup, not of the database:
+    # Tests of a backup's file, which need no database server:
     "test_a_file_that_cannot_be_used_is_named",
     "test_a_process_that_ran_through_a_restore_reads_the_fabric_anew",
     "test_a_torn_file_is_refused_wherever_it_ends",
@@ -56,7 +56,7 @@ OF_AGENTS = (
     "test_of_many_that_take_over_at_once_one_does",
     "test_random_histories",
 )
-"""What depends on the database."""
+"""Tests of agents that depend on the database."""
 
 
 managed, telling, outbox = test_store.managed, test_outbox.telling, test_outbox.outbox
@@ -87,7 +87,7 @@ def server(request):
 
 @pytest.fixture
 def database(server):
-    """The URL of a database at the newest revision, with nothing in it."""
+    """The URL of a database with empty tables at the newest revision."""
     url = server.database()
     engine = connect(url)
     schema.upgrade(engine)
@@ -129,14 +129,14 @@ def test_who_stands_still_in_a_transaction_does_not_keep_what_it_has_locked(
     still = connect(database)
     with still.connect() as connection:
         connection.exec_driver_sql("UPDATE fabric SET generation = generation")
-        managed.set_link_state("f", SpineLink(1, 0, 0), LinkState.FAILED)  # or waits for ever
+        managed.set_link_state("f", SpineLink(1, 0, 0), LinkState.FAILED)  # must not block
         connection.invalidate()
     still.dispose()
     assert managed.ledger("f")[0].failed_links == {SpineLink(1, 0, 0)}
 
 
 def test_both_threads_of_a_worker_say_at_once_that_it_is_there(database):
-    """Neither finds it, and both want to write it."""
+    """Neither thread finds a row of the worker, so both insert one."""
     engine = connect(database)
     both, waited = threading.Barrier(2), threading.local()
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The DevStack plugin: each phase, twice, against stand-ins for DevStack's functions.
+"""The DevStack plugin: each phase is run twice against stand-ins for DevStack's functions.
 
-Files are really written and ``laas-manage`` really runs; what lives in other services
-(users, aggregates) and what is started is noted. What DevStack itself does is not proved.
+Files are written and ``laas-manage`` is run for real. Users, aggregates and started processes
+are only recorded. These tests do not cover DevStack itself.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ FILTER = "nova_filters.laas.LaasTenantFilter"
 
 
 class Machine:
-    """What DevStack has set up before and after it calls the plugin."""
+    """The files and commands that DevStack provides, and those the plugin writes."""
 
     def __init__(self, top: Path) -> None:
         self.top = top
@@ -62,7 +62,7 @@ class Machine:
         self.nova.write_text("[DEFAULT]\ndebug = True\n")
 
     def run(self, *phases: str, services: str = SERVICES, **variables: str) -> str:
-        """Each phase as DevStack calls it, in a shell of its own; what was written to stderr."""
+        """Run each phase in its own shell, as DevStack does; return the text on stderr."""
         said = ""
         for phase in phases:
             script = f'source "{STUBS}"; source "$1"; source "$2" {phase}'
@@ -100,12 +100,12 @@ class Machine:
         }
 
     def files(self) -> dict[str, str]:
-        """Everything below etc, and what is in it."""
+        """The contents of all files below etc, by relative path."""
         etc = self.top / "etc"
         return {str(p.relative_to(etc)): p.read_text() for p in etc.rglob("*") if p.is_file()}
 
     def filters(self) -> tuple[list[str], list[str], bool]:
-        """Of nova.conf, as oslo.config reads it: enabled, available, and the pre-filter."""
+        """Enabled filters, available filters and the pre-filter switch, as read from nova.conf."""
         conf = cfg.ConfigOpts()
         filters = [
             cfg.ListOpt("enabled_filters", default=DEFAULTS),
@@ -120,7 +120,7 @@ class Machine:
 
 
 def configured(machine: Machine, file: str = "laas.conf") -> cfg.ConfigOpts:
-    """What the service reads, or the agent."""
+    """The options that the service, or the agent, reads from its file."""
     conf = cfg.ConfigOpts()
     options.register_opts(conf)
     files = [str(machine.laas.with_name(file))]
@@ -203,7 +203,7 @@ def test_the_role_has_the_rights_that_the_documentation_asks_for(machine):
 
 
 def known() -> set[tuple[str, str]]:
-    """Every option that the service has, by section and name, as the sample shows them."""
+    """Section and name of each option of the service, as in the sample configuration."""
     login = loading.get_auth_plugin_conf_options("password")
     lists = [
         *options.list_opts(),
@@ -303,7 +303,7 @@ def test_the_sample_fabric_has_novas_hosts_and_leaves_the_rest_out(machine):
 
 
 def test_an_agent_where_opensm_runs(machine):
-    """Its own user, its own file, its own process; the service takes its word."""
+    """The agent has its own user, file and process; the service relies on its reports."""
     machine.run("stack post-config", "stack extra", services=f"{WITH_AGENT},tls-proxy")
     service, conf = configured(machine), configured(machine, AGENT_CONF)
     assert service.opensm.reached_by == "agent"

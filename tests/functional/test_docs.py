@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The examples in the documentation, run as they stand.
+"""Runs the examples of the documentation and compares their output.
 
 A ``.. code-block:: console`` holds commands (``$ ...``) and what they print, where
 ``...`` stands for anything; ``exit status N`` in that output expects another status
@@ -38,7 +38,7 @@ _STATUS = re.compile(r"exit status (\d+)")
 
 
 def examples(page: str) -> list[tuple[str, str]]:
-    """Commands of a page and what each is said to print."""
+    """The commands of a page, each with its documented output."""
     found: list[tuple[str, str]] = []
     for block in _BLOCK.findall((ROOT / "doc" / "source" / page).read_text()):
         for line in block.splitlines():
@@ -54,7 +54,7 @@ def examples(page: str) -> list[tuple[str, str]]:
 
 @pytest.fixture
 def site(tmp_path):
-    """A service of its own on the example fabric; the environment for its clients."""
+    """Run a service on the example fabric and yield the environment of its clients."""
     config = tmp_path / "laas.conf"
     port = Port()
     config.write_text(

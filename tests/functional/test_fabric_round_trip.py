@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The fabric goes into the simulator as a netlist and comes back through the real tool."""
+"""The simulator loads a fabric as a netlist; ``ibnetdiscover`` and recovery give it back."""
 
 import dataclasses
 import re
@@ -65,7 +65,7 @@ def test_real_fabric(name):
 
 
 def test_adapter_next_to_another_guid_keeps_its_port_guid():
-    """The node GUID below a port's may be taken; the adapter then uses a later port."""
+    """A node GUID is the port GUID minus the port number; if it is taken, a later port is used."""
     fabric = generate(Description(xgft="2;3,1;1,0"))
     first, *rest = fabric.inventory.endpoints
     switch = fabric.inventory.switches[0].guid

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""Random histories of allocate, release, fail, drain and repair: the judge finds nothing, ever."""
+"""Random histories of allocate, release, fail, drain and repair, checked by the verification."""
 
 from random import Random
 
@@ -90,7 +90,7 @@ def mend(fabric: Ledger, id: str) -> None:
 
 
 def expected_free_hosts(fabric: Ledger) -> set[int]:
-    """From scratch: there, neither failed nor drained, nobody's."""
+    """Hosts that are present, up and without owner, computed without the ledger's free masks."""
     topology = fabric.topology
     owned = {h for a in fabric.allocations.values() for h in a.hosts(topology)}
     down = topology.absent_hosts | fabric.failed_hosts | fabric.drained_hosts
@@ -132,10 +132,10 @@ def test_no_history_breaks_a_promise(name, steps, random):
 
 
 def check_tables(fabric: Ledger) -> None:
-    """Every pair of every tenant arrives over own links; the manager reaches everything.
+    """Assert that each tenant's packets use its own links and that the manager reaches all ports.
 
-    Not where rails are planes that meet at the spines: there a tenant inside one
-    leaf group owns no way from rail to rail, and the default way may be another's.
+    Skipped if rails are planes that meet only at the spines: a tenant inside one leaf group
+    then owns no path from rail to rail, and the default path may use links of others.
     """
     topology = fabric.topology
     if topology is PLANES:

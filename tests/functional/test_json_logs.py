@@ -1,4 +1,4 @@
-"""Logs of the processes as JSON, and by whose request each line is."""
+"""Logs of the processes as JSON, and the request id in their lines."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ retry_first = 0.2
 
 @pytest.fixture
 def config(tmp_path) -> str:
-    """A fabric on which nothing can be handed over, so that the worker has something to say."""
+    """A configuration that makes each handover fail, so that the worker logs an error."""
     (tmp_path / "laas.conf").write_text(CONFIGURATION.format(directory=tmp_path))
     (tmp_path / "file").write_text("in the way")
     conf = cfg.ConfigOpts()
@@ -56,7 +56,7 @@ def config(tmp_path) -> str:
 
 
 class Said:
-    """The lines of a process, each of them JSON."""
+    """The log lines of a process, each a JSON document."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._lines: queue.Queue[str] = queue.Queue()
@@ -65,7 +65,7 @@ class Said:
         threading.Thread(target=lambda: [*map(self._lines.put, lines)], daemon=True).start()
 
     def until(self, what: str) -> dict[str, Any]:
-        """The next line that says so; all before it are JSON, too."""
+        """The next line whose message contains the text; the lines before it must be JSON, too."""
         end = time.monotonic() + PATIENCE
         while True:
             line = self._lines.get(timeout=max(0.1, end - time.monotonic()))

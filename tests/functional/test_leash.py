@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What tests start ends with them: after SIGKILL, and after signal upon signal."""
+"""Processes that tests start end with the tests, even after SIGKILL or repeated signals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ signal.signal(signal.SIGTERM, end)
 print(os.getpid(), child.pid, flush=True)
 time.sleep(3600)
 """
-"""Has a child, and takes two seconds to end."""
+"""A server that has a child and takes two seconds to end."""
 
 STARTER = f"""
 import sys, threading, time
@@ -45,7 +45,7 @@ time.sleep(1)
 print("ready", flush=True)
 time.sleep(3600)
 """
-"""Starts it in a thread, which is over when the server has to go on."""
+"""Starts the server in a thread that ends; the server must keep running."""
 
 STACK = f"""
 import sys
@@ -64,12 +64,12 @@ def told(stack, options):
 __main__.told = told
 sys.exit(__main__.main([]))
 """
-"""The stack's way to start, be interrupted and stop, around other servers."""
+"""The start, interruption and stop of the test stack, with these servers in place of its own."""
 
 
 @pytest.fixture
 def python(tmp_path):
-    """Run a program that says ``ready``; what it said until then."""
+    """Run a program until it prints ``ready``; return the process and the lines before that."""
     running = []
 
     def run(program, *words):
@@ -96,7 +96,7 @@ def python(tmp_path):
 
 
 def runs(pid):
-    """Whether there is a process that is not just waiting to be forgotten."""
+    """Whether the process exists and is not a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -127,4 +127,4 @@ def test_a_stack_that_is_interrupted_again_and_again_is_stopped_to_the_end(pytho
         time.sleep(0.2)
     assert process.returncode == 130
     assert "interrupted" in process.stdout.read()
-    all_end(pids)  # what was killed last may still be ending
+    all_end(pids)  # the last killed processes may still be ending

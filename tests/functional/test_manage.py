@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""``laas-manage`` on a database of its own, from the first table to a verdict."""
+"""``laas-manage``: database, fabrics, quotas, shared plane and verification."""
 
 import json
 import re
@@ -35,7 +35,7 @@ SERVICES = ["--exclude", "storage*", "--subnet-manager", "sm*"]
 
 
 class Tool:
-    """laas-manage with a state directory of its own."""
+    """``laas-manage`` with its own state directory."""
 
     def __init__(self, path, capsys):
         self.path = path
@@ -44,7 +44,7 @@ class Tool:
         self._config.write_text(f"[DEFAULT]\nstate_dir = {path}\n")
 
     def __call__(self, *command, rc=0):
-        """Run one command that ends with status ``rc``; answers what it printed."""
+        """Run a command, which must end with status ``rc``; return its output."""
         status = manage.main([f"--config-file={self._config}", *map(str, command)])
         printed = self._capsys.readouterr()
         assert status == rc, printed
@@ -246,7 +246,7 @@ def test_verify(ready):
 
 
 def test_verify_looks_at_every_fabric(ready):
-    """One that is broken, or cannot be looked at, does not hide what is found of others."""
+    """If one fabric cannot be checked, the results of the others are still printed."""
     (ready.path / "f.json").write_text('{"xgft": "2;4,4;1,4"}')
     for id in ("a", "b", "c"):
         ready("fabric", "import", ready.path / "f.json", "--id", id)
@@ -271,7 +271,7 @@ def test_verify_looks_at_every_fabric(ready):
 
 
 def test_verify_ends_with_two_whatever_keeps_it_from_looking(ready, monkeypatch):
-    """So that 1 always means findings."""
+    """Status 1 is reserved for violations."""
     ready("fabric", "import", EXAMPLE)
     with sqlite3.connect(ready.path / "laas.sqlite") as database:
         database.execute("update alembic_version set version_num = 'a001'")
@@ -285,7 +285,7 @@ def test_verify_ends_with_two_whatever_keeps_it_from_looking(ready, monkeypatch)
 
 
 def test_verify_reads_one_moment(ready, monkeypatch):
-    """An allocation that ends its change between two reads is not taken for broken."""
+    """An allocation that completes a change between two reads is not reported as a violation."""
     ready("fabric", "import", EXAMPLE)
     store = ready.store()
     looks: list[object] = []
@@ -303,7 +303,7 @@ def test_verify_reads_one_moment(ready, monkeypatch):
 
 @needs_ibsim
 def test_verify_what_opensm_programmed(ready):
-    """The real OpenSM under the simulator, its switches read by the real dump_lfts."""
+    """Verify tables that the real OpenSM programmed, as ``dump_lfts`` reads them back."""
     ready("fabric", "import", EXAMPLE)
     tenants(ready.store(), "fabric", 5, 40, 11)
     state = ready.store().routed("fabric")
@@ -331,7 +331,7 @@ def test_verify_what_opensm_programmed(ready):
     assert "generation 4 are not confirmed yet" in ready(*words)
     ready.store().note_applied("fabric", Applied(4))
 
-    # One entry of one leaf towards one host of t1 sent elsewhere.
+    # Tables with one wrong entry, towards a host of t1, are reported.
     host = min(state.tenants[1].allocation.hosts(state.topology))
     lid = state.inventory.lids[state.inventory.endpoint_of_port[host, 0].guid]
     wrong = re.sub(rf"(?m)^0x{lid:04x} (\d+)", f"0x{lid:04x} 001", dump)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The crash matrix in the documentation is that of the present code; a part of it is run here.
+"""The crash matrix in the documentation matches the code; some of its cells are run here.
 
-Every step and every fault is met at least once; ``tox -e matrix`` runs all cells.
+These cells cover every step and every fault at least once; ``tox -e matrix`` runs all cells.
 """
 
 from __future__ import annotations
@@ -27,12 +27,15 @@ pytestmark = [
 
 STEPS, CELLS = table.parse(table.PAGE.read_text())
 SLOW = [("allocate", "opensm"), ("release", "broker")]
-"""Faults of servers that take seconds to start: one run each, of these scenarios."""
+"""Faults of servers that take seconds to start: each is run once, with this scenario."""
 
 
 def kinds() -> Iterator[tuple[str, str]]:
-    """Steps that differ: those of one name are the same in the worker, and in the API but for
-    the request itself."""
+    """Distinct steps, each with one scenario that has it.
+
+    Steps of one name are the same in the worker, and also in the API except for the request
+    itself.
+    """
     seen = set()
     for scenario, steps in STEPS.items():
         for number, step in enumerate(steps):
@@ -43,7 +46,7 @@ def kinds() -> Iterator[tuple[str, str]]:
 
 
 def diagonal() -> list[tuple[str, list[str], str]]:
-    """A cell of every step, by turns with each of the faults that the step meets."""
+    """One cell for each distinct step; the faults take turns among those that apply to it."""
     used = dict.fromkeys(FAULTS.keys() - {fault for _, fault in SLOW}, 0)
     met = {
         cell: [one for one in FAULTS if one in used and FAULTS[one].meets(*cell)]
@@ -79,7 +82,7 @@ def test_the_page_is_whole():
 
 @pytest.mark.parametrize("scenario", [scenario.name for scenario in LISTED])
 def test_no_step_is_missing(matrix, scenario):
-    """A new step of the service needs a row: ``tox -e matrix`` writes it."""
+    """A new step of the service needs a row, which ``tox -e matrix`` writes."""
     assert matrix.clean(scenario) == STEPS[scenario]
 
 

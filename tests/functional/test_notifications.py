@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""Notifications over a real broker: what is sent is what is documented, and none is lost."""
+"""Notifications over a real broker match their documentation, and none is lost."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def only_broker():
 
 @pytest.fixture
 def broker(only_broker):
-    """A broker that answers, with nothing of another test in it."""
+    """A broker that answers, without the exchange and queues of other tests."""
     if not only_broker.answers():
         only_broker.start()
     with channel_of(only_broker) as channel:
@@ -65,7 +65,7 @@ def site(tmp_path, broker):
 
 
 class Listener:
-    """Everything that arrived, whatever its priority, in the order of the queue."""
+    """Collects notifications of all priorities, in the order of their queues."""
 
     def __init__(self, broker):
         self.broker = broker
@@ -80,7 +80,7 @@ class Listener:
                     self.payloads.append(opened(message.body, priority))
 
     def until(self, expected):
-        """Fetch until somebody was told of all that; a second time counts as the first."""
+        """Fetch until all expected notifications have arrived; duplicates are allowed."""
 
         def told():
             self.fetch()
@@ -90,7 +90,7 @@ class Listener:
         return self.payloads
 
     def life(self, id):
-        """What was told of an allocation, each once, in the order in which it came."""
+        """Event types of an allocation in the order of arrival, without duplicates."""
         seen: dict[str, str] = {}
         for payload in self.payloads:
             if payload["allocation"] and payload["allocation"]["id"] == id:
@@ -99,7 +99,7 @@ class Listener:
 
 
 def opened(body, priority):
-    """The payload out of both envelopes; it is what the documentation says."""
+    """Unwrap the payload from both envelopes and check it against the documented schema."""
     inner = json.loads(json.loads(body)["oslo.message"])
     assert inner["priority"].lower() == priority
     assert inner["publisher_id"].startswith("isolated_network.")
@@ -119,7 +119,7 @@ def whole(*ids):
 
 
 def lived(site):
-    """An allocation is made and released; the ids of it and of the two requests."""
+    """Create and release an allocation; return its id and the ids of both requests."""
     asked = requests.post(site.api(), json={"name": "blue", "hosts": 4}, timeout=PATIENCE)
     id = asked.json()["id"]
     site.becomes("active", id)
@@ -134,7 +134,7 @@ def test_a_life_is_told_as_documented_with_the_requests_that_asked_for_it(site, 
     listener = Listener(broker)
     told = listener.until(whole(id))
     assert listener.life(id) == LIFE
-    about = (payload for payload in told if payload["allocation"])  # fabrics tell, too
+    about = (payload for payload in told if payload["allocation"])  # not of the fabric
     told = list({payload["id"]: payload for payload in about}.values())
     requested = [payload["initiator"]["request_id"] for payload in told]
     assert requested == [asked, asked, released, released, released]
@@ -180,7 +180,7 @@ def test_a_broker_that_comes_last_is_told_everything(site, broker):
 
 
 def test_what_the_broker_refuses_is_not_taken_for_sent(site, broker):
-    """An exchange of another kind: oslo.messaging itself would log that, and go on."""
+    """The exchange has another type; oslo.messaging alone would only log the refusal."""
     with channel_of(broker) as channel:
         exchange = Exchange("laas", type="fanout", durable=True, channel=channel)
         exchange.declare()
@@ -195,7 +195,7 @@ def test_what_the_broker_refuses_is_not_taken_for_sent(site, broker):
         with pytest.raises(Unavailable, match="refuses notifications"):
             publisher.publish(kept)
         exchange.delete()
-    for one in (publisher, relay._publisher):  # or they complain of the broker in later tests
+    for one in (publisher, relay._publisher):  # or they log broker errors in later tests
         one._transport.cleanup()
     site.start("worker")
     listener = Listener(broker)

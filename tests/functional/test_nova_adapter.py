@@ -35,7 +35,7 @@ POOLED = NOBODY | {"laas:pool": "true"}
 ALL = ["n1", "n2", "n3", "n4"]
 A1 = Handover("a1", RED, ("n1", "n2"))
 MOVED = Handover("a1", RED, ("n2", "n3"))
-HANG = 0.2  # seconds the client waits where the cloud does not answer
+HANG = 0.2  # the client's time-out in seconds for requests that are never answered
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def connect(server, tmp_path, **nova_options):
 
 @pytest.fixture
 def sessions(monkeypatch):
-    """The HTTP sessions the adapter makes, to shorten their time-outs."""
+    """The HTTP sessions of the adapter, for tests that shorten the time-outs."""
     monkeypatch.setattr(nova, "READ_PAUSE", 0.0)
     made = []
     load = loading.load_session_from_conf_options
@@ -210,7 +210,7 @@ def test_an_edited_aggregate_is_corrected_although_a_stranger_is_there(cloud, co
 
 @pytest.mark.parametrize("edited", [True, False])
 def test_hosts_that_others_added_leave_although_a_stranger_is_there(cloud, compute, edited):
-    """They never let in the allocation's project if it was not let in before."""
+    """Hosts added by others never admit the allocation's project before they are removed."""
     compute.pool(ALL)
     compute.hand_over(A1)
     number = cloud.named("laas-a1").id
@@ -288,7 +288,7 @@ def test_fencing_and_taking_back_what_was_never_handed_over(cloud, compute):
 
 
 def test_an_aggregate_without_metadata_is_completed(cloud, compute):
-    """As a crash leaves it between the first two calls."""
+    """A crash between the first two calls leaves such an aggregate."""
     cloud.create("laas-a1", None)
     assert compute.handed_over() == {}
     compute.hand_over(A1)
@@ -393,7 +393,7 @@ def test_occupants_name_host_server_and_project(cloud, compute):
     ]
 
 
-# -- what others did ----------------------------------------------------------------
+# -- changes by others --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("key", ["filter_tenant_id", "filter_tenant_id_extra"])
@@ -522,7 +522,7 @@ ON_READS = [403, 404, 500, "refused", "garbage", "odd"]
 
 
 class Unharmed:
-    """A scenario's cloud before the verb, its requests, and its cloud after it."""
+    """A run of a scenario without faults: the cloud before it, the requests, and the result."""
 
     def __init__(self, server, compute, scenario):
         before, self.act = SCENARIOS[scenario]
@@ -537,7 +537,7 @@ class Unharmed:
         self.let_in = server.cloud.let_in
 
     def faults(self, kinds, calls):
-        """Each kind at each request that writes, at the first and the last of those that read."""
+        """Each kind at each write, and at the first and last of equal reads."""
         for index, call in enumerate(self.calls):
             again = call in self.calls[:index] and call in self.calls[index + 1 :]
             if call in calls and (call in WRITES or not again):
@@ -547,9 +547,10 @@ class Unharmed:
 
 
 def mirrored(fault, snapshot):
-    """Placement may go on not knowing of the pool: nobody asks it for the pool's hosts.
+    """A snapshot for comparison; after ``unmirrored`` without the pool in placement's view.
 
-    Telling it again would mean leaving the pool, and being open, for a moment.
+    The adapter does not repair this: the scheduler never asks placement for hosts of the pool,
+    and adding a host again would take it out of the pool, and so open it, for a moment.
     """
     aggregates, mirror = snapshot
     gone = {"laas-pool"} if fault.kind == "unmirrored" else set()
@@ -557,11 +558,15 @@ def mirrored(fault, snapshot):
 
 
 class NeverCalled(AssertionError):
-    """A busy machine was too slow for the time-out before it came to the call."""
+    """The time-out ended the verb before the call that should fail, on a busy machine."""
 
 
 def fails_then_converges(server, compute, sessions, unharmed, fault):
-    """Nothing but the port's errors; nobody let in meanwhile; repeating gets there."""
+    """Assert that a fault raises only errors of the port and that a repetition completes the verb.
+
+    Meanwhile no host admits a project that a run without faults would not admit. Returns the
+    type of the error.
+    """
     cloud = server.cloud = unharmed.start.copy()
     cloud.watch(ALL)
     cloud.faults = [fault]
@@ -596,7 +601,7 @@ def test_every_call_can_fail(server, compute, sessions, scenario):
     assert failures[403] == {Forbidden}
     assert failures[429] == {LimitExceeded}
     assert failures[500] == failures["refused"] == failures["lost"] == {Unavailable}
-    assert failures["garbage"] <= {Unavailable, type(None)}  # who deletes reads no answer
+    assert failures["garbage"] <= {Unavailable, type(None)}  # delete ignores the body
 
 
 @pytest.mark.parametrize("scenario", ["pool", "hand_over_moved", "take_back"])
@@ -689,7 +694,7 @@ def test_the_time_out_is_always_set(server, cloud, tmp_path, sessions):
     assert [session.timeout for session in sessions[2:]] == [7, 30]
 
 
-# -- what a project may run -------------------------------------------------------------
+# -- quota of servers -------------------------------------------------------------------
 
 
 def test_the_limit_of_servers_is_the_quota_of_instances(cloud, compute):
@@ -701,7 +706,7 @@ def test_the_limit_of_servers_is_the_quota_of_instances(cloud, compute):
         compute.server_limit(RED)
 
 
-# -- several callers, and what is logged ------------------------------------------------
+# -- concurrent callers and logs --------------------------------------------------------
 
 
 def test_calls_on_one_aggregate_never_overlap(cloud, compute):

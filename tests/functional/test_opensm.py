@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Our files in the real OpenSM, on a simulated fabric, judged by what the switches hold."""
+"""The real OpenSM reads the published files on a simulated fabric; the switches are checked."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Site:
         )
 
     def boot(self, tenants: Iterable[Allocation]) -> None:
-        """Publish, then start OpenSM on what was published."""
+        """Publish, then start OpenSM on the published files."""
         with pytest.raises(Unavailable, match="OpenSM does not run"):
             self.manager.publish(self.state(tenants))
         assert "does not run" in str(self.manager.applied("site").problem)
@@ -106,22 +106,22 @@ class Site:
         assert applied.generation == self.generation, applied.problem
 
     def until_problem(self, words: str) -> None:
-        """Wait until the manager says so: OpenSM sweeps in its own time."""
+        """Wait until the manager reports the problem; this can take OpenSM a sweep."""
         eventually(lambda: words in str(self.manager.applied("site").problem), words)
 
     def rows(self) -> dict[int, bytes]:
-        """What is in the switches."""
+        """The forwarding tables in the switches, by GUID."""
         return parse.dumped_tables(self.sim.read(*self.dump).splitlines())
 
     def keys(self, endpoint: int, port: str = "") -> set[int]:
-        """Partition keys of an adapter's port, or of a port of a switch."""
+        """Partition keys of an adapter's port, or of the given port of a switch."""
         lid = str(self.inventory.lids[endpoint])
         lines = self.sim.read("smpquery", "pkeys", lid, *port.split()).splitlines()
         words = [word for line in lines if ":" in line for word in line.split(":")[1].split()]
         return {int(word, 16) for word in words if word != "0x0000"}
 
     def assert_no_credit_loops(self) -> None:
-        """``ibdmchk`` over the dumps of the last sweep: an independent opinion."""
+        """Run ``ibdmchk``, an independent checker, on the dumps of the last sweep."""
         done = self.sim.run(
             *("ibdmchk", "-s", "opensm-subnet.lst", "-f", "opensm.fdbs", "-m", "opensm.mcfdbs"),
             check=False,
@@ -135,7 +135,7 @@ SWEEP_ON_SIGNAL = ("-f", "osm.log", "-s", "0", "-D", "0x43", "--dump_files_dir",
 
 @contextmanager
 def site(topology: Topology, inventory: Inventory, sm: int) -> Iterator[Site]:
-    """``sm`` is the port GUID OpenSM runs on."""
+    """A site whose OpenSM runs on the port with GUID ``sm``."""
     text = netlist(inventory)
     endpoint = next(e for e in inventory.endpoints if e.guid == sm)
     leaf = f'"S-{endpoint.at.guid:016x}"[{endpoint.at.port}]'
@@ -156,17 +156,17 @@ def tree_site(aggregation_nodes: bool = True) -> tuple[Topology, Inventory, int]
 
 
 def top_guid(inventory: Inventory) -> int:
-    """The GUID with the highest LID: the subnet manager's port."""
+    """The GUID with the highest LID, which is the subnet manager's port."""
     return max(inventory.lids, key=lambda guid: inventory.lids[guid])
 
 
 # Interleaved on the leaves of pods 0 to 3 and on the spines above them.
 TENANTS = [
-    # Part of a leaf.
+    # Some hosts of one leaf.
     tenant("a", [(1, 0b1100, 0)]),
-    # Several leaves of a pod, the last shorter.
+    # Several leaves of a pod, the last one with fewer hosts.
     tenant("b", [(0, 0b0011, 0b0011), (1, 0b0011, 0b0011), (2, 0b0001, 0b0001)]),
-    # Several pods, a remainder pod with a short leaf.
+    # Several pods; the last leaf of the remainder pod has fewer hosts.
     tenant(
         "c",
         [(0, 12, 12), (3, 3, 12), (4, 6, 12), (5, 3, 12), (8, 3, 12), (11, 4, 8)],
@@ -191,7 +191,7 @@ PLANE = SharedPlane((3,))
 
 
 def tenants_beside(plane: SharedPlane, topology: Topology) -> list[Allocation]:
-    """Inside a leaf, a pod and across pods, without a link of the plane."""
+    """Allocations inside a leaf, inside a pod and across pods that use no link of the plane."""
     ledger = Ledger(topology)
     ledger.withhold(plane)
     policies: list[Policy] = [Jigsaw(), Lc(), Jigsaw(), Lc(), Jigsaw()]
@@ -201,7 +201,7 @@ def tenants_beside(plane: SharedPlane, topology: Topology) -> list[Allocation]:
 
 
 def assert_sound(here: Site, tenants: Iterable[Allocation]) -> int:
-    """The acceptance list on what the switches hold; returns how many pairs were walked."""
+    """Check the tables in the switches; return the number of tenant pairs walked."""
     tables = physical_tables(here.rows(), here.inventory.lids)
     managers = [here.sm]
     walks = walk_violations(here.topology, here.inventory, tables, tenants, managers, here.plane)
@@ -241,7 +241,7 @@ def test_interleaved_tenants_on_a_three_level_tree():
 
 
 def test_shared_traffic_keeps_to_the_plane():
-    """Storage, idle hosts and the manager on 128 hosts; the plane comes and goes underneath."""
+    """Storage, idle hosts and the manager on 128 hosts; the plane is set and removed meanwhile."""
     made = generator.generate(
         generator.Description(xgft="3;4,4,8;1,4,4", subnet_managers=1, storage_hosts=3)
     )
@@ -266,7 +266,7 @@ def test_shared_traffic_keeps_to_the_plane():
 
 
 def test_allocations_inside_allocations():
-    """Children on their own links, who shares a container on the container's, idle hosts beside."""
+    """Isolated children use their own links, the others those of their container."""
     topology, inventory, sm = tree_site()
     ledger, lc, baseline = Ledger(topology), Lc(), Baseline()
     wanted: list[tuple[Policy, Request]] = [
@@ -304,7 +304,7 @@ def test_what_opensm_does_not_run_is_not_applied():
         lfts, log = here.current / "lfts", here.sim.directory / "osm.log"
         before, ours = here.rows(), lfts.read_text()
 
-        # A torn file: OpenSM keeps what it has instead of falling back to minhop.
+        # With a torn file OpenSM keeps its tables and does not fall back to minhop.
         lfts.write_text(ours.replace(" 001 #", " 999 #", 1))
         here.opensm.reload()
         eventually(lambda: "No routing engine able" in log.read_text(), "the tables are refused")
@@ -313,10 +313,10 @@ def test_what_opensm_does_not_run_is_not_applied():
         lfts.write_text(ours)
         here.until_problem("could not use the tables")
 
-        # Publishing again repairs the set and OpenSM with it.
+        # Publishing again repairs the set, and OpenSM applies it.
         here.change(TENANTS[:3])
 
-        # OpenSM runs tables that are not ours.
+        # OpenSM runs tables that the service did not publish.
         before, ours = here.rows(), lfts.read_text()
         lfts.write_text(ours.replace(" 002 #", " 003 #", 1))
         here.opensm.reload()
@@ -324,7 +324,7 @@ def test_what_opensm_does_not_run_is_not_applied():
         lfts.write_text(ours)
         here.until_problem("to port 3, not to port 2")
 
-        # OpenSM is gone, however right the switches still are.
+        # OpenSM has ended; that is a problem even while the switches hold the right tables.
         here.change(TENANTS[:2])
         os.kill(int((here.sim.directory / "opensm.pid").read_text()), signal.SIGKILL)
         here.until_problem("OpenSM does not run")
@@ -334,7 +334,10 @@ def test_what_opensm_does_not_run_is_not_applied():
 
 @pytest.mark.parametrize("plane", [NO_PLANE, PLANE], ids=["no plane", "plane"])
 def test_routing_chains_acted_out_by_the_stock_engines(plane):
-    """Every step by itself on its part of the fabric, laid over the base, as the vendor's does."""
+    """Run each step of the chain alone on its part of the fabric and overlay it on the base.
+
+    The vendor's OpenSM, which supports chains, combines the steps in this way.
+    """
     topology, inventory, sm = tree_site(aggregation_nodes=False)
     tenants = tenants_beside(plane, topology) if plane else TENANTS
     with site(topology, inventory, sm) as here:
@@ -348,7 +351,7 @@ def test_routing_chains_acted_out_by_the_stock_engines(plane):
         steps = parse.chain(text("chains.conf"), "chains", str(here.current))
         parts = {t.id: t for t in parse.topologies(text("topologies.conf"), "topologies")}
         groups = {g.name: dict(g.ports) for g in parse.port_groups(text("port_groups.conf"), "")}
-        # One of them lives under one leaf; a plane has a step of its own.
+        # The base is step 0. A tenant inside one leaf has no step; a plane has one of its own.
         assert [step.topology for step in steps] == list(range(len(tenants) + bool(plane)))
         rows: dict[int, bytearray] = {}
         for step in steps:
@@ -381,7 +384,7 @@ OPENSM_ONCE = ("opensm", "-o", "-f", "once.log", "-D", "0x43", "--dump_files_dir
 
 
 def stock(sim: Simulator, step: Step, directory: Path) -> dict[int, bytes]:
-    """What a stock engine makes of the simulated fabric with the step's configuration."""
+    """The tables of a stock engine on the simulated fabric with the step's configuration."""
     shutil.copy(directory / "guid2lid", sim.directory)
     engine = f"{step.engine},no_fallback"
     sim.run(*OPENSM_ONCE, "-F", str(directory / step.config), "-R", engine)
@@ -391,7 +394,7 @@ def stock(sim: Simulator, step: Step, directory: Path) -> dict[int, bytes]:
 def cut_out(
     inventory: Inventory, switches: Mapping[int, tuple[int, ...]], adapters: Collection[int]
 ) -> Inventory:
-    """The part of a fabric that two port groups name."""
+    """The part of a fabric that two port groups define."""
 
     def inside(end: PortRef) -> bool:
         return end.port in switches.get(end.guid, ())
@@ -442,13 +445,13 @@ def test_multi_rail_tenants_on_an_imported_fabric():
 
 
 def test_a_failed_cable_is_replaced_under_the_real_opensm(store):
-    """The service's own worker, OpenSM's own sweeps: no phase leads a packet astray."""
+    """The worker repairs while OpenSM sweeps; no phase sends packets over links of others."""
     topology, inventory, sm = tree_site()
     with site(topology, inventory, sm) as here:
         seen: dict[str, Walks] = {}
 
         def at(step: str) -> None:
-            """Each phase is confirmed when the next one is about to be recorded."""
+            """Read the tables of a phase just before the next one is recorded."""
             if step in PHASES:
                 seen[step] = Walks.over_rows(inventory, here.rows())
 
