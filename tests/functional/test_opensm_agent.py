@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""laas-api, laas-worker, two agents and the real OpenSM: each trouble is told by its name.
+"""laas-api, laas-worker, agents and the real OpenSM: each failure is reported as its condition.
 
-Every process is a real one, the agents know the service by REST alone, and what counts is
-what the simulated switches hold.
+All processes are real, and the agents reach the service over REST alone. The tests check the
+tables in the simulated switches.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from tests.waiting import eventually
 pytestmark = needs_ibsim
 
 LEASE = 30
-"""Seconds. Agents report several times a second; no less, or one that is held up on a busy
-machine loses the lease and is right to."""
+"""Seconds. Agents report several times a second; with a shorter lease, an agent that is delayed
+on a busy machine would lose it."""
 
 SERVICE = """\
 [DEFAULT]
@@ -77,7 +77,7 @@ apply_timeout = 120
 
 
 class Machine:
-    """A machine (a directory) with an OpenSM, and the API that its agent asks."""
+    """A machine (a directory) with an OpenSM, and the port of the API that its agent uses."""
 
     def __init__(self, directory: Path, sim: Simulator, node: str) -> None:
         self.directory, self.sim, self.node = directory, sim, node
@@ -91,7 +91,7 @@ class Machine:
         self.dump = ["env", f"--chdir={sim.directory}", *client, "dump_lfts", "-n"]
 
     def configure(self, site: Path) -> Path:
-        """The service's configuration: sets are made for this machine's directory."""
+        """Write the configuration of the API that serves this machine's agent; return its path."""
         config = site / f"{self.directory.name}.conf"
         config.write_text(
             SERVICE.format(
@@ -113,7 +113,7 @@ class Machine:
 
 
 class Site:
-    """A service, and other machines with OpenSM and agents; most tests need just one."""
+    """A service, and machines with OpenSM and agents; most tests use one machine."""
 
     def __init__(self, directory: Path, machines: int = 1) -> None:
         made = generate(Description(xgft="3;2,2,4;1,2,2", subnet_managers=machines))
@@ -147,7 +147,7 @@ class Site:
         return process
 
     def serve(self) -> None:
-        """A database with the fabric, an API for each machine, and a worker."""
+        """Create a database with the fabric; start an API for each machine, and a worker."""
         parts = self.parts()
         parts.upgrade_database()
         parts.store.add_fabric("main", self.topology, self.inventory)
@@ -177,10 +177,10 @@ class Site:
         )
         return self.start(name, "opensm_agent", config)
 
-    # -- what is seen
+    # -- observations
 
     def seen(self, name: str = "a"):
-        """What an agent has reported last; nothing before it has."""
+        """The last report of an agent; None before the first one."""
         agents = self.rest.get("/v1/fabrics/main/agents")["agents"]
         return next((agent for agent in agents if agent["name"] == name), None)
 
@@ -202,7 +202,7 @@ class Site:
         return (self.directory / f"{name}.log").read_text()
 
     def logs(self, since: int, *words: str) -> None:
-        """Wait until the agent's log has these, in this order, behind ``since`` characters."""
+        """Wait until agent a has logged the words in this order, after ``since`` characters."""
         pattern = re.compile(".*".join(map(re.escape, words)), re.DOTALL)
         self.until(lambda: pattern.search(self.log()[since:]), f"agent a logs {words}")
 
@@ -217,14 +217,15 @@ class Site:
         self.until(lambda: self.allocation(id)["state"] == "active", f"{id} is active")
 
     def rows(self) -> dict[int, bytes]:
-        """What is in the switches."""
+        """The forwarding tables in the switches, by GUID."""
         return parse.dumped_tables(self.sim.read(*self.machine.dump).splitlines())
 
     def check_switches(self) -> None:
-        """The switches get the wanted set, and every tenant's packets stay on its links.
+        """Wait until the switches hold the published tables, then check isolation.
 
-        What the agent saw reaches its log before the service, so that what the service knows
-        may be older; and ``dump_lfts`` leaves out a switch now and then on a busy machine.
+        The wait has two reasons: the agent logs an observation before it reports it, so that
+        the state of the service may be older, and ``dump_lfts`` sometimes leaves out a switch
+        on a busy machine.
         """
         lfts = (self.home / "current" / "lfts").read_bytes()
         wanted = {t.guid: t.row for t in parse.switch_tables([lfts], "lfts")}
@@ -265,7 +266,7 @@ def test_from_the_request_to_the_switches_whatever_happens_to_opensm(site):
     site.is_active(blue)
     site.check_switches()
 
-    # OpenSM dies: who asks waits and is told why, until it is back.
+    # OpenSM dies: a new allocation waits and shows the reason until OpenSM is back.
     site.kill_opensm()
     site.becomes("dead", detail="OpenSM does not run")
     red = site.ask("red", 3)
@@ -279,7 +280,7 @@ def test_from_the_request_to_the_switches_whatever_happens_to_opensm(site):
     site.is_active(red)
     site.check_switches()
 
-    # Somebody restarts it: the new process is told, and confirmed.
+    # OpenSM is restarted: the new process is signalled, and its tables are confirmed.
     site.becomes("applied")
     before = len(site.log())
     site.kill_opensm()
@@ -287,13 +288,13 @@ def test_from_the_request_to_the_switches_whatever_happens_to_opensm(site):
     site.logs(before, "restarted, generation None", "applied, generation")
     site.becomes("applied")
 
-    # It stands still, and goes on.
+    # OpenSM is stopped and continued.
     os.kill(site.opensm.pid, signal.SIGSTOP)
     site.becomes("wedged", detail="stopped")
     os.kill(site.opensm.pid, signal.SIGCONT)
     site.becomes("applied")
 
-    # Somebody has it read an older set, while the agent does not look.
+    # OpenSM reads an older set while the agent is stopped.
     earlier = min(site.home.glob("gen-*"), key=lambda path: fileset.read_manifest(path).generation)
     number = fileset.read_manifest(earlier).generation
     wanted = site.seen()["published"]
@@ -313,7 +314,7 @@ def test_from_the_request_to_the_switches_whatever_happens_to_opensm(site):
     site.becomes("applied")
     site.check_switches()
 
-    # Somebody starts it with another engine.
+    # OpenSM is started with another routing engine.
     site.kill_opensm()
     site.start_opensm("-R", "minhop")
     site.becomes("differs", detail="OpenSM routed with minhop, not file")
@@ -322,7 +323,7 @@ def test_from_the_request_to_the_switches_whatever_happens_to_opensm(site):
     site.becomes("applied")
     site.check_switches()
 
-    # The agent ends politely.
+    # The agent is stopped.
     first.stop()
     assert "Traceback" not in site.log()
 
@@ -355,7 +356,7 @@ def test_when_the_active_agent_is_killed_the_other_takes_over(site):
 
 @pytest.mark.parametrize("site", [2], indirect=True)
 def test_when_the_master_dies_its_standby_routes_what_is_wanted(site):
-    """Two machines, each with an OpenSM and an agent; one is lost."""
+    """Two machines, each with an OpenSM and an agent; both processes of one are killed."""
     first, second = site.machines
     site.serve()
     site.agent("b", machine=1)

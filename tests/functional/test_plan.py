@@ -22,7 +22,10 @@ XGFT = "3;4,4,4;1,4,4"
 
 
 def plan(*args, requests=(), status=0):
-    """The answers; checks the exit status and, unless it is 1, that standard error is empty."""
+    """Run ``laas-plan`` and return its answers.
+
+    The exit status must be ``status``; unless that is 1, standard error must be empty.
+    """
     text = "".join((x if isinstance(x, str) else json.dumps(x)) + "\n" for x in requests)
     done = subprocess.run(
         [*COMMAND, *map(str, args)], input=text, capture_output=True, text=True, check=False
@@ -177,7 +180,7 @@ def test_a_dump_of_ibnetdiscover_and_files_for_opensm(tmp_path):
 @pytest.mark.parametrize("name", ["dgx-ndr-2025", "lassen-edr-2019", "lab4sw-2023"])
 @pytest.mark.parametrize("policy", ["jigsaw", "laas", "simple"])
 def test_allocations_on_real_fabrics_are_verified(name, policy, tmp_path):
-    """Tenants of all sizes until one is refused; the snapshot has no violations."""
+    """Allocations of many sizes; some are refused, and the snapshot has no violations."""
     sizes = [1, 3, 2, 7, 25, 60, 4, 130, 18, 40, 300, 5]
     state = tmp_path / "state.json"
     answers = plan(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Searches race for one database: none holds a lock, and each is decided in the end."""
+"""Concurrent searches on one database: none holds a lock, and every request is decided."""
 
 import multiprocessing
 import threading
@@ -28,7 +28,7 @@ TOPOLOGY = Topology(Xgft((4, 4, 4), (1, 4, 4)))  # 64 hosts
 NOBODY = Inventory((), (), (), (), (), (), ())
 ELSEWHERE = SpineLink(3, 3, 3)
 ENOUGH = 4 * LOSSES
-"""Searches after which a request counts as starved."""
+"""Number of searches after which a request counts as starved."""
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def ask(store: SqlStore, id: str, fabric: str = "f"):
     return store.admit(new(id, fabric=fabric), partial(placed, id))
 
 
-# -- nobody waits for a search ------------------------------------------------------
+# -- no search delays others --------------------------------------------------------
 
 
 def test_two_fabrics_of_one_process_do_not_wait_for_each_other(rivals):
@@ -88,11 +88,11 @@ def test_a_slow_search_does_not_delay_other_admissions(rivals, number):
     assert set(store.ledger("f")[0].allocations) == {"slow", "quick-1", "quick-2"}
 
 
-# -- nobody starves -------------------------------------------------------------
+# -- no request starves ---------------------------------------------------------
 
 
 def stream(url: str, progress, committed, gave_way, stop) -> None:
-    """Admit and release, as fast as it goes, and count."""
+    """Admit and release in a loop; count commits and lost races."""
 
     def at(step: str) -> None:
         count = {"after commit: admit": committed, "lost race: admit": gave_way}.get(step)
@@ -120,12 +120,12 @@ def test_a_slow_search_is_decided_before_a_stream_of_newcomers(rivals, database,
     gave_way_before = 0
 
     def at(step: str) -> None:
-        """Called before the turn is taken."""
+        """Note how often newcomers had given way before this store takes its turn."""
         nonlocal gave_way_before
         gave_way_before = gave_way.value
 
     def slow(ledger: Ledger) -> Allocation | NoFit:
-        """Goes on when newcomers have been admitted meanwhile, or wait."""
+        """Search until two newcomers have been admitted or one has given way."""
         calls.append(committed.value)
         assert len(calls) <= ENOUGH, "it starves"
         with progress:
@@ -151,7 +151,7 @@ def test_a_slow_search_is_decided_before_a_stream_of_newcomers(rivals, database,
 
 
 def begin(store: SqlStore, kind: str) -> Callable[[Callable[[Ledger], Allocation]], object]:
-    """What starts a decision of this kind about the allocation ``a``, given its search."""
+    """Prepare allocation ``a`` and return the function that decides about it, given a search."""
     if kind == "admit":
         return lambda search: store.admit(new("a", 1), search)
     if kind == "queue":
@@ -171,7 +171,7 @@ KINDS = pytest.mark.parametrize("kind", ["admit", "queue", "move"])
 
 @KINDS
 def test_what_was_found_is_kept_when_something_else_changes(rivals, kind):
-    """Every search is overtaken by a link that fails or is repaired somewhere else."""
+    """During every search a link elsewhere fails or is repaired."""
     store, other = rivals
     decide, calls = begin(store, kind), []
 
@@ -190,7 +190,7 @@ def test_what_was_found_is_kept_when_something_else_changes(rivals, kind):
 
 @KINDS
 def test_what_was_found_is_searched_anew_when_it_is_no_longer_free(rivals, kind):
-    """From the turn on, the host that each search finds fails before the commit."""
+    """The host that a search finds fails before the commit, also while the turn is held."""
     store, other = rivals
     decide, calls = begin(store, kind), []
 

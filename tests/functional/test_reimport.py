@@ -33,7 +33,7 @@ DESCRIPTION = generator.Description(
 
 @pytest.fixture
 def site():
-    """A fabric as an import sees it."""
+    """A fabric as it was imported, with spare switch ports for changes."""
     made = generator.generate(DESCRIPTION).inventory
     made = replace(made, switches=tuple(replace(s, ports=16) for s in made.switches))
     return Site(dumped(made, Selection(managers=("sm*",))).inventory, Random(3))
@@ -60,7 +60,7 @@ def token(printed: str) -> str:
 
 
 def free_cable(store, inventory: Inventory):
-    """A leaf cable whose link has no owner."""
+    """A leaf cable whose link is not allocated."""
     owned = store.ledger("fabric")[0].owners_of_links()
     known = store.fabric("fabric").inventory.cable_of_link
     return next(c for x, c in known.items() if isinstance(x, LeafLink) and x not in owned)
@@ -198,7 +198,7 @@ def _spare(inventory: Inventory, guid: int) -> PortRef:
 
 
 def _until_moved(sim: Simulator, lower: PortRef, upper: PortRef) -> str:
-    """The dump of the real tool once the simulator has moved the cable."""
+    """Wait until the simulator has moved the cable; return the output of ``ibnetdiscover``."""
 
     def moved() -> str | None:
         text = sim.read("ibnetdiscover")

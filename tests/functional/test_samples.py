@@ -28,7 +28,7 @@ def configuration(tmp_path_factory):
 
 
 def test_the_sample_configuration_has_every_option(configuration):
-    """Each is there, commented out, under its section."""
+    """The sample has each option, commented out, in its section."""
     text = configuration.read_text().replace("\n#", "\n")
     parser = configparser.ConfigParser(strict=False, interpolation=None, default_section="")
     lines = [line for line in text.splitlines() if line.startswith("[") or " =" in line]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""laas-simulate as a program: its options, its files, its exit status."""
+"""``laas-simulate`` as a command: options, files and exit status."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def on_a_terminal(*options):
 
 @pytest.mark.parametrize("jobs", [1, 50, 2000])
 def test_a_run_on_a_terminal_shows_a_bar_and_ends_with_the_figures(jobs):
-    """The first of these runs ends before the bar knows a speed."""
+    """The run with one job ends before the progress bar has computed a speed."""
     status, written = on_a_terminal(
         "run", "--policy", "jigsaw", "--radix", 4, "--synthetic", f"exp:3:{jobs}"
     )

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What is written for Slurm, read by the real Slurm."""
+"""The real Slurm controller reads the topology and the node lists written for it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PartitionName=all Nodes=ALL Default=YES
 
 
 class Slurmctld(Daemon):
-    """Slurm's controller on a fabric; its nodes exist on paper."""
+    """Slurm's controller on a fabric; the compute nodes do not run."""
 
     def __init__(self, topology: str, nodes: Sequence[str]) -> None:
         super().__init__("slurmctld")
@@ -107,7 +107,7 @@ def test_slurm_has_every_host_below_the_switches_that_it_is_below(slurm, fabric)
 
 @pytest.fixture
 def held(fabric, tmp_path):
-    """The names of an allocation's hosts, and the file with them."""
+    """The names of an allocation's hosts, and the path of its node list."""
     names = [name for name in fabric.inventory.host_names if name][3:20:2]
     DirectoryCompute(tmp_path).hand_over(Handover("blue-1", "p", tuple(names)))
     (nodes,) = (tmp_path / "nodes").iterdir()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""``laas-status upgrade check``: what it finds, and the exit status that tools go by."""
+"""``laas-status upgrade check``: its findings and its exit status."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ ALLOCATIONS, OPTIONS, TOGETHER, ROUTES = "Allocations", "Options", "Options toge
 
 
 class Check(Tool):
-    """``laas-status upgrade check``, and ``laas-manage``, on a state directory of their own."""
+    """``laas-status upgrade check`` and ``laas-manage`` with their own state directory."""
 
     def configure(self, **groups):
         """Write the configuration: options by group."""
@@ -35,7 +35,7 @@ class Check(Tool):
         self._config.write_text("\n".join(lines))
 
     def findings(self, rc=0):
-        """What each check found, by its name."""
+        """Result and details of each check, by its name."""
         words = [f"--config-file={self._config}", "upgrade", "check", "--json"]
         ended = status.main(words)
         printed = self._capsys.readouterr()
@@ -70,7 +70,7 @@ def ready(check):
 
 
 def test_the_exit_status_says_whether_the_release_can_be_started(check):
-    """0, 1, 2 and 255, as of every OpenStack service."""
+    """The statuses are 0, 1, 2 and 255, as for every OpenStack service."""
     ended = check.process()
     assert ended.returncode == 2, ended.stderr
     assert "run laas-manage db upgrade" in ended.stdout
@@ -175,7 +175,7 @@ def test_routes_that_the_release_could_not_render(ready, monkeypatch):
 
 
 def test_tenants_whose_entries_another_release_would_change_are_named(ready):
-    """As after a change of routing: what is published has other entries for the same placement."""
+    """The published entries differ for the same placement, as after a change of routing."""
     store = ready.store()
     tenants(store, "main", 20)
     LocalSubnetManager(ready.path / "opensm").publish(store.routed("main"))
@@ -198,8 +198,10 @@ def test_looking_changes_nothing(ready):
 
 
 def test_novas_side(ready):
-    """It is asked whether it answers and what it holds; its filters are named, as they are
-    nowhere to be seen."""
+    """The check compares Nova's aggregates with the records, and fails if Nova does not answer.
+
+    It reminds the operator of the scheduler filters, as Nova has no API that shows them.
+    """
     with Server() as server:
         server.cloud = Cloud(["node0"])
         login = {"auth_type": "admin_token", "token": TOKEN}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A short storm: clients, kills and cut connections at once; nobody shares, nothing is lost.
+"""A short storm test: concurrent clients, killed processes and cut connections.
 
-``tox -e storm`` has the long one, on PostgreSQL and MariaDB.
+``tox -e storm`` runs the long one, on PostgreSQL and MariaDB.
 """
 
 from __future__ import annotations

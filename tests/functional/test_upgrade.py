@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""From the first released schema to this one, with rows in it, on each of the databases."""
+"""Upgrades from the first released schema, with rows in all tables, on each database."""
 
 import json
 import multiprocessing
@@ -26,7 +26,7 @@ from laas_service.wiring import Parts
 from tests.servers import mariadb, postgresql
 
 EVERY = int(os.environ.get("LAAS_UPGRADE", "8"))
-"""Changes after which an upgrade is killed on MariaDB."""
+"""Number of schema or row changes after which an upgrade is killed on MariaDB."""
 
 SERVERS = {"mariadb": mariadb, "postgresql": postgresql, "sqlite": None}
 NOW = datetime(2026, 1, 2, 3, 4, 5)
@@ -54,7 +54,7 @@ INVENTORY = {
 
 
 def placement(id, slot):
-    """Hosts ``slot`` of the first leaves of both pods, as the first release wrote it."""
+    """Host ``slot`` of the first leaf of each pod, in the format of the first release."""
     mask = hex(1 << slot)
     return {
         "version": 1,
@@ -144,7 +144,7 @@ ROWS = {
         {"project_id": "blue", "key": "k", "request": json.dumps({"hosts": 2}), "allocation": "a"}
     ],
 }
-"""As the first release would have written them: every table it had, and no column since."""
+"""Rows of all tables of the first release, with the columns of that release alone."""
 
 
 @pytest.fixture(scope="module", params=SERVERS)
@@ -185,7 +185,7 @@ def written(url):
 
 
 def check(engine):
-    """All that was there is there, and the tables agree with each other and the models."""
+    """Assert that all rows are kept and that tables and models agree; release an allocation."""
     with consistent_read(engine) as connection:
         assert schema.current(connection) == schema.head()
         assert soundness.findings(connection) == []
@@ -225,7 +225,7 @@ def test_rows_of_the_first_release_come_through_every_migration(first):
 
 
 def test_one_migration_after_the_other(first):
-    """As of a site that took every release."""
+    """As a site does that installs every release."""
     engine = connect(first)
     for revision in sorted(schema.revisions()):
         schema.upgrade(engine, revision)
@@ -234,7 +234,7 @@ def test_one_migration_after_the_other(first):
 
 
 def _upgrade_and_die(url, after):
-    """In a process of its own: kill -9 after so many changes of tables."""
+    """Upgrade in a separate process, which kills itself after ``after`` changes of tables."""
     engine = connect(url)
     changes = iter(range(after))
 
@@ -248,8 +248,12 @@ def _upgrade_and_die(url, after):
 
 
 def test_an_upgrade_that_is_killed_is_finished_by_the_next_one(first):
-    """Killed again and again; on MariaDB, where changes stay, each time a few further on (or,
-    in tox -e upgrade, after each of them)."""
+    """The upgrade is killed again and again until an attempt completes.
+
+    MariaDB commits each change of the schema: an attempt starts where the last one was killed
+    (``tox -e upgrade`` kills it after every change). The other databases roll back, so each
+    attempt there makes more changes than the last one.
+    """
     spawned = multiprocessing.get_context("fork")
     kept = "mysql" in first
     killed = 0
@@ -269,7 +273,7 @@ def test_an_upgrade_that_is_killed_is_finished_by_the_next_one(first):
 
 
 def test_the_api_answers_503_until_the_tables_are_current_and_then_serves(tmp_path):
-    """A process that is there all the time; what needs no tables is answered all the time."""
+    """One process runs before and after the upgrade; requests without tables always succeed."""
     url = f"sqlite:///{tmp_path}/laas.sqlite"
     conf = cfg.ConfigOpts()
     register_opts(conf)
@@ -309,7 +313,7 @@ def test_the_api_answers_503_until_the_tables_are_current_and_then_serves(tmp_pa
 
 
 def test_a_process_of_an_older_release_stops_when_the_tables_move_on(tmp_path):
-    """It answers 503 within a second, and its worker takes no step, until it is replaced."""
+    """``check`` refuses tables of a newer release, so that the process takes no further step."""
     url = f"sqlite:///{tmp_path}/laas.sqlite"
     schema.upgrade(connect(url))
     store = SqlStore(connect(url))
@@ -321,14 +325,14 @@ def test_a_process_of_an_older_release_stops_when_the_tables_move_on(tmp_path):
 
 
 def test_every_migration_is_made_of_steps_that_can_be_repeated():
-    """``op`` itself is for the way back, which nobody repeats by himself."""
+    """Upgrades use ``steps`` alone; only downgrades, which are never repeated, may use ``op``."""
     for path in sorted((schema._MIGRATIONS / "versions").glob("a*.py")):
         upgrade = path.read_text().partition("def upgrade")[2].partition("def downgrade")[0]
         assert "op." not in upgrade.replace("steps.", ""), path.name
 
 
 def test_two_upgrades_at_once(first):
-    """The other one waits, and finds nothing to be done."""
+    """One upgrade runs at a time; the others wait and then find nothing to do."""
     engine, failures = connect(first), []
 
     def run():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Two real workers on one PostgreSQL; one is killed, one stands still for longer than its lease."""
+"""Real workers on one PostgreSQL; one is killed, one is stopped for longer than its lease."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Site:
         self.started = 0
 
     def start(self):
-        """One more worker."""
+        """Start a further worker."""
         self.started += 1
         with (self.directory / f"worker-{self.started}.log").open("wb") as log:
             process = subprocess.Popen(
@@ -74,7 +74,7 @@ class Site:
         return made.id
 
     def holder(self):
-        """The process id of the worker that has the fabric; None if nobody has it."""
+        """The process id of the worker that holds the fabric's lease; None if there is none."""
         name = self.parts.store.holding("main").worker
         return name and int(name.split("/")[2].partition("-")[0])
 
