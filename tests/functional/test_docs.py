@@ -2,9 +2,9 @@
 
 """Runs the examples of the documentation and compares their output.
 
-A ``.. code-block:: console`` holds commands (``$ ...``) and what they print, where
-``...`` stands for anything; ``exit status N`` in that output expects another status
-than 0. The commands of one page run in order, against a service of its own.
+A ``.. code-block:: console`` holds commands (``$ ...``) and their output. In the output,
+``...`` stands for any text, and ``exit status N`` is the expected status if it is not 0.
+The commands of a page run in order, against a separate service for each page.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def test_the_server_leaves_a_proxys_headers_for_the_service_to_refuse(served, na
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """The address of a whole service in one process."""
+    """The address of a service that runs in one process."""
     with running(write(tmp_path_factory.mktemp("served") / "laas.conf")) as url:
         yield url
 
