@@ -4,8 +4,8 @@
 #
 #   enable_plugin laas <repository>
 #
-# Every phase can run again and leaves what one run leaves. What it adds to files of
-# others is taken out again by unstack.
+# Every phase can be repeated with the same result. unstack removes the lines that the
+# plugin has added to files of other services.
 # shellcheck disable=SC2154
 
 _LAAS_XTRACE=$(set +o | grep xtrace)
@@ -13,7 +13,7 @@ set +o xtrace
 
 LAAS_BIN_DIR=$(get_python_exec_prefix)
 
-# What Nova uses where nova.conf says nothing; an option that is set replaces it.
+# Nova's defaults, written out because setting an option replaces its default.
 LAAS_NOVA_FILTERS=ComputeFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter
 LAAS_NOVA_FILTERS+=,ServerGroupAntiAffinityFilter,ServerGroupAffinityFilter
 LAAS_NOVA_AVAILABLE=nova.scheduler.filters.all_filters
@@ -21,7 +21,7 @@ LAAS_NOVA_AVAILABLE=nova.scheduler.filters.all_filters
 LAAS_ADDED_FILTERS="AggregateMultiTenancyIsolation LaasTenantFilter"
 LAAS_ADDED_AVAILABLE=nova_filters.laas.LaasTenantFilter
 
-# What the service's role may do beyond what everybody may.
+# Rules that the service's role needs beyond the rights of every user.
 LAAS_NOVA_RIGHTS="
 os_compute_api:os-aggregates:index
 os_compute_api:os-aggregates:create
@@ -41,7 +41,7 @@ placement:allocations:list"
 
 function install_laas {
     setup_develop "$LAAS_DIR"
-    # The scheduler stops at start if it cannot import its filters.
+    # Checked here because the scheduler ends at start if it cannot import its filters.
     local found="import importlib.util, sys; sys.exit(importlib.util.find_spec('nova_filters') is None)"
     if ! "${NOVA_BIN_DIR:-$LAAS_BIN_DIR}/python3" -c "$found"; then
         die $LINENO "nova_filters is not installed where nova-scheduler runs (USE_VENV is not supported)"
@@ -77,7 +77,7 @@ function configure_laas {
     iniset "$LAAS_CONF" compute kind nova
     iniset "$LAAS_CONF" compute pool "$LAAS_POOL"
     iniset "$LAAS_CONF" compute sentinel "$LAAS_SENTINEL"
-    iniset "$LAAS_CONF" compute one_allocation_per_project False # LaasTenantFilter is there
+    iniset "$LAAS_CONF" compute one_allocation_per_project False # as LaasTenantFilter is enabled
 
     iniset "$LAAS_CONF" opensm directory "$LAAS_OPENSM_DIR"
     if is_service_enabled laas-opensm-agent; then
@@ -89,7 +89,7 @@ function configure_laas {
     iniset "$LAAS_UWSGI_CONF" uwsgi env "LAAS_CONFIG_DIR=$LAAS_CONF_DIR"
 }
 
-# What the agent needs and no more: the database is not its business.
+# The agent has a file of its own, without the login of the database.
 function configure_laas_agent {
     rm -f "$LAAS_AGENT_CONF"
     iniset "$LAAS_AGENT_CONF" DEFAULT debug "$ENABLE_DEBUG_LOG_LEVEL"
@@ -109,10 +109,10 @@ function configure_laas_agent {
 }
 
 
-# Files of others
-# ---------------
+# Files of other services
+# -----------------------
 
-# "a,b" without the words that follow
+# _laas_without "a,b" words: prints the list without the words
 function _laas_without {
     local word rest=$1
     shift
@@ -143,7 +143,7 @@ function configure_laas_nova {
         iniset "$NOVA_CONF" scheduler limit_tenants_to_placement_aggregate True
         touch "$LAAS_CONF_DIR/limits-tenants"
     fi
-    # Everybody keeps the right to read the own project's quota.
+    # Every user keeps the right to read the quota of their own project.
     _laas_grant "$NOVA_CONF_DIR/policy.yaml" "role:admin" "$LAAS_NOVA_RIGHTS" \
         "role:admin or rule:project_reader_or_admin" os_compute_api:os-quota-sets:show
     _laas_grant "$PLACEMENT_CONF_DIR/policy.yaml" "role:admin or role:service" "$LAAS_PLACEMENT_RIGHTS"
@@ -177,7 +177,7 @@ function unconfigure_laas_nova {
     _laas_revoke "$PLACEMENT_CONF_DIR/policy.yaml"
 }
 
-# _laas_grant policy-file "who may already" "rules" ["who may already" "rules"]
+# _laas_grant policy-file "present check" "rules" ["present check" "rules"]
 function _laas_grant {
     local file=$1 rule
     shift
@@ -202,8 +202,8 @@ function _laas_revoke {
 }
 
 
-# What lives in other services
-# ----------------------------
+# Objects in other services
+# -------------------------
 
 function create_laas_accounts {
     create_service_user "$LAAS_USER"
@@ -211,7 +211,7 @@ function create_laas_accounts {
     get_or_add_user_project_role "$LAAS_ROLE" "$LAAS_USER" \
         "$SERVICE_PROJECT_NAME" "$SERVICE_DOMAIN_NAME" "$SERVICE_DOMAIN_NAME"
     if is_service_enabled laas-opensm-agent; then
-        create_service_user "$LAAS_AGENT_USER" # with the role service, and no other
+        create_service_user "$LAAS_AGENT_USER" # its only role is service
     fi
     get_or_create_service laas "$LAAS_SERVICE_TYPE" "Links as a Service"
     get_or_create_endpoint "$LAAS_SERVICE_TYPE" "$REGION_NAME" "$LAAS_URL"
@@ -221,7 +221,7 @@ function delete_laas_accounts {
     local as="--os-cloud devstack-system-admin"
     # shellcheck disable=SC2086
     {
-        openstack $as service delete "$LAAS_SERVICE_TYPE" # and its endpoints with it
+        openstack $as service delete "$LAAS_SERVICE_TYPE" # deletes its endpoints too
         openstack $as user delete --domain "$SERVICE_DOMAIN_NAME" "$LAAS_USER"
         openstack $as role delete "$LAAS_ROLE"
     } || true
@@ -240,7 +240,7 @@ function create_laas_pool {
     _laas_aggregate set --property filter_tenant_id="$LAAS_SENTINEL" "$LAAS_POOL"
 }
 
-# The pool, and what allocations have left: every aggregate named laas-*
+# Deletes the pool and every aggregate laas-*, which allocations may have left.
 function delete_laas_aggregates {
     local aggregate host
     for aggregate in $(_laas_aggregate list -f value -c Name); do
@@ -252,7 +252,7 @@ function delete_laas_aggregates {
     done
 }
 
-# The hosts of a generated fabric become Nova's, as far as there are both.
+# Gives the hosts of a generated fabric the names of Nova's hosts, and excludes the others.
 function create_laas_fabric {
     local dump=$LAAS_STATE_DIR/$LAAS_FABRIC.ibnetdiscover
     "$LAAS_BIN_DIR/laas-manage" fabric generate "$LAAS_XGFT" --output "$dump"

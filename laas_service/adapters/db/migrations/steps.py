@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Steps of migrations that can be repeated.
+"""Repeatable steps of migrations: each step skips a change that has been made before.
 
-MariaDB commits every change of a table by itself, so a migration that was interrupted there is
-half done, and the next ``laas-manage db upgrade`` begins it anew: what is there already stays.
+MariaDB commits every change of a table by itself. An interrupted migration therefore leaves some
+changes made, and the next ``laas-manage db upgrade`` runs the whole migration again.
 """
 
 from __future__ import annotations

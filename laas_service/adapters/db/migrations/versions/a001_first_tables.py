@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""Fabrics, allocations, claims and the ledger's deltas."""
+"""First tables: fabrics, allocations, events, claims, states, ledger deltas, keys."""
 
 import sqlalchemy as sa
 from alembic import op

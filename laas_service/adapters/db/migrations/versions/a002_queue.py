@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""How long an allocation is expected to last, and when it is expected to end."""
+"""Expected duration of an allocation, and its expected end."""
 
 import sqlalchemy as sa
 from alembic import op

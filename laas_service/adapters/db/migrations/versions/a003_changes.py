@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""Changes of placement, and what has failed of what an allocation holds."""
+"""Phase of a change of placement, the placement being left, and the faults of an allocation."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""Who asked for a change, and what others are still to be told of it."""
+"""Request, user and project of an event; notifications that are still to be sent."""
 
 import sqlalchemy as sa
 from alembic import op

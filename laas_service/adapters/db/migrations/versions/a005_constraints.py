@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""What hosts are like, and what allocations ask of them."""
+"""Traits and costs of hosts; constraints of allocations."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""The shared plane of a fabric; allocations inside containers, and the scope of their claims."""
+"""Shared plane of a fabric; containers, parents of allocations, and scopes of claims."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -43,10 +43,10 @@ def downgrade() -> None:
 
 
 def _set_aside(name: str) -> None:
-    """Keep what is in a table, and make room for one of its name with another primary key.
+    """Copy a table to ``<name>_old`` and drop it, so that it can be made with another key.
 
-    Not every database can exchange the key of a table that stands. While that stands it is
-    the truth, and a copy beside it is what an interrupted migration left.
+    Not every database can change the primary key of an existing table. As long as the table
+    exists, its rows are valid, and any ``<name>_old`` is left from an interrupted migration.
     """
     if op.get_bind().dialect.name == "postgresql":
         op.execute(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE")
@@ -56,7 +56,7 @@ def _set_aside(name: str) -> None:
 
 
 def _bring_back(name: str, columns: str, **values: str) -> None:
-    """From the copy, if it was not all brought back before."""
+    """Copy the rows back and drop the copy, unless an earlier run has done so."""
     if not steps.has_table(f"{name}_old"):
         return
     into, of = ", ".join([columns, *values]), ", ".join([columns, *values.values()])
@@ -66,7 +66,7 @@ def _bring_back(name: str, columns: str, **values: str) -> None:
 
 
 def _with_scope(name: str, what: str) -> None:
-    """A claim of a child lies within one of its parent's; siblings share none."""
+    """Make a table of claims: a child claims only what its parent has claimed, siblings differ."""
     steps.create_table(
         name,
         sa.Column("fabric", exact(64), nullable=False),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""Who converges a fabric, and which workers there are."""
+"""Leases of fabrics, and the live workers."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""What the holder of a fabric sees in the switches; where a parked allocation goes on."""
+"""State of the switches as seen by a lease's holder; the state that an allocation parked in."""
 
 import sqlalchemy as sa
 from alembic import op

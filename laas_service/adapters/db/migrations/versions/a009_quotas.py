@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What single projects may have instead of what all may."""
+"""Quotas of single projects, in place of the default quota."""
 
 import sqlalchemy as sa
 from alembic import op

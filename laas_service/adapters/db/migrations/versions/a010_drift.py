@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""How often others are found to have changed what is recorded."""
+"""Drift by kind: number of detections, and the latest detail."""
 
 import sqlalchemy as sa
 from alembic import op

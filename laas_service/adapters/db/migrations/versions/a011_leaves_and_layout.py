@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""Which leaves a host is drained for, and when a fabric's cables were imported."""
+"""Leaves that a host is drained for; generation in which a fabric's cables were imported."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 
-"""What agents beside OpenSM report, and which one of a fabric is active."""
+"""Reports of the agents beside OpenSM; the active agent of a fabric."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Which generation the switches ever ran, and how often drift was repaired."""
+"""Newest generation that was ever seen in the switches; number of repairs of drift."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""How often the holder of a fabric was stuck."""
+"""Number of times that a holder of a fabric was stuck."""
 
 import sqlalchemy as sa
 from alembic import op
