@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What constraints cost: ``python -m tests.bench.constraints [--requests N] [--hosts H]``.
+"""Cost of constraints: ``python -m tests.bench.constraints [--requests N] [--hosts H]``.
 
-Full trees of K-port switches, 70 percent full of tenants of exponential size, mean K; half
-of the leaves have a trait and hosts have one of five costs. Requests of mean size 2 K are
-looked for and not claimed. Times are microseconds of processor time; they are reported,
-never asserted.
+Full trees of K-port switches are filled to 70 percent with tenants of exponential size, mean K.
+The hosts of half of the leaves have a trait, and each host has one of five costs. Requests of
+mean size 2 K are searched and not claimed. Times are microseconds of processor time; they are
+reported, never asserted.
 """
 
 from __future__ import annotations

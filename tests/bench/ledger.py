@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What the ledger costs: ``python -m tests.bench.ledger [--hosts H] [--verify H]``.
+"""Cost of the ledger: ``python -m tests.bench.ledger [--hosts H] [--verify H]``.
 
-A full tree is filled by jigsaw until it refuses. The ledger's memory, the time to rebuild it
-from the database (SQLite), to catch up 1,000 changes of another process, to copy it
-and to try something on it; and the time to verify everything about the filled state.
+The policy jigsaw fills a full tree until it refuses a request. Then the benchmark reports the
+memory of the ledger, and the times to rebuild the ledger from the database (SQLite), to catch
+up with 1,000 changes of another process, to copy the ledger, to try a change on it, and to
+verify the filled state.
 """
 
 from __future__ import annotations

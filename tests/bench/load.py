@@ -2,12 +2,12 @@
 
 """Requests under load: ``python -m tests.bench.load [--database D] [--requests N]``.
 
-``laas-api`` and ``laas-worker`` run as they are installed, with the adapters that write to
-directories, on a full tree of switches. Client threads ask in turns: an allocation, a look at
-one, and the release of the oldest one beyond ``--live``; a client that waits for as many
-releases asks after the oldest of them every half second, so that the worker keeps up with what
-is asked of it. Reported are requests a second, times by method, and the memory of both processes
-as the requests go by; nothing is asserted.
+``laas-api`` and ``laas-worker`` run as processes, with the adapters that write to directories,
+on a full tree of switches. Each client thread repeats three requests: create an allocation,
+show one, and release the oldest one beyond ``--live``. A client with too many unfinished
+releases shows the oldest of them every half second until it is released, so that the worker
+keeps up with the clients. The benchmark reports requests a second, times by method, and the
+memory of both processes over time; it asserts nothing.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What looking for drift costs: ``python -m tests.bench.looks [--hosts H]``.
+"""Cost of a drift check: ``python -m tests.bench.looks [--hosts H]``.
 
-A full tree filled with tenants by jigsaw, recorded in SQLite, and handed over in a Nova that
-stands in behind HTTP. Then one look at the aggregates, and one at what OpenSM runs: the files
-checked against their manifest, and as many tables as there are switches read back from a dump
-by ``cat`` (the time that the real switches take to answer ``dump_lfts`` comes on top).
+The policy jigsaw fills a full tree. SQLite has the record, and a stand-in of Nova behind HTTP
+has the aggregates. The benchmark times one check of the aggregates and one check of OpenSM. The
+latter compares the files with their manifest and reads the tables of all switches from a dump by
+``cat``; with real switches, the time of ``dump_lfts`` is added.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 """Cost against size: ``python -m tests.bench.plot FIGURES.json PLOT.svg``.
 
-The figures are those of ``python -m tests.bench.policies --json FIGURES.json``. Both axes are
-logarithmic; a line is the mean of a policy, the dashes its 99th percentile.
+``python -m tests.bench.policies --json FIGURES.json`` writes the figures. Both axes are
+logarithmic. A solid line is the mean of a policy, a dashed line its 99th percentile.
 """
 
 from __future__ import annotations

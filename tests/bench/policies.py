@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What a request costs: ``python -m tests.bench.policies [--requests N] [--hosts H]``.
+"""Cost of a request: ``python -m tests.bench.policies [--requests N] [--hosts H]``.
 
-Full trees of K-port switches are filled from empty through saturation with
-tenants of exponential size, mean K; when a request is refused one random tenant
-leaves. A request is the policy's search and, if it places, the ledger's claim.
+Full trees of K-port switches are filled from empty to saturation with tenants of
+exponential size, mean K. After each refusal one random tenant leaves. The time of a
+request includes the policy's search and, if it finds a placement, the ledger's claim.
 Times are microseconds of processor time; they are reported, never asserted.
 """
 

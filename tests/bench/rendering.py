@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What the files cost: ``python -m tests.bench.rendering [--hosts H] [--tenants N]``.
+"""Cost of publishing files: ``python -m tests.bench.rendering [--hosts H] [--tenants N]``.
 
-A full tree of K-port switches is filled to nine tenths with tenants of exponential
-size. The whole set of files is planned, written, synced and read back from nothing;
-then again with one more tenant, in the same process. Times are seconds of processor
-and of the clock; both and the memory are reported, never asserted.
+A full tree of K-port switches is filled to nine tenths with tenants of exponential size.
+One process publishes the set of files (plan, write, sync, read back) three times: from
+nothing, with one more tenant, and with a failed link. Processor seconds, elapsed seconds
+and memory are reported, never asserted.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What agents cost: ``python -m tests.bench.serving [--hosts H] [--tenants N]``.
+"""Cost of serving agents: ``python -m tests.bench.serving [--hosts H] [--tenants N]``.
 
-The API renders the set of a fabric as ``tests.bench.rendering`` fills it, in a process that
-has just started, and serves it over HTTP on loopback: all of it to an agent that has nothing,
-then, with one more tenant, what an agent lacks that has the set before. Seconds of the clock,
-bytes and memory are reported, never asserted.
+The fabric is filled as in ``tests.bench.rendering``. An API process that has just started
+renders its set of files and serves the set over HTTP on loopback: first the whole set to an
+agent without files, then, with one more tenant, the parts that differ from the set before.
+Elapsed seconds, bytes and memory are reported, never asserted.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What a StarCube request costs: ``python -m tests.bench.stars [--radix K] [--size N]``.
+"""Cost of a StarCube request: ``python -m tests.bench.stars [--radix K] [--size N]``.
 
-As in the book (section 5.5): a K-ary fat-tree is filled, 10 percent of the units leave at
-random, and as much is asked for anew; normal sizes, types E and A. Times are milliseconds of
-processor time per request, refusals included; they are reported, never asserted.
+The experiment is that of the book (section 5.5): requests fill a K-ary fat-tree, 10 percent of
+the units leave at random, and requests for as many units follow. Sizes have a normal
+distribution; types are E and A. Times are milliseconds of processor time per request, refusals
+included; they are reported, never asserted.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""``python -m tests.storm [--database KIND] [--minutes M]``; ends with 1 if anything is wrong."""
+"""``python -m tests.storm [--database KIND] [--minutes M]``; exit status 1 after complaints."""
 
 from __future__ import annotations
 
