@@ -11,15 +11,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import Protocol
 
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import Conflict
 from laas_service.domain.topology import Link, Topology, link_name
 from laas_service.domain.wording import listed
-
-if TYPE_CHECKING:  # a record is made of a state and a phase
-    from laas_service.app.records import AllocationRecord
 
 # -- states ---------------------------------------------------------------------------
 
@@ -225,7 +223,41 @@ def routes(placed: Allocation, leaving: Allocation | None, phase: Phase | None) 
 # -- one allocation ---------------------------------------------------------------------
 
 
-def next_action(allocation: AllocationRecord, confirmed: bool, *, repair_links: bool) -> Action:
+class Faulty(Protocol):
+    """What an allocation holds that has failed."""
+
+    @property
+    def links(self) -> Sequence[Link]: ...
+
+
+class Standing(Protocol):
+    """What has to be known of an allocation; ``records.AllocationRecord`` says what each is."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def state(self) -> State: ...
+    @property
+    def placed(self) -> Allocation | None: ...
+    @property
+    def change(self) -> Change | None: ...
+    @property
+    def faults(self) -> Faulty | None: ...
+    @property
+    def handed_back(self) -> bool: ...
+    @property
+    def force(self) -> bool: ...
+    @property
+    def container(self) -> bool: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def next_try(self) -> datetime | None: ...
+    @property
+    def parked(self) -> State | None: ...
+
+
+def next_action(allocation: Standing, confirmed: bool, *, repair_links: bool) -> Action:
     """The next safe action; ``confirmed`` as the function of that name.
 
     With ``repair_links`` links that have failed are replaced; those of a container stay, as
@@ -246,7 +278,7 @@ def next_action(allocation: AllocationRecord, confirmed: bool, *, repair_links: 
     return Action.FREE if confirmed else Action.PUBLISH
 
 
-def awaits_routes(allocation: AllocationRecord) -> bool:
+def awaits_routes(allocation: Standing) -> bool:
     """Whether the next action depends on what the switches run."""
     if allocation.state in DUE_IF_CHANGING:
         return allocation.change is not None and allocation.change.step.awaits_routes
@@ -255,7 +287,7 @@ def awaits_routes(allocation: AllocationRecord) -> bool:
     return allocation.state is State.ALLOCATING
 
 
-def confirmed(allocation: AllocationRecord, applied: int | None) -> bool:
+def confirmed(allocation: Standing, applied: int | None) -> bool:
     """Whether the switches run the routes that it waits for.
 
     ``applied`` is the generation seen in the switches, None if none was.
@@ -263,17 +295,17 @@ def confirmed(allocation: AllocationRecord, applied: int | None) -> bool:
     return awaits_routes(allocation) and applied is not None and applied >= allocation.generation
 
 
-def has_failed_links(allocation: AllocationRecord) -> bool:
+def has_failed_links(allocation: Standing) -> bool:
     """Whether a link that it holds has failed."""
     return allocation.faults is not None and bool(allocation.faults.links)
 
 
-def is_moving(allocation: AllocationRecord) -> bool:
+def is_moving(allocation: Standing) -> bool:
     """Whether the service still changes its state or placement by itself."""
     return allocation.state in MOVING or allocation.change is not None
 
 
-def is_at_rest(allocation: AllocationRecord) -> bool:
+def is_at_rest(allocation: Standing) -> bool:
     """Whether it is handed over, without a change under way or a fault.
 
     An error of such an allocation is about its hosts in Nova.
@@ -282,14 +314,14 @@ def is_at_rest(allocation: AllocationRecord) -> bool:
     return allocation.state in HANDED_OVER and settled
 
 
-def parked_from(allocation: AllocationRecord, to: State) -> State | None:
+def parked_from(allocation: Standing, to: State) -> State | None:
     """The state in which it came into ``ERROR``, if ``to`` is that."""
     if to is not State.ERROR:
         return None
     return allocation.parked if allocation.state is State.ERROR else allocation.state
 
 
-def state_after_retry(allocation: AllocationRecord) -> State | None:
+def state_after_retry(allocation: Standing) -> State | None:
     """The state in which a retry resumes; None if no step failed or waits.
 
     Raises:
@@ -306,7 +338,7 @@ def state_after_retry(allocation: AllocationRecord) -> State | None:
     return None if allocation.next_try is None else allocation.state
 
 
-def state_after_release(allocation: AllocationRecord, *, force: bool) -> State | None:
+def state_after_release(allocation: Standing, *, force: bool) -> State | None:
     """The state into which a release brings it; None if the release is under way or over."""
     if allocation.state in OVER:
         return None
@@ -318,39 +350,39 @@ def state_after_release(allocation: AllocationRecord, *, force: bool) -> State |
 # -- refusals -----------------------------------------------------------------------------
 
 
-def check_successor(allocation: AllocationRecord, to: State) -> None:
+def check_successor(allocation: Standing, to: State) -> None:
     """Raises: Conflict, if the state cannot follow, or if claims are to be freed with it."""
     if to not in SUCCESSORS[allocation.state] or to in OVER:
         raise _conflict(allocation, f"it cannot become {to.value}")
 
 
-def check_queued(allocation: AllocationRecord) -> None:
+def check_queued(allocation: Standing) -> None:
     """Raises: Conflict, if it is not queued."""
     if allocation.state is not State.QUEUED:
         raise _conflict(allocation, "only a queued request can be cancelled")
 
 
-def check_releasing(allocation: AllocationRecord) -> None:
+def check_releasing(allocation: Standing) -> None:
     """Raises: Conflict, if it is not releasing."""
     if allocation.state is not State.RELEASING:
         raise _conflict(allocation, "it is not being released")
 
 
-def check_freeable(allocation: AllocationRecord) -> None:
+def check_freeable(allocation: Standing) -> None:
     """Raises: Conflict, if its hosts or its routes may still be in use."""
     check_releasing(allocation)
     if not allocation.handed_back:
         raise _conflict(allocation, "its hosts are not handed back")
 
 
-def check_active(allocation: AllocationRecord) -> Allocation:
+def check_active(allocation: Standing) -> Allocation:
     """Its placement. Raises: Conflict, if it is not active."""
     if allocation.state is not State.ACTIVE or allocation.placed is None:
         raise _conflict(allocation, "wait until it is active")
     return allocation.placed
 
 
-def check_changeable(allocation: AllocationRecord) -> Allocation:
+def check_changeable(allocation: Standing) -> Allocation:
     """Its placement. Raises: Conflict, if no change of it can begin."""
     placed = check_active(allocation)
     if allocation.change is not None:
@@ -358,14 +390,14 @@ def check_changeable(allocation: AllocationRecord) -> Allocation:
     return placed
 
 
-def check_changing(allocation: AllocationRecord) -> Change:
+def check_changing(allocation: Standing) -> Change:
     """The change under way. Raises: Conflict, if there is none that can proceed."""
     if allocation.state not in DUE_IF_CHANGING or allocation.change is None:
         raise Conflict(f"no change of placement of allocation {allocation.id!r} is under way")
     return allocation.change
 
 
-def check_repairable(allocation: AllocationRecord) -> Allocation:
+def check_repairable(allocation: Standing) -> Allocation:
     """Its placement. Raises: Conflict, if its links cannot be replaced."""
     placed = check_active(allocation)
     if allocation.container:
@@ -376,7 +408,7 @@ def check_repairable(allocation: AllocationRecord) -> Allocation:
     return placed
 
 
-def _conflict(allocation: AllocationRecord, why: str) -> Conflict:
+def _conflict(allocation: Standing, why: str) -> Conflict:
     return Conflict(f"allocation {allocation.id!r} is {allocation.state.value}; {why}")
 
 
