@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """In-memory implementations of the ports; they can be told to fail."""
 
 from __future__ import annotations

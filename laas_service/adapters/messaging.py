@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Message bus with oslo.messaging: wake-ups of workers, and notifications.
 
 No decision depends on the bus. Threads of their own send and listen, so a broker that is

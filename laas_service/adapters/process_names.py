@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Unique process names, from which a process on the same machine sees that another has ended."""
 
 from __future__ import annotations

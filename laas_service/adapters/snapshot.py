@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Snapshots of a fabric with its allocations: written from a ledger, and read into one.
 
 A snapshot lists hosts and links. A ledger holds masks of leaf groups, in which one bit stands

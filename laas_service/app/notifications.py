@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Notifications: the values that are sent when something changes; pure."""
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """laas-api: serve the REST interface; with --all-in-one, run the worker in the same process."""
 
 from __future__ import annotations

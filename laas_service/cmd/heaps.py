@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Memory allocation of long-running processes: few heaps of the C library."""
 
 from __future__ import annotations

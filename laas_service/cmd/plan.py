@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """laas-plan: answers allocation requests offline, without a server or a database.
 
 Requests are JSON objects, one on each line. The answers are JSON objects too, in the same

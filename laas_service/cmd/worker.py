@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """laas-worker: reconcile Nova and the subnet manager with the recorded allocations."""
 
 from __future__ import annotations

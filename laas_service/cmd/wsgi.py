@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """WSGI application of laas-api, as for ``uwsgi --module laas_service.cmd.wsgi:application``.
 
 It reads ``laas.conf`` and ``laas.conf.d`` in the directory that the environment variable

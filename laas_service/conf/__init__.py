@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Configuration options, one module per option group, each with ``GROUP`` and ``OPTIONS``."""
 
 from __future__ import annotations

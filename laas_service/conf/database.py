@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """[database]: options of oslo.db; the default is SQLite in the state directory."""
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """[queue]: order of queued requests, and backfilling."""
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """[DEFAULT]: state directory of the service."""
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """[worker]: intervals, leases, retries and repair of the worker."""
 
 from __future__ import annotations

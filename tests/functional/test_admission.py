@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Several processes admit concurrently on one database: no host is given to two allocations."""
 
 import contextlib

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """kill -9 at every step of allocate, release and repair, then a restart: no state is lost.
 
 The tests use SQLite, the directory of commands, the subnet manager's files and real

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Tests of the store and its neighbours, run again on real MariaDB and PostgreSQL servers."""
 
 import threading

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Random histories of allocate, release, fail, drain and repair, checked by the verification."""
 
 from random import Random

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Notifications over a real broker match their documentation, and none is lost."""
 
 from __future__ import annotations

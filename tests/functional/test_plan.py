@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """``laas-plan`` as a command: files, streams and exit status."""
 
 import json

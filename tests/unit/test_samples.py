@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """The sample configuration files use the names of our options and of Nova's rules."""
 
 import configparser

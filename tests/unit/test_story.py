@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """The story's judge finds each kind of violation; the story stops at the first one."""
 
 from __future__ import annotations

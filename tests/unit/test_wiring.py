@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """A configuration gives a working service, or an error that names the wrong option."""
 
 import configparser

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Drives Nova and the subnet manager towards what is recorded, one safe step at a time.
 
 Level-triggered: every round starts from the record and from what is observed, so any step can

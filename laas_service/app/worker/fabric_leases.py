@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """The leases of one worker: which fabrics it converges, and its share among the workers."""
 
 from __future__ import annotations

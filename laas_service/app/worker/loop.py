@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """A loop that does work periodically, in a process of its own or in a thread."""
 
 from __future__ import annotations

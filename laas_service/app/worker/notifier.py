@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Sends notifications from the outbox to the bus, in the order in which they were recorded."""
 
 from __future__ import annotations

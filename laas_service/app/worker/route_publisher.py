@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Publishes the routes of fabrics, and reads back what their switches run."""
 
 from __future__ import annotations

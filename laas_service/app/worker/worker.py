@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """The loop of a worker: admits queued requests, converges its fabrics, checks their drift."""
 
 from __future__ import annotations

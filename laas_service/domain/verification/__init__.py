@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Verification of allocations and forwarding tables, independent of the code that made them.
 
 This package uses the same values (topology, allocation, inventory) as the policies, the

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Full bandwidth (promise 2): routes any permutation over the allocation's own links.
 
 The construction follows the proof of Jigsaw (HPDC'21), Theorems 5 and 6. A leaf link that

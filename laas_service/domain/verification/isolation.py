@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Isolation (promise 1): hosts and links exist, and each has at most one owner."""
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Nesting of allocations in containers, from the parents that the allocations name."""
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """An allocation's hosts and uplinks by rail, leaf and L2 switch."""
 
 from __future__ import annotations

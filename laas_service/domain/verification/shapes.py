@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Shape (promise 2): the formal conditions that a partition of full bandwidth meets.
 
 Numbers in parentheses are the conditions of Jigsaw (HPDC'21) section 3.2.2. On a tree of

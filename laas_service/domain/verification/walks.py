@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Reachability (promise 3): walks the forwarding tables of the switches for every pair of ports.
 
 Tables are physical: the entries that the switches hold, whatever wrote them. The walks use

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Registry of the experiments that repeat the papers' evaluations; ``laas-simulate NAME``."""
 
 from __future__ import annotations

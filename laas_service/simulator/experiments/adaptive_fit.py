@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Adaptive Fit against first fit decreasing: StarCube (Springer 2016), sections 5.1 to 5.4."""
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Figures of an experiment beside the published values, as text, reStructuredText, HTML, JSON."""
 
 from __future__ import annotations

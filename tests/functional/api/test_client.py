@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """The ``laas`` command against a real server on a free port."""
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Real processes of the service: start, requests, stop and restart."""
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """A notification is committed with its change, and one notifier at a time takes it."""
 
 from dataclasses import replace

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """A killed process counts as gone; a process of another machine never does."""
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """A snapshot is read back to the same ledger; an invalid one is refused with its field."""
 
 import copy

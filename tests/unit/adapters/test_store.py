@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """The promises of the store, on an SQLite file; ``test_databases`` repeats them on servers."""
 
 import itertools

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Random histories: three processes' stores on one database always equal the ledger in memory."""
 
 import shutil

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """The planner: requests, answers, and errors for invalid lines."""
 
 import json

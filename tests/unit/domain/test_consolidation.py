@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Adaptive Fit: the book's example decision by decision, and properties of any packing."""
 
 from __future__ import annotations

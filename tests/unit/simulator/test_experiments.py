@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """The papers' evaluations in small: reproducible figures, in the order the papers claim."""
 
 from __future__ import annotations

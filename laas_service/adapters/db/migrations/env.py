@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Run by alembic: applies revisions over the connection that ``schema`` hands in."""
 
 from alembic import context

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """The converger: order of steps, failed steps, and repetition of every step."""
 
 from contextlib import suppress

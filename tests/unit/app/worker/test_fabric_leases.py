@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 import shutil
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise

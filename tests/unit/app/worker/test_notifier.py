@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """The notifier sends everything in order despite broker failures, and stops on request."""
 
 from datetime import UTC, datetime, timedelta

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """The worker's loop survives errors, wakes early, and stops on request."""
 
 import os

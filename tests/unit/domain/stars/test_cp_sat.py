@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """CP-SAT agrees with the exhaustive search, and finds the plans that StarCube misses."""
 
 from __future__ import annotations

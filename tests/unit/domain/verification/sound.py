@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Sound allocations made by hand, which tests then break, and small named topologies."""
 
 from __future__ import annotations

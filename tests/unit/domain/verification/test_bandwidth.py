@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Sound allocations carry every permutation; without one link, some permutation is blocked."""
 
 from collections import Counter

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Each violation of ownership names the host or link, its owner and the reason."""
 
 from dataclasses import replace

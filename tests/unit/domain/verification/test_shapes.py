@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """A sound shape passes; a shape that breaks any one condition fails."""
 
 from dataclasses import replace

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Correct tables pass; each kind of violation is found and named."""
 
 from __future__ import annotations

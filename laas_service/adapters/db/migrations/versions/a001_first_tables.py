@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """First tables: fabrics, allocations, events, claims, states, ledger deltas, keys."""
 
 import sqlalchemy as sa

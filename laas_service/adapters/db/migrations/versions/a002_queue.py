@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Expected duration of an allocation, and its expected end."""
 
 import sqlalchemy as sa

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Phase of a change of placement, the placement being left, and the faults of an allocation."""
 
 import sqlalchemy as sa

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Request, user and project of an event; notifications that are still to be sent."""
 
 import sqlalchemy as sa

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Traits and costs of hosts; constraints of allocations."""
 
 import sqlalchemy as sa

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Shared plane of a fabric; containers, parents of allocations, and scopes of claims."""
 
 import sqlalchemy as sa

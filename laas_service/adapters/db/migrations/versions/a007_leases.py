@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Leases of fabrics, and the live workers."""
 
 import sqlalchemy as sa

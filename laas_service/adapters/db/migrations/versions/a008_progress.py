@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """State of the switches as seen by a lease's holder; the state that an allocation parked in."""
 
 import sqlalchemy as sa

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Drift by kind: number of detections, and the latest detail."""
 
 import sqlalchemy as sa

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Leaves that a host is drained for; generation in which a fabric's cables were imported."""
 
 import sqlalchemy as sa

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-
 """Reports of the agents beside OpenSM; the active agent of a fabric."""
 
 import sqlalchemy as sa
