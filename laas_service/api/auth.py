@@ -186,7 +186,7 @@ _IDENTITY = (
 
 
 _FORWARDED = ("HTTP_X_FORWARDED", "HTTP_X_ORIGINAL", "HTTP_X_ENVOY")
-"""What the names of several headers of proxies begin with."""
+"""Common beginnings of the names of proxy headers."""
 
 _FORWARDING = frozenset(
     {

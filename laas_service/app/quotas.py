@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What a project may have: its quota here, one allocation, and its servers in Nova."""
+"""Limits of a project: its quota here, one allocation, and its servers in Nova."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What the service needs from outside, one module a subject; adapters implement it.
+"""Protocols of the parts outside the service, one module a subject; adapters implement them.
 
 The protocols about recorded decisions are small, so that a class names those it uses. One
 adapter, ``adapters.db.store.SqlStore``, implements all of them. Every method of them that

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What an allocation lacks while some of its links or hosts are down."""
+"""The links and hosts that an allocation lacks while some of them are down."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What a re-import would change for each live allocation, and what refuses the re-import.
+"""The effect of a re-import on each live allocation, and the reasons to refuse it.
 
 A re-import must leave every allocation as it is: each of its hosts exists under its name, on
 the same leaves; each of its links joins the same two ports; its routes stay the same. A

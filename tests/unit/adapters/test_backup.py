@@ -111,7 +111,7 @@ MOVED = {
     "allocation": {"generation", "version", "due_at"},
     "lease": {"owner", "token", "applied", "confirmed", "problem", "seen_at"},
 }
-"""What a restore changes; whatever else there is has to be as it was."""
+"""The columns that a restore changes; it leaves all others as they are in the backup."""
 
 
 def test_what_is_restored_is_what_was_backed_up_but_for_the_numbers(told, empty, tmp_path):

@@ -28,7 +28,7 @@ HOSTS = 4  # hosts used of each fabric
 workers = st.integers(0, WORKERS - 1)
 fabrics = st.sampled_from("fg")
 far = st.integers(1, 12)
-"""At which of its steps something happens to a worker."""
+"""The number of the step at which a worker is disturbed."""
 
 PAUSES = ("pauses", "pauses, then Nova is away")
 
