@@ -7,8 +7,6 @@ new minor version, whose new fields older readers ignore; any change that would 
 makes a new major version, which they refuse.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from enum import StrEnum
@@ -16,6 +14,7 @@ from typing import Any, TypeVar
 
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import InvalidInput
+from laas_service.domain.faults.reading import FabricReading
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology
@@ -59,12 +58,33 @@ class FabricState:
     shared_plane: SharedPlane = NO_PLANE
 
 
+class ConfirmedBy(StrEnum):
+    """What a generation, or an allocation's routes, are confirmed by; the strongest first."""
+
+    SWITCHES = "switches"  # the worker read the tables back from the switches
+    AGENT = "agent"  # an agent beside OpenSM reported it
+    FILES = "files"  # the files are written, nobody read the switches
+    NOBODY = "nobody"  # the files are written, no subnet manager is configured to read them
+
+    @property
+    def was_read(self) -> bool:
+        """Whether anybody looked into the switches."""
+        return self in (self.SWITCHES, self.AGENT)
+
+
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The generation that the switches are seen to run, or why none is confirmed."""
+    """The generation that is confirmed, and by what (``by``), or why none is confirmed.
+
+    Switches by GUID, ascending: it is confirmed without those in ``without``, which are dead;
+    those in ``unconfirmed`` do not answer and may still forward by other tables.
+    """
 
     generation: int | None
     problem: str | None = None
+    without: tuple[int, ...] = ()
+    unconfirmed: tuple[int, ...] = ()
+    by: ConfirmedBy = ConfirmedBy.NOBODY
 
 
 class Condition(StrEnum):
@@ -96,13 +116,17 @@ class AgentReport:
     """What an agent reports.
 
     ``generation`` is that of the set whose tables are in the switches, ``published`` that of the
-    set that is current on the agent's disk.
+    set that is current on the agent's disk. ``without`` and ``unconfirmed`` are described at
+    ``Applied``. ``reading`` is the last look at the ports; None if there was none.
     """
 
     condition: Condition
     detail: str | None = None
     generation: int | None = None
     published: int | None = None
+    without: tuple[int, ...] = ()
+    unconfirmed: tuple[int, ...] = ()
+    reading: FabricReading | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +188,13 @@ class NotedAllocation:
 class Notification:
     """A change of an ``allocation``, a ``host`` or a ``link``; of the fabric if all are None.
 
-    ``drift`` is the kind of drift, if the notification is about drift. A notification that is
-    sent twice has the same ``id``. ``at`` is ISO 8601, UTC. ``initiator`` is whoever made the
-    request that a worker carries out; None if the service acts without a request. ``old_state``
-    is None for a new object. ``error`` is why the next step failed or waits, None otherwise.
+    ``drift`` is the kind of drift, if the notification is about drift. ``source`` is who says
+    that a host or link has failed, is drained or is up: ``operator`` or ``observed``. A
+    notification that is sent twice has the same ``id``. ``at`` is ISO 8601, UTC. ``initiator``
+    is whoever made the request that a worker carries out; None if the service acts without a
+    request. ``old_state`` is None for a new object. ``error`` is why the next step failed or
+    waits, None otherwise. ``confirmed_by`` (``ConfirmedBy``) is that of the allocation, or of a
+    generation that is confirmed for the first time; None otherwise.
     """
 
     id: str
@@ -182,8 +209,10 @@ class Notification:
     new_state: str
     reason: str
     error: str | None
-    version: str = "1.1"
+    version: str = "1.3"
     drift: str | None = None
+    source: str | None = None
+    confirmed_by: str | None = None
 
 
 Message = TypeVar("Message", bound=Wake | Notification)

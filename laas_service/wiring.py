@@ -2,8 +2,6 @@
 
 """The composition root: makes adapters and use cases as a configuration says."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -32,12 +30,13 @@ from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.agent_registry import AgentRegistry
 from laas_service.app.opensm_agent import OpenSmAgent
 from laas_service.app.ports.compute import Compute
-from laas_service.app.ports.subnet_manager import RecordedSwitches, SubnetManager, Switches
+from laas_service.app.ports.subnet_manager import RecordedSwitches, Switches
 from laas_service.app.records import Limits
 from laas_service.app.requests import ServicePolicy
 from laas_service.app.use_cases import UseCases
 from laas_service.app.worker.converger import Converger, ConvergerStore, Pace
 from laas_service.app.worker.fabric_leases import FabricLeases, Renewal
+from laas_service.app.worker.fault_observer import FaultObserver, ObserverStore
 from laas_service.app.worker.loop import Loop
 from laas_service.app.worker.notifier import Notifier
 from laas_service.app.worker.watchdog import Watchdog
@@ -45,7 +44,9 @@ from laas_service.app.worker.worker import Worker
 from laas_service.conf.database import engine_options
 from laas_service.domain.admission.queue import Discipline, Order, Shadow
 from laas_service.domain.errors import InvalidInput
+from laas_service.domain.faults.observation import Mode, Rules
 from laas_service.domain.policies import POLICIES
+from laas_service.garbage import Collector
 from opensm_writer import render
 from opensm_writer.fileset import published_generation
 from opensm_writer.local import LocalSubnetManager
@@ -123,6 +124,11 @@ class Parts:
         return connect(self._conf.database.connection, **engine_options(self._conf))
 
     @cached_property
+    def collector(self) -> Collector:
+        """Makes the full garbage collections of this process, between requests and rounds."""
+        return Collector()
+
+    @cached_property
     def store(self) -> SqlStore:
         return SqlStore(self._engine, at=self._at, announce=messaging.announces(self._conf))
 
@@ -144,7 +150,7 @@ class Parts:
         )
 
     @cached_property
-    def subnet_manager(self) -> SubnetManager:
+    def subnet_manager(self) -> AgentSubnetManager | LocalSubnetManager:
         options = self._conf.opensm
         if options.reached_by == "agent":
             return AgentSubnetManager(
@@ -160,17 +166,21 @@ class Parts:
             multicast=options.multicast,
             services=[_guid(text) for text in options.services],
             one_rule_per_group=options.one_rule_per_group,
+            allow_unreachable_pairs=options.allow_unreachable_pairs,
             keep=options.keep,
+            attended=_names_a_reader(self._conf),
             patience=options.patience,
         )
 
-    @cached_property
-    def _switches(self) -> Switches:
-        """Reads the switches, or what a worker recorded: OpenSM may be on another machine."""
+    def unread_switches(self) -> str | None:
+        """Why no allocation is confirmed by the switches or an agent; None if they are."""
+        by = self.subnet_manager.confirmed_by
+        if by.was_read:
+            return None
         return (
-            self.subnet_manager
-            if self._conf.opensm.reached_by == "agent"
-            else RecordedSwitches(self.store)
+            f"nobody reads the switches back: allocations become active with confirmed_by = "
+            f"{by.value}, whatever the switches run; set [opensm] dump_command of the worker, or "
+            "reached_by = agent"
         )
 
     @cached_property
@@ -230,11 +240,18 @@ class Parts:
             fabric=fabric,
             before_effect=before_effect,
             acting_for=acting_for,
+            observer=self._observer(store),
         )
+
+    def _observer(self, store: ObserverStore) -> FaultObserver:
+        rules = fault_rules(self._conf.faults)
+        return FaultObserver(store, self.subnet_manager, rules=rules, clock=time.time)
 
     @cached_property
     def worker(self) -> Worker:
-        return Worker(self.fabric_leases, self._serve, self._conf.worker.poll_interval)
+        worker = Worker(self.fabric_leases, self._serve, self._conf.worker.poll_interval)
+        worker.busy = self.collector.busy
+        return worker
 
     def _serve(self) -> int:
         """Serve all queues, if the tables are those of this release. ``Unavailable``."""
@@ -310,7 +327,9 @@ class Parts:
             keep=options.keep,
             timeout=self._conf.worker.apply_timeout,
         )
-        return OpenSmAgent(service, supervisor, interval=options.agent_poll_interval)
+        agent = OpenSmAgent(service, supervisor, interval=options.agent_poll_interval)
+        agent.busy = self.collector.busy
+        return agent
 
     @contextmanager
     def running_agent(self) -> Iterator[OpenSmAgent]:
@@ -337,10 +356,15 @@ class Parts:
     def use_cases(self, wake: Callable[[], None]) -> UseCases:
         """The use cases; ``wake`` is called when there is something to converge."""
         options, compute = self._conf.api, self._conf.compute
+        switches: Switches = (
+            self.subnet_manager
+            if self._conf.opensm.reached_by == "agent"
+            else RecordedSwitches(self.store)  # OpenSM may be on another machine
+        )
         made = UseCases(
             self.store,
             self.compute,
-            {"opensm": self._switches},
+            {"opensm": switches},
             ServicePolicy(
                 policies={name: POLICIES[name]() for name in _known(options.enabled_policies)},
                 default_policy=options.default_policy,
@@ -351,9 +375,10 @@ class Parts:
                 limits=limits(self._conf.limits),
                 search_budget=options.search_budget,
                 repair_links=self._conf.worker.repair_links,
+                fault_mode=Mode(self._conf.faults.mode),
             ),
             clock=utc_now,
-            sleep=time.sleep,
+            sleep=self.collector.sleep,
             wake=wake,
             new_id=lambda: str(uuid.uuid4()),
             registry=self._agent_registry(wake),
@@ -393,6 +418,21 @@ def queue_discipline(options: cfg.ConfigOpts.GroupAttr) -> Discipline:
     )
 
 
+def fault_rules(options: cfg.ConfigOpts.GroupAttr) -> Rules:
+    """The rules that [faults] configures."""
+    return Rules(
+        mode=Mode(options.mode),
+        hold_down=options.hold_down,
+        flaps=options.flaps,
+        flap_window=options.flap_window,
+        quarantine=options.quarantine,
+        breaker_switches=options.breaker_switches,
+        breaker_share=options.breaker_share,
+        breaker_window=options.breaker_window,
+        reading_lifetime=options.reading_lifetime,
+    )
+
+
 def limits(options: cfg.ConfigOpts.GroupAttr) -> Limits:
     """The limits that [limits] gives every project."""
     return Limits(
@@ -415,7 +455,15 @@ def _files(options: cfg.ConfigOpts.GroupAttr, fabric: str) -> render.Settings:
         multicast=options.multicast,
         services=tuple(sorted(_guid(text) for text in options.services)),
         one_rule_per_group=options.one_rule_per_group,
+        allow_unreachable_pairs=options.allow_unreachable_pairs,
     )
+
+
+def _names_a_reader(conf: cfg.ConfigOpts) -> bool:
+    """Whether the configuration says where or how a subnet manager reads the files."""
+    defaults = (cfg.Locations.opt_default, cfg.Locations.set_default)
+    places = (conf.get_location(name, "opensm") for name in ("directory", "enforcement"))
+    return any(place is not None and place.location not in defaults for place in places)
 
 
 def _opensm(options: cfg.ConfigOpts.GroupAttr) -> OpenSm | None:
@@ -425,11 +473,14 @@ def _opensm(options: cfg.ConfigOpts.GroupAttr) -> OpenSm | None:
         reload_command=tuple(options.reload_command),
         dump_command=tuple(options.dump_command),
         dump_file=_path(options.dump_file),
+        links_command=tuple(options.links_command),
+        links_interval=options.links_interval,
         log_file=_path(options.log_file),
         cache_directory=_path(options.cache_directory),
         timeout=options.timeout,
     )
-    return None if opensm == OpenSm(timeout=options.timeout) else opensm
+    unset = OpenSm(timeout=options.timeout, links_interval=options.links_interval)
+    return None if opensm == unset else opensm
 
 
 def _path(text: str | None) -> Path | None:

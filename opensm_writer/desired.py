@@ -6,10 +6,7 @@ Everything is derived from one ``FabricState``. ``render`` turns these values in
 ``parse`` turns the text into equal values.
 """
 
-from __future__ import annotations
-
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +15,7 @@ from typing import NamedTuple
 
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import InvalidInput, LimitExceeded, NotFound
+from laas_service.domain.grouping import grouped
 from laas_service.domain.inventory import Inventory, PortRef
 from laas_service.domain.routing.default_tables import NO_ROUTE
 from laas_service.domain.routing.fabric_tables import ForwardingTables, forwarding_tables
@@ -25,6 +23,7 @@ from laas_service.domain.topology import Link
 from laas_service.messages import FabricState
 
 MAX_LID = 0xBFFF
+MAX_PORT = 254
 MAX_PKEY = 0x7FFE
 """Highest partition key of a tenant; 0x7fff is the default partition."""
 
@@ -278,10 +277,8 @@ def _switch_ports(
 
 
 def _by_switch(ends: Iterable[PortRef]) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    ports: dict[int, set[int]] = defaultdict(set)
-    for end in ends:
-        ports[end.guid].add(end.port)
-    return tuple((guid, tuple(sorted(ports[guid]))) for guid in sorted(ports))
+    ports = grouped(sorted(set(ends)))
+    return tuple((guid, tuple(numbers)) for guid, numbers in ports.items())
 
 
 def _roots(state: FabricState, allocation: Allocation) -> tuple[int, ...]:

@@ -5,18 +5,19 @@
 ``local`` and ``supervisor`` both use it, in a worker and in an agent.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from laas_service.domain.errors import Unavailable
+from laas_service.domain.faults.reading import FabricReading
 from laas_service.messages import FabricState
 from opensm_writer import fetch, publish, reload, render
 from opensm_writer.desired import subnet_configuration
 from opensm_writer.health import Observation
+from opensm_writer.links import Comparison
+from opensm_writer.observer import LinkObserver
 from opensm_writer.opensm import OpenSm, difference
 from opensm_writer.reload import ReloadNote
 from opensm_writer.set_reader import SetOnDisk, SetReader
@@ -40,6 +41,8 @@ class OpenSmDriver:
         self._sets = SetReader(self._home)
         self._published: publish.PublishedSet | None = None
         self._rows: dict[int, bytes] = {}
+        self._observer = LinkObserver(opensm) if opensm is not None else None
+        self._not_compared: frozenset[int] = frozenset()  # switches, when the tables were read
 
     @property
     def current(self) -> SetOnDisk | None:
@@ -99,7 +102,8 @@ class OpenSmDriver:
         """The present state of the current set, OpenSM's process and log, and the switches.
 
         ``mark`` is the end of the log before the last reload; None does not check the sweep.
-        ``reuse_tables``: use the tables that were read last, unless a sweep has ended badly.
+        ``reuse_tables``: use the tables that were read last, unless a sweep has ended badly or
+        another switch is dead or silent than at that time.
 
         Raises:
             OSError: the directory of the sets cannot be read.
@@ -125,18 +129,66 @@ class OpenSmDriver:
             swept_badly = observation.sweep.ended and observation.sweep.problem is not None
             if current is None:
                 return observation
-            if not reuse_tables or swept_badly:
-                self._rows = self._opensm.tables(current.rows)
+            links = self._look(current)
+            observation = _with_reading(observation, links)
+            if not reuse_tables or swept_badly or _unreached(links) != self._not_compared:
+                self._rows = self._opensm.tables(current.rows.keys() - _unreached(links))
+                if current.rows.keys() - self._rows.keys() - _unreached(links):
+                    links = self._look(current, doubtful=True)
+                self._not_compared = _unreached(links)
         except (Unavailable, OSError) as error:
             return replace(observation, blind=str(error))
-        return self._compared(observation, current)
+        return self._compared(_with_reading(observation, links), current, links)
 
-    def _compared(self, observation: Observation, current: SetOnDisk) -> Observation:
-        """Add which set's tables are in the switches."""
-        text = difference(current.rows, self._rows)
+    def look(self) -> FabricReading | None:
+        """The last reading of the ports; they are read again if that is due.
+
+        None without a current set, and while OpenSM does not run or is not the master.
+        """
+        try:
+            current = self.current
+            if self._opensm is None or current is None:
+                return None
+            self._opensm.process()
+            if self._opensm.stands_by():
+                return None
+        except (Unavailable, OSError):
+            return None
+        links = self._look(current)
+        return links.reading if links is not None else None
+
+    def _look(self, current: SetOnDisk, *, doubtful: bool = False) -> Comparison | None:
+        if self._observer is None:
+            return None
+        return self._observer.look(current.cables, doubtful=doubtful)
+
+    def _compared(
+        self, observation: Observation, current: SetOnDisk, links: Comparison | None
+    ) -> Observation:
+        """Add which set's tables are in the switches, except in dead and silent switches."""
+        missing = current.rows.keys() - self._rows.keys()
+        dead = missing & links.dead if links is not None else set()
+        silent = missing & links.silent if links is not None else set()
+        observation = replace(
+            observation, without=tuple(sorted(dead)), silent=tuple(sorted(silent))
+        )
+
+        def answering(on_disk: SetOnDisk) -> dict[int, bytes]:
+            return {g: row for g, row in on_disk.rows.items() if g not in dead | silent}
+
+        text = difference(answering(current), self._rows)
         if text is None:
             return replace(observation, matches=current.generation, current=True)
         for other in self._sets.others():
-            if other.rows == self._rows:
+            if answering(other) == self._rows:
                 return replace(observation, matches=other.generation, difference=text)
         return replace(observation, difference=text)
+
+
+def _unreached(links: Comparison | None) -> frozenset[int]:
+    """GUIDs of the dead and the silent switches."""
+    return links.dead | links.silent if links is not None else frozenset()
+
+
+def _with_reading(observation: Observation, links: Comparison | None) -> Observation:
+    return replace(observation, reading=links.reading if links is not None else None)

@@ -2,12 +2,10 @@
 
 """Fetches a set of files from the service and makes it current, or changes nothing."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate
+from dataclasses import dataclass
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -32,7 +30,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TableSpan:
-    """The bytes of one or several neighbouring tables in ``lfts``."""
+    """The bytes of one table in ``lfts``."""
 
     start: int
     size: int
@@ -157,19 +155,16 @@ def _tables(
     source: Source, generation: int, spans: Iterable[TableSpan], current: Path
 ) -> Iterator[bytes]:
     """The bytes of ``lfts``; fetches neighbouring tables that are not local in one request."""
-    missing: TableSpan | None = None
-    for span in spans:
-        if span.local is None:
-            missing = replace(missing, size=missing.size + span.size) if missing else span
+    for is_missing, group in groupby(spans, key=lambda span: span.local is None):
+        neighbours = list(group)
+        if is_missing:
+            size = sum(span.size for span in neighbours)
+            yield from source.contents(generation, "lfts", neighbours[0].start, size)
             continue
-        if missing is not None:
-            yield from source.contents(generation, "lfts", missing.start, missing.size)
-            missing = None
         with (current / "lfts").open("rb") as file:
-            file.seek(span.local)
-            yield file.read(span.size)
-    if missing is not None:
-        yield from source.contents(generation, "lfts", missing.start, missing.size)
+            for span in neighbours:
+                file.seek(span.local or 0)
+                yield file.read(span.size)
 
 
 def _of_size(pieces: Iterable[bytes], name: str, size: int) -> Iterator[bytes]:

@@ -10,8 +10,6 @@ OpenSM's configuration names the files through ``current``, so that a sweep neve
 file. ``publish`` and ``fetch`` write a new set into ``draft(home)`` under ``changing(home)``.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json
@@ -34,12 +32,8 @@ INCLUDED = "included"
 OMITTED = "omitted: "
 """Values of a manifest's ``chains``; a reason follows the second one."""
 
-_CHAINS = re.compile(rf"{INCLUDED}|{OMITTED}[A-Za-z0-9 .,;()-]{{1,200}}")
-
-
-def are_chains(text: object) -> bool:
-    """Whether a manifest's ``chains`` may have this value: one short, printable line."""
-    return isinstance(text, str) and bool(_CHAINS.fullmatch(text))
+CHAINS = re.compile(rf"{INCLUDED}|{OMITTED}[A-Za-z0-9 .,;()-]{{1,200}}")
+"""The form of these values: one short, printable line."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,9 @@
 
 """Judges the health of an OpenSM from an observation; pure."""
 
-from __future__ import annotations
+from dataclasses import dataclass, replace
 
-from dataclasses import dataclass
-
+from laas_service.domain.faults.reading import FabricReading
 from laas_service.messages import AgentReport, Condition
 from opensm_writer.opensm import NOT_MASTER, Sweep
 
@@ -31,6 +30,9 @@ class Observation:
     matches: int | None = None  # generation of the set whose tables are in the switches
     current: bool = False  # whether that is the current set
     difference: str | None = None  # first difference of the switches from the current set
+    without: tuple[int, ...] = ()  # dead switches, which were not compared
+    silent: tuple[int, ...] = ()  # switches that do not answer, which were not compared
+    reading: FabricReading | None = None  # the last look at the ports
 
 
 def report(observation: Observation, timeout: float) -> AgentReport:
@@ -45,7 +47,12 @@ def report(observation: Observation, timeout: float) -> AgentReport:
     def answer(
         condition: Condition, detail: str | None, generation: int | None = None
     ) -> AgentReport:
-        return AgentReport(condition, detail, generation, observation.published)
+        report = AgentReport(
+            condition, detail, generation, observation.published, reading=observation.reading
+        )
+        if generation is None:
+            return report
+        return replace(report, without=observation.without, unconfirmed=observation.silent)
 
     sweep = observation.sweep
     waiting = Condition.RESTARTED if observation.restarted else Condition.SWEEPING

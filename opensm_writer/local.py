@@ -2,8 +2,6 @@
 
 """The subnet-manager port for an OpenSM on the worker's machine, or for files alone."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Collection
@@ -11,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from laas_service.domain.errors import InvalidInput, Unavailable
-from laas_service.messages import Applied, Condition, FabricState
+from laas_service.domain.faults.reading import FabricReading
+from laas_service.messages import Applied, Condition, ConfirmedBy, FabricState
 from opensm_writer import health, publish, render
 from opensm_writer.desired import subnet_configuration
 from opensm_writer.driver import OpenSmDriver
@@ -26,9 +25,12 @@ class LocalSubnetManager:
     switch, read back, equals the file. Right after publishing, ``applied`` waits up to
     ``patience`` seconds for that.
 
-    ``directory`` has one directory for each fabric. ``enforcement``, ``multicast``, ``services``
-    and ``one_rule_per_group`` are described at ``render.Settings``. ``keep`` is how many older
-    sets stay.
+    ``confirmed_by`` is what a generation is confirmed by. ``dump_file`` of ``opensm`` does not
+    show the switches. ``attended`` says that somebody has a subnet manager read the directory.
+
+    ``directory`` has one directory for each fabric. ``enforcement``, ``multicast``, ``services``,
+    ``one_rule_per_group`` and ``allow_unreachable_pairs`` are described at ``render.Settings``.
+    ``keep`` is how many older sets stay.
 
     Raises:
         InvalidInput: a setting is wrong, or ``opensm`` is given with enforcement ``chains``:
@@ -44,13 +46,20 @@ class LocalSubnetManager:
         multicast: bool = False,
         services: Collection[int] = (),
         one_rule_per_group: bool = False,
+        allow_unreachable_pairs: bool = False,
         keep: int = 3,
+        attended: bool = False,
         patience: float = 10,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if opensm is not None and enforcement != "file":
             raise InvalidInput("enforcement", enforcement, "reading back needs 'file'")
+        if opensm is not None and opensm.dump_command:
+            self.confirmed_by = ConfirmedBy.SWITCHES
+        else:
+            unread = opensm is not None or attended
+            self.confirmed_by = ConfirmedBy.FILES if unread else ConfirmedBy.NOBODY
         self._directory = directory.absolute()
         self._opensm = opensm
         self._settings = render.Settings(
@@ -59,6 +68,7 @@ class LocalSubnetManager:
             multicast,
             tuple(sorted(services)),
             one_rule_per_group,
+            allow_unreachable_pairs,
         )
         self._keep = keep
         self._patience = patience
@@ -106,12 +116,21 @@ class LocalSubnetManager:
             except OSError as error:
                 return Applied(None, f"{self._directory}: {error}")
             if report.condition is Condition.APPLIED:
-                return Applied(report.generation)
+                return Applied(
+                    report.generation,
+                    without=report.without,
+                    unconfirmed=report.unconfirmed,
+                    by=self.confirmed_by,
+                )
             waiting_helps = report.condition is not Condition.STARTING
             if not waiting_helps or self._clock() + pause > wait_until:
                 return Applied(None, report.detail)
             self._sleep(pause)
             pause = min(2 * pause, 2.0)
+
+    def reading(self, fabric: str) -> FabricReading | None:
+        """See ``laas_service.app.ports.subnet_manager.SubnetManager``."""
+        return self._driver(fabric).look()
 
     def _driver(self, fabric: str) -> OpenSmDriver:
         if fabric not in self._drivers:

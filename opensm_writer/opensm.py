@@ -6,8 +6,6 @@ OpenSM reports success in cases where isolation is lost. Only the tables that ar
 the switches count.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -20,10 +18,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.routing.default_tables import NO_ROUTE
 from opensm_writer import parse
+from opensm_writer.links import Links, parsed
 
 PIECE = 1 << 20
 """Bytes of a command's output that are read in one piece."""
@@ -42,6 +42,14 @@ _SIGNAL_MASKS = re.compile(r"^Sig(?:Blk|Ign|Cgt):\s*([0-9a-f]+)$", re.MULTILINE)
 _SIGHUP_BIT = 1 << (signal.SIGHUP - 1)
 
 _STATE = re.compile(rb"\] 0x80 -> Entering ([A-Z-]+) state$", re.MULTILINE)
+
+_LINK_EVENTS = (
+    b'"Link state change"',
+    b'"GID in service"',
+    b'"GID out of service"',
+    b"SUBNET UP",
+)
+"""In log lines after which the ports may have changed."""
 
 NOT_MASTER = "another subnet manager is the master"
 
@@ -78,6 +86,8 @@ class OpenSm:
     reload_command: tuple[str, ...] = ()  # run instead of the signal
     dump_command: tuple[str, ...] = ()  # prints the tables in the switches (``dump_lfts -n``)
     dump_file: Path | None = None  # read if there is no dump_command
+    links_command: tuple[str, ...] = ()  # prints the ports of all nodes (``iblinkinfo -l``)
+    links_interval: float = 60  # seconds between two readings of the ports without an event
     log_file: Path | None = None
     cache_directory: Path | None = None  # where OpenSM reads ``guid2lid`` when it starts
     timeout: float = 60  # seconds, for each command
@@ -140,6 +150,35 @@ class OpenSm:
             return self._dumps.read(parse.file_pieces(self.dump_file))
         raise Unavailable("no way to read tables back: set dump_command or dump_file")
 
+    def links(self) -> Links:
+        """The ports of all nodes that answer.
+
+        Raises:
+            Unavailable: ``links_command`` is not set, fails, or prints no port.
+        """
+        if not self.links_command:
+            raise Unavailable("no way to read ports: set links_command")
+        text = b"".join(self._printed(self.links_command)).decode(errors="replace")
+        links = parsed(text)
+        if not links.ports:
+            raise Unavailable(f"{self.links_command[0]} printed no port")
+        return links
+
+    def link_events(self, mark: str) -> tuple[bool, str]:
+        """Whether the log tells of a port, a node or a sweep since a mark; and the next mark.
+
+        False without a log, or if it cannot be read.
+        """
+        if self.log_file is None:
+            return False, mark
+        try:
+            part = _log_since(self.log_file, mark)
+        except OSError:
+            return False, mark
+        lines = part.text[: part.text.rfind(b"\n") + 1]
+        found = any(event in lines for event in _LINK_EVENTS)
+        return found, f"{part.inode} {part.start + len(lines)}"
+
     def stands_by(self) -> bool:
         """Whether the last state in the log is that OpenSM is not the master of its subnet.
 
@@ -159,14 +198,9 @@ class OpenSm:
         """
         if self.log_file is None:
             return Sweep(True)
-        with self.log_file.open("rb") as log:
-            stat = os.fstat(log.fileno())
-            inode, _, size = mark.partition(" ")
-            since = int(size) if inode == str(stat.st_ino) and int(size) <= stat.st_size else 0
-            start = max(since, stat.st_size - LOG_TAIL)
-            log.seek(start)
-            lines = log.read().decode(errors="replace").splitlines()
-        if start == since and not any("SUBNET UP" in line or _NO_ENGINE in line for line in lines):
+        part = _log_since(self.log_file, mark)
+        lines = part.text.decode(errors="replace").splitlines()
+        if part.whole and not any("SUBNET UP" in line or _NO_ENGINE in line for line in lines):
             return Sweep(False, "OpenSM has not swept since the files changed")
         problem = engine_problem(lines)
         return Sweep(problem != UNFINISHED, problem)
@@ -197,6 +231,29 @@ class OpenSm:
             raise Unavailable(f"{command[0]}: timed out after {self.timeout:g} seconds")
         if code:
             raise Unavailable(f"{command[0]} failed with {code}: {message[-300:]}")
+
+
+class _LogPart(NamedTuple):
+    """The end of a log."""
+
+    inode: int
+    start: int  # in bytes
+    text: bytes
+    whole: bool  # whether it begins at the mark
+
+
+def _log_since(path: Path, mark: str) -> _LogPart:
+    """A log from a mark on, or from its start if it is another file; at most its tail.
+
+    Raises: OSError.
+    """
+    with path.open("rb") as log:
+        stat = os.fstat(log.fileno())
+        inode, _, size = mark.partition(" ")
+        since = int(size) if inode == str(stat.st_ino) and int(size) <= stat.st_size else 0
+        start = max(since, stat.st_size - LOG_TAIL)
+        log.seek(start)
+        return _LogPart(stat.st_ino, start, log.read(), start == since)
 
 
 @contextmanager

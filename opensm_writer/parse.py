@@ -6,21 +6,22 @@ A strict parser accepts exactly the bytes that ``render`` writes, else ``Invalid
 line: a file that OpenSM would read only in part is never published.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from operator import add
 from pathlib import Path
 
 from laas_service.domain.errors import InvalidFile
+from laas_service.domain.inventory import ADAPTER_PORT, CableEnds, PortRef
 from laas_service.domain.routing.default_tables import NO_ROUTE
 from opensm_writer.desired import (
     BLOCK,
     MAX_LID,
+    MAX_PORT,
     MAX_RULE,
     Partition,
     PortGroup,
@@ -178,10 +179,33 @@ class _Frame:
         return self._pick(ports + bytes([NO_ROUTE])).rstrip(bytes([NO_ROUTE]))
 
 
-def row_by_lid(lids: Sequence[int], ports: Sequence[int]) -> bytes:
+def tables_by_guid(
+    path: Path, lids: Mapping[int, int], known: Mapping[bytes, SwitchTable] | None = None
+) -> dict[int, SwitchTable]:
+    """The tables of an ``lfts`` file by GUID of the switch, in the order of the file.
+
+    ``known`` is described at ``switch_tables``.
+
+    Raises:
+        InvalidFile: as ``switch_tables``; also if two tables are of one switch, or the LID of a
+            switch or an entry is not the one that ``lids`` has for its GUID.
+    """
+    names = {lid: guid for guid, lid in lids.items()}
+    tables: dict[int, SwitchTable] = {}
+    checked: Mapping[int, int] = {}
+    for table in switch_tables(file_pieces(path), path.name, known):
+        if table.guids is not checked and table.guids.items() <= names.items():
+            checked = table.guids
+        if table.guids is not checked or table.guid in tables or lids.get(table.guid) != table.lid:
+            raise InvalidFile(path.name, 1, f"switch {table.guid:#018x} contradicts guid2lid")
+        tables[table.guid] = table
+    return tables
+
+
+def row_by_lid(ports: Mapping[int, int]) -> bytes:
     """Ports by LID, ``NO_ROUTE`` for none, up to the last LID that has a port."""
-    row = bytearray([NO_ROUTE]) * (max(lids, default=0) + 1)
-    for lid, port in zip(lids, ports, strict=True):
+    row = bytearray([NO_ROUTE]) * (max(ports, default=0) + 1)
+    for lid, port in ports.items():
         row[lid] = port
     return bytes(row).rstrip(bytes([NO_ROUTE]))
 
@@ -201,7 +225,6 @@ def dumped_tables(lines: Iterable[str]) -> dict[int, bytes]:
     each entry. ``dump_lfts`` does not print the highest LID if that is a multiple of 64.
     """
     tables: dict[int, dict[int, int]] = {}
-    rows: dict[int, bytes] = {}
     table: dict[int, int] = {}
     for line in lines:
         if entry := _ANY_ENTRY.match(line):
@@ -209,10 +232,8 @@ def dumped_tables(lines: Iterable[str]) -> dict[int, bytes]:
             if lid <= MAX_LID and port < NO_ROUTE:
                 table[lid] = port
         elif header := _ANY_HEADER.match(line):
-            rows |= {guid: row_by_lid([*t], [*t.values()]) for guid, t in tables.items()}
-            table = {}
-            tables = {int(header[1], 16): table}
-    return rows | {guid: row_by_lid([*t], [*t.values()]) for guid, t in tables.items()}
+            table = tables[int(header[1], 16)] = {}
+    return {guid: row_by_lid(ports) for guid, ports in tables.items()}
 
 
 class Dumps:
@@ -263,6 +284,39 @@ def guid2lid(text: str, source: str) -> dict[int, int]:
     if lids and max(lids.values()) % BLOCK == 0:
         raise InvalidFile(source, 1, f"the highest LID is a multiple of {BLOCK}")
     return lids
+
+
+_CABLE = re.compile(
+    r"0x([0-9a-f]{16}) ([1-9]\d{0,2}) 0x([0-9a-f]{16}) (0|[1-9]\d{0,2})\n", re.ASCII
+)
+
+
+@lru_cache(maxsize=2)
+def cabling(text: str, source: str) -> tuple[CableEnds, ...]:
+    """The recorded cables; see ``Inventory.cable_ends``. Cached, because they change rarely.
+
+    Raises:
+        InvalidFile: a line is no cable, the lines do not ascend, or an end occurs twice.
+    """
+    cables: list[CableEnds] = []
+    ends: set[PortRef] = set()
+    for number, line in enumerate(text.splitlines(keepends=True), 1):
+        match = _CABLE.fullmatch(line)
+        if match is None:
+            raise InvalidFile(source, number, "this is not the line of a cable")
+        first = PortRef(int(match[1], 16), int(match[2]))
+        second = PortRef(int(match[3], 16), int(match[4]))
+        if max(first.port, second.port) > MAX_PORT:
+            raise InvalidFile(source, number, f"ports are 0..{MAX_PORT}")
+        if cables and (first, second) <= cables[-1]:
+            raise InvalidFile(source, number, "the lines do not ascend")
+        if second.port != ADAPTER_PORT and second <= first:
+            raise InvalidFile(source, number, "the smaller end is not first")
+        if first in ends or second in ends:
+            raise InvalidFile(source, number, "an end has two cables")
+        ends |= {first, second}
+        cables.append((first, second))
+    return tuple(cables)
 
 
 _MAX_LINE = 4000

@@ -5,8 +5,6 @@
 ``fileset`` owns the directories and the switch from one set to the next.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import os
@@ -159,6 +157,7 @@ def check(
     comparisons: list[tuple[str, Callable[[str, str], object], object]] = [
         ("guid2lid", parse.guid2lid, configuration.lids),
         ("partitions.conf", parse.partitions, partition_file),
+        ("cabling", parse.cabling, configuration.state.inventory.cable_ends),
     ]
     if chains is not None:
         chain = partial(parse.chain, directory=settings.directory)
@@ -179,23 +178,13 @@ def _check_tables(
     path: Path,
     known: Mapping[bytes, parse.SwitchTable] | None,
 ) -> tuple[parse.SwitchTable, ...]:
-    rows = configuration.tables.rows
-    names = {lid: guid for guid, lid in configuration.lids.items()}
-    tables: dict[int, parse.SwitchTable] = {}
-    checked: Mapping[int, int] = {}
-    for table in parse.switch_tables(parse.file_pieces(path), path.name, known):
-        row = configuration.row_by_lid(table.guid) if table.guid in rows else None
-        if table.guids is not checked and table.guids.items() <= names.items():
-            checked = table.guids
-        if table.row != row or table.guids is not checked or table.guid in tables:
-            raise InvalidFile(
-                path.name,
-                1,
-                f"switch {table.guid:#018x} does not parse back to the values it was rendered from",
-            )
-        tables[table.guid] = table
-    if tables.keys() != rows.keys():
-        raise InvalidFile(path.name, 1, "a switch is missing")
+    tables = parse.tables_by_guid(path, configuration.lids, known)
+    if tables.keys() != configuration.tables.rows.keys():
+        raise InvalidFile(path.name, 1, "its switches are not those that were rendered")
+    for guid, table in tables.items():
+        if table.row != configuration.row_by_lid(guid):
+            problem = "does not parse back to the values it was rendered from"
+            raise InvalidFile(path.name, 1, f"switch {guid:#018x} {problem}")
     return tuple(tables.values())
 
 

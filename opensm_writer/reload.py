@@ -2,8 +2,6 @@
 
 """Makes OpenSM read the current set, and notes on disk which process was signalled for it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path

@@ -8,7 +8,7 @@ A set of files serves two kinds of enforcement:
 * ``chains``: ``port_groups.conf``, ``topologies.conf``, ``chains.conf`` and
   ``engines/``, from which the vendor's OpenSM routes each tenant separately.
 
-The partition file, the pinned LIDs and the configuration fragment serve both.
+The partition file, the pinned LIDs, the cabling and the configuration fragment serve both.
 
 Multicast: OpenSM builds multicast trees from hop counts, over links of any tenant, and
 neither enforcement changes that. The fragment therefore switches multicast off
@@ -17,13 +17,12 @@ neither enforcement changes that. The fragment therefore switches multicast off
 to 2.5 Gb/s. This is the only exception to isolation.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from laas_service.domain.errors import InvalidInput, LimitExceeded
+from laas_service.domain.inventory import CableEnds
 from laas_service.domain.routing.default_tables import NO_ROUTE
 from opensm_writer.desired import (
     MAX_RULE,
@@ -37,7 +36,7 @@ from opensm_writer.desired import (
 
 MAX_NAME = 64
 
-FORM = 2
+FORM = 3
 """Version of the bytes; increased in a release that renders equal values differently."""
 
 ENTRY_SIZE = len("0x0001 001 # portguid 0x0002c90300000001:\n")
@@ -56,6 +55,7 @@ class Settings:
     multicast: bool = False  # whether multicast and IPoIB stay on
     services: tuple[int, ...] = ()  # port GUIDs (storage, login) that every tenant may reach
     one_rule_per_group: bool = False  # port groups for old releases of the vendor's OpenSM
+    allow_unreachable_pairs: bool = False  # publish tables without routes between some adapters
 
     def __post_init__(self) -> None:
         printable = self.directory.isprintable()
@@ -79,20 +79,36 @@ def set_files(
     ``rendered`` is described at ``lfts``.
 
     Raises:
-        LimitExceeded: the enforcement is ``chains``, and the chains cannot hold the tenants.
+        LimitExceeded: the enforcement is ``chains``, and the chains cannot hold the tenants; or
+            the default tables leave out adapters that cables connect, which the settings forbid.
     """
     if configuration.chains is None and settings.enforcement == "chains":
         raise LimitExceeded(configuration.chains_omitted or "no routing chains")
+    if not settings.allow_unreachable_pairs:
+        _check_reachable(configuration)
     files: dict[str, Iterable[str]] = {
         "lfts": lfts(configuration, rendered),
         "guid2lid": guid2lid(configuration.lids),
         "partitions.conf": partitions(configuration.partitions, settings),
         "opensm.conf": fragment(settings, chains=configuration.chains is not None),
         "guid_index.json": [guid_index(configuration)],
+        "cabling": cabling(configuration.state.inventory.cable_ends),
     }
     if configuration.chains is not None:
         files |= chain_files(configuration.chains, settings)
     return dict(sorted(files.items()))
+
+
+def _check_reachable(configuration: SubnetConfiguration) -> None:
+    cut = configuration.tables.unreached
+    if cut is not None:
+        switches, (far, port) = configuration.state.inventory.switch_of_guid, cut.endpoint.at
+        raise LimitExceeded(
+            f"the default tables leave {cut.pairs} pair(s) of adapters without a path that the "
+            f"cabling connects, the first from {switches[cut.switch].name}[{guid_text(cut.switch)}]"
+            f" to {cut.endpoint.name} at {switches[far].name}[{guid_text(far)}] port {port}; "
+            "re-cable the fabric as a fat-tree, or set [opensm] allow_unreachable_pairs"
+        )
 
 
 def lfts(
@@ -148,6 +164,12 @@ def guid2lid(lids: Mapping[int, int]) -> Iterator[str]:
     """One record for each GUID; OpenSM requires 16 lower-case digits and an empty line after it."""
     for guid in sorted(lids):
         yield f"{guid_text(guid)} {lids[guid]:#06x} {lids[guid]:#06x}\n\n"
+
+
+def cabling(cables: Iterable[CableEnds]) -> Iterator[str]:
+    """``GUID port GUID port`` of each recorded cable, to compare with the ports of the fabric."""
+    for (first, port), (second, other_port) in cables:
+        yield f"{first:#018x} {port} {second:#018x} {other_port}\n"
 
 
 def partitions(partitions: Iterable[Partition], settings: Settings) -> Iterator[str]:

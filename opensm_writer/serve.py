@@ -7,8 +7,6 @@ of its files, and the size and sha256 of each table. All of this is a cache: a s
 missing, damaged or of another configuration is rendered again.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

@@ -2,14 +2,13 @@
 
 """Reads the published sets of a fabric from disk, again only after their files changed."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from laas_service.domain.errors import InvalidFile
+from laas_service.domain.inventory import CableEnds
 from laas_service.domain.wording import listed
 from opensm_writer import fileset, parse
 
@@ -25,6 +24,7 @@ class SetOnDisk:
     generation: int = 0
     tables: tuple[parse.SwitchTable, ...] = ()
     damage: str | None = None  # why it cannot be used; it has no tables then
+    cables: tuple[CableEnds, ...] = ()  # empty if it has no file ``cabling``
 
     @property
     def rows(self) -> dict[int, bytes]:
@@ -79,10 +79,23 @@ class SetReader:
             else:
                 pieces = parse.file_pieces(directory / "lfts")
                 tables = tuple(parse.switch_tables(pieces, "lfts", self.known_tables()))
-                on_disk = SetOnDisk(name, signature, manifest.generation, tables)
+                on_disk = SetOnDisk(
+                    name,
+                    signature,
+                    manifest.generation,
+                    tables,
+                    cables=_cables(directory, manifest),
+                )
         except (OSError, InvalidFile) as error:
             on_disk = SetOnDisk(name, signature, damage=str(error))
         if on_disk.damage is not None:
             LOG.error("the set in %s is damaged: %s", directory, on_disk.damage)
         self._sets[name] = on_disk
         return on_disk
+
+
+def _cables(directory: Path, manifest: fileset.Manifest) -> tuple[CableEnds, ...]:
+    """The recorded cables; empty in a set of a release that did not write them."""
+    if "cabling" not in manifest.files:
+        return ()
+    return parse.cabling((directory / "cabling").read_text(), "cabling")

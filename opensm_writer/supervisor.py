@@ -2,8 +2,6 @@
 
 """Supervises the OpenSM of an agent's machine: what to fetch, when to reload, what to report."""
 
-from __future__ import annotations
-
 import logging
 import math
 import time

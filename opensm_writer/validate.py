@@ -6,8 +6,6 @@ Every file is parsed strictly, the files must agree with each other, and the sha
 tenant's entries in the manifest must be that of the entries in the tables.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -16,13 +14,23 @@ from pathlib import Path
 from typing import Any
 
 from laas_service.domain.errors import InvalidFile
+from laas_service.domain.inventory import ADAPTER_PORT
 from laas_service.domain.routing.default_tables import NO_ROUTE
 from laas_service.domain.wording import listed
 from opensm_writer import fileset, parse, render
-from opensm_writer.desired import MAX_LID, MAX_PKEY, MAX_STEPS, SAFE_NAME, group_name, picker
+from opensm_writer.desired import (
+    MAX_LID,
+    MAX_PKEY,
+    MAX_STEPS,
+    SAFE_NAME,
+    group_name,
+    picker,
+)
 from opensm_writer.fileset import INCLUDED, MANIFEST, Manifest
 
 ALWAYS = frozenset({"lfts", "guid2lid", "partitions.conf", "opensm.conf", "guid_index.json"})
+OPTIONAL = frozenset({"cabling"})
+"""Sets of releases that do not observe cables lack these files."""
 CHAINS = frozenset({"port_groups.conf", "topologies.conf", "chains.conf"})
 
 MAX_GENERATION = 2**63 - 1
@@ -31,7 +39,7 @@ MAX_SHOWN = 100
 
 _ENGINE = re.compile(rf"(?:base|plane|engines/{SAFE_NAME.pattern})\.(?:conf|roots|cn)")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-MAX_FILES = len(ALWAYS | CHAINS) + 3 * MAX_STEPS
+MAX_FILES = len(ALWAYS | OPTIONAL | CHAINS) + 3 * MAX_STEPS
 """Each step has an engine file and up to two lists of GUIDs."""
 
 _KEYS = ("fabric", "generation", "files", "chains", "tenants")
@@ -54,7 +62,7 @@ def manifest(document: Any, fabric: str) -> Manifest:
         raise _wrong(f"it is of fabric {_shown(named)}, not of {fabric!r}")
     if type(generation) is not int or not 1 <= generation <= MAX_GENERATION:
         raise _wrong(f"{_shown(generation)} is not a generation")
-    if not fileset.are_chains(chains):
+    if not isinstance(chains, str) or not fileset.CHAINS.fullmatch(chains):
         raise _wrong("chains are 'included', or 'omitted: ' and a short line with the reason")
     if not isinstance(digests, dict) or len(digests) > MAX_FILES:
         raise _wrong(f"files is a map from names to sha256 with at most {MAX_FILES} names")
@@ -78,7 +86,7 @@ def _check_names(names: Collection[str], chains: str) -> None:
     required = ALWAYS | CHAINS if chains == INCLUDED else ALWAYS
     for name in names:
         engine = chains == INCLUDED and _ENGINE.fullmatch(name)
-        if name not in required and not engine:
+        if name not in required | OPTIONAL and not engine:
             raise _wrong(f"{_shown(name)} is not a file of a set")
     if missing := sorted(required - set(names)):
         raise _wrong(f"{listed(missing)} missing")
@@ -141,33 +149,20 @@ def _check(
     lids = parse.guid2lid(texts["guid2lid"], "guid2lid")
     if not all(1 <= lid <= MAX_LID for lid in lids.values()):
         raise InvalidFile("guid2lid", 1, f"LIDs lie in 1..{MAX_LID:#x}")
-    tables = _tables(texts.directory / "lfts", lids, known)
-    if switches and not {table.guid for table in tables} & set(switches):
+    by_guid = parse.tables_by_guid(texts.directory / "lfts", lids, known)
+    if not by_guid:
+        raise InvalidFile("lfts", 1, "it has no switch")
+    if switches and not by_guid.keys() & set(switches):
         raise InvalidFile("lfts", 1, "none of its switches is in this fabric")
+    tables = tuple(by_guid.values())
     _check_index(texts["guid_index.json"], lids)
     _check_fragment(texts["opensm.conf"], manifest, home)
     if manifest.chains == INCLUDED:
         _check_chains(texts, manifest, home)
     _check_tenants(texts["partitions.conf"], manifest, lids, tables)
+    if "cabling" in manifest.files:
+        _check_cabling(texts["cabling"], lids, by_guid)
     return tables
-
-
-def _tables(
-    path: Path, lids: Mapping[int, int], known: Mapping[bytes, parse.SwitchTable]
-) -> tuple[parse.SwitchTable, ...]:
-    """The tables: at least one, one for each switch, with pinned LIDs only."""
-    names = {lid: guid for guid, lid in lids.items()}
-    tables: dict[int, parse.SwitchTable] = {}
-    checked: Mapping[int, int] = {}
-    for table in parse.switch_tables(parse.file_pieces(path), path.name, known):
-        if table.guids is not checked and table.guids.items() <= names.items():
-            checked = table.guids
-        if table.guids is not checked or table.guid in tables or lids.get(table.guid) != table.lid:
-            raise InvalidFile(path.name, 1, f"switch {table.guid:#018x} contradicts guid2lid")
-        tables[table.guid] = table
-    if not tables:
-        raise InvalidFile(path.name, 1, "it has no switch")
-    return tuple(tables.values())
 
 
 def _check_index(text: str, lids: Mapping[int, int]) -> None:
@@ -178,6 +173,14 @@ def _check_index(text: str, lids: Mapping[int, int]) -> None:
     for entry in (*entries, *index["hosts"].values()):
         if lids.get(int(entry["guid"], 16)) != entry["lid"]:
             raise InvalidFile("guid_index.json", 1, f"{entry} contradicts guid2lid")
+
+
+def _check_cabling(text: str, lids: Mapping[int, int], switches: Collection[int]) -> None:
+    """Check that the ends of all cables are switches of ``lfts``, or adapters with a LID."""
+    for number, ends in enumerate(parse.cabling(text, "cabling"), 1):
+        for guid, port in ends:
+            if guid not in lids or (guid in switches) == (port == ADAPTER_PORT):
+                raise InvalidFile("cabling", number, f"{guid:#018x} contradicts the tables")
 
 
 def _check_fragment(text: str, manifest: Manifest, home: Path) -> None:
@@ -210,8 +213,9 @@ def _check_chains(texts: _Texts, manifest: Manifest, home: Path) -> None:
     if not {step.topology for step in steps} <= {0, *(part.id for part in parts)}:
         raise InvalidFile("chains.conf", 1, "a topology is not in topologies.conf")
     stems = {step.config.removesuffix(".conf") for step in steps}
-    lists = {name for name in manifest.files.keys() - ALWAYS - CHAINS if name[-5:] != ".conf"}
-    extra = manifest.files.keys() - ALWAYS - CHAINS - lists - {f"{stem}.conf" for stem in stems}
+    engines = manifest.files.keys() - ALWAYS - OPTIONAL - CHAINS
+    lists = {name for name in engines if name[-5:] != ".conf"}
+    extra = engines - lists - {f"{stem}.conf" for stem in stems}
     for name in sorted(extra):
         raise InvalidFile(name, 1, "no step of chains.conf uses it")
     for name in sorted(lists):

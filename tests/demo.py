@@ -87,7 +87,8 @@ def story(stack: ExitStack, dump: Path | None, seen: dict[str, Any]) -> list[str
     if subnet:
         subnet.start()
     routing = eventually(service.routes_confirmed, "the published routes are confirmed")
-    console.print(f"routes of generation {routing['generation']} are confirmed")
+    by = routing["worker"]["confirmed_by"]
+    console.print(f"routes of generation {routing['generation']} are confirmed by {by}")
 
     heading("Tenants, until one is refused")
     tenants, refusal = let_in(service)
@@ -129,9 +130,8 @@ def let_in(service: Service) -> tuple[list[dict[str, Any]], dict[str, Any] | Non
             refusal = answer
             break
         tenants.append(answer)
-    table = Table(
-        "TENANT", "ASKED", "HOSTS", "SHAPE", "LEAF LINKS", "SPINE LINKS", "STATE", box=None
-    )
+    columns = ("TENANT", "ASKED", "HOSTS", "SHAPE", "LEAF LINKS", "SPINE LINKS", "STATE")
+    table = Table(*columns, "CONFIRMED BY", box=None)
     for tenant in tenants:
         names = [host["name"] for host in tenant["hosts"]]
         table.add_row(
@@ -142,6 +142,7 @@ def let_in(service: Service) -> tuple[list[dict[str, Any]], dict[str, Any] | Non
             str(len(tenant["leaf_links"])),
             str(len(tenant["spine_links"])),
             tenant["state"],
+            tenant["confirmed_by"],
         )
     console.print(table)
     for tenant in tenants:

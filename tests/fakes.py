@@ -5,10 +5,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import ClassVar
 
 from laas_service.app.ports.compute import Handover, Observed, Occupant
 from laas_service.domain.errors import Conflict, HostsBusy, LaasError
-from laas_service.messages import Applied, FabricState
+from laas_service.domain.faults.reading import FabricReading
+from laas_service.messages import Applied, ConfirmedBy, FabricState
 
 
 class Faults:
@@ -34,6 +36,8 @@ class Faults:
 
 class FakeCompute:
     """Nova in memory: a pool, an aggregate for each allocation, servers on hosts."""
+
+    scripted: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self.faults = Faults()
@@ -108,11 +112,13 @@ class FakeCompute:
 class FakeSubnetManager:
     """A subnet manager that applies published tables at once, or when ``apply`` is called."""
 
-    def __init__(self, *, at_once: bool = True) -> None:
+    def __init__(self, *, at_once: bool = True, by: ConfirmedBy = ConfirmedBy.SWITCHES) -> None:
+        self.by = by
         self.faults = Faults()
         self.at_once = at_once
         self.published: dict[str, FabricState] = {}
         self.running: dict[str, FabricState] = {}
+        self.readings: dict[str, FabricReading] = {}
 
     def apply(self) -> None:
         """Make the switches run the tables published last."""
@@ -138,4 +144,7 @@ class FakeSubnetManager:
         self.faults.begin("applied", fabric)
         if fabric not in self.running:
             return Applied(None, "nothing was published yet")
-        return Applied(self.running[fabric].generation)
+        return Applied(self.running[fabric].generation, by=self.by)
+
+    def reading(self, fabric: str) -> FabricReading | None:
+        return self.readings.get(fabric)

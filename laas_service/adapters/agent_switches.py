@@ -2,14 +2,13 @@
 
 """The subnet-manager port of a service whose agents reach OpenSM: reads the agents' reports."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 
 from laas_service.app.agent_registry import applied
 from laas_service.app.ports.agents import Agents
-from laas_service.messages import Applied, FabricState
+from laas_service.domain.faults.reading import FabricReading
+from laas_service.messages import Applied, ConfirmedBy, FabricState
 
 PAUSE = 0.2
 """Seconds between two reads of the agents' last reports."""
@@ -21,6 +20,8 @@ class AgentSubnetManager:
     Agents poll for a new generation; ``wake`` has agents on the bus poll at once. Right after
     publishing, ``applied`` waits up to ``patience`` seconds for the new generation.
     """
+
+    confirmed_by = ConfirmedBy.AGENT
 
     def __init__(
         self,
@@ -58,3 +59,8 @@ class AgentSubnetManager:
             if silent or self._clock() + PAUSE > published_at + self._patience:
                 return answer
             self._sleep(PAUSE)
+
+    def reading(self, fabric: str) -> FabricReading | None:
+        """The last reading of the active agent, also if that no longer reports."""
+        active = next((agent for agent in self._agents.all(fabric) if agent.active), None)
+        return active.seen.reading if active is not None else None

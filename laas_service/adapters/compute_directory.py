@@ -17,8 +17,6 @@ Files in the directory:
     crash, the next call writes the scripts and host lists that are missing.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -28,7 +26,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from laas_service.adapters import slurm
 from laas_service.app.ports.compute import Handover, Observed, Occupant
@@ -73,6 +71,8 @@ class DirectoryCompute:
     written, ``InvalidFile`` when ``state.json`` is damaged, ``InvalidInput`` for
     names that are not safe in a file name or a command.
     """
+
+    scripted: ClassVar[bool] = True
 
     def __init__(
         self, path: Path, *, pool: str = "laas-pool", sentinel: str = "laas-nobody"

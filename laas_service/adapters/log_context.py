@@ -2,8 +2,6 @@
 
 """Log context: the id of the request that a thread works for, in each of its log lines."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -18,7 +18,6 @@ from typing import Any
 
 from oslo_config import cfg
 from oslo_service import backend
-from pydantic import TypeAdapter
 
 from laas_service import messages
 from laas_service.app import notifications
@@ -95,11 +94,6 @@ def publisher(conf: cfg.ConfigOpts) -> Publisher:
         return Publisher(oslo_messaging.get_notification_transport(conf))
     except BAD_ADDRESS as error:
         raise _bad_address("[oslo_messaging_notifications] transport_url") from error
-
-
-def notification_schema() -> dict[str, Any]:
-    """The JSON schema of a notification's payload, as doc/source has it."""
-    return TypeAdapter(messages.Notification).json_schema(mode="serialization")
 
 
 def _bad_address(option: str) -> InvalidInput:

@@ -8,13 +8,11 @@ check, so it may be repeated at any time, even after a lost answer. No method re
 answer to a single write: after a refusal it reads the state again.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from keystoneauth1 import exceptions as keystone_errors
 from keystoneauth1 import loading
@@ -108,12 +106,28 @@ class Cloud:
         self._beat = beat
 
     def _read(self, action: str, rule: str, call: Callable[[], T]) -> T:
+        """Make a call that reads, up to three times."""
         self._beat()
-        return _read(action, rule, call)
+
+        def attempt() -> T:
+            try:
+                return call()
+            except Exception as error:
+                raise _translated(action, rule, error) from error
+
+        pause = wait_exponential(multiplier=READ_PAUSE)
+        return retrying(Unavailable, attempts=3, wait=pause)(attempt)
 
     def _write(self, action: str, rule: str, call: Callable[[], object]) -> str | None:
+        """Make a call that writes, once; the text of a refusal, or None after success."""
         self._beat()
-        return _write(action, rule, call)
+        try:
+            call()
+        except Exception as error:
+            if _status(error) in (400, 404, 409):
+                return str(error)
+            raise _translated(action, rule, error) from error
+        return None
 
     def aggregates(self) -> dict[str, _Aggregate]:
         """All aggregates of the cloud by name."""
@@ -225,6 +239,8 @@ class NovaCompute:
     ``Forbidden`` for a permission that the service's user lacks; ``InvalidInput`` for a
     project id that ``filter_tenant_id`` cannot hold.
     """
+
+    scripted: ClassVar[bool] = False
 
     def __init__(self, cloud: Cloud, *, pool: str, sentinel: str) -> None:
         self._cloud = cloud
@@ -609,30 +625,6 @@ def _aggregate(document: Mapping[str, Any]) -> _Aggregate:
         frozenset(str(host) for host in document["hosts"]),
         {str(key): str(value) for key, value in dict(document["metadata"]).items()},
     )
-
-
-def _read(action: str, rule: str, call: Callable[[], T]) -> T:
-    """Make a call that reads, up to three times."""
-
-    def attempt() -> T:
-        try:
-            return call()
-        except Exception as error:
-            raise _translated(action, rule, error) from error
-
-    pause = wait_exponential(multiplier=READ_PAUSE)
-    return retrying(Unavailable, attempts=3, wait=pause)(attempt)
-
-
-def _write(action: str, rule: str, call: Callable[[], object]) -> str | None:
-    """Make a call that writes, once; the text of a refusal, or None after success."""
-    try:
-        call()
-    except Exception as error:
-        if _status(error) in (400, 404, 409):
-            return str(error)
-        raise _translated(action, rule, error) from error
-    return None
 
 
 def _status(error: Exception) -> int | None:

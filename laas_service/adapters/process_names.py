@@ -2,8 +2,6 @@
 
 """Unique process names, from which a process on the same machine sees that another has ended."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket

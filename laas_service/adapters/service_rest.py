@@ -6,10 +6,9 @@ Sends nothing by plain http to another machine: anybody on the path could read t
 and answer in place of the service.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -24,6 +23,9 @@ from requests import PreparedRequest, RequestException, Response
 
 from laas_service.app.loopback import is_loopback
 from laas_service.domain.errors import Conflict, Forbidden, InvalidInput, NotFound, Unavailable
+from laas_service.domain.faults.reading import EndReading, FabricReading
+from laas_service.domain.grouping import grouped
+from laas_service.domain.inventory import PortRef
 from laas_service.domain.wording import listed
 from laas_service.messages import AgentReport, Orders
 
@@ -31,6 +33,9 @@ LOG = logging.getLogger(__name__)
 
 GROUP = "laas"
 CHUNK = 1 << 20
+
+LONGEST_READING = 40_000
+"""Bytes of the reading in a report; by default the service takes bodies of 65,536 bytes."""
 
 
 def connect(conf: cfg.ConfigOpts) -> Adapter:
@@ -140,7 +145,7 @@ class ServiceRest:
         return self._fabric
 
     def report(self, seen: AgentReport) -> Orders:
-        answer = self._json("PUT", self._path("agents", self._name), asdict(seen))
+        answer = self._json("PUT", self._path("agents", self._name), _report(seen))
         try:
             return Orders(
                 answer["role"] == "active",
@@ -194,13 +199,67 @@ class ServiceRest:
         if answer.status_code < 400:
             return answer
         why = f"{method} {path}: {_reason(answer)}"
-        if answer.status_code == 404:
-            raise NotFound("resource", path, why)
-        if answer.status_code == 403:
-            raise Forbidden(why)
-        if answer.status_code == 409:
-            raise Conflict(why)
-        raise Unavailable(why)
+        refusals = {403: Forbidden(why), 404: NotFound("resource", path, why), 409: Conflict(why)}
+        raise refusals.get(answer.status_code, Unavailable(why))
+
+
+def _report(seen: AgentReport) -> dict[str, Any]:
+    """The body of a report; without fields that earlier services do not know, if they are empty."""
+    body: dict[str, Any] = {
+        "condition": seen.condition,
+        "detail": seen.detail,
+        "generation": seen.generation,
+        "published": seen.published,
+    }
+    if seen.without or seen.unconfirmed:
+        body["without"] = [_guid(switch) for switch in seen.without]
+        body["unconfirmed"] = [_guid(switch) for switch in seen.unconfirmed]
+    if seen.reading is not None:
+        body["reading"] = _reading(seen.reading, time.time())
+    return body
+
+
+def _reading(reading: FabricReading, now: float) -> dict[str, Any]:
+    """The body's reading; lists fewer ends if the body would be too long for the service."""
+    left_out = reading.ends_left_out
+    ends = reading.ends
+    while True:
+        body = {
+            "age": max(0.0, now - reading.at),
+            **_ends(ends),
+            "ends_left_out": left_out + len(reading.ends) - len(ends),
+            "observer": _port(reading.observer) if reading.observer is not None else None,
+            "nodes_read": reading.nodes_read,
+            "switches_read": reading.switches_read,
+            "unknown_switches": [
+                {"guid": _guid(guid), "name": name} for guid, name in reading.unknown_switches
+            ],
+            "unknown_cables": [
+                f"{_port(first)} {_port(second)}" for first, second in reading.unknown_cables
+            ],
+        }
+        if not ends or len(json.dumps(body)) <= LONGEST_READING:
+            return body
+        ends = ends[: len(ends) * 3 // 4]
+
+
+def _ends(ends: Sequence[EndReading]) -> dict[str, list[str]]:
+    grouped_ends = grouped(((end.guid, state), end.port) for end, state, other in ends if not other)
+    return {
+        "ends": [
+            f"{_guid(guid)} {state.value} {' '.join(map(str, ports))}"
+            for (guid, state), ports in grouped_ends.items()
+        ],
+        "moved": [f"{_port(end)} {_port(other)}" for end, _, other in ends if other],
+    }
+
+
+def _port(port: PortRef) -> str:
+    return f"{_guid(port.guid)} {port.port}"
+
+
+def _guid(guid: int) -> str:
+    return f"{guid:#018x}"
 
 
 def _reason(answer: Any) -> str:

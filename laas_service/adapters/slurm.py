@@ -7,8 +7,6 @@ fat-tree is therefore written with one switch for all L2 switches of a pod and o
 spines, as sites do by hand. Hosts with several rails are below one switch for each leaf group.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 

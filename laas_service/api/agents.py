@@ -2,7 +2,7 @@
 
 """Agents beside OpenSM: their reports, and the files that they fetch."""
 
-from __future__ import annotations
+import time
 
 from laas_service.api import schemas
 from laas_service.api.resource import Answer, Call, page
@@ -10,23 +10,25 @@ from laas_service.api.resource import Answer, Call, page
 
 def report(call: Call, fabric_id: str, agent: str, body: schemas.AgentReport) -> Answer:
     """Report the state of OpenSM and the switches; answers with the wanted generation."""
-    orders = call.agents.report(fabric_id, agent, body.seen())
+    orders = call.use_cases.agents.report(fabric_id, agent, body.seen(time.time()))
     return Answer(200, schemas.AgentOrders.of(orders))
 
 
 def index(call: Call, fabric_id: str, query: schemas.Paging) -> Answer:
     """List a fabric's agents, and what each reported last."""
-    shown, following = page(call, query, call.agents.agents(fabric_id), lambda agent: agent.name)
+    shown, following = page(
+        call, query, call.use_cases.agents.agents(fabric_id), lambda agent: agent.name
+    )
     return Answer(200, schemas.AgentList.of(shown, following))
 
 
 def file_set(call: Call, fabric_id: str) -> Answer:
     """Show the file set for the state that is wanted now."""
-    return Answer(200, schemas.FileSet.of(call.agents.file_set(fabric_id)))
+    return Answer(200, schemas.FileSet.model_validate(call.use_cases.agents.file_set(fabric_id)))
 
 
 def file(
     call: Call, fabric_id: str, generation: str, file: str, headers: schemas.RangeHeader
 ) -> Answer:
     """Fetch a file of a set, or the range of its bytes that the headers name."""
-    return Answer(200, schemas.Octets(call.agents.file(fabric_id, generation, file)))
+    return Answer(200, schemas.Octets(call.use_cases.agents.file(fabric_id, generation, file)))

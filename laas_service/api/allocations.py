@@ -2,8 +2,6 @@
 
 """Allocations: create, list, show, rename, release, repair, retry."""
 
-from __future__ import annotations
-
 import re
 
 from laas_service.api import errors, policies, schemas

@@ -2,16 +2,13 @@
 
 """The WSGI application: all routes, and the request pipeline around each view."""
 
-from __future__ import annotations
-
 import functools
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 from urllib.parse import quote
+from wsgiref.types import WSGIApplication
 
 from flask import Flask, Response, g, request, send_file
 from oslo_config import cfg
@@ -40,22 +37,16 @@ from laas_service.api import (
 from laas_service.api.auth import NOBODY, REQUEST_ID, Gate
 from laas_service.api.metrics import Metrics
 from laas_service.api.policies import METRICS
-from laas_service.api.rate_limit import Buckets, Seldom
+from laas_service.api.rate_limit import Buckets
 from laas_service.api.request_parsing import parsed
 from laas_service.api.resource import Answer, Call, Route
 from laas_service.app.use_cases import UseCases
 from laas_service.domain.errors import LaasError, NotSupported, TooManyRequests, Unavailable
 
-if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIApplication
-
 LOG = logging.getLogger(__name__)
 
 LOGGED = 2000
 """Characters of an address that the log shows."""
-
-RELOAD = "laas.reload"
-"""The application's extension that takes new ``Settings``."""
 
 READY = 1.0
 """Seconds between two checks whether the tables are those of this release."""
@@ -103,7 +94,19 @@ ROUTES = (
         {200: schemas.SharedPlane, 409: schemas.Problem},
     ),
     _patch(f"{FABRIC}/hosts/<path:name>", fabrics.set_host, "laas:fabric:update", schemas.Host),
-    _patch(f"{FABRIC}/links/<link_id>", fabrics.set_link, "laas:fabric:update", schemas.Link),
+    _patch(f"{FABRIC}/links/<path:link_id>", fabrics.set_link, "laas:fabric:update", schemas.Link),
+    _get(
+        f"{FABRIC}/observation",
+        fabrics.observation,
+        "laas:fabric:inventory",
+        schemas.Observation,
+    ),
+    _patch(
+        f"{FABRIC}/observation",
+        fabrics.set_observation,
+        "laas:fabric:update",
+        schemas.Observation,
+    ),
     _get(f"{FABRIC}/agents", agents.index, "laas:fabric:inventory", schemas.AgentList),
     Route(
         "PUT",
@@ -156,37 +159,21 @@ ROUTES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How the interface behaves.
-
-    ``max_body`` is in bytes, ``max_wait`` in seconds; ``rate`` and ``burst`` as for ``Buckets``.
-    ``audit``: log the user and the change for every request that changes something.
-    """
-
-    max_body: int = 64 * 1024
-    max_wait: float = 60.0
-    rate: float = 0.0
-    burst: int = 20
-    audit: bool = True
-
-
 def create_app(
     use_cases: UseCases,
     conf: cfg.ConfigOpts,
     authenticate: Callable[[WSGIApplication], WSGIApplication],
-    settings: Settings,
 ) -> Flask:
     """The application behind ``authenticate``, a middleware as ``auth.middleware`` gives.
 
-    ``conf`` is for oslo.policy and oslo.middleware.
+    Of the options in ``conf``, those that may change while a process runs are read anew for each
+    request.
     """
     app = Flask("laas")
-    app.config["MAX_CONTENT_LENGTH"] = settings.max_body
+    app.config["MAX_CONTENT_LENGTH"] = conf.api.max_body
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
-    pipeline = RequestPipeline(use_cases, Gate(conf), Metrics(use_cases), settings)
-    app.extensions[RELOAD] = pipeline.reload
+    pipeline = RequestPipeline(use_cases, Gate(conf), Metrics(use_cases), conf)
     for route in ROUTES:
         app.add_url_rule(
             route.path,
@@ -208,19 +195,14 @@ class RequestPipeline:
     """Around every view: authenticates, limits the rate, parses, counts and logs."""
 
     def __init__(
-        self, use_cases: UseCases, gate: Gate, metrics: Metrics, settings: Settings
+        self, use_cases: UseCases, gate: Gate, metrics: Metrics, conf: cfg.ConfigOpts
     ) -> None:
         self._use_cases = use_cases
         self._gate = gate
         self._metrics = metrics
-        self._settings = settings
-        self._buckets = Buckets(settings.rate, settings.burst, time.monotonic)
-        self._ready = Seldom(use_cases.fabrics.ready, READY, time.monotonic)
-
-    def reload(self, settings: Settings) -> None:
-        """Use these settings from the next request on, apart from ``max_body``."""
-        self._settings = settings
-        self._buckets.reload(settings.rate, settings.burst)
+        self._conf = conf
+        self._buckets = Buckets(conf.limits, time.monotonic)
+        self._check_again = -math.inf
 
     def opened(self) -> None:
         """Start the clock, and give the log the request's context.
@@ -238,14 +220,14 @@ class RequestPipeline:
         if caller.project_id:
             self._buckets.take(caller.project_id)
         if route.rule and route.path.startswith("/v1/"):
-            self._ready()
+            self._check_tables()
         call = Call(
             use_cases=self._use_cases,
             caller=caller,
             root=request.root_url.rstrip("/"),
             url=request.base_url,
             arguments=request.args.to_dict(),
-            max_wait=self._settings.max_wait,
+            max_wait=self._conf.api.max_wait,
             require=functools.partial(self._gate.require, request.environ),
             scrape=self._metrics.text,
         )
@@ -254,12 +236,18 @@ class RequestPipeline:
             self._metrics.refused(answer.body.reason.value)
         return _response(answer)
 
+    def _check_tables(self) -> None:
+        """Check the tables, unless a check succeeded within ``READY`` seconds."""
+        if time.monotonic() >= self._check_again:
+            self._use_cases.fabrics.ready()
+            self._check_again = time.monotonic() + READY
+
     def closed(self, response: Response) -> Response:
         """Count and log the request, without its headers, which carry tokens."""
         seconds = time.perf_counter() - g.started
         route = request.url_rule.rule if request.url_rule else "unknown"
         self._metrics.answered(request.method, route, response.status_code, seconds)
-        if self._settings.audit:
+        if self._conf.api.audit:
             audit.record(request, response, _address(), datetime.now(UTC))
         LOG.info(
             "%(method)s %(path)s answered %(status)d in %(ms).1f ms",

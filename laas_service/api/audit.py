@@ -5,8 +5,6 @@
 The lines go to the logger ``laas_service.audit``, which can be sent to a file of its own.
 """
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Mapping

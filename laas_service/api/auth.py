@@ -6,12 +6,11 @@ Both ways put the caller's identity into the WSGI environment as keystonemiddlew
 all later code reads it from there.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 import webob
 from keystoneauth1.exceptions import (
@@ -36,9 +35,6 @@ from laas_service.api.schemas import Problem
 from laas_service.app.loopback import is_loopback
 from laas_service.app.records import Caller
 from laas_service.domain.errors import Forbidden, InvalidInput, Unauthenticated
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 LOG = logging.getLogger(__name__)
 
@@ -135,7 +131,7 @@ def identified(environ: WSGIEnvironment) -> bool:
 class Loopback:
     """Treats every caller as an administrator; ``X-Project-Id`` may name a project.
 
-    Only for a service that listens on loopback: see ``check_loopback``. A request for
+    Only for a service that listens on loopback: see ``middleware``. A request for
     another host name is refused: a browser sends such a request if a web page had its own name
     resolve to this machine (DNS rebinding). A request that a proxy passed on is refused on every
     path: behind a proxy on this machine any stranger would be an administrator.
@@ -213,20 +209,6 @@ def passed_on(environ: WSGIEnvironment) -> bool:
     return any(name in _FORWARDING or name.startswith(_FORWARDED) for name in environ)
 
 
-def check_loopback(host: str) -> None:
-    """Return if ``host`` can be reached from this machine only.
-
-    Raises:
-        InvalidInput: other machines could reach it without authentication.
-    """
-    if not is_loopback(host):
-        raise InvalidInput(
-            "bind_host",
-            host,
-            "without authentication use 127.0.0.1; for others set [api] auth_strategy = keystone",
-        )
-
-
 def middleware(
     strategy: str, bind_host: str, conf: cfg.ConfigOpts
 ) -> Callable[[WSGIApplication], WSGIApplication]:
@@ -237,10 +219,15 @@ def middleware(
     """
     if strategy == "keystone":
         return functools.partial(Keystone, conf=conf)
-    if strategy == "none":
-        check_loopback(bind_host)
-        return Loopback
-    raise InvalidInput("auth_strategy", strategy, "use keystone or none")
+    if strategy != "none":
+        raise InvalidInput("auth_strategy", strategy, "use keystone or none")
+    if not is_loopback(bind_host):
+        raise InvalidInput(
+            "bind_host",
+            bind_host,
+            "without authentication use 127.0.0.1; for others set [api] auth_strategy = keystone",
+        )
+    return Loopback
 
 
 NOBODY = Caller(project_id="", user_id="", admin=False, request_id="")

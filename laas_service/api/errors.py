@@ -2,8 +2,6 @@
 
 """Exceptions as HTTP: their statuses and problem documents."""
 
-from __future__ import annotations
-
 import json
 from http import HTTPStatus
 from typing import Any
@@ -29,13 +27,9 @@ class InvalidRequest(errors.LaasError):
 
     code = "invalid_input"
 
-    def __init__(self, fields: list[FieldError]) -> None:
-        self.fields = fields
-        super().__init__("; ".join(f"{field.field}: {field.detail}" for field in fields))
-
-    @classmethod
-    def of(cls, error: ValidationError) -> InvalidRequest:
-        return cls([_field(item) for item in error.errors(include_url=False)[:MANY]])
+    def __init__(self, error: ValidationError) -> None:
+        self.fields = [_field(item) for item in error.errors(include_url=False)[:MANY]]
+        super().__init__("; ".join(f"{field.field}: {field.detail}" for field in self.fields))
 
 
 STATUS: dict[type[errors.LaasError], int] = {
@@ -50,7 +44,6 @@ STATUS: dict[type[errors.LaasError], int] = {
     errors.NotFound: 404,
     errors.Conflict: 409,
     errors.ConcurrentUpdate: 409,
-    errors.LeaseLost: 409,
     errors.DoubleClaim: 409,
     errors.HostsBusy: 409,
     errors.LimitExceeded: 409,
@@ -88,7 +81,7 @@ def of_refusal(refusal: NoFit) -> Problem:
         largest_fit=refusal.largest_fit,
         fits_when_empty=refusal.fits_when_empty,
         cut_off=refusal.cut_off or None,
-        room=Room.of(refusal.room) if refusal.room else None,
+        room=Room.model_validate(refusal.room) if refusal.room else None,
     )
 
 

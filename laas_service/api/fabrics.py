@@ -2,14 +2,13 @@
 
 """Fabrics: utilization, inventory, fit, routing; states of hosts and links."""
 
-from __future__ import annotations
-
 from laas_service.api import policies, schemas
 from laas_service.api.resource import Answer, Call, page
-from laas_service.app.records import FabricRecord, HostState
+from laas_service.app.records import FabricRecord, HostState, LinkState
 from laas_service.app.requests import AllocationRequest
 from laas_service.app.views import inventory
-from laas_service.domain.errors import InvalidInput, NotFound
+from laas_service.domain.errors import InvalidInput
+from laas_service.domain.faults.observation import Mode
 from laas_service.domain.features import HostChange
 from laas_service.domain.topology import Link, link_name, parse_link
 
@@ -153,10 +152,29 @@ def set_host(call: Call, fabric_id: str, name: str, body: schemas.HostChange) ->
 
 
 def set_link(call: Call, fabric_id: str, link_id: str, body: schemas.LinkChange) -> Answer:
-    """Fail or repair a link; its owner, if any, keeps it."""
-    link = parse_link(link_id)
-    if link_name(link) != link_id:
-        raise NotFound("link", link_id)
-    return Answer(
-        200, schemas.Link.of(call.fabrics.set_link_state(call.caller, fabric_id, link, body.state))
+    """Fail or repair a link; its owner, if any, keeps it.
+
+    Instead of its id, `GUID/port` or `name/port` of a switch at either end names a link.
+    """
+    state = LinkState(body.state)
+    entry = call.fabrics.set_link_state(call.caller, fabric_id, link_id, state)
+    return Answer(200, schemas.Link.of(entry))
+
+
+def observation(call: Call, fabric_id: str) -> Answer:
+    """Show what is observed of links, switches and hosts, and what follows from it."""
+    return Answer(200, schemas.Observation.of(call.fabrics.observation(fabric_id)))
+
+
+def set_observation(call: Call, fabric_id: str, body: schemas.ObservationChange) -> Answer:
+    """Choose what observation may change, or acknowledge its alarm."""
+    if body.mode is None and not body.acknowledge:
+        raise InvalidInput("mode", None, "say what to change: mode or acknowledge")
+    configured = body.mode == "configured"
+    observed = call.fabrics.set_observation(
+        fabric_id,
+        mode=None if body.mode is None or configured else Mode(body.mode),
+        configured=configured,
+        acknowledge=body.acknowledge,
     )
+    return Answer(200, schemas.Observation.of(observed))

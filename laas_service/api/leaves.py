@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Leaves: drained and undrained as a whole, and the allocations that still hold hosts."""
-
-from __future__ import annotations
+"""Switches: drained, failed, under maintenance; the allocations that still hold something."""
 
 from collections import Counter
 from typing import Annotated, Literal, Self
@@ -12,15 +10,20 @@ from pydantic import Field
 from laas_service.api.resource import Answer, Call
 from laas_service.api.schemas.allocations import AllocatedHost
 from laas_service.api.schemas.base import Body, Guid, Schema, guid
+from laas_service.api.schemas.fabrics import Evidence, Since, SourceOfState, SwitchCondition, said
 from laas_service.app.lifecycle import State
-from laas_service.app.records import HostState
+from laas_service.app.records import HostState, SwitchState
 from laas_service.app.views.leaf import LeafEntry
+from laas_service.domain.topology import link_name
 
 
 class LeafChange(Body):
     state: Annotated[
-        Literal["drained", "up"],
-        Field(description="`up` undrains what only such drains keep down."),
+        Literal["drained", "maintenance", "failed", "up"],
+        Field(
+            description="`drained`: for leaves. `up` takes `failed` or `maintenance` back; if "
+            "neither was said, it undrains what only drains of this leaf keep down."
+        ),
     ]
 
 
@@ -38,24 +41,36 @@ class LeafTenant(Schema):
     state: State
     container: bool
     hosts: Annotated[list[AllocatedHost], Field(description="Those on this leaf.")]
+    links: Annotated[list[str], Field(description="Those of this L2 switch or spine.")]
 
 
 class Leaf(Schema):
     guid: Guid
     name: str
-    state: Annotated[Literal["drained", "up"], Field(description="`drained`: no host of it is up.")]
+    level: Annotated[int, Field(description="1 leaf, 2 L2 switch, 3 spine.")]
+    state: Annotated[
+        SwitchCondition,
+        Field(description="`drained`: a leaf of which no host is up; others as in the list."),
+    ]
+    source: SourceOfState
+    since: Since
+    evidence: Evidence
     hosts: LeafHosts
-    empty: Annotated[bool, Field(description="No allocation has a host there any more.")]
+    empty: Annotated[bool, Field(description="No allocation has a host or link there any more.")]
     allocations: Annotated[list[LeafTenant], Field(description="What is still to move.")]
 
     @classmethod
     def of(cls, entry: LeafEntry) -> Self:
         states = Counter(host.state for host in entry.hosts)
         names = {host.index: host.name for host in entry.hosts}
+        drained = entry.hosts and not states[HostState.UP]
+        state = SwitchCondition.DRAINED if drained else SwitchCondition.UP
         return cls(
             guid=guid(entry.switch.guid),
             name=entry.switch.name,
-            state="up" if states[HostState.UP] or not entry.hosts else "drained",
+            level=entry.switch.level,
+            state=state if entry.word is None else SwitchCondition(entry.word.state),
+            **said(entry.word),
             hosts=LeafHosts(
                 total=len(entry.hosts),
                 up=states[HostState.UP],
@@ -71,6 +86,7 @@ class Leaf(Schema):
                     state=tenant.record.state,
                     container=tenant.record.container,
                     hosts=[AllocatedHost(index=host, name=names[host]) for host in tenant.hosts],
+                    links=[link_name(link) for link in tenant.links],
                 )
                 for tenant in entry.tenants
             ],
@@ -78,13 +94,15 @@ class Leaf(Schema):
 
 
 def show(call: Call, fabric_id: str, switch_id: str) -> Answer:
-    """Show the states of a leaf's hosts, and the allocations that hold some of them."""
+    """Show the states of a switch and its hosts, and the allocations that hold something there."""
     return Answer(200, Leaf.of(call.fabrics.leaf(fabric_id, switch_id)))
 
 
 def change(call: Call, fabric_id: str, switch_id: str, body: LeafChange) -> Answer:
-    """Drain all hosts of a leaf that are up, or undrain them; owners keep what they have."""
-    state = HostState(body.state)
-    return Answer(
-        200, Leaf.of(call.fabrics.set_leaf_state(call.caller, fabric_id, switch_id, state))
-    )
+    """Drain a leaf; fail a switch or put it under maintenance; or take that back."""
+    if body.state == "drained":
+        entry = call.fabrics.set_leaf_state(call.caller, fabric_id, switch_id, HostState.DRAINED)
+    else:
+        state = SwitchState(body.state)
+        entry = call.fabrics.set_switch_state(call.caller, fabric_id, switch_id, state)
+    return Answer(200, Leaf.of(entry))

@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Prometheus metrics: requests of this process, and fabrics as recorded now."""
+"""Prometheus metrics: requests of this process, fabrics as recorded now, and agents."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from laas_service.api.agent_metrics import Agents
 from laas_service.app.lifecycle import State
-from laas_service.app.records import Drift
+from laas_service.app.records import Drift, Source
+from laas_service.app.requests import Watched
 from laas_service.app.use_cases import UseCases
-from laas_service.app.views.utilization import Usage
-from laas_service.domain.errors import Unavailable
+from laas_service.app.views.utilization import Usage, Utilization
+from laas_service.domain.errors import Conflict, Unavailable
+from laas_service.domain.faults.memory import LinkCondition
+from laas_service.messages import Condition, ConfirmedBy
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -61,14 +62,15 @@ class Metrics:
         self._refusals.labels(reason).inc()
 
 
-class Searches(Collector):
-    """Counters that the policies keep."""
+class Scraped(Collector):
+    """Values that the use cases know, read at every scrape."""
 
     def __init__(self, use_cases: UseCases) -> None:
         self._use_cases = use_cases
 
-    def describe(self) -> list[Metric]:
-        return []
+
+class Searches(Scraped):
+    """Counters that the policies keep."""
 
     def collect(self) -> Iterator[Metric]:
         exhausted = CounterMetricFamily(
@@ -81,25 +83,175 @@ class Searches(Collector):
         yield exhausted
 
 
-class Fabrics(Collector):
-    """Gauges read from the store at every scrape."""
+class FabricMetric(NamedTuple):
+    """A metric that every fabric has."""
 
-    def __init__(self, use_cases: UseCases) -> None:
-        self._use_cases = use_cases
+    kind: type[GaugeMetricFamily] | type[CounterMetricFamily]
+    name: str
+    help: str
+    values: Callable[[Utilization, Watched], Mapping[tuple[str, ...], float]]
+    """By the values of ``labels``."""
+    labels: tuple[str, ...] = ()
+    """Those beside ``fabric``."""
 
-    def describe(self) -> list[Metric]:
-        return []
+
+def _counts(usage: Usage) -> Mapping[tuple[str, ...], float]:
+    counts = ("total", "allocated", "free", "failed", "drained")
+    return {(count,): getattr(usage, count) for count in counts}
+
+
+def _suspected(watched: Watched) -> int:
+    links = watched.observation.memory.links.values()
+    return sum(entry.condition is LinkCondition.SUSPECTED for entry in links)
+
+
+def _read_at(watched: Watched) -> Mapping[tuple[str, ...], float]:
+    """The time of the last reading; nothing if there was none."""
+    read_at = watched.observation.read_at
+    return {} if read_at is None else {(): read_at.timestamp()}
+
+
+FABRIC_METRICS = (
+    FabricMetric(
+        GaugeMetricFamily,
+        "laas_fabric_generation",
+        "Committed changes of the fabric.",
+        lambda use, watched: {(): use.generation},
+    ),
+    FabricMetric(
+        GaugeMetricFamily,
+        "laas_allocations",
+        "Allocations by state.",
+        lambda use, watched: {(state.value,): n for state, n in use.allocations.items()},
+        ("state",),
+    ),
+    FabricMetric(
+        GaugeMetricFamily,
+        "laas_allocations_degraded",
+        "Allocations that hold a failed link or host.",
+        lambda use, watched: {(): use.degraded},
+    ),
+    FabricMetric(
+        GaugeMetricFamily,
+        "laas_allocations_changing",
+        "Allocations whose links are being replaced.",
+        lambda use, watched: {(): use.changing},
+    ),
+    FabricMetric(
+        GaugeMetricFamily,
+        "laas_queue_length",
+        "Queued requests.",
+        lambda use, watched: {(): use.allocations.get(State.QUEUED, 0)},
+    ),
+    FabricMetric(
+        GaugeMetricFamily,
+        "laas_fabric_routes_current",
+        "Whether the wanted generation is confirmed; laas_fabric_routes_confirmed says by what.",
+        lambda use, watched: {(): watched.current},
+    ),
+    FabricMetric(
+        GaugeMetricFamily,
+        "laas_fabric_routes_confirmed",
+        "What confirms the generation that the worker saw: 1 for that, 0 for the others.",
+        lambda use, watched: {(by.value,): watched.holding.applied_by is by for by in ConfirmedBy},
+        ("confirmed_by",),
+    ),
+    FabricMetric(
+        GaugeMetricFamily,
+        "laas_allocations_confirmed",
+        "Live allocations by what the last change of their routes was confirmed by.",
+        lambda use, watched: {(by.value,): use.confirmed.get(by, 0) for by in ConfirmedBy},
+        ("confirmed_by",),
+    ),
+    FabricMetric(
+        CounterMetricFamily,
+        "laas_drift",
+        "Times that drift was found, by kind.",
+        lambda use, watched: {(kind.value,): watched.drift.get(kind, 0) for kind in Drift},
+        ("kind",),
+    ),
+    FabricMetric(
+        CounterMetricFamily,
+        "laas_drift_repaired",
+        "Times that drift was repaired, by kind.",
+        lambda use, watched: {(kind.value,): watched.repaired.get(kind, 0) for kind in Drift},
+        ("kind",),
+    ),
+    FabricMetric(
+        CounterMetricFamily,
+        "laas_fabric_taken",
+        "Times that a worker took the fabric.",
+        lambda use, watched: {(): watched.holding.taken},
+    ),
+    FabricMetric(
+        CounterMetricFamily,
+        "laas_worker_stuck",
+        "Times that a worker gave the fabric up because its step did not end.",
+        lambda use, watched: {(): watched.holding.stuck},
+    ),
+    FabricMetric(
+        GaugeMetricFamily,
+        "laas_links_not_up",
+        "Links that are not up, by state and by who says so.",
+        lambda use, watched: {
+            (state, source.value): watched.links.get((state, source), 0)
+            for state in ("failed", "drained")
+            for source in Source
+        },
+        ("state", "source"),
+    ),
+    FabricMetric(
+        GaugeMetricFamily,
+        "laas_observation_alarm",
+        "Whether the circuit breaker of the observation is open.",
+        lambda use, watched: {(): watched.observation.memory.alarm is not None},
+    ),
+    FabricMetric(
+        GaugeMetricFamily,
+        "laas_observation_suspected_links",
+        "Links that are seen down for less than the hold-down.",
+        lambda use, watched: {(): _suspected(watched)},
+    ),
+    FabricMetric(
+        GaugeMetricFamily,
+        "laas_observation_read_seconds",
+        "Time of the last recorded reading of the ports, in seconds since the epoch.",
+        lambda use, watched: _read_at(watched),
+    ),
+    FabricMetric(
+        GaugeMetricFamily,
+        "laas_hosts",
+        "Hosts.",
+        lambda use, watched: _counts(use.hosts),
+        ("count",),
+    ),
+    FabricMetric(
+        GaugeMetricFamily,
+        "laas_leaf_links",
+        "Leaf links.",
+        lambda use, watched: _counts(use.leaf_links),
+        ("count",),
+    ),
+    FabricMetric(
+        GaugeMetricFamily,
+        "laas_spine_links",
+        "Spine links.",
+        lambda use, watched: _counts(use.spine_links),
+        ("count",),
+    ),
+)
+
+
+class Fabrics(Scraped):
+    """The metrics of every fabric, and whether the database answers."""
 
     def collect(self) -> Iterator[Metric]:
         up = GaugeMetricFamily("laas_store_up", "Whether the database answers.")
+        cases = self._use_cases.fabrics
         try:
             fabrics = [
-                (
-                    fabric.id,
-                    self._use_cases.fabrics.utilization(fabric.id),
-                    self._use_cases.fabrics.watched(fabric.id),
-                )
-                for fabric in self._use_cases.fabrics.fabrics()
+                (fabric.id, cases.utilization(fabric.id), cases.watched(fabric.id))
+                for fabric in cases.fabrics()
             ]
         except Unavailable:
             up.add_metric([], 0)
@@ -107,72 +259,43 @@ class Fabrics(Collector):
             return
         up.add_metric([], 1)
         yield up
-        generation = GaugeMetricFamily(
-            "laas_fabric_generation", "Committed changes of the fabric.", labels=("fabric",)
+        for metric in FABRIC_METRICS:
+            family = metric.kind(metric.name, metric.help, labels=("fabric", *metric.labels))
+            for id, use, watched in fabrics:
+                for labels, value in metric.values(use, watched).items():
+                    family.add_metric([id, *labels], value)
+            yield family
+
+
+class Agents(Scraped):
+    """Gauges read from the store at every scrape; none where agents are not used."""
+
+    def collect(self) -> Iterator[Metric]:
+        try:
+            registry = self._use_cases.agents
+            agents = [
+                (fabric.id, agent)
+                for fabric in self._use_cases.fabrics.fabrics()
+                for agent in registry.agents(fabric.id)
+            ]
+        except (Conflict, Unavailable):
+            return
+        labels = ("fabric", "agent")
+        active = GaugeMetricFamily(
+            "laas_agent_active", "Whether the agent is the active one.", labels=labels
         )
-        allocations = GaugeMetricFamily(
-            "laas_allocations", "Allocations by state.", labels=("fabric", "state")
+        silent = GaugeMetricFamily(
+            "laas_agent_silent_seconds", "Time since the agent's last report.", labels=labels
         )
-        degraded = GaugeMetricFamily(
-            "laas_allocations_degraded",
-            "Allocations that hold a failed link or host.",
-            labels=("fabric",),
+        condition = GaugeMetricFamily(
+            "laas_agent_condition",
+            "The condition the agent reported last: 1 for that condition, 0 for the others.",
+            labels=(*labels, "condition"),
         )
-        changing = GaugeMetricFamily(
-            "laas_allocations_changing",
-            "Allocations whose links are being replaced.",
-            labels=("fabric",),
-        )
-        queued = GaugeMetricFamily("laas_queue_length", "Queued requests.", labels=("fabric",))
-        current = GaugeMetricFamily(
-            "laas_fabric_routes_current",
-            "Whether the worker has seen the switches run the wanted generation.",
-            labels=("fabric",),
-        )
-        drift = CounterMetricFamily(
-            "laas_drift",
-            "Times that drift was found, by kind.",
-            labels=("fabric", "kind"),
-        )
-        repaired = CounterMetricFamily(
-            "laas_drift_repaired",
-            "Times that drift was repaired, by kind.",
-            labels=("fabric", "kind"),
-        )
-        taken = CounterMetricFamily(
-            "laas_fabric_taken", "Times that a worker took the fabric.", labels=("fabric",)
-        )
-        stuck = CounterMetricFamily(
-            "laas_worker_stuck",
-            "Times that a worker gave the fabric up because its step did not end.",
-            labels=("fabric",),
-        )
-        resources = {
-            "hosts": GaugeMetricFamily("laas_hosts", "Hosts.", labels=("fabric", "count")),
-            "leaf_links": GaugeMetricFamily(
-                "laas_leaf_links", "Leaf links.", labels=("fabric", "count")
-            ),
-            "spine_links": GaugeMetricFamily(
-                "laas_spine_links", "Spine links.", labels=("fabric", "count")
-            ),
-        }
-        for id, use, watched in fabrics:
-            current.add_metric([id], watched.current)
-            taken.add_metric([id], watched.holding.taken)
-            stuck.add_metric([id], watched.holding.stuck)
-            for kind in Drift:
-                drift.add_metric([id, kind.value], watched.drift.get(kind, 0))
-                repaired.add_metric([id, kind.value], watched.repaired.get(kind, 0))
-            generation.add_metric([id], use.generation)
-            degraded.add_metric([id], use.degraded)
-            changing.add_metric([id], use.changing)
-            queued.add_metric([id], use.allocations.get(State.QUEUED, 0))
-            for state, number in use.allocations.items():
-                allocations.add_metric([id, state.value], number)
-            for name, family in resources.items():
-                usage: Usage = getattr(use, name)
-                for count in ("total", "allocated", "free", "failed", "drained"):
-                    family.add_metric([id, count], getattr(usage, count))
-        yield from (generation, allocations, degraded, changing, queued, current, drift, repaired)
-        yield from (taken, stuck)
-        yield from resources.values()
+        for fabric, agent in agents:
+            active.add_metric([fabric, agent.name], agent.active)
+            silent.add_metric([fabric, agent.name], agent.age)
+            for value in Condition:
+                reported = agent.seen.condition is value
+                condition.add_metric([fabric, agent.name, value.value], reported)
+        yield from (active, silent, condition)

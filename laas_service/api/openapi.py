@@ -2,8 +2,6 @@
 
 """The OpenAPI document, generated from the routes and the schemas that validate them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any

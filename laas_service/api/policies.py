@@ -11,8 +11,6 @@ A tenant's rules are checked against the tenant's own project: for a caller that
 ``laas:any_project``, allocations of other projects do not exist.
 """
 
-from __future__ import annotations
-
 from oslo_policy import policy
 
 ADMIN = "role:admin"
@@ -72,7 +70,8 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
         _rule(
             "laas:fabric:inventory",
             SERVICE,
-            "See all hosts, links and switches with owner, idle links, routing, and agents.",
+            "See all hosts, links and switches with owner, idle links, routing, observed faults, "
+            "and agents.",
             f"GET {fabric}/hosts",
             f"GET {fabric}/links",
             f"GET {fabric}/switches",
@@ -81,6 +80,7 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             f"GET {fabric}/idle",
             f"GET {fabric}/plane",
             f"GET {fabric}/agents",
+            f"GET {fabric}/observation",
         ),
         _rule(
             "laas:agent:report",
@@ -98,12 +98,13 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
         _rule(
             "laas:fabric:update",
             ADMIN,
-            "Drain, fail and repair hosts and links; drain leaves; set traits and costs of hosts; "
-            "withhold links.",
+            "Drain, fail and repair hosts, links and switches; choose what the observation of "
+            "links may change; set traits and costs of hosts; withhold links.",
             f"PATCH {fabric}/hosts/{{name}}",
             f"PATCH {fabric}/switches/{{switch_id}}",
             f"PATCH {fabric}/links/{{link_id}}",
             f"PUT {fabric}/plane",
+            f"PATCH {fabric}/observation",
         ),
         _rule(
             "laas:allocation:create",

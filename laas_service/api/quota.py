@@ -2,8 +2,6 @@
 
 """Quotas: what a project may have, and has."""
 
-from __future__ import annotations
-
 from laas_service.api import schemas
 from laas_service.api.resource import Answer, Call
 

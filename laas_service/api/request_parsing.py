@@ -2,8 +2,6 @@
 
 """Parses the query, headers and body of a request by the schemas of its route."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 
@@ -26,7 +24,7 @@ def parsed(route: Route) -> dict[str, BaseModel]:
     try:
         return {part: _PARSERS[part](schema) for part, schema in route.takes.items()}
     except ValidationError as error:
-        raise InvalidRequest.of(error) from None
+        raise InvalidRequest(error) from None
 
 
 def _query(schema: type[BaseModel]) -> BaseModel:

@@ -2,8 +2,6 @@
 
 """Routes, calls and answers: the values between the WSGI application and the views."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +13,6 @@ from urllib.parse import urlencode
 from pydantic import BaseModel
 
 from laas_service.api.schemas import AT_ONCE, Paging
-from laas_service.app.agent_registry import AgentRegistry
 from laas_service.app.allocations import Allocations
 from laas_service.app.fabrics import Fabrics
 from laas_service.app.records import AllocationRecord, Caller
@@ -59,11 +56,6 @@ class Call:
     @property
     def fabrics(self) -> Fabrics:
         return self.use_cases.fabrics
-
-    @property
-    def agents(self) -> AgentRegistry:
-        """Raises: Conflict, where agents are not used."""
-        return self.use_cases.agents
 
     def outcome(self, record: AllocationRecord, seconds: float) -> AllocationRecord:
         """The allocation once convergence has no further step, or when the time is up."""

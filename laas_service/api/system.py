@@ -2,8 +2,6 @@
 
 """Versions, health and metrics; no token needed."""
 
-from __future__ import annotations
-
 from importlib.metadata import PackageNotFoundError, version
 
 from laas_service.api import schemas

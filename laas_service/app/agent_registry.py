@@ -5,8 +5,6 @@
 Each fabric has one active agent. Reports of the others are shown, but confirm nothing.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Callable, Collection
@@ -15,7 +13,7 @@ from pathlib import Path
 from laas_service.app.ports.agents import Agent, Agents, FileSets
 from laas_service.app.ports.fabrics import FabricReader
 from laas_service.domain.errors import InvalidInput
-from laas_service.messages import AgentReport, Applied, Condition, FileSet, Orders
+from laas_service.messages import AgentReport, Applied, Condition, ConfirmedBy, FileSet, Orders
 
 LOG = logging.getLogger(__name__)
 
@@ -52,9 +50,20 @@ def applied(agents: Collection[Agent], seconds: float) -> Applied:
         return Applied(None, f"no agent reports: {last}")
     seen = active.seen
     if seen.condition is Condition.APPLIED:
-        return Applied(seen.generation)
+        return Applied(
+            seen.generation,
+            without=seen.without,
+            unconfirmed=seen.unconfirmed,
+            by=ConfirmedBy.AGENT,
+        )
     text = f"agent {active.name}: {seen.condition.value.replace('_', ' ')}"
-    return Applied(seen.generation, f"{text}: {seen.detail}" if seen.detail else text)
+    return Applied(
+        seen.generation,
+        f"{text}: {seen.detail}" if seen.detail else text,
+        without=seen.without,
+        unconfirmed=seen.unconfirmed,
+        by=ConfirmedBy.AGENT,
+    )
 
 
 class AgentRegistry:

@@ -6,8 +6,6 @@ Plain values in and out. A refusal is an answer (``NoFit``); callers' mistakes a
 are exceptions of ``domain.errors``.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
@@ -32,7 +30,7 @@ from laas_service.app.ports.fabrics import FabricReader
 from laas_service.app.ports.observations import Observations
 from laas_service.app.quotas import Quotas, too_few_servers
 from laas_service.app.records import AllocationRecord, Caller, Wait
-from laas_service.app.refusals import Refusals
+from laas_service.app.refusals import explained
 from laas_service.app.requests import (
     AllocationRequest,
     AllocationView,
@@ -51,6 +49,7 @@ from laas_service.domain.errors import (
 )
 from laas_service.domain.faults.degradation import Degraded, degradation
 from laas_service.domain.ledger import Ledger
+from laas_service.domain.policies.base import BudgetedPolicy
 from laas_service.domain.topology import Topology
 from laas_service.domain.wording import listed
 
@@ -83,9 +82,9 @@ class Allocations:
     """The use cases of allocations.
 
     ``wake`` wakes a worker; if it is lost, the worker acts one poll interval later. ``new_id``
-    gives a fresh allocation id. ``search_budget`` bounds the searches for one request together;
-    ``waiters`` how many callers may wait for outcomes at one time. ``repair_links`` says whether
-    the workers replace links that have failed.
+    gives a fresh allocation id. ``search_budget`` bounds the searches for one request together,
+    anew after each lost race; ``waiters`` how many callers may wait for outcomes at one time.
+    ``repair_links`` says whether the workers replace links that have failed.
     """
 
     def __init__(
@@ -95,7 +94,6 @@ class Allocations:
         lookup: Lookup,
         queue: AdmissionQueue,
         quotas: Quotas,
-        refusals: Refusals,
         *,
         search_budget: int,
         waiters: int,
@@ -110,7 +108,6 @@ class Allocations:
         self._lookup = lookup
         self._queue = queue
         self._quotas = quotas
-        self._refusals = refusals
         self._search_budget = search_budget
         self._waiters = threading.BoundedSemaphore(waiters)
         self._repair_links = repair_links
@@ -140,6 +137,7 @@ class Allocations:
         server_limit = self._quotas.server_limit(request)
 
         def propose(ledger: Ledger) -> Allocation | NoFit | Wait:
+            budget.renew()  # after a lost race too: other requests must not use it up
             if refusal := self._over_quota(request, server_limit):
                 return refusal
             answer = queue.propose(request, ledger)
@@ -149,7 +147,7 @@ class Allocations:
 
         answer = self._store.admit(request, propose)
         if isinstance(answer, NoFit):
-            return self._refusals.explain(caller, request, answer, budget, server_limit)
+            return self._explained(caller, request, answer, budget, server_limit)
         self._wake()
         return answer
 
@@ -166,7 +164,7 @@ class Allocations:
         refusal = self._over_quota(request, server_limit)
         answer = refusal or self._queue.within(budget).propose(request, ledger)
         if isinstance(answer, NoFit):
-            return self._refusals.explain(caller, request, answer, budget, server_limit)
+            return self._explained(caller, request, answer, budget, server_limit)
         fabric = self._store.fabric(request.fabric)
         cost = ledger.features.cost(answer.hosts(fabric.topology))
         return Proposal(fabric, request.project_id, answer, cost)
@@ -364,6 +362,20 @@ class Allocations:
 
     def _over_quota(self, request: AllocationRequest, server_limit: int | None) -> NoFit | None:
         return too_few_servers(request, server_limit) or self._quotas.second_allocation(request)
+
+    def _explained(
+        self,
+        caller: Caller,
+        request: AllocationRequest,
+        refusal: NoFit,
+        budget: RequestBudget,
+        server_limit: int | None,
+    ) -> NoFit:
+        """The refusal with what would fit, as far as the budget allows to search for it."""
+        policy = BudgetedPolicy(self._lookup.policy(request.policy), budget)
+        ledger = self._store.ledger(request.fabric)[0].ledger(request.parent)
+        answer = explained(refusal, request, policy, ledger, caller.admin, server_limit)
+        return replace(answer, cut_off=budget.cut)
 
     def _places(self, records: Iterable[AllocationRecord]) -> dict[str, Place]:
         """The places of the records that are queued."""

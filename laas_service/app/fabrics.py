@@ -2,24 +2,25 @@
 
 """The use cases of fabrics: inventory, utilization, fit, routing, states of hosts and links."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol
 
+from laas_service.app import lifecycle
 from laas_service.app.lifecycle import LIVE
 from laas_service.app.lookup import Lookup
 from laas_service.app.ports.allocations import AllocationReader, every_allocation
-from laas_service.app.ports.fabrics import ComponentStates, FabricReader, FabricRegistry
+from laas_service.app.ports.fabrics import ComponentStates, FabricReader
+from laas_service.app.ports.fault_observation import FaultObservation
 from laas_service.app.ports.observations import Observations
 from laas_service.app.ports.subnet_manager import Switches
-from laas_service.app.records import Caller, FabricRecord, HostState, LinkState
+from laas_service.app.records import Caller, FabricRecord, HostState, LinkState, SwitchState
 from laas_service.app.refusals import with_room
-from laas_service.app.requests import AllocationRequest, Fit, Routing, Watched
+from laas_service.app.requests import AllocationRequest, Fit, Observed, Routing, Watched
 from laas_service.app.views import inventory
 from laas_service.app.views import leaf as leaf_view
+from laas_service.app.views.switch import find_switch
 from laas_service.app.views.utilization import Utilization, utilization
 from laas_service.domain import shared_plane_cost
 from laas_service.domain.admission.admit import largest_fit
@@ -27,17 +28,17 @@ from laas_service.domain.admission.constrained import explain_constraints, propo
 from laas_service.domain.allocation import NoFit, Request
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import InvalidInput, NotFound, Unavailable
+from laas_service.domain.faults.observation import Mode
 from laas_service.domain.features import HostChange
 from laas_service.domain.idle_links import IdleComponents, idle_components
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.policies.base import BudgetedPolicy, Policy
 from laas_service.domain.shared_plane import SharedPlane
-from laas_service.domain.topology import Link
 from laas_service.messages import Applied
 
 
 class FabricStore(
-    AllocationReader, FabricReader, FabricRegistry, ComponentStates, Observations, Protocol
+    AllocationReader, FabricReader, ComponentStates, FaultObservation, Observations, Protocol
 ):
     """The recorded decisions, as the use cases of fabrics need them."""
 
@@ -46,7 +47,8 @@ class Fabrics:
     """The use cases of fabrics.
 
     ``policies`` are those offered; ``subnet_managers`` are by name. ``search_budget`` bounds the
-    searches for one request together. ``wake`` wakes a worker.
+    searches for one request together. ``fault_mode`` is the configured mode of observation.
+    ``wake`` wakes a worker.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Fabrics:
         policies: Collection[Policy],
         *,
         search_budget: int,
+        fault_mode: Mode,
         wake: Callable[[], None],
     ) -> None:
         self._store = store
@@ -64,6 +67,7 @@ class Fabrics:
         self._lookup = lookup
         self._policies = policies
         self._search_budget = search_budget
+        self._fault_mode = fault_mode
         self._wake = wake
 
     def ready(self) -> None:
@@ -80,15 +84,15 @@ class Fabrics:
 
     def hosts(self, fabric_id: str) -> Iterator[inventory.HostEntry]:
         """Raises: NotFound."""
-        return inventory.hosts(*self._with_ledger(fabric_id))
+        return inventory.hosts(*self._with_ledger(fabric_id), self._said(fabric_id))
 
     def links(self, fabric_id: str) -> Iterator[inventory.LinkEntry]:
         """Raises: NotFound."""
-        return inventory.links(*self._with_ledger(fabric_id))
+        return inventory.links(*self._with_ledger(fabric_id), self._said(fabric_id))
 
     def switches(self, fabric_id: str) -> Iterator[inventory.SwitchEntry]:
         """Raises: NotFound."""
-        return inventory.switches(self._store.fabric(fabric_id))
+        return inventory.switches(self._store.fabric(fabric_id), self._said(fabric_id))
 
     def idle(self, fabric_id: str) -> tuple[FabricRecord, IdleComponents]:
         """The fabric, and its links and switches that carry nothing and may be turned down.
@@ -145,22 +149,27 @@ class Fabrics:
         number = self._host_number(fabric_id, name)
         self._store.set_host_state(fabric_id, number, state, by=caller.initiator)
         self._wake()
-        return inventory.host(*self._with_ledger(fabric_id), number)
+        return self._host(fabric_id, number)
 
     def leaf(self, fabric_id: str, named: str) -> leaf_view.LeafEntry:
-        """A leaf by GUID or name, its hosts, and the allocations that hold some of them.
+        """A switch by GUID or name, its hosts, and the allocations that hold them or its links.
 
         Raises:
             NotFound: there is no such fabric or switch.
-            InvalidInput: the switch is no leaf, or several have the name.
+            InvalidInput: several switches have the name.
         """
         fabric, ledger = self._with_ledger(fabric_id)
-        switch = leaf_view.find(fabric, named)
+        switch, said = find_switch(fabric, named), self._said(fabric_id)
         numbers = leaf_view.hosts_on(fabric, switch.guid)
-        hosts = inventory.hosts(fabric, ledger, numbers)
-        holders = leaf_view.holders(fabric, ledger, numbers)
-        tenants = (leaf_view.Tenant(self._store.allocation(id), on) for id, on in holders.items())
-        return leaf_view.LeafEntry(switch, tuple(hosts), tuple(tenants))
+        hosts = inventory.hosts(fabric, ledger, said, numbers)
+        links = leaf_view.links_on(fabric, switch)
+        holders = leaf_view.holders(fabric, ledger, numbers, links)
+        tenants = (
+            leaf_view.Tenant(self._store.allocation(id), on, over)
+            for id, (on, over) in holders.items()
+        )
+        word = inventory.switch_word(switch.guid, said)
+        return leaf_view.LeafEntry(switch, tuple(hosts), tuple(tenants), word)
 
     def set_leaf_state(
         self, caller: Caller, fabric_id: str, named: str, state: HostState
@@ -177,6 +186,47 @@ class Fabrics:
         self._wake()
         return self.leaf(fabric_id, named)
 
+    def set_switch_state(
+        self, caller: Caller, fabric_id: str, named: str, state: SwitchState
+    ) -> leaf_view.LeafEntry:
+        """Fail a switch or put it under maintenance; or take that back.
+
+        ``UP`` takes back one thing: a fail or maintenance, or if neither was said, the drain of a
+        leaf.
+
+        Raises:
+            NotFound, InvalidInput: as ``leaf``.
+        """
+        fabric = self._store.fabric(fabric_id)
+        switch = find_switch(fabric, named)
+        said = switch.guid in self._store.words(fabric_id).switches
+        if state is SwitchState.UP and not said and switch.guid in fabric.inventory.leaf_guids:
+            return self.set_leaf_state(caller, fabric_id, named, HostState.UP)
+        self._store.set_switch_state(fabric_id, switch.guid, state, by=caller.initiator)
+        self._wake()
+        return self.leaf(fabric_id, named)
+
+    def observation(self, fabric_id: str) -> Observed:
+        """What is observed of a fabric's links, hosts and switches. Raises: NotFound."""
+        fabric, seen = self._store.fabric(fabric_id), self._store.observation(fabric_id)
+        return Observed(fabric, seen, seen.mode or self._fault_mode)
+
+    def set_observation(
+        self, fabric_id: str, *, mode: Mode | None, configured: bool, acknowledge: bool
+    ) -> Observed:
+        """Choose the mode of observation (``configured``: the configured one), or accept an alarm.
+
+        Raises:
+            NotFound: there is no such fabric.
+        """
+        self._store.fabric(fabric_id)
+        if mode is not None or configured:
+            self._store.set_observation_mode(fabric_id, mode)
+        if acknowledge:
+            self._store.acknowledge_alarm(fabric_id)
+        self._wake()
+        return self.observation(fabric_id)
+
     def describe_host(self, fabric_id: str, name: str, change: HostChange) -> inventory.HostEntry:
         """Record a host's traits and cost; the allocation that holds it, if any, keeps it.
 
@@ -186,7 +236,14 @@ class Fabrics:
         number = self._host_number(fabric_id, name)
         self._store.describe_hosts(fabric_id, {number: change})
         self._wake()
-        return inventory.host(*self._with_ledger(fabric_id), number)
+        return self._host(fabric_id, number)
+
+    def _host(self, fabric_id: str, number: int) -> inventory.HostEntry:
+        return inventory.host(*self._with_ledger(fabric_id), number, self._said(fabric_id))
+
+    def _said(self, fabric_id: str) -> inventory.Said:
+        """What operators and observation say of the fabric."""
+        return inventory.Said(self._store.words(fabric_id), self._store.observation(fabric_id))
 
     def _host_number(self, fabric_id: str, name: str) -> int:
         number = self._store.fabric(fabric_id).inventory.host_numbers.get(name)
@@ -195,16 +252,20 @@ class Fabrics:
         return number
 
     def set_link_state(
-        self, caller: Caller, fabric_id: str, link: Link, state: LinkState
+        self, caller: Caller, fabric_id: str, named: str, state: LinkState
     ) -> inventory.LinkEntry:
         """Fail or repair a link; the allocation that holds it, if any, keeps it.
 
+        ``named`` is as for ``inventory.find_link``.
+
         Raises:
             NotFound: there is no such fabric or link.
+            InvalidInput: the name has another form, or several switches have it.
         """
+        link = inventory.find_link(self._store.fabric(fabric_id), named)
         self._store.set_link_state(fabric_id, link, state, by=caller.initiator)
         self._wake()
-        return inventory.link(*self._with_ledger(fabric_id), link)
+        return inventory.link(*self._with_ledger(fabric_id), link, self._said(fabric_id))
 
     def utilization(self, fabric_id: str) -> Utilization:
         """Raises: NotFound."""
@@ -212,8 +273,9 @@ class Fabrics:
         records = list(every_allocation(self._store, fabric=fabric_id, states=LIVE))
         return replace(
             utilization(fabric, ledger, Counter(record.state for record in records)),
-            degraded=sum(record.faults is not None for record in records),
+            degraded=sum(lifecycle.is_degraded(record) for record in records),
             changing=sum(record.change is not None for record in records),
+            confirmed=Counter(record.confirmed_by for record in records if record.confirmed_by),
         )
 
     def fit(self, caller: Caller, fabric_id: str, asked: AllocationRequest) -> Fit:
@@ -256,7 +318,10 @@ class Fabrics:
         wanted = self._store.fabric(fabric_id).routes_generation
         holding = self._store.holding(fabric_id)
         drift, repaired = self._store.drift(fabric_id), self._store.repaired(fabric_id)
-        return Watched(holding.applied == wanted, drift, repaired, holding)
+        said = self._said(fabric_id)
+        links = Counter((word.state, word.source) for word, *_ in said.words.links.values())
+        current = holding.applied == wanted
+        return Watched(current, drift, repaired, holding, links, said.observation)
 
     def _with_ledger(self, fabric_id: str) -> tuple[FabricRecord, LedgerView]:
         """The fabric and its ledger at the same generation."""

@@ -9,15 +9,15 @@ it, so a new state or a new step of a change of placement is added here.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
 
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import Conflict
 from laas_service.domain.topology import Link, Topology, link_name
 from laas_service.domain.wording import listed
+from laas_service.messages import ConfirmedBy
 
 # -- states ---------------------------------------------------------------------------
 
@@ -69,6 +69,17 @@ ENTERABLE = frozenset({State.ALLOCATING, State.ACTIVE})
 """The states in which a container takes further allocations."""
 
 
+# -- confirmation of routes ---------------------------------------------------------------
+
+CONFIRMATION: Mapping[ConfirmedBy, str] = {
+    ConfirmedBy.SWITCHES: "confirmed in the switches",
+    ConfirmedBy.AGENT: "confirmed by the agent beside OpenSM",
+    ConfirmedBy.FILES: "written, nobody read the switches",
+    ConfirmedBy.NOBODY: "written, no subnet manager is configured",
+}
+"""What is known of new routes, or of a withdrawal of routes, by what they are confirmed by."""
+
+
 # -- changes of placement ---------------------------------------------------------------
 
 
@@ -110,13 +121,14 @@ class Step:
     """One step of a change of placement.
 
     ``routes`` are those that the step wants; with ``awaits_routes`` the worker takes
-    ``action`` only after the switches confirm them, else at once. ``done`` is the reason that
-    is told when the step is over. Both placements are claimed during every step.
+    ``action`` only after they are confirmed, else at once. ``done`` is the reason that is told
+    when the step is over, and says by what they were confirmed. Both placements are claimed
+    during every step.
     """
 
     phase: Phase
     routes: Callable[[Change], Routes]
-    done: Callable[[Change, Topology], str]
+    done: Callable[[Change, Topology, ConfirmedBy], str]
     action: Action = Action.PROCEED
     awaits_routes: bool = True
 
@@ -178,31 +190,33 @@ class Change:
         """What is freed when the change ends."""
         return self.old.beyond(self.new)
 
-    def done(self, topology: Topology) -> str:
-        """The reason that is told when the present step is over."""
-        return self.step.done(self, topology)
+    def done(self, topology: Topology, by: ConfirmedBy) -> str:
+        """The reason that is told when the present step is over; ``by`` confirmed its routes."""
+        return self.step.done(self, topology, by)
 
 
 STEPS: Sequence[Step] = (
     Step(
         Phase.PREPARE,
         routes=lambda change: Routes(change.old, beside=change.new),
-        done=lambda change, topology: (
-            "routes over the new links confirmed; traffic goes over to them"
+        done=lambda change, topology, by: (
+            f"routes over the new links {CONFIRMATION[by]}; traffic goes over to them"
         ),
     ),
     Step(
         Phase.SWITCH,
         routes=lambda change: Routes(change.new, beside=change.old),
-        done=lambda change, topology: (
-            "traffic confirmed on the new links; the old routes have to go"
+        done=lambda change, topology, by: (
+            f"routes that move the traffic to the new links {CONFIRMATION[by]}; "
+            "the old routes have to go"
         ),
     ),
     Step(
         Phase.WITHDRAW,
         routes=lambda change: Routes(change.new),
-        done=lambda change, topology: (
-            f"old routes gone; freed {links_named(change.freed.links(topology), topology)}"
+        done=lambda change, topology, by: (
+            f"withdrawal of the old routes {CONFIRMATION[by]}; "
+            f"freed {links_named(change.freed.links(topology), topology)}"
         ),
     ),
 )
@@ -223,51 +237,71 @@ def routes(placed: Allocation, leaving: Allocation | None, phase: Phase | None) 
 # -- one allocation ---------------------------------------------------------------------
 
 
-class Faulty(Protocol):
-    """What an allocation holds that has failed."""
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """The failed links and hosts of an allocation, ascending by number.
+
+    ``drained`` are its links at switches under maintenance, which still work.
+    """
+
+    links: tuple[Link, ...] = ()
+    hosts: tuple[int, ...] = ()
+    drained: tuple[Link, ...] = ()
 
     @property
-    def links(self) -> Sequence[Link]: ...
+    def replaceable(self) -> tuple[Link, ...]:
+        """The links that other links should replace."""
+        return (*self.links, *self.drained)
 
 
-class Standing(Protocol):
-    """What has to be known of an allocation; ``records.AllocationRecord`` says what each is."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What decides about an allocation's next step; ``records.AllocationRecord`` has the rest."""
+
+    id: str
+    state: State
+    placed: Allocation | None
+    """The placement, the new one while it changes; None while it is queued and once the claims
+    are freed."""
+    leaving: Allocation | None = None
+    """The old placement while it changes; it stays claimed."""
+    phase: Phase | None = None
+    """The step of the change of placement that is under way."""
+    faults: Faults | None = None
+    """Of everything it holds; None if nothing has failed or is under maintenance."""
+    handed_back: bool
+    """The subnet manager must no longer route this tenant: Nova has confirmed that its hosts are
+    taken back, or the release is forced and the network is cut first."""
+    force: bool
+    """Its release is forced."""
+    container: bool = False
+    generation: int = 0
+    """The fabric's generation at which this allocation's routes last changed: they are confirmed
+    once the subnet manager has applied it."""
+    next_try: datetime | None = None
+    """When the step that failed or waits is tried again; UTC and aware."""
+    parked: State | None = None
+    """The state from which it came into ``ERROR``; None in other states."""
 
     @property
-    def id(self) -> str: ...
-    @property
-    def state(self) -> State: ...
-    @property
-    def placed(self) -> Allocation | None: ...
-    @property
-    def change(self) -> Change | None: ...
-    @property
-    def faults(self) -> Faulty | None: ...
-    @property
-    def handed_back(self) -> bool: ...
-    @property
-    def force(self) -> bool: ...
-    @property
-    def container(self) -> bool: ...
-    @property
-    def generation(self) -> int: ...
-    @property
-    def next_try(self) -> datetime | None: ...
-    @property
-    def parked(self) -> State | None: ...
+    def change(self) -> Change | None:
+        """The change of placement under way."""
+        if self.placed is None or self.leaving is None or self.phase is None:
+            return None
+        return Change(self.leaving, self.placed, self.phase)
 
 
 def next_action(allocation: Standing, confirmed: bool, *, repair_links: bool) -> Action:
     """The next safe action; ``confirmed`` as the function of that name.
 
-    With ``repair_links`` links that have failed are replaced; those of a container stay, as
-    others may be on them.
+    With ``repair_links`` links that have failed or are under maintenance are replaced; those of
+    a container stay, as others may be on them.
     """
     if allocation.state in DUE_IF_CHANGING:
         if allocation.change is not None:
             step = allocation.change.step
             return step.action if confirmed or not step.awaits_routes else Action.PUBLISH
-        repairs = repair_links and has_failed_links(allocation) and not allocation.container
+        repairs = repair_links and has_replaceable_links(allocation) and not allocation.container
         return Action.REPAIR if repairs else Action.NOTHING
     if allocation.state is State.ALLOCATING:
         return Action.HAND_OVER if confirmed else Action.PUBLISH
@@ -288,16 +322,22 @@ def awaits_routes(allocation: Standing) -> bool:
 
 
 def confirmed(allocation: Standing, applied: int | None) -> bool:
-    """Whether the switches run the routes that it waits for.
+    """Whether the routes that it waits for are confirmed.
 
-    ``applied`` is the generation seen in the switches, None if none was.
+    ``applied`` is the generation that is confirmed, None if none is.
     """
     return awaits_routes(allocation) and applied is not None and applied >= allocation.generation
 
 
-def has_failed_links(allocation: Standing) -> bool:
-    """Whether a link that it holds has failed."""
-    return allocation.faults is not None and bool(allocation.faults.links)
+def has_replaceable_links(allocation: Standing) -> bool:
+    """Whether a link that it holds has failed or is under maintenance."""
+    return allocation.faults is not None and bool(allocation.faults.replaceable)
+
+
+def is_degraded(allocation: Standing) -> bool:
+    """Whether a host or link that it holds has failed."""
+    faults = allocation.faults
+    return faults is not None and bool(faults.links or faults.hosts)
 
 
 def is_moving(allocation: Standing) -> bool:
@@ -414,10 +454,29 @@ def _conflict(allocation: Standing, why: str) -> Conflict:
 
 # -- reasons that are told -------------------------------------------------------------------
 
-HANDED_OVER_REASON = "routes confirmed, hosts handed over"
-CONTAINER_ACTIVE_REASON = "hosts stay in the pool, for allocations inside"
 HANDED_BACK_REASON = "its routes are to be withdrawn"
-FREED_REASON = "hosts taken back, withdrawn routes confirmed"
+
+
+def active_reason(by: ConfirmedBy, *, scripted: bool, container: bool) -> str:
+    """``by`` confirmed the routes. With ``scripted`` an operator hands hosts over by a script."""
+    if container:
+        hosts = "hosts stay in the pool, for allocations inside"
+    elif scripted:
+        hosts = "script that hands the hosts over written, nobody checked that it was run"
+    else:
+        hosts = "hosts handed over"
+    return f"routes {CONFIRMATION[by]}; {hosts}"
+
+
+def freed_reason(by: ConfirmedBy, *, scripted: bool, container: bool) -> str:
+    """``by`` confirmed the withdrawal of the routes; the rest as for ``active_reason``."""
+    if container:
+        hosts = "hosts stayed in the pool"
+    elif scripted:
+        hosts = "script that takes the hosts back written, nobody checked that it was run"
+    else:
+        hosts = "hosts taken back"
+    return f"{hosts}; withdrawal of the routes {CONFIRMATION[by]}"
 
 
 def queued_reason(refusal: str) -> str:

@@ -2,8 +2,6 @@
 
 """Finds what a request names: allocations, policies, fabrics, containers, hosts."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Protocol

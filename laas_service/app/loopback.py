@@ -2,8 +2,6 @@
 
 """Which host names and addresses mean this machine alone."""
 
-from __future__ import annotations
-
 import ipaddress
 
 

@@ -2,14 +2,20 @@
 
 """Notifications: the values that are sent when something changes; pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 
 from laas_service.app.lifecycle import State
-from laas_service.app.records import AllocationRecord, Drift, HostState, LinkState
-from laas_service.messages import Initiator, NotedAllocation, Notification
+from laas_service.app.records import (
+    AllocationRecord,
+    Drift,
+    FabricRecord,
+    HostState,
+    LinkState,
+    Source,
+)
+from laas_service.domain.topology import Link, link_name
+from laas_service.messages import ConfirmedBy, Initiator, NotedAllocation, Notification
 
 ALLOCATION_EVENTS: Mapping[tuple[State | None, State], str] = {
     (None, State.QUEUED): "create.start",
@@ -51,45 +57,59 @@ def allocation_changed(id: str, record: AllocationRecord) -> Notification:
         new_state=last.state.value,
         reason=last.reason,
         error=record.error,
+        confirmed_by=record.confirmed_by and record.confirmed_by.value,
     )
 
 
 def part_changed(
     id: str,
-    fabric: str,
+    fabric: FabricRecord,
+    part: int | Link,
     *,
-    host: str | None = None,
-    link: str | None = None,
     old: HostState | LinkState,
     new: HostState | LinkState,
     at: datetime,
     by: Initiator | None,
+    source: Source = Source.OPERATOR,
+    why: str = "",
 ) -> Notification:
-    """The notification that a host or a link was drained, has failed, or is up again."""
+    """The notification that a host, by number, or a link was drained, has failed, or is up again.
+
+    ``source`` says so; ``why`` adds to the reason.
+    """
     return Notification(
         id=id,
-        event_type=f"isolated_network.{'link' if host is None else 'host'}.update",
+        event_type=f"isolated_network.{'host' if isinstance(part, int) else 'link'}.update",
         at=at.isoformat(),
-        fabric=fabric,
+        fabric=fabric.id,
         initiator=by,
         allocation=None,
-        host=host,
-        link=link,
+        host=(fabric.inventory.host_names[part] or str(part)) if isinstance(part, int) else None,
+        link=None if isinstance(part, int) else link_name(part),
         old_state=old.value,
         new_state=new.value,
-        reason=f"set to {new.value}",
+        reason=f"set to {new.value}: {why}" if why else f"set to {new.value}",
         error=None,
+        source=source.value,
     )
 
 
 def fabric_changed(
-    id: str, fabric: str, what: str, detail: str, *, drift: Drift | None, at: datetime
+    id: str,
+    fabric: str,
+    what: str,
+    detail: str,
+    *,
+    drift: Drift | None,
+    confirmed_by: ConfirmedBy | None,
+    at: datetime,
 ) -> Notification:
     """The notification of a fabric: ``what`` happened, ``detail`` in a sentence.
 
-    Drift was found or repaired (``drift.found``, ``drift.repaired``), the switches run a
-    generation for the first time (``routes.applied``), or the fabric was re-imported
-    (``reimported``).
+    Drift was found or repaired (``drift.found``, ``drift.repaired``), ``confirmed_by`` confirms a
+    generation for the first time (``routes.applied``), the fabric was re-imported
+    (``reimported``), observation raised an alarm or ended it (``observation.alarm``,
+    ``observation.cleared``), or it saw what is not recorded (``observation.news``).
     """
     return Notification(
         id=id,
@@ -103,8 +123,9 @@ def fabric_changed(
         old_state=None,
         new_state=what.rsplit(".", 1)[-1],
         reason=detail,
-        error=detail if what == "drift.found" else None,
+        error=detail if what in ("drift.found", "observation.alarm") else None,
         drift=drift and drift.value,
+        confirmed_by=confirmed_by and confirmed_by.value,
     )
 
 

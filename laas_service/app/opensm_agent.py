@@ -2,8 +2,6 @@
 
 """The agent beside OpenSM: reports, fetches the wanted file set, has OpenSM reload it."""
 
-from __future__ import annotations
-
 import logging
 import math
 import time
@@ -183,4 +181,7 @@ class OpenSmAgent(Loop):
 
 def _news(seen: AgentReport | None) -> AgentReport | None:
     """The part of a report whose change is reported at once."""
-    return seen and replace(seen, detail=None)
+    if seen is None:
+        return None
+    reading = replace(seen.reading, at=0.0) if seen.reading is not None else None
+    return replace(seen, detail=None, reading=reading)

@@ -6,8 +6,6 @@ The domain chooses the new placement, ``lifecycle`` says which steps follow, the
 and records.
 """
 
-from __future__ import annotations
-
 from laas_service.app import lifecycle
 from laas_service.app.lifecycle import Change
 from laas_service.app.ports.allocations import PlacementChanges
@@ -22,10 +20,11 @@ from laas_service.messages import Initiator
 def begin_link_repair(
     store: PlacementChanges, record: AllocationRecord, by: Initiator | None = None
 ) -> AllocationRecord | Degraded:
-    """Begin to replace the failed links of an allocation; ``by`` is the user who asked for it.
+    """Begin to replace the failed links of an allocation, and those under maintenance.
 
-    The record comes back unchanged if none of its links has failed, or a change is under way;
-    ``Degraded`` if there are no other links for its hosts.
+    ``by`` is the user who asked for it. The record comes back unchanged if none of its links has
+    failed or is under maintenance, or a change is under way; ``Degraded`` if there are no other
+    links for its hosts.
 
     Raises:
         Conflict: it is not active, or a container.
@@ -34,12 +33,13 @@ def begin_link_repair(
     placed = lifecycle.check_repairable(record)
     if record.change is not None or record.faults is None:
         return record
+    leave = frozenset(record.faults.drained)
 
     def choose(fabric: Ledger) -> Move | Degraded | None:
         ledger = fabric.ledger(placed.parent)
         if ledger.allocations.get(record.id) != placed:
             raise ConcurrentUpdate(f"allocation {record.id!r} is past version {record.version}")
-        answer = repair(ledger.surface(), placed)
+        answer = repair(ledger.surface(), placed, leave)
         if isinstance(answer, Degraded):
             return answer
         if answer is placed:

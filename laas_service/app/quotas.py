@@ -2,8 +2,6 @@
 
 """Limits of a project: its quota here, one allocation, and its servers in Nova."""
 
-from __future__ import annotations
-
 import logging
 from typing import Protocol
 
@@ -34,10 +32,6 @@ class Quotas:
         self._store = store
         self._compute = compute
         self.one_per_project = one_per_project
-        self.limits = limits
-
-    def reload(self, limits: Limits) -> None:
-        """Hold projects to these limits from now on."""
         self.limits = limits
 
     def usage(self, caller: Caller, project_id: str | None = None) -> Usage:

@@ -2,19 +2,20 @@
 
 """Recorded fabrics, allocations, leases and quotas, as values."""
 
-from __future__ import annotations
-
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from laas_service.app.lifecycle import Change, Phase, State
+from laas_service.app.lifecycle import Standing, State
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.constraints import Constraints
+from laas_service.domain.faults.memory import NOTHING_SEEN, Memory
+from laas_service.domain.faults.observation import NO_WORDS, Mode, OperatorStates
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology
-from laas_service.messages import Initiator
+from laas_service.messages import ConfirmedBy, Initiator
 
 PROJECT = r"^[A-Za-z0-9][A-Za-z0-9_.:@-]{0,63}$"
 """The form of a project id."""
@@ -28,7 +29,73 @@ class HostState(enum.Enum):
 
 class LinkState(enum.Enum):
     UP = "up"
+    DRAINED = "drained"
     FAILED = "failed"
+
+
+class SwitchState(enum.Enum):
+    """What operators say of a switch."""
+
+    UP = "up"
+    MAINTENANCE = "maintenance"
+    FAILED = "failed"
+
+
+class Source(enum.Enum):
+    """Who says that a host, link or switch is not up."""
+
+    OPERATOR = "operator"
+    OBSERVED = "observed"
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What one source says of a host, link or switch.
+
+    ``since`` is None if it was recorded by a release that kept no times.
+    """
+
+    source: Source
+    state: str
+    since: datetime | None
+    evidence: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What is said of the hosts, links and switches (by GUID) that are not up.
+
+    The first word of each decides about its state.
+    """
+
+    hosts: Mapping[int, tuple[Word, ...]]
+    links: Mapping[Link, tuple[Word, ...]]
+    switches: Mapping[int, Word]
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What a reading showed that the recorded cabling does not have."""
+
+    at: datetime
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What observation of a fabric remembers, and the last reading.
+
+    ``mode`` is None unless an operator chose one; the configured mode is valid then. ``read_at``
+    is the time of the last reading, None if there was none, ``observer`` the port it was made
+    through. ``operator`` are the failures and the maintenance that operators recorded.
+    """
+
+    mode: Mode | None = None
+    memory: Memory = NOTHING_SEEN
+    news: tuple[News, ...] = ()
+    read_at: datetime | None = None
+    observer: str | None = None
+    operator: OperatorStates = NO_WORDS
 
 
 class Drift(enum.Enum):
@@ -41,15 +108,7 @@ class Drift(enum.Enum):
     POOL = "pool"
     """Free hosts that are not in the pool, or that another aggregate opens to projects."""
     ROUTES = "routes"
-    """Routes that the switches ran and no longer run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Faults:
-    """The failed links and hosts of an allocation, ascending by number."""
-
-    links: tuple[Link, ...] = ()
-    hosts: tuple[int, ...] = ()
+    """Routes that were confirmed and are no longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +169,11 @@ class Lease:
 class Holding:
     """The worker that converges a fabric (None: no worker), and what it saw in the switches.
 
-    Its lease ends at ``until``. At ``seen_at`` it saw the generation ``applied``, or none and a
-    ``problem``. ``confirmed`` is the newest generation ever seen. ``taken`` counts how often a
-    worker took the fabric, ``stuck`` how often one gave it up because it was stuck.
+    Its lease ends at ``until``. At ``seen_at`` it saw the generation ``applied``, confirmed by
+    ``applied_by`` (None: unknown), or none and a ``problem``. ``confirmed`` is the newest
+    generation ever seen. ``taken`` counts how often a worker took the fabric, ``stuck`` how often
+    one gave it up because it was stuck. ``without`` and ``unconfirmed`` are described at
+    ``messages.Applied``.
     """
 
     worker: str | None = None
@@ -123,6 +184,9 @@ class Holding:
     confirmed: int | None = None
     taken: int = 0
     stuck: int = 0
+    without: tuple[int, ...] = ()
+    unconfirmed: tuple[int, ...] = ()
+    applied_by: ConfirmedBy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,68 +230,41 @@ class Event:
     by: Initiator | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AllocationRecord:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationRecord(Standing):
     """One allocation as recorded.
 
-    ``version`` grows with every change that a reader can see (it is the ETag). ``placed`` is
-    the placement, None while it is queued and once the claims are freed. With ``handed_back``
-    the subnet manager must no longer route this tenant: Nova has confirmed that its hosts are
-    taken back, or the release is forced and the network is cut first. A forced release sets
-    ``force``. ``error`` is why the last step failed or has to wait, None if neither;
-    ``failures`` counts such steps in a row, and ``next_try`` is when the step is tried again.
-    ``generation`` is the fabric's generation at which this allocation's routes last changed:
-    they are confirmed once the subnet manager has applied it. ``pkey`` is the partition key, 0
-    while it is queued. ``duration`` as in ``requests.AllocationRequest``; ``ends_at`` is when it
-    is expected to end, counted from the claim of its hosts. Times are UTC and aware.
-
-    While the placement changes, ``placed`` is the new one, ``leaving`` the old one, which stays
-    claimed, and ``phase`` the step under way; ``leaving`` and ``phase`` are None otherwise.
-    ``faults`` are those of everything it holds, None if nothing has failed. ``parked`` is the
-    state from which it came into ``ERROR``, None in other states.
+    ``version`` grows with every change that a reader can see (it is the ETag). ``error`` is why
+    the last step failed or has to wait, None if neither; ``failures`` counts such steps in a row.
+    ``pkey`` is the partition key, 0 while it is queued. ``duration`` as in
+    ``requests.AllocationRequest``; ``ends_at`` is when it is expected to end, counted from the
+    claim of its hosts. ``confirmed_by`` is what the last change of its routes was confirmed by,
+    None if none was (or not by this release). Times are UTC and aware.
     """
 
-    id: str
     fabric: str
     name: str
     project_id: str
     policy: str
     hosts: int
-    state: State
     version: int
     pkey: int
-    placed: Allocation | None
-    handed_back: bool
-    force: bool
     error: str | None
     created_at: datetime
     updated_at: datetime
     history: tuple[Event, ...] = ()
-    generation: int = 0
     failures: int = 0
     duration: float | None = None
     ends_at: datetime | None = None
     constraints: Constraints | None = None
     parent: str | None = None
-    container: bool = False
-    leaving: Allocation | None = None
-    phase: Phase | None = None
-    faults: Faults | None = None
-    next_try: datetime | None = None
-    parked: State | None = None
+    confirmed_by: ConfirmedBy | None = None
 
     @property
     def initiator(self) -> Initiator | None:
         """The user who asked for what happens now, as far as the history was read."""
         asked = (event.by for event in reversed(self.history) if event.by is not None)
         return next(asked, None)
-
-    @property
-    def change(self) -> Change | None:
-        """The change of placement under way."""
-        if self.placed is None or self.leaving is None or self.phase is None:
-            return None
-        return Change(self.leaving, self.placed, self.phase)
 
     @property
     def held(self) -> Allocation | None:

@@ -2,8 +2,6 @@
 
 """Requests for allocations, what a deployment offers, and the answers of the use cases."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,11 +13,14 @@ from laas_service.app.records import (
     FabricRecord,
     Holding,
     Limits,
+    Observation,
+    Source,
 )
 from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.faults.degradation import Degraded
+from laas_service.domain.faults.observation import Mode
 from laas_service.domain.policies.base import Policy
 from laas_service.messages import Applied, Initiator
 
@@ -45,6 +46,8 @@ class ServicePolicy:
     """Bounds all searches for one request together; unit as ``domain.budget``."""
     repair_links: bool = True
     """The workers replace links that have failed."""
+    fault_mode: Mode = Mode.ACT
+    """What observation may change where no administrator chose a mode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,12 +138,26 @@ class Routing:
 @dataclass(frozen=True, slots=True)
 class Watched:
     """Whether the switches run the desired routes, how often drift was found and repaired, and
-    which worker converges the fabric."""
+    which worker converges the fabric.
+
+    ``links`` counts the links that are not up, by state and source.
+    """
 
     current: bool
     drift: Mapping[Drift, int]
     repaired: Mapping[Drift, int]
     holding: Holding
+    links: Mapping[tuple[str, Source], int]
+    observation: Observation
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What is observed of a fabric, and the mode that is valid: chosen, else configured."""
+
+    fabric: FabricRecord
+    observation: Observation
+    mode: Mode
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,6 @@
 
 """Repeats steps that may be repeated."""
 
-from __future__ import annotations
-
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 from tenacity.wait import wait_base
 

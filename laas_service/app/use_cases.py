@@ -2,8 +2,6 @@
 
 """All use cases of one process, and how they are composed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Protocol
@@ -18,7 +16,6 @@ from laas_service.app.ports.compute import Compute
 from laas_service.app.ports.subnet_manager import Switches
 from laas_service.app.quotas import Quotas
 from laas_service.app.records import Limits
-from laas_service.app.refusals import Refusals
 from laas_service.app.requests import ServicePolicy
 from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.errors import Conflict
@@ -75,7 +72,6 @@ class UseCases:
             lookup,
             self._queue,
             self.quotas,
-            Refusals(store, lookup),
             search_budget=offer.search_budget,
             waiters=offer.waiters,
             repair_links=offer.repair_links,
@@ -90,6 +86,7 @@ class UseCases:
             lookup,
             list(offer.policies.values()),
             search_budget=offer.search_budget,
+            fault_mode=offer.fault_mode,
             wake=wake,
         )
 
@@ -103,7 +100,7 @@ class UseCases:
     def reload(self, discipline: Discipline, limits: Limits) -> None:
         """Serve queues by this discipline, and hold projects to these limits, from now on."""
         self._queue.reload(discipline)
-        self.quotas.reload(limits)
+        self.quotas.limits = limits
 
     def exhausted(self) -> dict[str, int]:
         """By policy, how many searches of this process stopped at their budget."""

@@ -6,8 +6,6 @@ Each function reads the arguments that ``options`` adds to a parser, and those t
 command adds.
 """
 
-from __future__ import annotations
-
 import argparse
 import uuid
 from typing import Any
@@ -25,12 +23,9 @@ def fabric_show(rest: Rest, args: argparse.Namespace) -> Any:
     return rest.get(rest.fabric(args.fabric))
 
 
-def fabric_utilization(rest: Rest, args: argparse.Namespace) -> Any:
-    return rest.get(f"{rest.fabric(args.fabric)}/utilization")
-
-
-def fabric_routing(rest: Rest, args: argparse.Namespace) -> Any:
-    return rest.get(f"{rest.fabric(args.fabric)}/routing")
+def fabric_part(rest: Rest, args: argparse.Namespace) -> Any:
+    """What the verb names: utilization or routing."""
+    return rest.get(f"{rest.fabric(args.fabric)}/{args.verb}")
 
 
 def fabric_agents(rest: Rest, args: argparse.Namespace) -> Any:
@@ -84,40 +79,54 @@ def leaf_show(rest: Rest, args: argparse.Namespace) -> Any:
 
 
 def leaf_state(rest: Rest, args: argparse.Namespace) -> Any:
-    state = {"drain": "drained", "repair": "up"}[args.verb]
+    states = {"drain": "drained", "maintain": "maintenance", "fail": "failed", "repair": "up"}
+    state = states[args.verb]
     path = f"{rest.fabric(args.fabric)}/switches/{quote(args.switch, safe='')}"
     return rest.call("PATCH", path, body={"state": state})
 
 
+def fabric_observation(rest: Rest, args: argparse.Namespace) -> Any:
+    path = f"{rest.fabric(args.fabric)}/observation"
+    body = _given(mode=args.mode, acknowledge=args.acknowledge or None)
+    return rest.call("PATCH", path, body=body) if body else rest.get(path)
+
+
 def host_set(rest: Rest, args: argparse.Namespace) -> Any:
-    names = {"traits": [] if args.no_traits else args.trait, "cost": args.cost}
-    body = {name: value for name, value in names.items() if value is not None}
+    body = _given(traits=[] if args.no_traits else args.trait, cost=args.cost)
     path = f"{rest.fabric(args.fabric)}/hosts/{quote(args.name, safe='')}"
     return rest.call("PATCH", path, body=body)
 
 
-def _constraints(args: argparse.Namespace) -> dict[str, Any]:
-    """The constraints that the arguments give, under their names in REST."""
-    values = {name: getattr(args, name, None) for name in (*options.CONSTRAINTS, "cheapest")}
+def _given(**values: Any) -> dict[str, Any]:
+    """The values that are not None."""
     return {name: value for name, value in values.items() if value is not None}
 
 
+def _constraints(args: argparse.Namespace) -> dict[str, Any]:
+    """The constraints that the arguments give, under their names in REST."""
+    names = (*options.CONSTRAINTS, "cheapest")
+    return _given(**{name: getattr(args, name, None) for name in names})
+
+
 def allocation_create(rest: Rest, args: argparse.Namespace) -> Any:
-    names = ("name", "hosts", "policy", "fabric", "project_id", "duration")
-    body = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
-    if constraints := _constraints(args):
-        body["constraints"] = constraints
-    if args.queue:
-        body["wait"] = True
-    if args.container:
-        body["container"] = True
-    if args.parent is not None:
-        body["parent"] = rest.allocation(args.parent)["id"]
+    body = _given(
+        name=args.name,
+        hosts=args.hosts,
+        policy=args.policy,
+        fabric=args.fabric,
+        project_id=args.project_id,
+        duration=args.duration,
+        constraints=_constraints(args) or None,
+        wait=args.queue or None,
+        container=args.container or None,
+        parent=None if args.parent is None else rest.allocation(args.parent)["id"],
+        dry_run=args.dry_run or None,
+    )
     if args.dry_run:
-        return rest.call("POST", "/v1/allocations", body={**body, "dry_run": True})
+        return rest.call("POST", "/v1/allocations", body=body)
     key = {"Idempotency-Key": args.key or str(uuid.uuid4())}
     allocation = rest.call("POST", "/v1/allocations", {"wait": args.wait}, body, key)
-    return allocation if args.wait is None else rest.settled(allocation, args.wait)
+    return _settled(rest, args, allocation)
 
 
 def allocation_list(rest: Rest, args: argparse.Namespace) -> Any:
@@ -134,28 +143,29 @@ def allocation_show(rest: Rest, args: argparse.Namespace) -> Any:
 
 
 def allocation_history(rest: Rest, args: argparse.Namespace) -> Any:
-    id = rest.allocation(args.allocation)["id"]
-    return list(rest.listed(f"/v1/allocations/{id}/history", "history"))
+    return list(rest.listed(f"{_allocation(rest, args)}/history", "history"))
 
 
 def allocation_rename(rest: Rest, args: argparse.Namespace) -> Any:
-    path = f"/v1/allocations/{rest.allocation(args.allocation)['id']}"
-    return rest.call("PATCH", path, body={"name": args.name})
+    return rest.call("PATCH", _allocation(rest, args), body={"name": args.name})
 
 
 def allocation_delete(rest: Rest, args: argparse.Namespace) -> Any:
-    path = f"/v1/allocations/{rest.allocation(args.allocation)['id']}"
-    allocation = rest.call("DELETE", path, {"force": args.force or None, "wait": args.wait})
-    return allocation if args.wait is None else rest.settled(allocation, args.wait)
+    query = {"force": args.force or None, "wait": args.wait}
+    return _settled(rest, args, rest.call("DELETE", _allocation(rest, args), query))
 
 
-def allocation_retry(rest: Rest, args: argparse.Namespace) -> Any:
-    path = f"/v1/allocations/{rest.allocation(args.allocation)['id']}/retry"
-    allocation = rest.call("POST", path, {"wait": args.wait})
-    return allocation if args.wait is None else rest.settled(allocation, args.wait)
+def allocation_step(rest: Rest, args: argparse.Namespace) -> Any:
+    """Repair or retry, as the verb says."""
+    path = f"{_allocation(rest, args)}/{args.verb}"
+    return _settled(rest, args, rest.call("POST", path, {"wait": args.wait}))
 
 
-def allocation_repair(rest: Rest, args: argparse.Namespace) -> Any:
-    path = f"/v1/allocations/{rest.allocation(args.allocation)['id']}/repair"
-    allocation = rest.call("POST", path, {"wait": args.wait})
+def _allocation(rest: Rest, args: argparse.Namespace) -> str:
+    """The path of the allocation that is named."""
+    return f"/v1/allocations/{rest.allocation(args.allocation)['id']}"
+
+
+def _settled(rest: Rest, args: argparse.Namespace, allocation: Any) -> Any:
+    """The allocation; with ``--wait`` once it no longer changes."""
     return allocation if args.wait is None else rest.settled(allocation, args.wait)

@@ -2,15 +2,13 @@
 
 """Formatting for terminals: the columns of lists, and values as short texts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "fabrics": ("id", "shape", "generation", "created_at"),
-    "hosts": ("index", "name", "state", "owner", "traits", "cost", "ports"),
-    "links": ("id", "state", "owner", "lower", "upper"),
-    "switches": ("guid", "name", "level", "ports", "lid", "positions"),
+    "hosts": ("index", "name", "state", "source", "owner", "traits", "cost", "ports"),
+    "links": ("id", "state", "source", "since", "owner", "lower", "upper", "evidence"),
+    "switches": ("guid", "name", "level", "state", "source", "ports", "lid", "positions"),
     "agents": ("name", "role", "condition", "generation", "published", "seen_at", "detail"),
     "history": ("number", "at", "state", "reason"),
     "allocations": (
@@ -24,6 +22,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "shape",
         "policy",
         "degraded",
+        "confirmed_by",
         "error",
     ),
 }
@@ -35,6 +34,8 @@ def brief(value: Any) -> str:
     match value:
         case None:
             return "-"
+        case {"since": since, "text": text}:
+            return f"{text} ({since})"
         case {"text": text}:
             return str(text)
         case {"thin": _, "detail": detail}:
@@ -61,6 +62,15 @@ def brief(value: Any) -> str:
                 f"leaf {c['beyond_leaf_before']} -> {c['beyond_leaf']}"
                 for c in value
             )
+        case [{"condition": _, "evidence": _}, *_]:
+            return "\n".join(
+                f"{link['id']} {link['condition']} since {link['since']}: {link['evidence']}"
+                for link in value
+            )
+        case [{"guid": _, "state": _, "since": _}, *_]:
+            return "\n".join(f"{s['name']} {s['state']} since {s['since']}" for s in value)
+        case [{"at": _, "text": _}, *_]:
+            return "\n".join(f"{news['at']} {news['text']}" for news in value)
         case [{"guid": _, "name": _}, *_]:
             return " ".join(switch["name"] for switch in value)
         case [{"at": _}, *_]:

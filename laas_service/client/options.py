@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Options and arguments that ``laas`` and the ``openstack`` plugin share; ``calls`` reads them."""
-
-from __future__ import annotations
+"""Commands and arguments as values; the arguments that ``laas`` and the plugin share."""
 
 import argparse
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 CONSTRAINTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "traits": (
@@ -50,17 +48,29 @@ CONSTRAINTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 """The option of each constraint, by its name in REST, and the arguments of ``add_argument``."""
 
 
-def fabric(parser: argparse.ArgumentParser, option: bool = False) -> None:
-    help = "id of the fabric; required if the service manages several"
-    if option:
-        parser.add_argument("--fabric", help=help)
-    else:
-        parser.add_argument("fabric", nargs="?", help=help)
+Argument = Callable[[argparse.ArgumentParser], object]
+"""Adds an argument, or some that belong together, to the parser of a command."""
 
 
-def leaf(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("switch", metavar="LEAF", help="name or GUID of the leaf switch")
-    fabric(parser, option=True)
+def argument(*names: str, **settings: Any) -> Argument:
+    """One argument; names and settings as for ``add_argument``."""
+    return lambda parser: parser.add_argument(*names, **settings)
+
+
+def verb(name: str) -> Argument:
+    """The verb of a command whose call serves several verbs."""
+    return lambda parser: parser.set_defaults(verb=name)
+
+
+class Command(NamedTuple):
+    """One command of a command line, such as ``laas fabric list``."""
+
+    name: str
+    run: Callable[..., Any]
+    help: str
+    arguments: Sequence[Argument] = ()
+    listed: str = ""
+    """The columns of its table, a key of ``COLUMNS``, if it answers a list."""
 
 
 def constraints(parser: argparse.ArgumentParser) -> None:
@@ -70,73 +80,90 @@ def constraints(parser: argparse.ArgumentParser) -> None:
         group.add_argument(option, dest=name, **settings)
 
 
-def fit(parser: argparse.ArgumentParser) -> None:
-    """Options of a fit question; each command adds the number of hosts itself."""
-    parser.add_argument("--policy", help="allocation policy; default: the policy of the site")
-    parser.add_argument(
-        "--parent", metavar="ALLOCATION", help="look for hosts inside this container"
-    )
-    constraints(parser)
+_FABRIC = "id of the fabric; required if the service manages several"
 
+FABRIC = (argument("fabric", nargs="?", help=_FABRIC),)
 
-def plane(parser: argparse.ArgumentParser) -> None:
-    """Options that choose the links to withhold for shared traffic."""
-    parser.add_argument(
+FABRIC_OPTION = (argument("--fabric", help=_FABRIC),)
+
+SWITCH = (
+    argument("switch", metavar="SWITCH", help="name or GUID of the switch"),
+    *FABRIC_OPTION,
+)
+
+OBSERVATION = (
+    argument(
+        "--mode",
+        choices=("act", "observe", "frozen", "configured"),
+        help="choose what observation may change; configured: the mode of the configuration",
+    ),
+    argument(
+        "--acknowledge",
+        action="store_true",
+        help="accept what raised the alarm, so that it is recorded",
+    ),
+    *FABRIC,
+)
+"""Options that change the observation of a fabric; without them it is shown."""
+
+FIT = (
+    argument("--policy", help="allocation policy; default: the policy of the site"),
+    argument("--parent", metavar="ALLOCATION", help="look for hosts inside this container"),
+    constraints,
+)
+"""Options of a fit question; each command adds the number of hosts itself."""
+
+PLANE = (
+    argument(
         "--l2",
         type=int,
         action="append",
         default=[],
         metavar="INDEX",
         help="L2 index to withhold in every pod; may be repeated",
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--spines",
         type=int,
         action="append",
         default=[],
         metavar="INDEX",
         help="spine to withhold in every group; may be repeated",
-    )
-    parser.add_argument("--none", action="store_true", help="withhold no links")
-    parser.add_argument("--dry-run", action="store_true", help="show the cost and change nothing")
+    ),
+    argument("--none", action="store_true", help="withhold no links"),
+    argument("--dry-run", action="store_true", help="show the cost and change nothing"),
+)
+"""Options that choose the links to withhold for shared traffic."""
 
-
-def create(parser: argparse.ArgumentParser) -> None:
-    """Options of a new allocation; each command adds name, project and ``--wait`` itself."""
-    parser.add_argument("--hosts", type=int, required=True, help="number of hosts")
-    parser.add_argument("--policy", help="allocation policy; default: the policy of the site")
-    parser.add_argument("--fabric", help="fabric to use; default: the fabric of the site")
-    constraints(parser)
-    parser.add_argument(
+CREATE = (
+    argument("--hosts", type=int, required=True, help="number of hosts"),
+    argument("--policy", help="allocation policy; default: the policy of the site"),
+    argument("--fabric", help="fabric to use; default: the fabric of the site"),
+    constraints,
+    argument(
         "--cheapest",
         action="store_true",
         default=None,
         help="choose the placement with the lowest total host cost",
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--container", action="store_true", help="reserve hosts and links for allocations inside it"
-    )
-    parser.add_argument(
-        "--parent", metavar="ALLOCATION", help="place the allocation inside this container"
-    )
-    parser.add_argument(
-        "--queue", action="store_true", help="wait in the queue if the hosts do not fit now"
-    )
-    parser.add_argument(
+    ),
+    argument("--parent", metavar="ALLOCATION", help="place the allocation inside this container"),
+    argument("--queue", action="store_true", help="wait in the queue if the hosts do not fit now"),
+    argument(
         "--duration", type=float, metavar="SECONDS", help="expected lifetime of the allocation"
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="show the placement and change nothing"
-    )
-    parser.add_argument("--key", help="idempotency key; default: a new one")
+    ),
+    argument("--dry-run", action="store_true", help="show the placement and change nothing"),
+    argument("--key", help="idempotency key; default: a new one"),
+)
+"""Options of a new allocation; each command adds name, project and ``--wait`` itself."""
 
+LISTING = (
+    argument("--state", help="list this state only; default: all but released"),
+    argument("--fabric", help="list this fabric only; default: all"),
+)
 
-def listing(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--state", help="list this state only; default: all but released")
-    parser.add_argument("--fabric", help="list this fabric only; default: all")
-
-
-def delete(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--force", action="store_true", help="delete even if servers still run on the hosts"
-    )
+DELETE = (
+    argument("--force", action="store_true", help="delete even if servers still run on the hosts"),
+)

@@ -2,8 +2,6 @@
 
 """REST client: requests, paging, waiting for an outcome, error texts."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any

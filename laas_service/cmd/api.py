@@ -2,25 +2,24 @@
 
 """laas-api: serve the REST interface; with --all-in-one, run the worker in the same process."""
 
-from __future__ import annotations
-
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from types import FrameType
+from wsgiref.types import StartResponse, WSGIEnvironment
 
 from flask import Flask
 from oslo_config import cfg
 from oslo_log import log as logging
 from waitress.server import create_server
 
-from laas_service.api.app import RELOAD, Settings, create_app
+from laas_service.api.app import create_app
 from laas_service.api.auth import middleware
 from laas_service.app.use_cases import UseCases
 from laas_service.cmd.process import daemon_configured, exit_status
 from laas_service.cmd.reloading import on_hangup
 from laas_service.domain.errors import LaasError
+from laas_service.garbage import Collector
 from laas_service.wiring import Parts
 
 LOG = logging.getLogger(__name__)
@@ -44,33 +43,41 @@ def application(conf: cfg.ConfigOpts, use_cases: UseCases) -> Flask:
     Raises:
         InvalidInput: authentication is off, and the address is not loopback.
     """
-    return create_app(
-        use_cases,
-        conf,
-        middleware(conf.api.auth_strategy, conf.api.bind_host, conf),
-        settings(conf),
-    )
+    authenticate = middleware(conf.api.auth_strategy, conf.api.bind_host, conf)
+    return create_app(use_cases, conf, authenticate)
 
 
-def settings(conf: cfg.ConfigOpts) -> Settings:
-    """The settings of the REST interface that a configuration gives."""
-    return Settings(
-        max_body=conf.api.max_body,
-        max_wait=conf.api.max_wait,
-        rate=conf.limits.rate,
-        burst=conf.limits.burst,
-        audit=conf.api.audit,
-    )
+def unread_switches(conf: cfg.ConfigOpts, parts: Parts) -> str | None:
+    """Why nobody reads the switches back; None if somebody does.
+
+    A worker elsewhere may have other options of OpenSM; what it last recorded counts.
+    """
+    if not conf.all_in_one:
+        fabrics = parts.store.fabrics()
+        recorded = [parts.store.holding(fabric.id).applied_by for fabric in fabrics]
+        if any(by is not None and by.was_read for by in recorded):
+            return None
+    return parts.unread_switches()
+
+
+def collect_between_requests(app: Flask, collector: Collector) -> None:
+    """Tell the collector of each request of the application."""
+    wsgi_app = app.wsgi_app
+
+    def busy(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        with collector.busy():
+            return wsgi_app(environ, start_response)
+
+    app.wsgi_app = busy  # type: ignore[method-assign]
 
 
 def main(argv: list[str] | None = None) -> int:
     """Serve until SIGTERM or SIGINT; requests in progress are finished first."""
-    args = sys.argv[1:] if argv is None else argv
-    conf = daemon_configured("laas-api", args, CLI)
-    return exit_status("laas-api", lambda: serve(conf, Parts(conf), args), (LaasError, OSError))
+    conf = daemon_configured("laas-api", argv, CLI)
+    return exit_status("laas-api", lambda: serve(conf, Parts(conf), argv), (LaasError, OSError))
 
 
-def serve(conf: cfg.ConfigOpts, parts: Parts, args: Sequence[str] = ()) -> None:
+def serve(conf: cfg.ConfigOpts, parts: Parts, args: Sequence[str] | None = None) -> None:
     """Listen until a signal arrives; with --all-in-one, run the worker too.
 
     ``conf`` was made of ``args``. SIGHUP reads its files again.
@@ -84,9 +91,13 @@ def serve(conf: cfg.ConfigOpts, parts: Parts, args: Sequence[str] = ()) -> None:
         parts.upgrade_database()
     wake = parts.worker.wake if conf.all_in_one else parts.waker
     app = application(conf, parts.use_cases(wake))
+    collect_between_requests(app, parts.collector)
     parts.store.check()
+    if unread := unread_switches(conf, parts):
+        LOG.warning(unread)
     for fabric in parts.store.fabrics():  # slow for a large fabric, so before the first request
         parts.store.ledger(fabric.id)
+    parts.collector.settle()
     server = create_server(
         app,
         host=conf.api.bind_host,
@@ -96,23 +107,14 @@ def serve(conf: cfg.ConfigOpts, parts: Parts, args: Sequence[str] = ()) -> None:
         ident="laas",
         clear_untrusted_proxy_headers=False,  # oslo.middleware and auth.Loopback judge them
     )
-    signal.signal(signal.SIGTERM, _stop)
-
-    def reload() -> None:
-        parts.reload()
-        app.extensions[RELOAD](settings(conf))
-
-    on_hangup(conf, args, reload, CLI)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+    on_hangup(conf, args, parts.reload, CLI)
     with parts.working(patience=10) if conf.all_in_one else nullcontext():
         LOG.info("Listening on http://%s:%s", server.effective_host, server.effective_port)
         try:
             server.run()
         finally:
             server.close()
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(0)
 
 
 if __name__ == "__main__":

@@ -6,13 +6,11 @@ Exit status 0: done. 1: the service refused or could not be reached. 2: the comm
 line was wrong.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keystoneauth1 import loading, token_endpoint
@@ -25,6 +23,7 @@ from rich.text import Text
 
 from laas_service.client import calls, options
 from laas_service.client.formatting import BULKY, COLUMNS, brief
+from laas_service.client.options import Argument, Command, argument
 from laas_service.client.rest import SERVICE_TYPE, Refused, Rest
 
 ENDPOINT = "http://127.0.0.1:8780"
@@ -47,53 +46,274 @@ def show(result: Any, listed: str, console: Console) -> None:
     console.print(table)
 
 
+def _traits(parser: argparse.ArgumentParser) -> None:
+    traits = parser.add_mutually_exclusive_group()
+    traits.add_argument(
+        "--trait", action="append", help="trait of the host, replacing all others; may be repeated"
+    )
+    traits.add_argument("--no-traits", action="store_true", help="remove all traits")
+
+
+def _inventory(name: str, *states: str) -> tuple[Argument, ...]:
+    """Options that choose hosts or links."""
+    return (
+        argument("--state", choices=states, help=f"list {name} in this state only"),
+        argument("--owner", metavar="ALLOCATION", help=f"list {name} of this allocation only (id)"),
+        argument("--free", action="store_true", default=None, help=f"list free {name} only"),
+        *options.FABRIC,
+    )
+
+
+def _states(noun: str, **effects: str) -> tuple[Command, ...]:
+    """A verb for each effect on a host or a link."""
+    arguments = (argument("name", help=f"{noun} to change"), *options.FABRIC_OPTION)
+    return tuple(
+        Command(name, calls.host_state, f"{effect}; an owner keeps the {noun}", arguments)
+        for name, effect in effects.items()
+    )
+
+
+ALLOCATION = argument("allocation", help="id or name of the allocation")
+WAIT = argument(
+    "--wait",
+    type=float,
+    metavar="SECONDS",
+    help="wait at most SECONDS until the change is complete",
+)
+
+FABRIC_VERBS = (
+    Command("list", calls.fabric_list, "list fabrics", (), "fabrics"),
+    Command(
+        "show",
+        calls.fabric_show,
+        "show the shape and the counts of hosts and links",
+        options.FABRIC,
+    ),
+    Command("utilization", calls.fabric_part, "show how much is in use", options.FABRIC),
+    Command(
+        "routing",
+        calls.fabric_part,
+        "show the desired generation of the routes, and the one that is confirmed, and by what",
+        options.FABRIC,
+    ),
+    Command(
+        "idle",
+        calls.fabric_idle,
+        "list links and switches that may be powered down",
+        options.FABRIC,
+    ),
+    Command(
+        "fit",
+        calls.fabric_fit,
+        "show whether a number of hosts fits now",
+        (argument("hosts", type=int, help="number of hosts"), *options.FIT, *options.FABRIC),
+    ),
+    Command(
+        "plane",
+        calls.fabric_plane,
+        "show or change the links withheld from tenants for shared traffic",
+        (*options.PLANE, *options.FABRIC_OPTION),
+    ),
+    Command(
+        "hosts",
+        calls.fabric_inventory,
+        "list hosts with state and owner",
+        (
+            *_inventory("hosts", "up", "drained", "failed"),
+            argument("--trait", help="list hosts with this trait only"),
+        ),
+        "hosts",
+    ),
+    Command(
+        "links",
+        calls.fabric_inventory,
+        "list links with state and owner",
+        (
+            *_inventory("links", "up", "drained", "failed"),
+            argument("--kind", choices=("leaf", "spine"), help="list links of this level only"),
+        ),
+        "links",
+    ),
+    Command(
+        "observation",
+        calls.fabric_observation,
+        "show observed faults; choose what observation may change; acknowledge its alarm",
+        options.OBSERVATION,
+    ),
+    Command(
+        "agents",
+        calls.fabric_agents,
+        "list OpenSM agents and their last reports",
+        options.FABRIC,
+        "agents",
+    ),
+    Command(
+        "switches",
+        calls.fabric_inventory,
+        "list switches and their positions",
+        (
+            argument(
+                "--level", type=int, choices=(1, 2, 3), help="list switches of this level only"
+            ),
+            *options.FABRIC,
+        ),
+        "switches",
+    ),
+)
+
+ALLOCATION_VERBS = (
+    Command(
+        "create",
+        calls.allocation_create,
+        "create an allocation of hosts and links",
+        (
+            argument("--name", required=True, help="name of the allocation"),
+            argument("--project-id", help="id of the owning project (administrators only)"),
+            *options.CREATE,
+            WAIT,
+        ),
+    ),
+    Command(
+        "list",
+        calls.allocation_list,
+        "list allocations",
+        (
+            *options.LISTING,
+            argument("--project-id", help="list allocations of this project only"),
+        ),
+        "allocations",
+    ),
+    Command(
+        "show", calls.allocation_show, "show an allocation with its latest history", (ALLOCATION,)
+    ),
+    Command(
+        "history",
+        calls.allocation_history,
+        "list the history of an allocation, oldest entry first",
+        (ALLOCATION,),
+        "history",
+    ),
+    Command(
+        "rename",
+        calls.allocation_rename,
+        "rename an allocation",
+        (ALLOCATION, argument("name", help="new name")),
+    ),
+    Command(
+        "repair",
+        calls.allocation_step,
+        "replace failed links by free ones",
+        (ALLOCATION, WAIT),
+    ),
+    Command(
+        "retry",
+        calls.allocation_step,
+        "retry the next step now, even after an error",
+        (ALLOCATION, WAIT),
+    ),
+    Command(
+        "delete",
+        calls.allocation_delete,
+        "delete an allocation and free its hosts and links",
+        (ALLOCATION, *options.DELETE, WAIT),
+    ),
+)
+
+QUOTA_VERBS = (
+    Command(
+        "show",
+        calls.quota_show,
+        "show limits and use",
+        (
+            argument(
+                "--project-id", help="id of another project than your own (administrators only)"
+            ),
+        ),
+    ),
+)
+
+HOST_VERBS = (
+    *_states(
+        "host",
+        drain="give the host to no new owner",
+        fail="mark the host failed",
+        repair="mark the host usable",
+    ),
+    Command(
+        "set",
+        calls.host_set,
+        "set traits and cost of a host; options left out change nothing",
+        (
+            argument("name", help="host to change"),
+            _traits,
+            argument("--cost", type=int, help="cost of the host, a number in any unit"),
+            *options.FABRIC_OPTION,
+        ),
+    ),
+)
+
+SWITCH_VERBS = (
+    Command(
+        "show",
+        calls.leaf_show,
+        "show a switch and the allocations that hold hosts or links there",
+        options.SWITCH,
+    ),
+    Command(
+        "drain",
+        calls.leaf_state,
+        "drain a leaf: free hosts get no new owner; owners keep their hosts",
+        options.SWITCH,
+    ),
+    Command(
+        "maintain",
+        calls.leaf_state,
+        "put a switch under maintenance: nobody new gets its links, owners move away if they can",
+        options.SWITCH,
+    ),
+    Command(
+        "fail",
+        calls.leaf_state,
+        "mark a switch failed, with its links and, for a leaf, its hosts",
+        options.SWITCH,
+    ),
+    Command(
+        "repair",
+        calls.leaf_state,
+        "take back a fail or a maintenance of the switch; else the drain of a leaf",
+        options.SWITCH,
+    ),
+)
+
+LINK_VERBS = _states("link", fail="mark the link failed", repair="mark the link usable")
+
+NOUNS: Mapping[str, tuple[str, Sequence[Command]]] = {
+    "fabric": ("show fabrics, their hosts, links and routes", FABRIC_VERBS),
+    "allocation": ("create, show, change and delete allocations", ALLOCATION_VERBS),
+    "quota": ("show a project's quota", QUOTA_VERBS),
+    "host": ("drain a host, mark it failed or usable, set its traits and cost", HOST_VERBS),
+    "switch": ("show, drain, maintain, fail or repair a switch", SWITCH_VERBS),
+    "link": ("mark a link failed or usable", LINK_VERBS),
+}
+"""All commands by noun, and what each noun's commands do."""
+
+
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="laas", description="Command line client of Links as a Service."
     )
     _common(top, first=True)
     nouns = top.add_subparsers(dest="noun", required=True, metavar="WHAT")
-    _fabric(_noun(nouns, "fabric", "show fabrics, their hosts, links and routes"))
-    _allocation(_noun(nouns, "allocation", "create, show, change and delete allocations"))
-    quota = _noun(nouns, "quota", "show a project's quota")
-    quota_show = _verb(quota, "show", calls.quota_show, "show limits and use")
-    quota_show.add_argument(
-        "--project-id", help="id of another project than your own (administrators only)"
-    )
-    host = _noun(nouns, "host", "drain a host, mark it failed or usable, set its traits and cost")
-    _state(
-        host,
-        "host",
-        {
-            "drain": "give the host to no new owner",
-            "fail": "mark the host failed",
-            "repair": "mark the host usable",
-        },
-    )
-    _describe(
-        _verb(
-            host,
-            "set",
-            calls.host_set,
-            "set traits and cost of a host; options left out change nothing",
+    for noun, (purpose, commands) in NOUNS.items():
+        verbs = nouns.add_parser(noun, help=purpose, description=purpose).add_subparsers(
+            dest="verb", required=True, metavar="VERB"
         )
-    )
-    switch = _noun(nouns, "switch", "show, drain or undrain a leaf switch")
-    for name, act, help in (
-        ("show", calls.leaf_show, "show the hosts of a leaf and the allocations on them"),
-        (
-            "drain",
-            calls.leaf_state,
-            "drain a leaf: free hosts get no new owner; owners keep their hosts",
-        ),
-        ("repair", calls.leaf_state, "undrain the hosts that draining the leaf drained"),
-    ):
-        options.leaf(_verb(switch, name, act, help))
-    _state(
-        _noun(nouns, "link", "mark a link failed or usable"),
-        "link",
-        {"fail": "mark the link failed", "repair": "mark the link usable"},
-    )
+        for verb in commands:
+            command = verbs.add_parser(verb.name, help=verb.help, description=verb.help)
+            command.set_defaults(act=verb.run, listed=verb.listed)
+            _common(command)
+            for add in verb.arguments:
+                add(command)
     return top
 
 
@@ -117,153 +337,6 @@ def _common(parser: argparse.ArgumentParser, first: bool = False) -> None:
     parser.add_argument(
         "--json", action="store_true", default=default(False), help="print the answer as JSON"
     )
-
-
-def _noun(nouns: Any, name: str, help: str) -> Any:
-    return nouns.add_parser(name, help=help, description=help).add_subparsers(
-        dest="verb", required=True, metavar="VERB"
-    )
-
-
-def _verb(
-    verbs: Any,
-    name: str,
-    act: Callable[[Rest, argparse.Namespace], Any],
-    help: str,
-    listed: str = "",
-) -> argparse.ArgumentParser:
-    command: argparse.ArgumentParser = verbs.add_parser(name, help=help, description=help)
-    command.set_defaults(act=act, listed=listed)
-    _common(command)
-    return command
-
-
-def _fabric(verbs: Any) -> None:
-    _verb(verbs, "list", calls.fabric_list, "list fabrics", "fabrics")
-    for name, act, help in (
-        ("show", calls.fabric_show, "show the shape and the counts of hosts and links"),
-        ("utilization", calls.fabric_utilization, "show how much is in use"),
-        (
-            "routing",
-            calls.fabric_routing,
-            "show the desired generation of the routes, and the one that switches run",
-        ),
-        ("idle", calls.fabric_idle, "list links and switches that may be powered down"),
-    ):
-        options.fabric(_verb(verbs, name, act, help))
-    fit = _verb(verbs, "fit", calls.fabric_fit, "show whether a number of hosts fits now")
-    fit.add_argument("hosts", type=int, help="number of hosts")
-    options.fit(fit)
-    options.fabric(fit)
-    plane = _verb(
-        verbs,
-        "plane",
-        calls.fabric_plane,
-        "show or change the links withheld from tenants for shared traffic",
-    )
-    options.plane(plane)
-    options.fabric(plane, option=True)
-    for name, states in (("hosts", ("up", "drained", "failed")), ("links", ("up", "failed"))):
-        help = f"list {name} with state and owner"
-        inventory = _verb(verbs, name, calls.fabric_inventory, help, name)
-        inventory.add_argument("--state", choices=states, help=f"list {name} in this state only")
-        inventory.add_argument(
-            "--owner", metavar="ALLOCATION", help=f"list {name} of this allocation only (id)"
-        )
-        inventory.add_argument(
-            "--free", action="store_true", default=None, help=f"list free {name} only"
-        )
-        options.fabric(inventory)
-        if name == "hosts":
-            inventory.add_argument("--trait", help="list hosts with this trait only")
-        if name == "links":
-            inventory.add_argument(
-                "--kind", choices=("leaf", "spine"), help="list links of this level only"
-            )
-    agents = _verb(
-        verbs, "agents", calls.fabric_agents, "list OpenSM agents and their last reports", "agents"
-    )
-    options.fabric(agents)
-    switches = _verb(
-        verbs, "switches", calls.fabric_inventory, "list switches and their positions", "switches"
-    )
-    switches.add_argument(
-        "--level", type=int, choices=(1, 2, 3), help="list switches of this level only"
-    )
-    options.fabric(switches)
-
-
-def _allocation(verbs: Any) -> None:
-    create = _verb(
-        verbs, "create", calls.allocation_create, "create an allocation of hosts and links"
-    )
-    create.add_argument("--name", required=True, help="name of the allocation")
-    create.add_argument("--project-id", help="id of the owning project (administrators only)")
-    options.create(create)
-    _wait(create)
-    listing = _verb(verbs, "list", calls.allocation_list, "list allocations", "allocations")
-    options.listing(listing)
-    listing.add_argument("--project-id", help="list allocations of this project only")
-    for name, act, help in (
-        ("show", calls.allocation_show, "show an allocation with its latest history"),
-        (
-            "history",
-            calls.allocation_history,
-            "list the history of an allocation, oldest entry first",
-        ),
-    ):
-        _allocation_argument(_verb(verbs, name, act, help, "history"))
-    rename = _verb(verbs, "rename", calls.allocation_rename, "rename an allocation")
-    _allocation_argument(rename)
-    rename.add_argument("name", help="new name")
-    repair = _verb(verbs, "repair", calls.allocation_repair, "replace failed links by free ones")
-    _allocation_argument(repair)
-    _wait(repair)
-    retry = _verb(
-        verbs, "retry", calls.allocation_retry, "retry the next step now, even after an error"
-    )
-    _allocation_argument(retry)
-    _wait(retry)
-    delete = _verb(
-        verbs,
-        "delete",
-        calls.allocation_delete,
-        "delete an allocation and free its hosts and links",
-    )
-    _allocation_argument(delete)
-    options.delete(delete)
-    _wait(delete)
-
-
-def _allocation_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("allocation", help="id or name of the allocation")
-
-
-def _wait(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--wait",
-        type=float,
-        metavar="SECONDS",
-        help="wait at most SECONDS until the change is complete",
-    )
-
-
-def _state(verbs: Any, noun: str, effects: Mapping[str, str]) -> None:
-    for name, effect in effects.items():
-        command = _verb(verbs, name, calls.host_state, f"{effect}; an owner keeps the {noun}")
-        command.add_argument("name", help=f"{noun} to change")
-        options.fabric(command, option=True)
-
-
-def _describe(command: argparse.ArgumentParser) -> None:
-    command.add_argument("name", help="host to change")
-    traits = command.add_mutually_exclusive_group()
-    traits.add_argument(
-        "--trait", action="append", help="trait of the host, replacing all others; may be repeated"
-    )
-    traits.add_argument("--no-traits", action="store_true", help="remove all traits")
-    command.add_argument("--cost", type=int, help="cost of the host, a number in any unit")
-    options.fabric(command, option=True)
 
 
 def adapter(args: argparse.Namespace) -> Adapter:

@@ -2,8 +2,6 @@
 
 """laas-opensm-agent: fetches sets of files for the OpenSM of this machine, and supervises it."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import suppress
 
@@ -21,8 +19,7 @@ CLI = [
 
 def main(argv: list[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; a second signal also interrupts the present step."""
-    args = sys.argv[1:] if argv is None else argv
-    conf = daemon_configured("laas-opensm-agent", args, CLI)
+    conf = daemon_configured("laas-opensm-agent", argv, CLI)
     interrupt_on_sigterm()
     return exit_status("laas-opensm-agent", lambda: run(Parts(conf), conf.once))
 
@@ -34,6 +31,7 @@ def run(parts: Parts, once: bool) -> None:
         print(f"{report.condition}{f': {report.detail}' if report.detail else ''}")
         return
     with parts.running_agent() as agent, suppress(KeyboardInterrupt):
+        parts.collector.settle()
         agent.wait()
 
 

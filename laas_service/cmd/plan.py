@@ -34,13 +34,23 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from io import TextIOWrapper
 from pathlib import Path
 from time import perf_counter_ns
-from typing import IO, TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+
+from pydantic import (
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    TypeAdapter,
+    ValidationError,
+)
 
 from laas_service.adapters.documents import constraints_from
 from laas_service.adapters.snapshot import fabric_from_snapshot, shape_document, snapshot
@@ -152,9 +162,16 @@ def _unusable(field: str, name: str, error: OSError) -> NoReturn:
 
 def _fabric(args: argparse.Namespace) -> tuple[FabricFile, Ledger]:
     """The description of the fabric, and its ledger before the first request."""
-    from laas_service.adapters.fabric_import.fabric_file import parse_fabric, read_fabric
+    from laas_service.adapters.fabric_import.fabric_file import (
+        parse_fabric,
+        parse_xgft,
+        read_fabric,
+    )
 
     if args.xgft is not None:
+        if "\0" not in args.xgft and Path(args.xgft).is_file():
+            raise InvalidInput("xgft", args.xgft, "this is a file; give it with --fabric")
+        parse_xgft(args.xgft)
         source = parse_fabric(args.xgft, "xgft")
     else:
         source = read_fabric(Path(args.state if args.fabric is None else args.fabric))
@@ -234,15 +251,6 @@ class Planner:
         self._default = policy
         self._explain = explain
         self._policies: dict[str, Policy] = {}
-        self._operations: dict[str, Callable[[Answer], Answer]] = {
-            "allocate": self._allocate,
-            "release": self._release,
-            "probe": self._probe,
-            "fail": self._fail,
-            "repair": self._repair,
-            "repair-allocation": self._repair_allocation,
-            "withhold": self._withhold,
-        }
 
     def answers(self, lines: Iterable[str]) -> Iterator[Answer]:
         """One answer for each line that is not blank."""
@@ -254,20 +262,16 @@ class Planner:
         request: Answer = {}
         try:
             request = _object(line)
-            operation = _field(request, "op", str, f"use one of {', '.join(self._operations)}")
-            if operation not in self._operations:
-                fix = f"use one of {', '.join(self._operations)}"
-                raise InvalidInput("op", operation, fix)
-            return request | self._operations[operation](request)
+            return request | _OPERATIONS[_field(request, "op")](self, request)
         except InvalidInput as error:
             self.malformed += 1
             return request | _error(error, f"line {number}: {error}")
         except LaasError as error:
             return request | _error(error, str(error))
 
-    def _allocate(self, request: Answer) -> Answer:
-        allocation_request = self._allocation_request(_id(request), request)
-        policy, with_room = self._policy(request), self._explains(request)
+    def allocate(self, request: Answer) -> Answer:
+        allocation_request = self._allocation_request(_field(request, "id"), request)
+        policy, with_room = self._policy(request), _field(request, "explain", self._explain)
         if any(allocation_request.id in ledger.allocations for ledger in self._fabric.ledgers()):
             id = allocation_request.id
             raise Conflict(f"id: {id!r} is taken; release it first, or give this one another id")
@@ -319,16 +323,16 @@ class Planner:
     def _allocation_request(self, id: str, request: Answer) -> Request:
         return Request(
             id,
-            _hosts(request),
+            _field(request, "hosts"),
             constraints=self._constraints(request),
-            parent=_parent(request),
-            container=_flag(request, "container", False),
+            parent=_field(request, "parent"),
+            container=_field(request, "container", False),
             bandwidth=_bandwidth(request),
         )
 
-    def _probe(self, request: Answer) -> Answer:
+    def probe(self, request: Answer) -> Answer:
         allocation_request = self._allocation_request("", {**request, "container": False})
-        policy, with_room = self._policy(request), self._explains(request)
+        policy, with_room = self._policy(request), _field(request, "explain", self._explain)
         start = perf_counter_ns()
         answer = propose_in_scope(policy, self._fabric, allocation_request)
         elapsed = _microseconds(start)
@@ -366,11 +370,8 @@ class Planner:
             **room,
         }
 
-    def _explains(self, request: Answer) -> bool:
-        return _flag(request, "explain", self._explain)
-
-    def _release(self, request: Answer) -> Answer:
-        id = _id(request)
+    def release(self, request: Answer) -> Answer:
+        id = _field(request, "id")
         start = perf_counter_ns()
         try:
             self._fabric.release(id)
@@ -378,14 +379,14 @@ class Planner:
             raise NotFound("id", id, "name an allocation that holds hosts") from error
         return {"outcome": "released", "elapsed_us": _microseconds(start)}
 
-    def _fail(self, request: Answer) -> Answer:
+    def fail(self, request: Answer) -> Answer:
         return self._change(request, self._fabric.fail_host, self._fabric.fail_link)
 
-    def _repair(self, request: Answer) -> Answer:
+    def repair(self, request: Answer) -> Answer:
         return self._change(request, self._fabric.repair_host, self._fabric.repair_link)
 
-    def _repair_allocation(self, request: Answer) -> Answer:
-        id = _id(request)
+    def repair_allocation(self, request: Answer) -> Answer:
+        id = _field(request, "id")
         try:
             ledger = self._fabric.holder(id)
         except NotFound as error:
@@ -394,12 +395,11 @@ class Planner:
         start = perf_counter_ns()
         repaired = repair(ledger.surface(), allocation)
         if isinstance(repaired, Degraded):
-            elapsed = _microseconds(start)
             return {
                 "outcome": "refused",
                 "reason": "not_repairable",
                 "detail": str(repaired),
-                "elapsed_us": elapsed,
+                "elapsed_us": _microseconds(start),
             }
         self._fabric.change(repaired)
         return {
@@ -408,10 +408,10 @@ class Planner:
             **self._placed(repaired),
         }
 
-    def _withhold(self, request: Answer) -> Answer:
+    def withhold(self, request: Answer) -> Answer:
         """Replace the shared plane, which no allocation gets links of."""
         plane = SharedPlane.of(
-            self._fabric.topology.tree, _indices(request, "l2"), _indices(request, "spines")
+            self._fabric.topology.tree, _field(request, "l2", ()), _field(request, "spines", ())
         )
         start = perf_counter_ns()
         self._fabric.withhold(plane)
@@ -420,7 +420,7 @@ class Planner:
     def _change(
         self, request: Answer, host: Callable[[int], None], link: Callable[[Link], None]
     ) -> Answer:
-        name, component = _what(request)
+        name, component = _component(request)
         start = perf_counter_ns()
         try:
             if isinstance(component, int):
@@ -434,10 +434,7 @@ class Planner:
         return {"outcome": "ok", "elapsed_us": _microseconds(start)}
 
     def _policy(self, request: Mapping[str, Any]) -> Policy:
-        fix = f"use one of {', '.join(sorted(PLANNING))}"
-        name = _field(request, "policy", str, fix) if "policy" in request else self._default
-        if name not in PLANNING:
-            raise InvalidInput("policy", name, fix)
+        name = _field(request, "policy", self._default)
         if name != LcS.name and "bandwidth" in request:
             raise InvalidInput("bandwidth", request["bandwidth"], "only lc-s shares links")
         return self._policies.setdefault(name, PLANNING[name]())
@@ -479,68 +476,75 @@ def _short(value: str) -> str:
     return value if len(value) <= 80 else value[:77] + "..."
 
 
-def _field(request: Mapping[str, Any], name: str, kind: type, fix: str) -> Any:
-    """The value of a field, of type ``kind``; true and false are not numbers.
+def _one_of(names: Collection[str]) -> tuple[TypeAdapter[Any], str]:
+    kind: Any = Literal[tuple(names)]
+    return TypeAdapter(kind), f"use one of {', '.join(names)}"
+
+
+_OPERATIONS: Mapping[str, Callable[[Planner, Answer], Answer]] = {
+    "allocate": Planner.allocate,
+    "release": Planner.release,
+    "probe": Planner.probe,
+    "fail": Planner.fail,
+    "repair": Planner.repair,
+    "repair-allocation": Planner.repair_allocation,
+    "withhold": Planner.withhold,
+}
+
+_FLAG = TypeAdapter(StrictBool), "use true or false"
+_INDICES = TypeAdapter(tuple[StrictInt, ...]), "give a list of whole numbers, such as [0]"
+_TRIPLE = TypeAdapter(tuple[StrictInt, StrictInt, StrictInt])
+
+_FIELDS: Mapping[str, tuple[TypeAdapter[Any], str]] = {
+    "op": _one_of(_OPERATIONS),
+    "id": (
+        TypeAdapter(Annotated[StrictStr, Field(min_length=1)]),
+        "name the allocation with a text",
+    ),
+    "hosts": (
+        TypeAdapter(Annotated[StrictInt, Field(ge=1)]),
+        "give a whole number of at least 1",
+    ),
+    "policy": _one_of(sorted(PLANNING)),
+    "parent": (TypeAdapter(StrictStr | None), "name a container"),
+    "container": _FLAG,
+    "explain": _FLAG,
+    "bandwidth": (
+        TypeAdapter(Annotated[StrictFloat, Field(gt=0, le=CAP / WHOLE)]),
+        f"give a part of a link, above 0 and up to {CAP / WHOLE}",
+    ),
+    "l2": _INDICES,
+    "spines": _INDICES,
+    "host": (TypeAdapter(StrictInt), "give the number of a host"),
+    "leaf_link": (_TRIPLE, "give three whole numbers, [pod, leaf, l2]"),
+    "spine_link": (_TRIPLE, "give three whole numbers, [pod, l2, spine]"),
+}
+"""The type of each field, and what to give instead of a wrong value. True is not a number."""
+
+
+def _field(request: Mapping[str, Any], name: str, default: object = None) -> Any:
+    """The value of a field, or ``default`` if the request lacks it.
 
     Raises:
-        InvalidInput: the field is missing, or has another type.
+        InvalidInput: the value has another type.
     """
-    value = request.get(name)
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise InvalidInput(name, value, fix)
-    return value
-
-
-def _id(request: Mapping[str, Any]) -> str:
-    id: str = _field(request, "id", str, "name the allocation with a text")
-    if not id:
-        raise InvalidInput("id", id, "name the allocation with a text")
-    return id
-
-
-def _flag(request: Mapping[str, Any], name: str, default: bool) -> bool:
-    flag = request.get(name, default)
-    if not isinstance(flag, bool):
-        raise InvalidInput(name, flag, "use true or false")
-    return flag
-
-
-def _parent(request: Mapping[str, Any]) -> str | None:
-    """The container that a request names as its parent; None if it names none."""
-    if request.get("parent") is None:
-        return None
-    parent: str = _field(request, "parent", str, "name a container")
-    return parent
-
-
-def _hosts(request: Mapping[str, Any]) -> int:
-    hosts: int = _field(request, "hosts", int, "give a whole number of at least 1")
-    if hosts < 1:
-        raise InvalidInput("hosts", hosts, "give a whole number of at least 1")
-    return hosts
-
-
-def _indices(request: Mapping[str, Any], name: str) -> tuple[int, ...]:
-    indices = request.get(name, [])
-    if not isinstance(indices, list) or any(
-        not isinstance(x, int) or isinstance(x, bool) for x in indices
-    ):
-        raise InvalidInput(name, indices, "give a list of whole numbers, such as [0]")
-    return tuple(indices)
+    kind, fix = _FIELDS[name]
+    value = request.get(name, default)
+    try:
+        return kind.validate_python(value)
+    except ValidationError as error:
+        raise InvalidInput(name, value, fix) from error
 
 
 def _bandwidth(request: Mapping[str, Any]) -> int | None:
     """Bandwidth in parts per million of a link; None if the request does not name it."""
     if "bandwidth" not in request:
         return None
-    most = CAP / WHOLE
-    share, fix = request["bandwidth"], f"give a part of a link, above 0 and up to {most}"
-    if not isinstance(share, int | float) or isinstance(share, bool) or not 0 < share <= most:
-        raise InvalidInput("bandwidth", share, fix)
+    share: float = _field(request, "bandwidth")
     return max(1, round(share * WHOLE))
 
 
-def _what(request: Mapping[str, Any]) -> tuple[str, int | Link]:
+def _component(request: Mapping[str, Any]) -> tuple[str, int | Link]:
     """The field that names a host or link, and the host or link.
 
     Raises:
@@ -552,18 +556,10 @@ def _what(request: Mapping[str, Any]) -> tuple[str, int | Link]:
             "host, leaf_link, spine_link", named, "name exactly one host or link to change"
         )
     (name,) = named
+    value = _field(request, name)
     if name == "host":
-        host: int = _field(request, name, int, "give the number of a host")
-        return name, host
-    numbers = request[name]
-    if (
-        not isinstance(numbers, list)
-        or len(numbers) != 3
-        or any(not isinstance(x, int) or isinstance(x, bool) for x in numbers)
-    ):
-        form = "[pod, leaf, l2]" if name == "leaf_link" else "[pod, l2, spine]"
-        raise InvalidInput(name, numbers, f"give three whole numbers, {form}")
-    return name, LeafLink(*numbers) if name == "leaf_link" else SpineLink(*numbers)
+        return name, value
+    return name, LeafLink(*value) if name == "leaf_link" else SpineLink(*value)
 
 
 if __name__ == "__main__":

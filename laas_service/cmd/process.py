@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Process start-up, shared by all commands: configuration, log, signals, exit status."""
+"""Process start-up, shared by all commands: configuration, log, memory, signals, exit status."""
 
-from __future__ import annotations
-
+import ctypes
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from types import FrameType
+from contextlib import suppress
 from typing import Any
 
 from oslo_config import cfg
 from oslo_log import log as logging
 
 from laas_service import conf as options
-from laas_service.cmd import heaps
 from laas_service.domain.errors import LaasError
+
+HEAPS = 2
+"""Number of heaps. Two suffice: threads spend little time in ``malloc``, and most in Python."""
+
+_M_ARENA_MAX = -8
+"""The parameter's number, in ``malloc.h`` of the GNU C library."""
 
 
 def registered(switches: Sequence[Any] = ()) -> cfg.ConfigOpts:
@@ -30,9 +34,9 @@ def registered(switches: Sequence[Any] = ()) -> cfg.ConfigOpts:
 
 
 def configured(
-    prog: str, args: Sequence[str], switches: Sequence[Any] = (), **files: Any
+    prog: str, args: Sequence[str] | None, switches: Sequence[Any] = (), **files: Any
 ) -> cfg.ConfigOpts:
-    """Read the configuration that ``args`` name, and set up the log.
+    """Read the configuration that ``args`` name (None: those of the process), and set up the log.
 
     ``switches`` are the command's own options. ``files`` are ``default_config_files`` and
     ``default_config_dirs``, to be read where ``args`` name none.
@@ -41,18 +45,29 @@ def configured(
         cfg.Error: a file or an option cannot be read.
     """
     conf = registered(switches)
-    conf(list(args), project="laas", prog=prog, **files)
+    conf(args, project="laas", prog=prog, **files)
     logging.setup(conf, prog)
     return conf
 
 
 def daemon_configured(
-    prog: str, args: Sequence[str], switches: Sequence[Any] = ()
+    prog: str, args: Sequence[str] | None, switches: Sequence[Any] = ()
 ) -> cfg.ConfigOpts:
     """As ``configured``, for a process that runs for months with many threads."""
     conf = configured(prog, args, switches)
-    heaps.limit_heaps()
+    limit_heaps()
     return conf
+
+
+def limit_heaps() -> None:
+    """Limit the heaps that all threads share to ``HEAPS``; call before the first thread starts.
+
+    By default the GNU C library gives each thread its own heap, up to eight for each core.
+    Other threads cannot use the free memory of a heap, so a process grows for days. With
+    other C libraries this function does nothing.
+    """
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, HEAPS)
 
 
 def exit_status(
@@ -69,8 +84,4 @@ def exit_status(
 
 def interrupt_on_sigterm() -> None:
     """Make SIGTERM raise ``KeyboardInterrupt`` in the main thread, as SIGINT does."""
-    signal.signal(signal.SIGTERM, _interrupt)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+    signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -2,8 +2,6 @@
 
 """SIGHUP: reads the configuration files again and applies the mutable options."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -22,7 +20,7 @@ LOG = logging.getLogger(__name__)
 
 def on_hangup(
     conf: cfg.ConfigOpts,
-    args: Sequence[str],
+    args: Sequence[str] | None,
     apply: Callable[[], None],
     switches: Sequence[Any] = (),
 ) -> None:
@@ -49,7 +47,7 @@ def on_hangup(
 
 def _reload(
     conf: cfg.ConfigOpts,
-    args: Sequence[str],
+    args: Sequence[str] | None,
     apply: Callable[[], None],
     switches: Sequence[Any],
 ) -> None:
@@ -64,11 +62,11 @@ def _reload(
     LOG.info("The configuration was read again, %d options have changed", len(changed))
 
 
-def _errors(args: Sequence[str], switches: Sequence[Any]) -> list[str]:
+def _errors(args: Sequence[str] | None, switches: Sequence[Any]) -> list[str]:
     """A sentence for each error in the files, read into a configuration of its own."""
     fresh = registered(switches)
     try:
-        fresh(list(args), project="laas")
+        fresh(args, project="laas")
     except (cfg.Error, SystemExit) as error:
         return [str(error)]
     return review.wrong_values(fresh)

@@ -2,18 +2,18 @@
 
 """laas-simulate: replays jobs on a simulated fabric and measures an allocation policy."""
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json
+import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import (
@@ -29,16 +29,21 @@ from rich.text import Text
 
 from laas_service.adapters.fabric_import.generator import parse_xgft
 from laas_service.adapters.snapshot import snapshot
+from laas_service.client.options import Argument, argument
 from laas_service.domain.admission.queue import KINDS, Discipline, Order, Shadow
 from laas_service.domain.errors import InvalidInput, LaasError, NotSupported
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import PLANNING
 from laas_service.domain.topology import Xgft
 from laas_service.simulator import papers, report
+from laas_service.simulator.checkpoints import EVERY, Checkpoint, Results
 from laas_service.simulator.experiments import EXPERIMENTS, figures
-from laas_service.simulator.experiments.figures import Experiment, Trial
-from laas_service.simulator.scenario import Scenario, Trace, Watcher, run
+from laas_service.simulator.experiments.figures import Experiment
+from laas_service.simulator.scenario import Scenario, Trace, Watcher, kept_run, run
 from laas_service.simulator.workload import SPEEDUPS, Exponential
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 Result = dict[str, Any]
 """JSON data of one run; see ``scenario.run``."""
@@ -59,139 +64,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 # -- options ------------------------------------------------------------------
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="laas-simulate", description=__doc__)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    run_parser = commands.add_parser("run", help="simulate one scenario")
-    _add_fabric(run_parser, required=True)
-    run_parser.add_argument("--policy", required=True, choices=sorted(PLANNING))
-    source = run_parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--swf", metavar="FILE", help="jobs in Standard Workload Format, also .gz")
-    source.add_argument("--csv", metavar="FILE", help="jobs as lines of id,hosts,arrival,run time")
-    source.add_argument("--synthetic", metavar="exp:MEAN:JOBS", help="exponential sizes")
-    _add_workload(run_parser)
-    run_parser.add_argument(
-        "--window",
-        type=int,
-        default=50,
-        help="requests behind the head of the queue that may overtake it (50)",
-    )
-    run_parser.add_argument(
-        "--shadow", choices=_names(Shadow), default="what-if", help=_SHADOW_HELP
-    )
-    run_parser.add_argument("--order", choices=_names(Order), default="arrival", help=_ORDER_HELP)
-    run_parser.add_argument("--packing", choices=_PACKINGS, default="none", help=_PACKING_HELP)
-    run_parser.add_argument("--speedup", choices=list(SPEEDUPS), default="none", help=_SPEEDUP_HELP)
-    run_parser.add_argument("--seed", type=int, default=1, help="of all random draws (1)")
-    run_parser.add_argument(
-        "--json", metavar="FILE", help="write the results as JSON; - is standard output"
-    )
-    run_parser.add_argument(
-        "--snapshot-at",
-        metavar="JOB:FILE",
-        type=_job_and_file,
-        action="append",
-        default=[],
-        help="write the state of the fabric after this many jobs have started",
-    )
-    run_parser.set_defaults(command=_run)
-
-    sweep_parser = commands.add_parser(
-        "sweep", help="simulate every combination of the given options"
-    )
-    _add_fabric(sweep_parser, required=False)
-    sweep_parser.add_argument("--policy", nargs="+", default=["baseline"], choices=sorted(PLANNING))
-    sweep_parser.add_argument("--swf", metavar="FILE", nargs="+", default=[])
-    sweep_parser.add_argument("--csv", metavar="FILE", nargs="+", default=[])
-    sweep_parser.add_argument("--synthetic", metavar="exp:MEAN:JOBS", nargs="+", default=[])
-    _add_workload(sweep_parser)
-    sweep_parser.add_argument("--window", type=int, nargs="+", default=[50])
-    sweep_parser.add_argument("--shadow", nargs="+", choices=_names(Shadow), default=["what-if"])
-    sweep_parser.add_argument("--order", nargs="+", choices=_names(Order), default=["arrival"])
-    sweep_parser.add_argument("--packing", nargs="+", choices=_PACKINGS, default=["none"])
-    sweep_parser.add_argument("--speedup", nargs="+", choices=list(SPEEDUPS), default=["none"])
-    sweep_parser.add_argument("--seed", type=int, nargs="+", default=[1])
-    sweep_parser.add_argument(
-        "--suite", choices=list(papers.SUITES), help="a ready-made set of scenarios"
-    )
-    sweep_parser.add_argument("--traces", metavar="DIR", help="directory of the suite's traces")
-    sweep_parser.add_argument(
-        "--only", metavar="TEXT", help="only scenarios whose label or policy contains TEXT"
-    )
-    sweep_parser.add_argument(
-        "--workers", type=int, default=os.cpu_count(), help="processes on this machine"
-    )
-    sweep_parser.add_argument("--dask", metavar="ADDRESS", help="run on a Dask cluster instead")
-    sweep_parser.add_argument(
-        "--json", metavar="FILE", default="-", help="write one line of JSON for each scenario"
-    )
-    sweep_parser.set_defaults(command=_sweep)
-
-    for name, experiment in EXPERIMENTS.items():
-        _add_experiment(commands.add_parser(name, help=experiment.source), experiment)
-
-    report_parser = commands.add_parser("report", help="make plots and tables from results")
-    report_parser.add_argument(
-        "results", metavar="RESULTS", nargs="+", help="files written by run or sweep"
-    )
-    report_parser.add_argument("--format", choices=("html", "rst"), default="html")
-    report_parser.add_argument("--output", metavar="FILE", default="-")
-    report_parser.set_defaults(command=_report)
-    return parser
-
-
-_SHADOW_HELP = (
-    "requests that may overtake the head of the queue: those that end before its reservation "
-    "(end-before-shadow), or also those after which it still has a legal placement (what-if)"
-)
-_ORDER_HELP = "order in which the window is searched; big-first raises utilization"
-_PACKINGS = ("none", "ends")
-_PACKING_HELP = (
-    "ends: small jobs prefer a leaf whose jobs end at a similar time; raises utilization"
-)
-_SPEEDUP_HELP = "run time that isolated jobs save: percent, or a scenario of the Jigsaw paper"
-
-
-def _names(kind: type[Shadow] | type[Order]) -> list[str]:
-    return [member.value for member in kind]
-
-
-def _add_fabric(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    shape = parser.add_mutually_exclusive_group(required=required)
-    shape.add_argument(
-        "--radix", type=int, metavar="K", help="full three-level tree of K-port switches"
-    )
-    shape.add_argument("--xgft", metavar="SPEC", help='for example "3;18,18,36;1,18,18"')
-
-
-def _add_workload(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--procs-per-node", type=int, default=1, metavar="P")
-    parser.add_argument(
-        "--clean", action="store_true", help="leave out cancelled jobs (status 5) of a trace"
-    )
-    parser.add_argument("--max-hosts", type=int, metavar="H", help="leave out jobs of more hosts")
-    parser.add_argument(
-        "--runtime",
-        type=_low_and_high,
-        metavar="LOW:HIGH",
-        help="draw run times in seconds (default for synthetic jobs: 20:3000)",
-    )
-    parser.add_argument(
-        "--arrivals",
-        choices=("trace", "zero"),
-        default="trace",
-        help="zero: all jobs arrive at once",
-    )
-    parser.add_argument("--scale-arrivals", type=float, default=1.0, metavar="F")
-    parser.add_argument("--queue", choices=KINDS, default="easy")
-    parser.add_argument(
-        "--two-pods",
-        action="store_true",
-        help="jigsaw only: a shape on two pods may have its remainder leaf in the larger one",
-    )
-
-
 def _low_and_high(text: str) -> tuple[int, int]:
     low, _, high = text.partition(":")
     if not (low.isdecimal() and high.isdecimal() and 0 < int(low) <= int(high)):
@@ -204,6 +76,231 @@ def _job_and_file(text: str) -> tuple[int, str]:
     if not (job.isdecimal() and path):
         raise argparse.ArgumentTypeError(f"{text!r}: give JOB:FILE, for example 5000:state.json")
     return int(job), path
+
+
+def _positive(text: str) -> int:
+    if not (text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number of at least 1")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a number of seconds, 0 or more")
+    return seconds
+
+
+def _names(kind: type[Shadow] | type[Order]) -> list[str]:
+    return [member.value for member in kind]
+
+
+def _fabric(*, required: bool) -> Argument:
+    """The shape of the fabric, one of two ways."""
+
+    def add(parser: argparse.ArgumentParser) -> None:
+        shape = parser.add_mutually_exclusive_group(required=required)
+        shape.add_argument(
+            "--radix", type=int, metavar="K", help="full three-level tree of K-port switches"
+        )
+        shape.add_argument("--xgft", metavar="SPEC", help='for example "3;18,18,36;1,18,18"')
+
+    return add
+
+
+def _source(parser: argparse.ArgumentParser) -> None:
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--swf", metavar="FILE", help="jobs in Standard Workload Format, also .gz")
+    source.add_argument("--csv", metavar="FILE", help="jobs as lines of id,hosts,arrival,run time")
+    source.add_argument("--synthetic", metavar="exp:MEAN:JOBS", help="exponential sizes")
+
+
+_WORKLOAD = (
+    argument("--procs-per-node", type=int, default=1, metavar="P"),
+    argument("--clean", action="store_true", help="leave out cancelled jobs (status 5) of a trace"),
+    argument("--max-hosts", type=int, metavar="H", help="leave out jobs of more hosts"),
+    argument(
+        "--runtime",
+        type=_low_and_high,
+        metavar="LOW:HIGH",
+        help="draw run times in seconds (default for synthetic jobs: 20:3000)",
+    ),
+    argument(
+        "--arrivals",
+        choices=("trace", "zero"),
+        default="trace",
+        help="zero: all jobs arrive at once",
+    ),
+    argument("--scale-arrivals", type=float, default=1.0, metavar="F"),
+    argument("--queue", choices=KINDS, default="easy"),
+    argument(
+        "--two-pods",
+        action="store_true",
+        help="jigsaw only: a shape on two pods may have its remainder leaf in the larger one",
+    ),
+)
+
+_CHECKPOINT_EVERY = argument(
+    "--checkpoint-every",
+    metavar="SECONDS",
+    type=_seconds,
+    default=EVERY,
+    help=f"time between two checkpoints of a run ({EVERY:g})",
+)
+
+_CHECKPOINT_DIR = argument(
+    "--checkpoint",
+    metavar="DIR",
+    help="keep the results of finished runs in DIR, and take from there those that it has",
+)
+
+_PACKINGS = ("none", "ends")
+
+_RUN = (
+    _fabric(required=True),
+    argument("--policy", required=True, choices=sorted(PLANNING)),
+    _source,
+    *_WORKLOAD,
+    argument(
+        "--window",
+        type=int,
+        default=50,
+        help="requests behind the head of the queue that may overtake it (50)",
+    ),
+    argument(
+        "--shadow",
+        choices=_names(Shadow),
+        default="what-if",
+        help="requests that may overtake the head of the queue: those that end before its "
+        "reservation (end-before-shadow), or also those after which it still has a legal "
+        "placement (what-if)",
+    ),
+    argument(
+        "--order",
+        choices=_names(Order),
+        default="arrival",
+        help="order in which the window is searched; big-first raises utilization",
+    ),
+    argument(
+        "--packing",
+        choices=_PACKINGS,
+        default="none",
+        help="ends: small jobs prefer a leaf whose jobs end at a similar time; raises utilization",
+    ),
+    argument(
+        "--speedup",
+        choices=list(SPEEDUPS),
+        default="none",
+        help="run time that isolated jobs save: percent, or a scenario of the Jigsaw paper",
+    ),
+    argument("--seed", type=int, default=1, help="of all random draws (1)"),
+    argument("--json", metavar="FILE", help="write the results as JSON; - is standard output"),
+    argument(
+        "--snapshot-at",
+        metavar="JOB:FILE",
+        type=_job_and_file,
+        action="append",
+        default=[],
+        help="write the state of the fabric after this many jobs have started",
+    ),
+    argument(
+        "--checkpoint",
+        metavar="FILE",
+        help="save the state of the run in FILE every minute, and go on from there if FILE"
+        " exists; removed when the run has ended",
+    ),
+    _CHECKPOINT_EVERY,
+)
+
+_SWEEP = (
+    _fabric(required=False),
+    argument("--policy", nargs="+", default=["baseline"], choices=sorted(PLANNING)),
+    argument("--swf", metavar="FILE", nargs="+", default=[]),
+    argument("--csv", metavar="FILE", nargs="+", default=[]),
+    argument("--synthetic", metavar="exp:MEAN:JOBS", nargs="+", default=[]),
+    *_WORKLOAD,
+    argument("--window", type=int, nargs="+", default=[50]),
+    argument("--shadow", nargs="+", choices=_names(Shadow), default=["what-if"]),
+    argument("--order", nargs="+", choices=_names(Order), default=["arrival"]),
+    argument("--packing", nargs="+", choices=_PACKINGS, default=["none"]),
+    argument("--speedup", nargs="+", choices=list(SPEEDUPS), default=["none"]),
+    argument("--seed", type=int, nargs="+", default=[1]),
+    argument("--suite", choices=list(papers.SUITES), help="a ready-made set of scenarios"),
+    argument("--traces", metavar="DIR", help="directory of the suite's traces"),
+    argument("--only", metavar="TEXT", help="only scenarios whose label or policy contains TEXT"),
+    argument("--workers", type=int, default=os.cpu_count(), help="processes on this machine"),
+    argument("--dask", metavar="ADDRESS", help="run on a Dask cluster instead"),
+    argument(
+        "--json", metavar="FILE", default="-", help="write one line of JSON for each scenario"
+    ),
+    _CHECKPOINT_DIR,
+    _CHECKPOINT_EVERY,
+)
+
+
+def _experiment_arguments(experiment: Experiment) -> tuple[Argument, ...]:
+    return (
+        argument("--seed", type=int, default=1, help="of all random draws (1)"),
+        argument(
+            "--runs",
+            type=_positive,
+            default=experiment.runs,
+            help=f"repetitions of each point ({experiment.runs})",
+        ),
+        argument(
+            "--size",
+            type=float,
+            default=1.0,
+            help="share of the published size; 0.1 is quick (1)",
+        ),
+        argument(
+            "--workers", type=_positive, default=os.cpu_count(), help="processes on this machine"
+        ),
+        argument("--format", choices=("text", "rst", "html", "json"), default="text"),
+        argument("--output", metavar="FILE", default="-"),
+        _CHECKPOINT_DIR,
+    )
+
+
+_REPORTED = (
+    argument("results", metavar="RESULTS", nargs="+", help="files written by run or sweep"),
+    argument("--format", choices=("html", "rst"), default="html"),
+    argument("--output", metavar="FILE", default="-"),
+)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="laas-simulate", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(
+        name: str,
+        help: str,
+        arguments: Iterable[Argument],
+        description: str | None = None,
+        **defaults: Any,
+    ) -> None:
+        command = commands.add_parser(name, help=help, description=description)
+        command.set_defaults(**defaults)
+        for add_to in arguments:
+            add_to(command)
+
+    add("run", "simulate one scenario", _RUN, command=_run)
+    add("sweep", "simulate every combination of the given options", _SWEEP, command=_sweep)
+    for name, experiment in EXPERIMENTS.items():
+        add(
+            name,
+            experiment.source,
+            _experiment_arguments(experiment),
+            f"Repeat the figures of {experiment.source}.",
+            command=_experiment,
+            experiment=experiment,
+        )
+    add("report", "make plots and tables from results", _REPORTED, command=_report)
+    return parser
 
 
 def _tree(options: argparse.Namespace) -> Xgft:
@@ -249,32 +346,6 @@ def _trace(options: argparse.Namespace, path: str, form: str) -> Trace:
     return Trace(path, form, options.procs_per_node, options.clean)
 
 
-def _add_experiment(parser: argparse.ArgumentParser, experiment: Experiment) -> None:
-    parser.description = f"Repeat the figures of {experiment.source}."
-    parser.add_argument("--seed", type=int, default=1, help="of all random draws (1)")
-    parser.add_argument(
-        "--runs",
-        type=_positive,
-        default=experiment.runs,
-        help=f"repetitions of each point ({experiment.runs})",
-    )
-    parser.add_argument(
-        "--size", type=float, default=1.0, help="share of the published size; 0.1 is quick (1)"
-    )
-    parser.add_argument(
-        "--workers", type=_positive, default=os.cpu_count(), help="processes on this machine"
-    )
-    parser.add_argument("--format", choices=("text", "rst", "html", "json"), default="text")
-    parser.add_argument("--output", metavar="FILE", default="-")
-    parser.set_defaults(command=_experiment, experiment=experiment)
-
-
-def _positive(text: str) -> int:
-    if not (text.isdecimal() and int(text)):
-        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number of at least 1")
-    return int(text)
-
-
 # -- run ----------------------------------------------------------------------
 
 
@@ -297,16 +368,32 @@ def _run(options: argparse.Namespace) -> int:
         speedup=options.speedup,
         seed=options.seed,
     )
+    checkpoint = None
+    if options.checkpoint is not None:
+        checkpoint = Checkpoint(Path(options.checkpoint), options.checkpoint_every)
     with _progress("jobs") as advance:
-        result = run(scenario, progress=advance, watch=_snapshots(options.snapshot_at))
+        result = run(
+            scenario,
+            progress=advance,
+            watch=_snapshots(options.snapshot_at),
+            checkpoint=checkpoint,
+        )
     for job, path in options.snapshot_at:
         if job > result["jobs"]:
             raise InvalidInput("snapshot-at", f"{job}:{path}", f"only {result['jobs']} jobs start")
+        if checkpoint is not None and path != "-" and not Path(path).exists():
+            raise InvalidInput(
+                "snapshot-at",
+                f"{job}:{path}",
+                "the checkpoint is of a later moment; remove it to start at the beginning",
+            )
     _warn_of_malformed(result)
     if options.json is not None:
         _write(options.json, json.dumps(result, indent=1) + "\n")
     if options.json != "-":
         print(report.text(result), end="")
+    if checkpoint is not None:
+        checkpoint.remove()
     return 0
 
 
@@ -371,16 +458,29 @@ def _scenarios(options: argparse.Namespace) -> Iterable[Scenario]:
 
 def _results(scenarios: Sequence[Scenario], options: argparse.Namespace) -> Iterator[Result]:
     """The result of each scenario, in the given order, as soon as it is known."""
+    simulate: Callable[[Scenario], Result] = run
+    if options.checkpoint is not None:
+        results = Results(Path(options.checkpoint).absolute(), options.checkpoint_every)
+        simulate = partial(kept_run, results=results)
     if options.dask:
-        yield from _on_dask(scenarios, options.dask)
-    elif options.workers == 1:
-        yield from map(run, scenarios)
+        return _on_dask(simulate, scenarios, options.dask)
+    return _on_this_machine(simulate, scenarios, options.workers)
+
+
+def _on_this_machine(
+    simulate: Callable[[T], R], trials: Iterable[T], workers: int | None
+) -> Iterator[R]:
+    """The result of each trial, in the given order, from as many processes as ``workers``."""
+    if workers == 1:
+        yield from map(simulate, trials)
     else:
-        with ProcessPoolExecutor(options.workers) as pool:
-            yield from pool.map(run, scenarios)
+        with ProcessPoolExecutor(workers) as pool:
+            yield from pool.map(simulate, trials)
 
 
-def _on_dask(scenarios: Sequence[Scenario], address: str) -> Iterator[Result]:
+def _on_dask(
+    simulate: Callable[[Scenario], Result], scenarios: Sequence[Scenario], address: str
+) -> Iterator[Result]:
     try:
         from distributed import Client
     except ImportError as error:
@@ -388,7 +488,7 @@ def _on_dask(scenarios: Sequence[Scenario], address: str) -> Iterator[Result]:
             "--dask needs the package distributed: pip install distributed"
         ) from error
     with Client(address) as client:  # type: ignore[no-untyped-call]
-        for future in client.map(run, scenarios, pure=False):
+        for future in client.map(simulate, scenarios, pure=False):
             yield future.result()
 
 
@@ -400,9 +500,11 @@ def _experiment(options: argparse.Namespace) -> int:
     if not 0 < options.size <= 1:
         raise InvalidInput("size", options.size, "give a share of the published size, above 0 to 1")
     trials = experiment.trials(options.seed, options.runs, options.size)
+    kept = None if options.checkpoint is None else Results(Path(options.checkpoint))
+    simulate = partial(figures.kept_run, results=kept)
     results = []
     with _progress("simulations") as advance:
-        for result in _trial_results(trials, options.workers):
+        for result in _on_this_machine(simulate, trials, options.workers):
             results.append(result)
             advance(len(results), len(trials))
     result_figures = experiment.figures(results)
@@ -416,18 +518,6 @@ def _experiment(options: argparse.Namespace) -> int:
         }[options.format](),
     )
     return 0
-
-
-def _trial_results(trials: Sequence[Trial], workers: int) -> Iterator[Mapping[str, Any]]:
-    if workers == 1:
-        yield from map(_run_trial, trials)
-        return
-    with ProcessPoolExecutor(workers) as pool:
-        yield from pool.map(_run_trial, trials)
-
-
-def _run_trial(trial: Trial) -> Mapping[str, Any]:
-    return trial.run()
 
 
 # -- report -------------------------------------------------------------------
@@ -497,15 +587,7 @@ def _progress(unit: str) -> Iterator[Callable[[int, int], None]]:
     )
     with Progress(*columns, console=console) as bar:
         task = bar.add_task(unit, total=None)
-        shown = 0
-
-        def advance(done: int, total: int) -> None:
-            nonlocal shown
-            if done - shown >= total / 1000 or done == total:
-                bar.update(task, completed=done, total=total)
-                shown = done
-
-        yield advance
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 @contextmanager

@@ -6,8 +6,6 @@ Changes nothing. Exit status 0: ready. 1: there are warnings. 2: fix the failure
 start the release. 255: the checks could not run.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 
@@ -70,7 +68,9 @@ class Checks(upgradecheck.UpgradeCommands):
         """Options whose values are valid alone but not together."""
         conf = self._conf
         builders: list[Callable[[], object]] = [
-            lambda: middleware(conf.api.auth_strategy, conf.api.bind_host, conf)(_nothing),
+            lambda: middleware(conf.api.auth_strategy, conf.api.bind_host, conf)(
+                lambda environ, start_response: []  # receives no request
+            ),
             lambda: self._parts.subnet_manager,
             lambda: self._parts.use_cases(wake=lambda: None),
         ]
@@ -146,6 +146,10 @@ class Checks(upgradecheck.UpgradeCommands):
                     "their traffic may stop for a moment",
                 )
 
+    def confirmation(self) -> Iterator[Finding]:
+        if unread := self._parts.unread_switches():
+            yield Code.WARNING, unread
+
     def records(self) -> Iterator[Finding]:
         for text in self._parts.database_findings():
             yield Code.FAILURE, text
@@ -191,11 +195,6 @@ class Checks(upgradecheck.UpgradeCommands):
         return check_policy_json(self, self._conf)
 
 
-def _nothing(environ: object, start_response: object) -> list[bytes]:
-    """An application that receives no request; it only lets the middleware be built."""
-    return []
-
-
 def _row(look: Callable[[Checks], Iterator[Finding]], tables: bool) -> Callable[[Checks], Result]:
     """A check as the library expects it: one result with all texts and the worst severity."""
 
@@ -221,6 +220,7 @@ Checks._upgrade_checks = (
     ("Fabrics", _row(Checks.fabrics, tables=True)),
     ("Allocations", _row(Checks.allocations, tables=True)),
     ("Routes", _row(Checks.routes, tables=True)),
+    ("Confirmation", _row(Checks.confirmation, tables=False)),
     ("Workers", _row(Checks.leases, tables=True)),
     ("Nova", _row(Checks.nova, tables=True)),
 )

@@ -2,29 +2,33 @@
 
 """laas-worker: reconcile Nova and the subnet manager with the recorded allocations."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import suppress
+
+from oslo_log import log as logging
 
 from laas_service.cmd.process import daemon_configured, exit_status, interrupt_on_sigterm
 from laas_service.cmd.reloading import on_hangup
 from laas_service.wiring import Parts
 
+LOG = logging.getLogger(__name__)
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT. The first finishes the current step; a second aborts it."""
-    args = sys.argv[1:] if argv is None else argv
-    conf = daemon_configured("laas-worker", args)
+    conf = daemon_configured("laas-worker", argv)
     interrupt_on_sigterm()
     parts = Parts(conf)
-    on_hangup(conf, args, parts.reload)
+    on_hangup(conf, argv, parts.reload)
     return exit_status("laas-worker", lambda: work(parts))
 
 
 def work(parts: Parts) -> None:
     """Run the worker until a signal arrives. Raises: InvalidInput."""
+    if unread := parts.unread_switches():
+        LOG.warning(unread)
     with parts.working() as worker, suppress(KeyboardInterrupt):
+        parts.collector.settle()
         worker.wait()
 
 

@@ -47,7 +47,10 @@ def configured(directory: Path) -> cfg.ConfigOpts:
 def _application() -> Flask:
     conf = configured(Path(os.environ.get("LAAS_CONFIG_DIR", DIRECTORY)))
     parts = Parts(conf)
-    return api.application(conf, parts.use_cases(parts.waker))
+    app = api.application(conf, parts.use_cases(parts.waker))
+    api.collect_between_requests(app, parts.collector)
+    parts.collector.settle()  # before the WSGI server forks, so that processes share this memory
+    return app
 
 
 application = _application()

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Configuration options, one module per option group, each with ``GROUP`` and ``OPTIONS``."""
-
-from __future__ import annotations
+"""Configuration options: a module per option group, with ``GROUP`` and ``OPTIONS``; ``logins``."""
 
 from typing import Any
 
@@ -13,17 +11,20 @@ from laas_service.conf import (
     api,
     compute,
     database,
-    laas,
+    faults,
     limits,
-    nova,
+    logins,
     opensm,
-    placement,
     queue,
     state,
     worker,
 )
 
-_MODULES = (state, database, api, limits, compute, nova, placement, laas, opensm, queue, worker)
+_GROUPS: dict[str | None, list[Any]] = {
+    **{module.GROUP: module.OPTIONS for module in (state, database, api, limits, compute)},
+    **logins.GROUPS,
+    **{module.GROUP: module.OPTIONS for module in (opensm, faults, queue, worker)},
+}
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
@@ -32,8 +33,8 @@ def register_opts(conf: cfg.ConfigOpts) -> None:
     The log goes to stderr, because commands print their answers to stdout. Alembic logs
     warnings only, because every health check calls it.
     """
-    for module in _MODULES:
-        conf.register_opts(module.OPTIONS, group=module.GROUP)
+    for group, opts in _GROUPS.items():
+        conf.register_opts(opts, group=group)
     database.set_defaults(conf)
     logging.register_options(conf)
     conf.set_default("use_stderr", True)
@@ -53,9 +54,8 @@ def _log_levels() -> list[str]:
 
 def list_opts() -> list[tuple[str, list[Any]]]:
     """Options for ``oslo-config-generator``; oslo.db lists those of [database] itself."""
-    modules = [module for module in _MODULES if module is not database]
-    logins = {module.GROUP: module.LOGIN_OPTIONS for module in (nova, placement, laas)}
     return [
-        (module.GROUP or "DEFAULT", [*module.OPTIONS, *logins.get(module.GROUP, ())])
-        for module in modules
+        (group or "DEFAULT", [*opts, *(logins.LOGIN_OPTIONS if group in logins.GROUPS else ())])
+        for group, opts in _GROUPS.items()
+        if group != database.GROUP
     ]

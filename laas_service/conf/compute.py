@@ -2,8 +2,6 @@
 
 """[compute]: how hosts are restricted to the servers of one project."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from oslo_config import cfg

@@ -2,8 +2,6 @@
 
 """[database]: options of oslo.db; the default is SQLite in the state directory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from oslo_config import cfg

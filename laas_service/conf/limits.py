@@ -2,8 +2,6 @@
 
 """[limits]: default quotas of projects, and the rate of their requests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from oslo_config import cfg, types

@@ -2,8 +2,6 @@
 
 """[opensm]: directory of the subnet manager's files, reload, checks, and the agent."""
 
-from __future__ import annotations
-
 import socket
 from typing import Any
 
@@ -48,6 +46,9 @@ is DIRECTORY/FABRIC/current. Include DIRECTORY/FABRIC/current/opensm.conf in Ope
 configuration.
 
 Change it if OpenSM cannot read the state directory. It must not contain blanks, ':' or '#'.
+
+If it is set, and nothing reads tables back, allocations show confirmed_by = files. If neither it
+nor another option of OpenSM is set, they show confirmed_by = nobody.
 """,
     ),
     cfg.StrOpt(
@@ -98,6 +99,17 @@ Old releases of the vendor's OpenSM allow only one rule in a group. Switch it on
 says that it refuses port_groups.conf. Newer releases read both forms.
 """,
     ),
+    cfg.BoolOpt(
+        "allow_unreachable_pairs",
+        default=False,
+        help="""
+Publish default tables that leave pairs of adapters without a route though cables connect them.
+
+By default such tables are not published, and the last generation stays in force. This happens
+only in a fabric that is no fat-tree. Set it, for the API and the workers, for a fabric that was
+imported with --accept-no-fat-tree if those pairs never communicate.
+""",
+    ),
     cfg.IntOpt(
         "keep",
         default=3,
@@ -133,7 +145,8 @@ For example 'systemctl,kill,-s,HUP,opensm'. The command runs without a shell.
 Command and arguments, separated by commas, that print the tables of all switches.
 
 'dump_lfts,-n' reads the switches themselves (0.7 s at 1,024 hosts, 15 s at 11,664) and is the
-best proof that a generation is in force. It needs access to a management device.
+best proof that a generation is in force: only with it, or with an agent, do allocations show that
+somebody looked (confirmed_by = switches). It needs access to a management device.
 """,
     ),
     cfg.StrOpt(
@@ -142,7 +155,34 @@ best proof that a generation is in force. It needs access to a management device
 OpenSM's file opensm-lfts.dump, for sites that cannot use dump_command.
 
 OpenSM writes it into dump_files_dir after a sweep if log_flags has 0x40. It shows the tables
-that OpenSM computed, not those in the switches. At 3,456 hosts the dumps exceed 300 MB a sweep.
+that OpenSM computed, not those in the switches, so confirmed_by is files. At 3,456 hosts the
+dumps exceed 300 MB a sweep.
+""",
+    ),
+    cfg.ListOpt(
+        "links_command",
+        default=[],
+        help="""
+Command and arguments, separated by commas, that print the ports of all nodes.
+
+With 'iblinkinfo,-l,-o,16,-t,200' the process beside OpenSM compares the ports of the fabric with
+the recorded cables: it reports cables that are down, and a dead switch no longer keeps a
+generation from being confirmed. Without it no fault is noticed, and a dead switch blocks. It
+needs access to a management device. Set log_file too, so that the ports are read as soon as
+OpenSM notices a change.
+
+Keep -o and -t: by default iblinkinfo waits up to two seconds for each port towards a switch that
+does not answer.
+""",
+    ),
+    cfg.FloatOpt(
+        "links_interval",
+        default=60.0,
+        min=1.0,
+        help="""
+Seconds after which links_command is run although OpenSM's log tells of no change.
+
+At most a tenth of the time is spent in it. Lower it where log_file is not set.
 """,
     ),
     cfg.StrOpt(

@@ -2,8 +2,6 @@
 
 """[queue]: order of queued requests, and backfilling."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from oslo_config import cfg

@@ -2,8 +2,6 @@
 
 """Review of configuration files: unknown, deprecated and invalid options."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points

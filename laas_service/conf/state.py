@@ -2,8 +2,6 @@
 
 """[DEFAULT]: state directory of the service."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

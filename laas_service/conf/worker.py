@@ -2,8 +2,6 @@
 
 """[worker]: intervals, leases, retries and repair of the worker."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from oslo_config import cfg

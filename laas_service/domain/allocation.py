@@ -190,23 +190,22 @@ class Allocation:
         return self._combined(other, lambda a, b: a & ~b)
 
     def _combined(self, other: Allocation, masks: Callable[[int, int], int]) -> Allocation:
-        groups: dict[int, list[GroupShare]] = {}
-        columns: dict[tuple[int, int], list[int]] = {}
-        for side, allocation in enumerate((self, other)):
-            for share in allocation.groups:
-                nothing = GroupShare(share.group, 0, 0)
-                groups.setdefault(share.group, [nothing, nothing])[side] = share
-            for pod, column, uplinks in allocation.columns:
-                columns.setdefault((pod, column), [0, 0])[side] = uplinks
-        shares = (
-            GroupShare(group, masks(a.hosts, b.hosts), masks(a.uplinks, b.uplinks))
-            for group, (a, b) in sorted(groups.items())
+        mine, others = (
+            {group: (hosts, ups) for group, hosts, ups in side.groups} for side in (self, other)
         )
-        spines = (ColumnShare(*at, masks(a, b)) for at, (a, b) in sorted(columns.items()))
+        shares = (
+            GroupShare(group, *map(masks, mine.get(group, (0, 0)), others.get(group, (0, 0))))
+            for group in sorted(mine.keys() | others.keys())
+        )
+        spines, more = ({s[:2]: s.uplinks for s in side.columns} for side in (self, other))
+        columns = (
+            ColumnShare(*at, masks(spines.get(at, 0), more.get(at, 0)))
+            for at in sorted(spines.keys() | more.keys())
+        )
         return replace(
             self,
             groups=tuple(share for share in shares if share.hosts or share.uplinks),
-            columns=tuple(share for share in spines if share.uplinks),
+            columns=tuple(share for share in columns if share.uplinks),
             shape=self.shape if self.shape == other.shape else None,
         )
 

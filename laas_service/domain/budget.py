@@ -7,8 +7,6 @@ of searches: for the largest size that fits, for what would make room, for the q
 count steps and never seconds, so that the same state gives the same answer on every machine.
 """
 
-from __future__ import annotations
-
 UNBOUNDED = 1 << 62
 """More units than any request can use."""
 
@@ -19,12 +17,20 @@ class RequestBudget:
     A unit is that of ``search.budget.SearchBudget``, about half a microsecond.
     """
 
-    def __init__(self, work: int) -> None:
-        self.left = work
-        """Units not spent yet."""
+    left: int
+    """Units not spent yet."""
 
+    cut: bool
+    """Whether a search needed more than was left, so that an answer may be incomplete."""
+
+    def __init__(self, work: int) -> None:
+        self._work = work
+        self.renew()
+
+    def renew(self) -> None:
+        """Start again with all units, because the request is decided anew."""
+        self.left = self._work
         self.cut = False
-        """Whether a search needed more than was left, so that an answer may be incomplete."""
 
     def spend(self, cost: int) -> bool:
         """Pay ``cost`` units; False, with nothing left, if there are fewer."""

@@ -9,8 +9,6 @@ scratch too, but while the servers in use are *saturated* it switches another se
 instead of using room on a server that other machines ran on before.
 """
 
-from __future__ import annotations
-
 import enum
 from bisect import insort
 from collections.abc import Hashable, Mapping
@@ -99,19 +97,13 @@ class _Servers:
 
     def __init__(self, epoch: Epoch[Any]) -> None:
         self._epoch = epoch
-        self._room: dict[int, Amounts] = {}
+        self.room: dict[int, Amounts] = {}
+        """Of the servers that are on."""
         self._by_room: list[tuple[float, int]] = []
         self._first_off = 0
 
-    @property
-    def on(self) -> int:
-        return len(self._room)
-
-    def is_on(self, server: int) -> bool:
-        return server in self._room
-
     def fits(self, server: int, demand: Amounts) -> bool:
-        room = self._room.get(server, self._epoch.capacity)
+        room = self.room.get(server, self._epoch.capacity)
         return all(d <= r for d, r in zip(demand, room, strict=True))
 
     def roomiest(self, demand: Amounts) -> int | None:
@@ -119,7 +111,7 @@ class _Servers:
         return next((s for _, s in self._by_room if self.fits(s, demand)), None)
 
     def first_fit(self, demand: Amounts) -> int | None:
-        return next((s for s in self._room if self.fits(s, demand)), None)
+        return next((s for s in self.room if self.fits(s, demand)), None)
 
     def first_off(self) -> int:
         """The first server that is off.
@@ -127,20 +119,18 @@ class _Servers:
         Raises:
             InvalidInput: all servers are on.
         """
-        while self._first_off in self._room:
+        while self._first_off in self.room:
             self._first_off += 1
         if self._first_off >= self._epoch.servers:
             raise InvalidInput("servers", self._epoch.servers, "give more: these are too few")
         return self._first_off
 
     def put(self, server: int, demand: Amounts) -> None:
-        room = self._room.get(server)
-        if room is not None:
+        room = self.room.get(server, self._epoch.capacity)
+        if server in self.room:
             self._by_room.remove(self._entry(server, room))
-        else:
-            room = self._epoch.capacity
-        self._room[server] = tuple(r - d for r, d in zip(room, demand, strict=True))
-        insort(self._by_room, self._entry(server, self._room[server]))
+        self.room[server] = tuple(r - d for r, d in zip(room, demand, strict=True))
+        insort(self._by_room, self._entry(server, self.room[server]))
 
     def _entry(self, server: int, room: Amounts) -> tuple[float, int]:
         """Sort key of a server: most room first, by the resource of which least is left."""
@@ -165,10 +155,10 @@ def adaptive_fit(epoch: Epoch[VM], saturation: float) -> dict[VM, Choice]:
     demanded = epoch.demanded()
     for vm in epoch.largest_first():
         demand, last = epoch.demands[vm], epoch.last.get(vm)
-        saturated = demanded > saturation * (servers.on + 1)
+        saturated = demanded > saturation * (len(servers.room) + 1)
         roomiest = servers.roomiest(demand)
         if last is not None and (
-            servers.fits(last, demand) if servers.is_on(last) else saturated or roomiest is None
+            servers.fits(last, demand) if last in servers.room else saturated or roomiest is None
         ):
             choice = Choice(last, Why.LAST)
         elif roomiest is None:

@@ -7,8 +7,6 @@ A refusal is no exception but an answer (``allocation.NoFit``). Each class has a
 its HTTP status.
 """
 
-from __future__ import annotations
-
 
 class LaasError(Exception):
     """Base class of every error that this project raises on purpose."""
@@ -69,8 +67,6 @@ class NotFound(LaasError):
     code = "not_found"
 
     def __init__(self, kind: str, name: object, fix: str = "") -> None:
-        self.kind = kind
-        self.name = name
         super().__init__(f"there is no {kind} {name!r}{'; ' * bool(fix)}{fix}")
 
 
@@ -98,10 +94,12 @@ class ConcurrentUpdate(Conflict):
     code = "concurrent_update"
 
 
-class LeaseLost(LaasError):
-    """Another worker holds the fabric's lease; the pending write was not made."""
+class LeaseLost(Exception):
+    """Another worker holds the fabric's lease; the pending write was not made.
 
-    code = "lease_lost"
+    It ends all work on the fabric. Therefore it is no ``LaasError``: code that tolerates errors
+    of a step does not catch it.
+    """
 
 
 class DoubleClaim(Conflict):

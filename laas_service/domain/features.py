@@ -78,24 +78,16 @@ class Features:
     def masks(self, topology: Topology, trait: str) -> tuple[int, ...]:
         """For each leaf group the slots whose hosts have the trait."""
         if trait not in self._masks:
-            masks = [0] * topology.groups
-            for host, features in self.hosts.items():
-                if trait in features.traits:
-                    group, slot = topology.place_of(host)
-                    masks[group] |= 1 << slot
-            self._masks[trait] = tuple(masks)
+            having = (host for host, features in self.hosts.items() if trait in features.traits)
+            self._masks[trait] = topology.slots_of(having)
         return self._masks[trait]
 
     def dearer(self, topology: Topology, cost: int) -> tuple[int, ...]:
         """For each leaf group the slots whose hosts cost more than ``cost``."""
         ceiling = max((known for known in self._costs if known <= cost), default=-1)
         if ceiling not in self._masks:
-            masks = [0] * topology.groups
-            for host, features in self.hosts.items():
-                if features.cost > ceiling:
-                    group, slot = topology.place_of(host)
-                    masks[group] |= 1 << slot
-            self._masks[ceiling] = tuple(masks)
+            dearer = (host for host, features in self.hosts.items() if features.cost > ceiling)
+            self._masks[ceiling] = topology.slots_of(dearer)
         return self._masks[ceiling]
 
     @cached_property

@@ -6,12 +6,10 @@ LaaS (ANCS'16) section 5: the links of every tenant are known, so the network's 
 follow the use of the cloud without measuring traffic.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass
 
-from laas_service.domain.inventory import Inventory, Switch
+from laas_service.domain.inventory import Inventory, PortRef, Switch
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.routing.fabric_tables import ForwardingTables, forwarding_tables
 from laas_service.domain.routing.tenant_tables import routed_allocations
@@ -81,11 +79,10 @@ def idle_components(fabric: LedgerView, inventory: Inventory) -> IdleComponents:
         needed.add_paths(service_leaves, guid)
     needed.add_management_paths(service_leaves, service_guids)
     tree, absent = topology.tree, topology.absent_links
-    numbers = range(tree.leaf_links + tree.spine_links)
     return IdleComponents(
         tuple(
             link
-            for link in map(tree.link_at, numbers)
+            for link in tree.links()
             if link not in absent and link not in owned and link not in needed.links
         ),
         tuple(switch for switch in inventory.switches if switch.guid not in needed.switches),
@@ -99,11 +96,7 @@ class _NeededComponents:
         self.links: set[Link] = set()
         self.switches: set[int] = set()
         self._tables = tables
-        self._neighbors: dict[tuple[int, int], tuple[int, Link | None]] = {}
-        """(switch, port) -> the switch at the other end, and the link."""
-        for cable in inventory.cables:
-            self._neighbors[cable.lower] = (cable.upper.guid, cable.link)
-            self._neighbors[cable.upper] = (cable.lower.guid, cable.link)
+        self._far_ends = inventory.far_ends
         self._walked: dict[int, set[int]] = defaultdict(set)
 
     def add_paths(self, sources: set[int], destination: int) -> None:
@@ -114,12 +107,12 @@ class _NeededComponents:
                 walked.add(switch)
                 self.switches.add(switch)
                 port = self._tables.port(switch, destination)
-                neighbor = None if port is None else self._neighbors.get((switch, port))
+                neighbor = None if port is None else self._far_ends.get(PortRef(switch, port))
                 if neighbor is None:
                     break  # at the destination, at its leaf, or where no route leads on
-                switch, link = neighbor
-                if link is not None:
-                    self.links.add(link)
+                (switch, _), cable = neighbor
+                if cable.link is not None:
+                    self.links.add(cable.link)
 
     def add_management_paths(self, service_leaves: set[int], service_guids: list[int]) -> None:
         """Add the paths between services and needed switches, also those on these paths."""

@@ -2,8 +2,6 @@
 
 """The inventory of a fabric: host names, GUIDs, switches, ports and cables; immutable."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -16,6 +14,13 @@ class PortRef(NamedTuple):
 
     guid: int
     port: int
+
+
+ADAPTER_PORT = 0
+"""The port number of an adapter's end of a cable; the inventory does not record its real one."""
+
+CableEnds = tuple[PortRef, PortRef]
+"""The two ends of a cable; see ``Inventory.cable_ends``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +100,26 @@ class Inventory:
     def cable_of_link(self) -> dict[Link, Cable]:
         """The cable of each link of the tree."""
         return {cable.link: cable for cable in self.cables if cable.link is not None}
+
+    @cached_property
+    def cable_ends(self) -> tuple[CableEnds, ...]:
+        """The ends of all cables, ascending; also of those that are not part of the tree.
+
+        Of a cable between switches the smaller end is first. The end at an adapter is second: its
+        port GUID and ``ADAPTER_PORT``.
+        """
+        between = ((min(c.lower, c.upper), max(c.lower, c.upper)) for c in self.cables)
+        to_adapters = ((e.at, PortRef(e.guid, ADAPTER_PORT)) for e in self.endpoints)
+        return tuple(sorted((*between, *to_adapters)))
+
+    @cached_property
+    def far_ends(self) -> dict[PortRef, tuple[PortRef, Cable]]:
+        """The port at the other end of each port with a cable, and the cable."""
+        return {
+            near: (far, cable)
+            for cable in self.cables
+            for near, far in ((cable.lower, cable.upper), (cable.upper, cable.lower))
+        }
 
     @cached_property
     def switch_of_guid(self) -> dict[int, Switch]:

@@ -86,8 +86,7 @@ class SharedPlane:
 
     def links(self, tree: Xgft) -> Iterator[Link]:
         """Every withheld link in the order of numbers, absent ones included."""
-        numbers = range(tree.leaf_links + tree.spine_links) if self else ()
-        return (link for link in map(tree.link_at, numbers) if self.withholds(tree, link))
+        return (link for link in tree.links() if self and self.withholds(tree, link))
 
 
 NO_PLANE = SharedPlane()

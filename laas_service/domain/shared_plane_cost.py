@@ -2,8 +2,6 @@
 
 """The cost of a shared plane to tenants, and the leaves that it does not reach."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 

@@ -14,14 +14,13 @@ L2 switches and cables. Policies use the *grouped* view (``Topology``): hosts wi
 are connected to a *leaf group* of R leaves. With one rail a leaf group is a leaf.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
 from laas_service.domain.errors import InvalidInput
+from laas_service.domain.grouping import grouped
 
 
 class LeafLink(NamedTuple):
@@ -175,6 +174,10 @@ class Xgft:
         l2, up = divmod(number - self.leaf_links, self.w[2])
         return SpineLink(*divmod(l2, self.l2_per_pod), up)
 
+    def links(self) -> Iterator[Link]:
+        """Every link in the order of numbers."""
+        return map(self.link_at, range(self.leaf_links + self.spine_links))
+
     def has_link(self, link: Link) -> bool:
         """Whether the address of a link lies within the tree."""
         lower = self.m[1] if isinstance(link, LeafLink) else self.l2_per_pod
@@ -288,9 +291,9 @@ class Topology:
                         [list(p) for p in ports],
                         "hosts that share one leaf must share all, one port on each",
                     )
-        by_pods: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
-        for leaves in sorted(members):
-            by_pods.setdefault(tuple(leaf // tree.m[1] for leaf in leaves), []).append(leaves)
+        by_pods = grouped(
+            (tuple(leaf // tree.m[1] for leaf in leaves), leaves) for leaves in sorted(members)
+        )
         patterns = {tuple(pods.index(pod) for pod in pods) for pods in by_pods}
         physical = [pod for pods in by_pods for pod in set(pods)]
         if len(patterns) > 1 or len(physical) != len(set(physical)):
@@ -302,17 +305,18 @@ class Topology:
         pattern = patterns.pop() if patterns else (0,) * self.rails
         distinct = sorted(set(pattern))
         groups_per_pod = max((len(groups) for groups in by_pods.values()), default=1)
-        group_leaves: list[tuple[int, ...]] = []
-        group_hosts: list[tuple[int, ...]] = []
-        place = [(-1, -1)] * len(self.host_ports)
-        for pods in sorted(by_pods):
-            groups = by_pods[pods] + [()] * (groups_per_pod - len(by_pods[pods]))
-            for leaves in groups:
-                hosts = tuple(members.get(leaves, ()))
-                for slot, host in enumerate(hosts):
-                    place[host] = (len(group_leaves), slot)
-                group_leaves.append(leaves)
-                group_hosts.append(hosts)
+        in_order = [by_pods[pods] for pods in sorted(by_pods)]
+        group_leaves = [
+            leaves
+            for groups in in_order
+            for leaves in [*groups, *[()] * (groups_per_pod - len(groups))]
+        ]
+        group_hosts = [tuple(members.get(leaves, ())) for leaves in group_leaves]
+        place = {
+            host: (group, slot)
+            for group, hosts in enumerate(group_hosts)
+            for slot, host in enumerate(hosts)
+        }
         self._set(
             slots=max((len(hosts) for hosts in group_hosts), default=1),
             groups_per_pod=groups_per_pod,
@@ -320,7 +324,7 @@ class Topology:
             plane_of_rail=tuple(distinct.index(rail) for rail in pattern),
             _group_leaves=tuple(group_leaves) or ((),),
             _group_hosts=tuple(group_hosts) or ((),),
-            _host_place=tuple(place),
+            _host_place=tuple(place[host] for host in range(len(self.host_ports))),
             _pod_planes=tuple(tuple(pods[r] for r in distinct) for pods in sorted(by_pods))
             or ((0,),),
         )
@@ -336,17 +340,17 @@ class Topology:
         """``Xgft.taper`` of the tree."""
         return self.tree.taper
 
-    @property
+    @cached_property
     def groups(self) -> int:
         """Leaf groups in all, padding included."""
         return self.pods * self.groups_per_pod
 
-    @property
+    @cached_property
     def planes(self) -> int:
         """The number of planes, 1..rails."""
         return max(self.plane_of_rail) + 1
 
-    @property
+    @cached_property
     def columns_per_pod(self) -> int:
         """L2 switches in a grouped pod."""
         return self.planes * self.tree.l2_per_pod
@@ -424,6 +428,14 @@ class Topology:
         """The (group, slot) of a host."""
         return self._host_place[host] if self._host_place else divmod(host, self.slots)
 
+    def slots_of(self, hosts: Iterable[int]) -> tuple[int, ...]:
+        """By leaf group, the mask of the slots of these hosts."""
+        masks = [0] * self.groups
+        for host in hosts:
+            group, slot = self.place_of(host)
+            masks[group] |= 1 << slot
+        return tuple(masks)
+
     def ports_of(self, host: int) -> tuple[Port, ...]:
         """The ports of a host in rail order."""
         if self.host_ports:
@@ -438,9 +450,6 @@ class Topology:
 
     def present_slots(self, group: int) -> int:
         """The mask of a group's slots with a host that is not absent."""
-        mask = 0
-        for slot in range(self.slots):
-            host = self.host_at(group, slot)
-            if host is not None and host not in self.absent_hosts:
-                mask |= 1 << slot
-        return mask
+        by_slot = enumerate(self.host_at(group, slot) for slot in range(self.slots))
+        hosts = ((slot, host) for slot, host in by_slot if host is not None)
+        return sum(1 << slot for slot, host in hosts if host not in self.absent_hosts)

@@ -2,8 +2,6 @@
 
 """Lists of names in sentences: the first few, and how many more there are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 SHOWN = 5

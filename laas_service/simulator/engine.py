@@ -2,15 +2,14 @@
 
 """Discrete-event simulation of jobs that arrive, wait in a queue, run on a fabric, and end."""
 
-from __future__ import annotations
-
 import heapq
-from collections.abc import Iterable
+import math
+from bisect import bisect_right
 from typing import Protocol
 
 from laas_service.domain.admission.queue import Queue
 from laas_service.domain.allocation import Allocation, Request
-from laas_service.simulator.workload import Job
+from laas_service.simulator.workload import Job, Jobs
 
 
 class Observer(Protocol):
@@ -30,19 +29,35 @@ class Simulation:
     """Submits jobs to an admission queue by their arrival, and ends them by their run time.
 
     Events at the same time are handled in this order: jobs end, jobs arrive, the queue
-    starts jobs. Every job must have a run time and fit the empty fabric.
+    starts jobs. The jobs are sorted by arrival. Every job must have a run time and fit the
+    empty fabric.
+
+    The queue holds only as many jobs as one step of it can start or try, so that a long
+    queue costs no memory. Other jobs that have arrived are submitted when it gets shorter.
     """
 
-    def __init__(self, queue: Queue, jobs: Iterable[Job], observer: Observer) -> None:
+    def __init__(self, queue: Queue, jobs: Jobs, observer: Observer) -> None:
         self.now: float = 0
         """Seconds: the time of the last step."""
         self._queue = queue
         self._observer = observer
-        self._jobs = {job.id: job for job in jobs}
-        self._arrivals = sorted(self._jobs.values(), key=lambda job: job.arrival)[::-1]
-        self._ends: list[tuple[float, int, str]] = []
-        """Heap of (end in seconds, number of the start, job id)."""
-        self._starts = 0
+        self._jobs = jobs
+        self._job_count = len(jobs)
+        self._arrived = 0
+        """Number of jobs that have arrived."""
+        self._submitted = 0
+        """Number of jobs that the queue has been given."""
+        self._queued: dict[str, Job] = {}
+        """Jobs in the queue by their ids."""
+        self._ends: list[tuple[float, int, Job]] = []
+        """Heap of (end in seconds, number of the start, job)."""
+        self.started = 0
+        """Number of jobs that have started."""
+
+    @property
+    def finished(self) -> int:
+        """Number of jobs that have ended."""
+        return self.started - len(self._ends)
 
     def run(self) -> None:
         """Step until every job has ended."""
@@ -51,26 +66,45 @@ class Simulation:
 
     def step(self) -> bool:
         """Advance to the next arrival or end and handle it; return False if there is none."""
-        if not self._ends and not self._arrivals:
+        arrivals, ends = self._jobs.arrivals, self._ends
+        more = self._arrived < self._job_count
+        if not ends and not more:
             return False
-        next_end = self._ends[0][0] if self._ends else float("inf")
-        next_arrival = self._arrivals[-1].arrival if self._arrivals else float("inf")
-        now = self.now = min(next_end, next_arrival)
-        while self._ends and self._ends[0][0] <= now:
-            _, _, id = heapq.heappop(self._ends)
-            self._observer.finished(now, self._jobs[id], self._queue.finish(id, now))
-        while self._arrivals and self._arrivals[-1].arrival <= now:
-            job = self._arrivals.pop()
-            self._queue.submit(Request(job.id, job.hosts, bandwidth=job.bandwidth), _run_time(job))
+        now = ends[0][0] if ends else math.inf
+        if more and arrivals[self._arrived] < now:
+            now = arrivals[self._arrived]
+        self.now = now
+        while ends and ends[0][0] <= now:
+            job = heapq.heappop(ends)[2]
+            self._observer.finished(now, job, self._queue.finish(job.id, now))
+        if more and arrivals[self._arrived] <= now:
+            self._arrived = bisect_right(arrivals, now, lo=self._arrived)
+        if self._submitted < self._arrived:
+            self._submit()
         for allocation in self._queue.step(now):
             self._start(now, allocation)
-        self._observer.settled(now, len(self._queue))
+        self._observer.settled(now, self._arrived - self.started)
         return True
 
+    def _submit(self) -> None:
+        """Submit jobs that have arrived, as many as the queue may start or try in a step.
+
+        A step starts at most one job for each free host, and tries a window of jobs behind the
+        head that remains.
+        """
+        queue = self._queue
+        depth = queue.fabric.free_host_count + queue.discipline.window + 1
+        first = self._submitted
+        self._submitted = min(self._arrived, first + max(0, depth - len(queue)))
+        for index in range(first, self._submitted):
+            job = self._jobs[index]
+            self._queued[job.id] = job
+            queue.submit(Request(job.id, job.hosts, bandwidth=job.bandwidth), _run_time(job))
+
     def _start(self, now: float, allocation: Allocation) -> None:
-        job = self._jobs[allocation.id]
-        self._starts += 1
-        heapq.heappush(self._ends, (now + _run_time(job), self._starts, job.id))
+        job = self._queued.pop(allocation.id)
+        self.started += 1
+        heapq.heappush(self._ends, (now + _run_time(job), self.started, job))
         self._observer.started(now, job, allocation)
 
 

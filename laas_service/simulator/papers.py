@@ -6,8 +6,6 @@ A section runs workloads (rows) under policies (columns). Values that a paper pr
 text or tables are given as ranges. Values that a paper only draws are not estimated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -86,35 +84,23 @@ class Section:
         ]
 
 
-def utilization(result: Result) -> float | None:
-    value: float | None = result["utilization"]
-    return value
+def _metric(name: str) -> Measure:
+    return lambda result: result[name]
 
 
-def makespan(result: Result) -> float | None:
-    value: float | None = result["makespan"]
-    return value
-
-
-def turnaround(result: Result) -> float | None:
-    value: float | None = result["turnaround_mean"]
-    return value
-
-
-def turnaround_large(result: Result) -> float | None:
-    value: float | None = result["turnaround_mean_large"]
-    return value
+utilization = _metric("utilization")
+makespan = _metric("makespan")
+turnaround = _metric("turnaround_mean")
+turnaround_large = _metric("turnaround_mean_large")
 
 
 def milliseconds_per_job(result: Result) -> float | None:
     """Time in the policy per job: all calls, also those that ended in a refusal."""
-    value: float = result["call_us"]["mean"] * result["calls"] / result["jobs"] / 1000
-    return value
+    return float(result["call_us"]["mean"] * result["calls"] / result["jobs"] / 1000)
 
 
 def milliseconds_per_call(result: Result) -> float | None:
-    value: float = result["call_us"]["mean"] / 1000
-    return value
+    return float(result["call_us"]["mean"] / 1000)
 
 
 def share_in(band: str) -> Measure:

@@ -2,8 +2,6 @@
 
 """SVG bar charts and line charts as text, without scripts or embedded fonts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from html import escape
 

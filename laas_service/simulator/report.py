@@ -2,8 +2,6 @@
 
 """Reports of simulation results: lines of text, reStructuredText tables, one HTML page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -57,17 +55,15 @@ class Line(NamedTuple):
     """To the nearer end of the published range: 0 inside it; None without a published range."""
 
 
-def lines_of(section: Section, table: Table, results: Sequence[Result]) -> list[Line]:
+def _lines_of(section: Section, table: Table, results: Sequence[Result]) -> Iterator[Line]:
     """The lines of a table that have results; values are means over the seeds."""
-    lines = []
     for row, cell in table.rows.items():
         for policy in section.policies:
             ours = _measured(section, cell, policy, results)
             if ours is None or (cell.base and policy == "baseline"):
                 continue
             published = table.published.get((row, policy))
-            lines.append(Line(row, policy, published, ours, _difference(ours, published)))
-    return lines
+            yield Line(row, policy, published, ours, _difference(ours, published))
 
 
 def _measured(section: Section, cell: Cell, policy: str, results: Sequence[Result]) -> float | None:
@@ -101,7 +97,7 @@ def _difference(ours: float, published: tuple[float, float] | None) -> float | N
 def _tables(results: Sequence[Result]) -> Iterator[tuple[Section, Table, list[Line]]]:
     for section in papers.suite("papers", Path()):
         for table in section.tables:
-            lines = lines_of(section, table, results)
+            lines = list(_lines_of(section, table, results))
             if lines:
                 yield section, table, lines
 
@@ -229,8 +225,7 @@ def _details(result: Result) -> str:
 
 def _workload(result: Result) -> str:
     scenario = result["scenario"]
-    name: str = scenario["label"] or scenario.get("trace") or scenario["synthetic"]
-    return name
+    return str(scenario["label"] or scenario.get("trace") or scenario["synthetic"])
 
 
 def _html_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -2,14 +2,13 @@
 
 """Scenario of a simulation, and ``run``, which simulates it and returns its results as JSON."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
+from laas_service import garbage
 from laas_service.domain.admission.admit import largest_fit
 from laas_service.domain.admission.queue import Discipline, make_queue
 from laas_service.domain.allocation import Allocation, Request
@@ -22,9 +21,10 @@ from laas_service.domain.policies.jigsaw import Jigsaw
 from laas_service.domain.policies.lc_s import LcS
 from laas_service.domain.topology import Topology, Xgft
 from laas_service.simulator import workload
+from laas_service.simulator.checkpoints import Checkpoint, Results, file_digest
 from laas_service.simulator.engine import Simulation
 from laas_service.simulator.metrics import Metrics, TimedPolicy
-from laas_service.simulator.workload import Exponential, Job, Malformed, Workload
+from laas_service.simulator.workload import Exponential, Job, Jobs, Malformed, Workload
 
 MALFORMED_SHOWN = 20
 """Malformed trace lines that a result names; it counts all."""
@@ -99,11 +99,11 @@ class Scenario:
             loaded = workload.read_trace(
                 source.path, source.form, procs_per_node=source.procs_per_node, clean=source.clean
             )
-        jobs = [job for job in loaded.jobs if job.hosts <= limit]
+        jobs = loaded.jobs.of_sizes({hosts for hosts in set(loaded.jobs.hosts) if hosts <= limit})
         loaded.left_out += len(loaded.jobs) - len(jobs)
         if self.runtime is not None:
             jobs = workload.with_random_run(jobs, *self.runtime, self._rng("run"))
-        if any(job.run is None for job in jobs):
+        if None in jobs.runs:
             raise InvalidInput("runtime", None, "the jobs have no run time; give LOW:HIGH seconds")
         jobs = workload.with_arrivals(jobs, self.scale_arrivals)
         if self.policy != "baseline":
@@ -112,6 +112,24 @@ class Scenario:
             jobs = workload.with_bandwidth(jobs, self._rng("bandwidth"))
         loaded.jobs = jobs
         return loaded
+
+    def identity(self) -> dict[str, Any]:
+        """All inputs as JSON data, a trace's content included.
+
+        Raises:
+            InvalidInput: the trace cannot be read.
+        """
+        source, content = self.source, None
+        if isinstance(source, Trace):
+            content = file_digest(source.path)
+            source = replace(source, path=source.path.rpartition("/")[2])
+        return {
+            "policy": self.policy,
+            "seed": self.seed,
+            "source": repr(source),
+            "trace_sha256": content,
+            "scenario": describe(self),
+        }
 
     def _rng(self, purpose: str) -> Random:
         """A random stream for one purpose, so that no option changes the draws of another."""
@@ -128,6 +146,7 @@ def run(
     progress: Progress | None = None,
     watch: Watcher | None = None,
     fabric: Ledger | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> dict[str, Any]:
     """Simulate a scenario and return its results as JSON data.
 
@@ -135,38 +154,87 @@ def run(
     the default is a fabric without faults. ``progress(finished jobs, all jobs)`` is called
     after each simulated time, ``watch(started jobs, ledger)`` after each start.
 
+    The simulation goes on from ``checkpoint`` if that has a file, and saves its state there from
+    time to time. The results are those of an uninterrupted run, apart from ``TIMES``; the
+    caller removes the file. It does not say what faults ``fabric`` has.
+
     Raises:
-        InvalidInput, InvalidFile: as ``Scenario.policy_object`` and ``Scenario.load``.
+        InvalidInput, InvalidFile: as ``Scenario.policy_object``, ``Scenario.load`` and
+            ``Checkpoint``.
     """
-    start, cpu = time.perf_counter(), time.process_time()
+    wall, cpu = time.perf_counter(), time.process_time()
     policy = scenario.policy_object()
     loaded = scenario.load()
     fabric = scenario.ledger() if fabric is None else fabric
     jobs, unplaceable = _placeable(policy, fabric, loaded.jobs)
-    timed = TimedPolicy(policy, time.thread_time_ns)
-    metrics = Metrics(
-        fabric.topology.hosts,
-        len(jobs),
-        lambda: largest_fit(policy, fabric, fabric.free_host_count + 1),
-    )
-    observer = _Fanout(metrics, fabric, len(jobs), progress, watch)
-    Simulation(make_queue(fabric, timed, scenario.discipline), jobs, observer).run()
+    observer = _Fanout(len(jobs), progress, watch)
+    clock = time.thread_time_ns
+    outside = {"topology": fabric.topology, "jobs": jobs, "observer": observer, "clock": clock}
+    identity = {} if checkpoint is None else scenario.identity()
+    state = None if checkpoint is None else checkpoint.load(identity, _State, outside)
+    if state is None:
+        timed = TimedPolicy(policy, clock)
+        metrics = Metrics(fabric.topology.hosts, len(jobs), LargestFit(policy, fabric))
+        queue = make_queue(fabric, timed, scenario.discipline)
+        state = _State(Simulation(queue, jobs, observer), fabric, timed, metrics)
+    else:
+        wall, cpu = wall - state.wall, cpu - state.cpu
+    observer.resume(state.simulation, state.metrics, state.fabric)
+    with garbage.settled():
+        while state.simulation.step():
+            if checkpoint is not None and checkpoint.due():
+                state.wall = time.perf_counter() - wall
+                state.cpu = time.process_time() - cpu
+                checkpoint.save(identity, state, outside)
     return {
         "policy": scenario.policy,
         "hosts": fabric.topology.hosts,
         "jobs": len(jobs),
         "seed": scenario.seed,
-        **metrics.summary(),
-        "calls": len(timed.elapsed_ns),
-        "call_us": timed.call_us(),
-        "budget_hits": timed.budget_hits,
+        **state.metrics.summary(),
+        "calls": state.timed.calls,
+        "call_us": state.timed.call_us(),
+        "budget_hits": state.timed.budget_hits,
         "left_out": loaded.left_out,
         "unplaceable": unplaceable,
         "malformed": _malformed(loaded.malformed),
         "scenario": describe(scenario),
-        "wall_s": round(time.perf_counter() - start, 3),
+        "wall_s": round(time.perf_counter() - wall, 3),
         "cpu_s": round(time.process_time() - cpu, 3),
     }
+
+
+@dataclass(slots=True)
+class _State:
+    """What a checkpoint holds: all that changes in a run, and the time that it has taken."""
+
+    simulation: Simulation
+    fabric: Ledger
+    timed: TimedPolicy
+    metrics: Metrics
+    wall: float = 0
+    """Seconds."""
+    cpu: float = 0
+    """Seconds of processor time."""
+
+
+@dataclass(frozen=True, slots=True)
+class LargestFit:
+    """Returns the size in hosts of the largest request that would fit now."""
+
+    policy: Policy
+    fabric: Ledger
+
+    def __call__(self) -> int:
+        return largest_fit(self.policy, self.fabric, self.fabric.free_host_count + 1)
+
+
+def kept_run(scenario: Scenario, results: Results) -> dict[str, Any]:
+    """The result of ``run``, from the directory of ``results`` if that has it."""
+    result: dict[str, Any] = results.result(
+        scenario.identity(), lambda checkpoint: run(scenario, checkpoint=checkpoint)
+    )
+    return result
 
 
 TIMES = ("call_us", "wall_s", "cpu_s")
@@ -202,13 +270,15 @@ def describe(scenario: Scenario) -> dict[str, Any]:
     }
 
 
-def _placeable(policy: Policy, empty: Ledger, jobs: Sequence[Job]) -> tuple[list[Job], int]:
+def _placeable(policy: Policy, empty: Ledger, jobs: Jobs) -> tuple[Jobs, int]:
     """The jobs that fit the empty fabric, and the number of others, which would wait for ever."""
-    fits = {
-        hosts: isinstance(policy.propose(empty, Request("", hosts)), Allocation)
-        for hosts in {job.hosts for job in jobs}
-    }
-    kept = [job for job in jobs if fits[job.hosts]]
+    kept = jobs.of_sizes(
+        {
+            hosts
+            for hosts in set(jobs.hosts)
+            if isinstance(policy.propose(empty, Request("", hosts)), Allocation)
+        }
+    )
     return kept, len(jobs) - len(kept)
 
 
@@ -220,33 +290,29 @@ def _malformed(lines: Sequence[Malformed]) -> dict[str, Any]:
 class _Fanout:
     """Passes events on to the metrics, the progress callback and the watcher."""
 
-    def __init__(
-        self,
-        metrics: Metrics,
-        fabric: Ledger,
-        jobs: int,
-        progress: Progress | None,
-        watch: Watcher | None,
-    ) -> None:
-        self._metrics = metrics
-        self._fabric = fabric
+    _simulation: Simulation
+    _metrics: Metrics
+    _fabric: Ledger
+
+    def __init__(self, jobs: int, progress: Progress | None, watch: Watcher | None) -> None:
         self._jobs = jobs
         self._progress = progress
         self._watch = watch
-        self._started = 0
-        self._finished = 0
+
+    def resume(self, simulation: Simulation, metrics: Metrics, fabric: Ledger) -> None:
+        """Observe this simulation from now on."""
+        self._simulation, self._metrics, self._fabric = simulation, metrics, fabric
 
     def started(self, now: float, job: Job, allocation: Allocation) -> None:
         self._metrics.started(now, job, allocation)
-        self._started += 1
         if self._watch is not None:
-            self._watch(self._started, self._fabric)
+            self._watch(self._simulation.started, self._fabric)
 
     def finished(self, now: float, job: Job, allocation: Allocation) -> None:
         self._metrics.finished(now, job, allocation)
-        self._finished += 1
 
     def settled(self, now: float, waiting: int) -> None:
         self._metrics.settled(now, waiting)
+        garbage.collect_if_due()
         if self._progress is not None:
-            self._progress(self._finished, self._jobs)
+            self._progress(self._simulation.finished, self._jobs)

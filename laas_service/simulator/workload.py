@@ -11,22 +11,25 @@ from __future__ import annotations
 import gzip
 import math
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from array import array
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
 from random import Random
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple, TypeVar, overload
 
 from laas_service.domain.errors import InvalidFile, InvalidInput
 
 SWF_FIELDS = 18
+T = TypeVar("T")
+
 STATUS_CANCELLED = 5
 """Status field of a cancelled job in the Standard Workload Format."""
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(NamedTuple):
     """A tenant of a simulation, with an arrival and a run time."""
 
     id: str
@@ -47,20 +50,138 @@ class Malformed(NamedTuple):
     why: str
 
 
+class Jobs(Sequence[Job]):
+    """Jobs in columns, which take about a fifth of the memory of ``Job`` objects.
+
+    An item is made when it is asked for. Columns are not changed after the object is made.
+    """
+
+    __slots__ = ("arrivals", "bandwidths", "hosts", "ids", "runs")
+
+    def __init__(
+        self,
+        ids: Sequence[str | int],
+        arrivals: Iterable[float],
+        hosts: Iterable[int],
+        runs: Iterable[float | None],
+        bandwidths: Iterable[int | None] | None = None,
+    ) -> None:
+        self.ids = ids
+        """The ids of the jobs, or numbers that become ids."""
+
+        self.arrivals: Sequence[float] = _packed(arrivals)
+        self.hosts: Sequence[int] = _packed(hosts)
+        self.runs: Sequence[float | None] = _packed(runs)
+
+        self.bandwidths: Sequence[int | None] | None = (
+            None if bandwidths is None else _packed(bandwidths)
+        )
+        """None if no job has a bandwidth."""
+
+    @classmethod
+    def of(cls, jobs: Iterable[Job]) -> Jobs:
+        """The same jobs in columns."""
+        jobs = list(jobs)
+        return cls(
+            [job.id for job in jobs],
+            [job.arrival for job in jobs],
+            [job.hosts for job in jobs],
+            [job.run for job in jobs],
+            [job.bandwidth for job in jobs],
+        )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @overload
+    def __getitem__(self, index: int) -> Job: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Job]: ...
+    def __getitem__(self, index: int | slice) -> Job | Sequence[Job]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(len(self))[index]]
+        return Job(
+            str(self.ids[index]),
+            self.arrivals[index],
+            self.hosts[index],
+            self.runs[index],
+            None if self.bandwidths is None else self.bandwidths[index],
+        )
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the other sequence has the same jobs in the same order."""
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def of_sizes(self, sizes: Collection[int]) -> Jobs:
+        """The jobs whose number of hosts is one of ``sizes``."""
+        chosen = [index for index, hosts in enumerate(self.hosts) if hosts in sizes]
+        return self if len(chosen) == len(self) else self._at(chosen)
+
+    def by_arrival(self) -> Jobs:
+        """The jobs sorted by arrival; jobs that arrive at the same time keep their order."""
+        arrivals = self.arrivals
+        if all(arrivals[i] <= arrivals[i + 1] for i in range(len(arrivals) - 1)):
+            return self
+        return self._at(sorted(range(len(arrivals)), key=arrivals.__getitem__))
+
+    def having(
+        self,
+        *,
+        arrivals: Iterable[float] | None = None,
+        runs: Iterable[float | None] | None = None,
+        bandwidths: Iterable[int | None] | None = None,
+    ) -> Jobs:
+        """The same jobs with other columns in place of those given."""
+        return Jobs(
+            self.ids,
+            self.arrivals if arrivals is None else arrivals,
+            self.hosts,
+            self.runs if runs is None else runs,
+            self.bandwidths if bandwidths is None else bandwidths,
+        )
+
+    def _at(self, indices: Sequence[int]) -> Jobs:
+        """The jobs at these indices, in this order."""
+        return Jobs(
+            _items(self.ids, indices),
+            _items(self.arrivals, indices),
+            _items(self.hosts, indices),
+            _items(self.runs, indices),
+            None if self.bandwidths is None else _items(self.bandwidths, indices),
+        )
+
+
+def _items(column: Sequence[T], indices: Sequence[int]) -> Sequence[T]:
+    return [column[index] for index in indices]
+
+
+def _packed(values: Iterable[T]) -> Sequence[T]:
+    """The values in eight bytes each if all are ints or all are floats, else as they are."""
+    if isinstance(values, array):
+        return values
+    values = list(values)
+    codes = {frozenset({int}): "q", frozenset({float}): "d"}
+    code = codes.get(frozenset(map(type, values)))
+    packed: Any = values
+    if code is not None:
+        with suppress(OverflowError):  # an int of more than 64 bits
+            packed = array(code, packed)
+    column: Sequence[T] = packed
+    return column
+
+
 @dataclass
 class Workload:
     """The jobs of a source in its order, and the records that were left out."""
 
-    jobs: list[Job] = field(default_factory=list)
+    jobs: Jobs = field(default_factory=lambda: Jobs.of(()))
     malformed: list[Malformed] = field(default_factory=list)
     left_out: int = 0
     """Number of well-formed records that are no usable job, or that a filter dropped."""
-    _uses: dict[str, int] = field(default_factory=dict, repr=False)
-
-    def add(self, job: Job) -> None:
-        """Append a job; if its id was used before, it gets a suffix, as ids are unique."""
-        uses = self._uses[job.id] = self._uses.get(job.id, 0) + 1
-        self.jobs.append(job if uses == 1 else replace(job, id=f"{job.id}.{uses}"))
 
 
 # -- traces -------------------------------------------------------------------
@@ -76,14 +197,45 @@ def open_trace(path: str) -> Iterator[IO[str]]:
     try:
         with Path(path).open("rb") as raw:
             packed = raw.read(2) == b"\x1f\x8b"
-        if packed:
-            with gzip.open(path, "rt", encoding="utf-8", errors="replace") as text:
-                yield text
-        else:
-            with Path(path).open(encoding="utf-8", errors="replace") as text:
-                yield text
+        opened: Callable[..., IO[str]] = gzip.open if packed else open
+        with opened(path, "rt", encoding="utf-8", errors="replace") as text:
+            yield text
     except (OSError, EOFError, zlib.error) as error:
         raise InvalidInput("trace", path, f"cannot be read: {error}") from error
+
+
+class _Reader:
+    """Collects the jobs of a trace in columns."""
+
+    def __init__(self) -> None:
+        self.left_out = 0
+        self._malformed: list[Malformed] = []
+        self._uses: dict[str, int] = {}
+        self._arrivals: list[float] = []
+        self._hosts: list[int] = []
+        self._runs: list[float | None] = []
+
+    def add(self, id: str, arrival: float, hosts: int, run: float | None) -> None:
+        """Append a job; if its id was used before, it gets a suffix, as ids are unique."""
+        uses = self._uses[id] = self._uses.get(id, 0) + 1
+        if uses > 1:
+            while f"{id}.{uses}" in self._uses:
+                uses += 1
+            self._uses[f"{id}.{uses}"] = 1
+        self._arrivals.append(arrival)
+        self._hosts.append(hosts)
+        self._runs.append(run)
+
+    def reject(self, line: int, why: str) -> None:
+        """Record a line that is not a job."""
+        self._malformed.append(Malformed(line, why))
+
+    def workload(self) -> Workload:
+        """All that was read; the reader is not used afterwards."""
+        ids = list(self._uses)
+        self._uses.clear()
+        jobs = Jobs(ids, self._arrivals, self._hosts, self._runs)
+        return Workload(jobs, self._malformed, self.left_out)
 
 
 def read_swf(lines: Iterable[str], *, procs_per_node: int = 1, clean: bool = False) -> Workload:
@@ -99,32 +251,30 @@ def read_swf(lines: Iterable[str], *, procs_per_node: int = 1, clean: bool = Fal
     """
     if procs_per_node < 1:
         raise InvalidInput("procs_per_node", procs_per_node, "give at least 1 processor")
-    workload = Workload()
+    reader = _Reader()
     for number, line in enumerate(lines, 1):
         text = line.split(";", 1)[0].split()
         if not text:
             continue
         if len(text) != SWF_FIELDS:
-            workload.malformed.append(
-                Malformed(number, f"{len(text)} fields, {SWF_FIELDS} expected")
-            )
+            reader.reject(number, f"{len(text)} fields, {SWF_FIELDS} expected")
             continue
         try:
             values = [float(x) for x in text]
         except ValueError as error:
-            workload.malformed.append(Malformed(number, str(error)))
+            reader.reject(number, str(error))
             continue
         if not all(map(math.isfinite, values)):
-            workload.malformed.append(Malformed(number, "a field is not finite"))
+            reader.reject(number, "a field is not finite")
             continue
         job, submit, _, run, allocated, _, _, requested, _, _, status = values[:11]
         procs = allocated if allocated > 0 else requested
         if run <= 0 or procs <= 0 or submit < 0 or (clean and status == STATUS_CANCELLED):
-            workload.left_out += 1
+            reader.left_out += 1
             continue
         hosts = math.ceil(procs / procs_per_node)
-        workload.add(Job(f"{job:.0f}", _plain(submit), hosts, _plain(run)))
-    return workload
+        reader.add(f"{job:.0f}", _plain(submit), hosts, _plain(run))
+    return reader.workload()
 
 
 def read_csv(lines: Iterable[str]) -> Workload:
@@ -134,7 +284,7 @@ def read_csv(lines: Iterable[str]) -> Workload:
     first line that is no job is a heading. The run time may be missing; ``with_random_run``
     then draws one.
     """
-    workload = Workload()
+    reader = _Reader()
     for number, line in enumerate(lines, 1):
         text = line.replace(",", " ").split()
         if not text or text[0].startswith("#"):
@@ -148,13 +298,13 @@ def read_csv(lines: Iterable[str]) -> Workload:
                 raise ValueError("a field is not finite")
         except ValueError as error:
             if number > 1:
-                workload.malformed.append(Malformed(number, str(error)))
+                reader.reject(number, str(error))
             continue
         if hosts <= 0 or arrival < 0 or (run is not None and run <= 0):
-            workload.left_out += 1
+            reader.left_out += 1
             continue
-        workload.add(Job(text[0], _plain(arrival), hosts, None if run is None else _plain(run)))
-    return workload
+        reader.add(text[0], _plain(arrival), hosts, None if run is None else _plain(run))
+    return reader.workload()
 
 
 def read_trace(
@@ -216,69 +366,72 @@ class Exponential:
 
     def draw(self, limit: int, rng: Random) -> Workload:
         """Draw the jobs, without run times; sizes are 1..limit hosts."""
-        drawn: list[Job] = []
-        while len(drawn) < self.jobs:
-            hosts = max(1, math.ceil(rng.expovariate(1 / self.mean)))
+        rate, sizes = 1 / self.mean, array("q")
+        while len(sizes) < self.jobs:
+            hosts = max(1, math.ceil(rng.expovariate(rate)))
             if hosts <= limit:
-                drawn.append(Job(str(len(drawn) + 1), 0, hosts, None))
-        return Workload(drawn)
+                sizes.append(hosts)
+        numbers = range(1, self.jobs + 1)
+        return Workload(
+            Jobs(numbers, array("q", bytes(8 * self.jobs)), sizes, repeat(None, self.jobs))
+        )
 
 
 # -- changes ------------------------------------------------------------------
 
 
-def with_random_run(jobs: Iterable[Job], low: int, high: int, rng: Random) -> list[Job]:
+def with_random_run(jobs: Jobs, low: int, high: int, rng: Random) -> Jobs:
     """The jobs with run times drawn uniformly from the whole seconds low..high."""
-    return [replace(job, run=rng.randint(low, high)) for job in jobs]
+    return jobs.having(runs=array("q", (rng.randint(low, high) for _ in jobs.hosts)))
 
 
-def with_arrivals(jobs: Iterable[Job], factor: float) -> list[Job]:
+def with_arrivals(jobs: Jobs, factor: float) -> Jobs:
     """The jobs sorted by arrival; arrivals count from the first one, times ``factor``."""
-    ordered = sorted(jobs, key=lambda job: job.arrival)
-    first = ordered[0].arrival if ordered else 0
-    return [replace(job, arrival=(job.arrival - first) * factor) for job in ordered]
+    ordered = jobs.by_arrival()
+    first = ordered.arrivals[0] if ordered else 0
+    return ordered.having(arrivals=[(arrival - first) * factor for arrival in ordered.arrivals])
 
 
 SHARES = (100_000, 200_000, 300_000, 400_000)
 """Bandwidth classes in ppm of a link: 0.5, 1, 1.5 and 2 of 5 GB/s. Source: Jigsaw, 5.4.2."""
 
 
-def with_bandwidth(jobs: Iterable[Job], rng: Random) -> list[Job]:
+def with_bandwidth(jobs: Jobs, rng: Random) -> Jobs:
     """The jobs, each with a bandwidth class of ``SHARES`` at random."""
-    return [replace(job, bandwidth=rng.choice(SHARES)) for job in jobs]
+    return jobs.having(bandwidths=array("q", (rng.choice(SHARES) for _ in jobs.hosts)))
 
 
-def _by_percent(percent: int) -> Callable[[Job, int, Random], float]:
-    return lambda job, largest, rng: percent / 100 if job.hosts > 4 else 0.0
+def _by_percent(percent: int) -> Callable[[int, int, Random], float]:
+    return lambda hosts, largest, rng: percent / 100 if hosts > 4 else 0.0
 
 
-def _v2(job: Job, largest: int, rng: Random) -> float:
+def _v2(hosts: int, largest: int, rng: Random) -> float:
     ceiling = rng.choice((0.0, 0.1, 0.2, 0.3))
-    return ceiling * (job.hosts - 4) / max(1, largest - 4) if job.hosts > 4 else 0.0
+    return ceiling * (hosts - 4) / max(1, largest - 4) if hosts > 4 else 0.0
 
 
-def _random(job: Job, largest: int, rng: Random) -> float:
+def _random(hosts: int, largest: int, rng: Random) -> float:
     gain = rng.choice((0.0, 0.05, 0.15, 0.3))
-    return gain if job.hosts > 64 else 0.0
+    return gain if hosts > 64 else 0.0
 
 
-SPEEDUPS: dict[str, Callable[[Job, int, Random], float]] = {
-    "none": lambda job, largest, rng: 0.0,
+SPEEDUPS: dict[str, Callable[[int, int, Random], float]] = {
+    "none": lambda hosts, largest, rng: 0.0,
     "5": _by_percent(5),
     "10": _by_percent(10),
     "20": _by_percent(20),
     "v2": _v2,
     "random": _random,
 }
-"""Scenario -> (job, hosts of the largest job, random stream) -> share of the run time (0..1)
-that an isolated job saves. Source: Jigsaw (HPDC'21) 5.4.1.
+"""Scenario -> (hosts of the job, hosts of the largest job, random stream) -> share of the run
+time (0..1) that an isolated job saves. Source: Jigsaw (HPDC'21) 5.4.1.
 
 ``5``, ``10``, ``20``: that many percent for every job of more than 4 hosts. ``v2``: a maximum
 of 0, 10, 20 or 30 percent at random, and up to it linear in the job's hosts. ``random``: 0, 5,
 15 or 30 percent at random, for jobs of more than 64 hosts."""
 
 
-def with_speedup(jobs: Iterable[Job], scenario: str, rng: Random) -> list[Job]:
+def with_speedup(jobs: Jobs, scenario: str, rng: Random) -> Jobs:
     """The jobs with the run times that they have when isolated.
 
     Raises:
@@ -286,10 +439,11 @@ def with_speedup(jobs: Iterable[Job], scenario: str, rng: Random) -> list[Job]:
     """
     if scenario not in SPEEDUPS:
         raise InvalidInput("speedup", scenario, f"use one of {', '.join(SPEEDUPS)}")
-    jobs = list(jobs)
-    largest = max((job.hosts for job in jobs), default=0)
+    largest = max(jobs.hosts, default=0)
     saved = SPEEDUPS[scenario]
-    return [
-        replace(job, run=None if job.run is None else job.run * (1 - saved(job, largest, rng)))
-        for job in jobs
-    ]
+    return jobs.having(
+        runs=[
+            None if run is None else run * (1 - saved(hosts, largest, rng))
+            for hosts, run in zip(jobs.hosts, jobs.runs, strict=True)
+        ]
+    )

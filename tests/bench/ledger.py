@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Cost of the ledger: ``python -m tests.bench.ledger [--hosts H] [--verify H]``.
+"""Cost of the ledger: ``python -m tests.bench.ledger [--hosts H] [--verify H] [--process H]``.
 
 The policy jigsaw fills a full tree until it refuses a request. Then the benchmark reports the
 memory of the ledger, and the times to rebuild the ledger from the database (SQLite), to catch
 up with 1,000 changes of another process, to copy the ledger, to try a change on it, and to
 verify the filled state.
+
+For each ``--process`` it also fills a database through the service, and reports the resident
+memory of a new process before and after it has read the fabric, with names, GUIDs and tenants.
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 import time
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
@@ -28,11 +34,34 @@ from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, Request
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
-from laas_service.domain.topology import LeafLink, Topology
+from laas_service.domain.topology import LeafLink, Topology, Xgft
 from laas_service.domain.verification import violations
 from tests.bench.policies import RADIX, full_tree
 
 CHANGES = 1000
+TREES = {hosts: full_tree(radix).tree for hosts, radix in RADIX.items()} | {
+    262144: Xgft((64, 64, 64), (1, 64, 64))
+}
+"""Trees by their number of hosts."""
+
+READER = """\
+import gc, sys
+from laas_service.adapters.db.engine import connect
+from laas_service.adapters.db.store import SqlStore
+from laas_service.cmd import api
+
+def resident():
+    with open("/proc/self/status") as status:
+        sizes = dict(line.split(":") for line in status)
+    return [int(sizes[name].split()[0]) // 1024 for name in ("VmRSS", "VmHWM")]
+
+before, _ = resident()
+store = SqlStore(connect(sys.argv[1]))
+ledger = store.ledger("bench")
+gc.collect()
+print(before, *resident())
+"""
+"""Prints the MiB of a process with the modules of laas-api, then with the fabric, and its peak."""
 
 
 @contextmanager
@@ -76,39 +105,60 @@ def memory(hosts: int) -> None:
                 fabric.release(id)
 
 
+def written(hosts: int, url: str) -> tuple[SqlStore, int]:
+    """A store whose fabric is filled with tenants until one is refused, and their number."""
+    tree = TREES[hosts]
+    sizes = ";".join(",".join(map(str, numbers)) for numbers in (tree.m, tree.w))
+    made = generator.generate(generator.Description(xgft=f"3;{sizes}"))
+    rng, policy = Random(1), POLICIES["jigsaw"]()
+    engine = connect(url)
+    upgrade(engine)
+    writer = SqlStore(engine)
+    writer.add_fabric("bench", made.topology, made.inventory)
+
+    def allocate(number: int) -> bool:
+        size = _size(rng, 2 * tree.m[0])
+        new = AllocationRequest(
+            id=f"t{number}",
+            fabric="bench",
+            name="b",
+            project_id="p",
+            policy="jigsaw",
+            hosts=size,
+        )
+        ask = Request(new.id, size)
+        return isinstance(
+            writer.admit(new, lambda fabric: policy.propose(fabric, ask)), AllocationRecord
+        )
+
+    number = 0
+    with measured(hosts, "tenants admitted until one is refused"):
+        while allocate(number):
+            number += 1
+    return writer, number
+
+
+def process(hosts: int) -> None:
+    """Report the resident memory of a new process that reads a full fabric."""
+    with TemporaryDirectory() as directory:
+        url = f"sqlite:///{Path(directory, 'bench.sqlite')}"
+        _, number = written(hosts, url)
+        reader = [sys.executable, "-c", READER, url]
+        ended = subprocess.run(reader, check=True, stdout=subprocess.PIPE, text=True)
+    before, after, peak = ended.stdout.split()
+    print(
+        f"{hosts:6} memory of a process: {before} MiB without the fabric, "
+        f"{after} MiB with {number} tenants, {peak} MiB while it reads them",
+        flush=True,
+    )
+
+
 def database(hosts: int) -> None:
     """Time writes of one store, and reads of others: the whole ledger, or later changes."""
     half = RADIX[hosts] // 2
-    made = generator.generate(
-        generator.Description(xgft=f"3;{half},{half},{2 * half};1,{half},{half}")
-    )
-    rng, policy = Random(1), POLICIES["jigsaw"]()
     with TemporaryDirectory() as directory:
         url = f"sqlite:///{directory}/bench.sqlite"
-        engine = connect(url)
-        upgrade(engine)
-        writer = SqlStore(engine)
-        writer.add_fabric("bench", made.topology, made.inventory)
-
-        def allocate(number: int) -> bool:
-            size = _size(rng, 2 * half)
-            new = AllocationRequest(
-                id=f"t{number}",
-                fabric="bench",
-                name="b",
-                project_id="p",
-                policy="jigsaw",
-                hosts=size,
-            )
-            ask = Request(new.id, size)
-            return isinstance(
-                writer.admit(new, lambda fabric: policy.propose(fabric, ask)), AllocationRecord
-            )
-
-        number = 0
-        with measured(hosts, "tenants admitted until one is refused"):
-            while allocate(number):
-                number += 1
+        writer, number = written(hosts, url)
         reader = SqlStore(connect(url))
         with measured(hosts, f"ledger of {number} tenants from the database"):
             reader.ledger("bench")
@@ -134,11 +184,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hosts", type=int, choices=RADIX, default=65536)
     parser.add_argument("--verify", type=int, choices=RADIX, default=11664)
+    parser.add_argument("--process", type=int, choices=TREES, action="append")
     options = parser.parse_args()
     print(" hosts what                                         processor     clock   seconds")
     memory(options.hosts)
     database(options.hosts)
     verification(options.verify)
+    for hosts in options.process or (65536, 262144):
+        process(hosts)
 
 
 if __name__ == "__main__":

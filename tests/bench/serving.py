@@ -27,9 +27,10 @@ from oslo_config import cfg
 from waitress.server import create_server
 
 from laas_service.adapters.fabric_import import generator
-from laas_service.api.app import Settings, create_app
+from laas_service.api.app import create_app
 from laas_service.api.auth import middleware
 from laas_service.app.agent_registry import AgentRegistry
+from laas_service.conf import register_opts
 from laas_service.messages import FabricState, TenantRoute
 from opensm_writer import render
 from opensm_writer.serve import ServedSets
@@ -40,6 +41,7 @@ from tests.bench.rendering import HOSTS, tenants
 def serve(directory: Path, routed: Callable[[str], FabricState]) -> str:
     """Serve sets on a free port of loopback; returns the URL of the fabric's set."""
     conf = cfg.ConfigOpts()
+    register_opts(conf)
     conf([], project="laas", default_config_files=[], default_config_dirs=[])
     store: Any = SimpleNamespace(fabric=lambda id: SimpleNamespace(id=id))
     sets = ServedSets(
@@ -48,7 +50,7 @@ def serve(directory: Path, routed: Callable[[str], FabricState]) -> str:
     registry = AgentRegistry(store, cast("Any", None), sets, seconds=15, wake=lambda: None)
     fabrics = SimpleNamespace(fabrics=list)
     use_cases: Any = SimpleNamespace(agents=registry, fabrics=fabrics, exhausted=dict)
-    app = create_app(use_cases, conf, middleware("none", "127.0.0.1", conf), Settings())
+    app = create_app(use_cases, conf, middleware("none", "127.0.0.1", conf))
     server = create_server(app, host="127.0.0.1", port=0, threads=2)
     threading.Thread(target=server.run, daemon=True).start()
     return f"http://127.0.0.1:{server.effective_port}/v1/fabrics/bench/file-set"

@@ -120,7 +120,15 @@ def test_only_the_active_agents_word_makes_an_allocation_active(site):
     site.report("sm1", "applied", wanted)
     site.becomes("active", id)
     (manager,) = site.look(f"{F}/routing")["subnet_managers"]
-    assert manager == {"name": "opensm", "generation": wanted, "current": True, "problem": None}
+    assert manager == {
+        "name": "opensm",
+        "generation": wanted,
+        "confirmed_by": "agent",
+        "current": True,
+        "problem": None,
+        "without": [],
+        "unconfirmed": [],
+    }
 
 
 def test_what_is_released_is_free_only_when_its_routes_are_seen_to_be_gone(site):

@@ -25,7 +25,7 @@ from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.app.lifecycle import State
 from laas_service.app.records import AllocationRecord, Caller, LinkState
 from laas_service.app.requests import AllocationRequest
-from laas_service.domain.topology import link_name, parse_link
+from laas_service.domain.topology import link_name
 from laas_service.domain.verification import (
     isolation_violations,
     physical_tables,
@@ -126,9 +126,9 @@ def wait(parts: Parts, acknowledge: Callable[[str], None]) -> None:
 def repair(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     """Mark a link as failed, as the operator does; the worker replaces it."""
     converge(parts)
-    link = parse_link((Path(parts._conf.state_dir) / "fails").read_text())
+    link = (Path(parts._conf.state_dir) / "fails").read_text()
     parts.use_cases(wake=lambda: None).fabrics.set_link_state(OPERATOR, "f", link, LinkState.FAILED)
-    acknowledge(link_name(link))
+    acknowledge(link)
     converge(parts)
 
 

@@ -20,6 +20,7 @@ from tests.servers import mariadb, postgresql
 from tests.unit.adapters import (
     test_agent_switches,
     test_backup,
+    test_component_words,
     test_leases,
     test_outbox,
     test_store,
@@ -45,7 +46,15 @@ ONLY_SQLITE = {
 
 SHARED = {
     name: value
-    for module in (test_store, test_outbox, test_leases, test_admission, test_races, test_backup)
+    for module in (
+        test_store,
+        test_outbox,
+        test_leases,
+        test_admission,
+        test_races,
+        test_backup,
+        test_component_words,
+    )
     for name, value in vars(module).items()
 }
 OF_AGENTS = (
@@ -62,7 +71,7 @@ managed, telling, outbox = test_store.managed, test_outbox.telling, test_outbox.
 told, empty = test_backup.told, test_backup.empty
 rivals = test_races.rivals
 clock, leases, busy = test_leases.clock, test_leases.leases, test_leases.busy
-agents = test_agent_switches.agents
+agents, site = test_agent_switches.agents, test_component_words.site
 globals().update(
     {
         name: test

@@ -26,6 +26,7 @@ from laas_service.domain.topology import LeafLink
 from laas_service.messages import Applied
 from opensm_writer.desired import subnet_configuration
 from opensm_writer.render import lfts
+from tests.cablings import NO_TREES
 from tests.ibsim import Simulator
 from tests.marks import needs_ibsim
 from tests.shared import REPO
@@ -110,6 +111,22 @@ def test_generate_import_list_export_import(ready):
         assert "MF0;leaf-0-0" in ready("fabric", "export", "one", "--format", form)
     assert "name one of one, two" in ready("fabric", "export", rc=1)
     assert "no fabric 'three'" in ready("fabric", "export", "three", rc=1)
+
+
+def test_no_fat_tree_is_imported_only_if_asked_by_name(ready):
+    dump, again = ready.path / "torus.txt", ready.path / "again.json"
+    dump.write_text(NO_TREES["torus 4x4"].dump())
+    for dry in ((), ("--dry-run",)):
+        told = ready("fabric", "import", dump, *dry, rc=1)
+        assert "12 of 32 cables between switches lie outside the tree" in told
+        assert "switch-0[0x0002c90200000010] port 6 - switch-12[0x0002c902000000d0] port 3" in told
+    assert ready.store().fabrics() == []
+    assert "recorded" in ready("fabric", "import", dump, "--accept-no-fat-tree")
+    assert "no fat-tree" in ready("fabric", "reimport", dump, rc=1)
+    assert "nothing changed" in ready("fabric", "reimport", dump, "--accept-no-fat-tree")
+    ready("fabric", "export", "--output", again)
+    assert "no fat-tree" in ready("fabric", "import", again, "--id", "two", rc=1)
+    ready("fabric", "import", again, "--id", "two", "--accept-no-fat-tree")
 
 
 def test_what_hosts_are_like_is_set_by_pattern_and_travels_with_the_snapshot(ready):

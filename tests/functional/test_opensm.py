@@ -411,7 +411,7 @@ def cut_out(
 
 def only(row: bytes, wanted: Iterable[int]) -> bytes:
     kept = {lid: row[lid] for lid in wanted if lid < len(row)}
-    return parse.row_by_lid([*kept], [*kept.values()])
+    return parse.row_by_lid(kept)
 
 
 def lay_over(row: bytearray, above: bytes) -> None:
@@ -455,7 +455,7 @@ def test_a_failed_cable_is_replaced_under_the_real_opensm(store):
             if step in PHASES:
                 seen[step] = Walks.over_rows(inventory, here.rows())
 
-        store._at = at
+        store._transactions.at = at
         store.add_fabric("site", topology, inventory)
         clock = [datetime(2026, 1, 1, tzinfo=UTC)]
         worker = Converger(

@@ -25,6 +25,7 @@ from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.adapters.fabric_import.netlist import netlist, node_id
 from laas_service.client.rest import SERVICE_TYPE, Rest
+from laas_service.domain.faults.reading import PortState
 from laas_service.domain.verification import physical_tables, walk_violations
 from laas_service.wiring import Parts
 from opensm_writer import fileset, parse
@@ -71,6 +72,7 @@ pid_file = {machine}/opensm.pid
 log_file = {subnet}/osm.log
 cache_directory = {subnet}
 dump_command = {dump}
+links_command = {links}
 [worker]
 apply_timeout = 120
 """
@@ -88,7 +90,8 @@ class Machine:
         environment = sim.environment(node)
         names = ("IBSIM_SOCKNAME", "LD_PRELOAD", "SIM_HOST")
         client = [f"{name}={environment[name]}" for name in names]
-        self.dump = ["env", f"--chdir={sim.directory}", *client, "dump_lfts", "-n"]
+        tool = ["env", f"--chdir={sim.directory}", *client]
+        self.dump, self.links = [*tool, "dump_lfts", "-n"], [*tool, "iblinkinfo", "-l"]
 
     def configure(self, site: Path) -> Path:
         """Write the configuration of the API that serves this machine's agent; return its path."""
@@ -173,6 +176,7 @@ class Site:
                 name=name,
                 subnet=there.subnet,
                 dump=",".join(there.dump),
+                links=",".join(there.links),
             )
         )
         return self.start(name, "opensm_agent", config)
@@ -326,6 +330,39 @@ def test_from_the_request_to_the_switches_whatever_happens_to_opensm(site):
     # The agent is stopped.
     first.stop()
     assert "Traceback" not in site.log()
+
+
+def test_a_new_tenant_becomes_active_while_a_spine_is_dead(site):
+    """The agent reads the ports after OpenSM's log told of the change."""
+    site.serve()
+    site.agent("a")
+    site.becomes("dead")
+    site.start_opensm()
+    site.becomes("applied")
+    spine = site.inventory.spine_guids[0]
+    site.sim.console(f'Unlink "S-{spine:016x}"')
+
+    def routing():
+        return site.rest.get("/v1/fabrics/main/routing")["subnet_managers"][0]
+
+    site.until(lambda: routing()["without"] == [f"{spine:#018x}"], "the spine is left out")
+    assert routing()["current"]
+    parts = site.parts()
+    reading = parts.subnet_manager.reading("main")
+    parts._engine.dispose()
+    unread = {end for end, state, _ in reading.ends if state is PortState.UNREAD}
+    assert unread == {
+        end for pair in site.inventory.cable_ends for end in pair if end.guid == spine
+    }
+    blue = site.ask("blue", 5)
+    site.is_active(blue)
+    for first, second in site.inventory.cable_ends:
+        if spine in (first.guid, second.guid):
+            ends = (f'"S-{end.guid:016x}"[{end.port}]' for end in (first, second))
+            site.sim.console(f"Link {' '.join(ends)}")
+    site.until(lambda: routing()["without"] == [], "the spine has returned")
+    site.until(lambda: routing()["current"], "its tables are confirmed")
+    site.check_switches()
 
 
 def test_when_the_active_agent_is_killed_the_other_takes_over(site):

@@ -14,6 +14,7 @@ from laas_service.adapters.fabric_import.fabric_file import read_fabric
 from laas_service.adapters.snapshot import fabric_from_snapshot
 from laas_service.domain.verification import violations
 from opensm_writer import parse
+from tests.cablings import NO_TREES
 from tests.shared import SHARED, needs_shared
 
 COMMAND = [sys.executable, "-m", "laas_service.cmd.plan"]
@@ -75,10 +76,50 @@ def test_a_run_continues_from_a_snapshot(tmp_path):
         assert answers[3]["hosts"] == [60, 61, 62, 63]
 
 
-def test_a_state_of_another_fabric_is_refused(tmp_path):
+def refusal(*args):
+    done = subprocess.run(
+        [*COMMAND, *map(str, args)], input="", capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    return done.stderr
+
+
+def test_a_state_of_another_fabric_is_refused_and_told_what_differs(tmp_path):
     state = tmp_path / "state.json"
     plan("--xgft", XGFT, "--snapshot", state)
-    assert plan("--xgft", "2;4,4;1,4", "--state", state, status=1) == []
+    told = refusal("--xgft", "3;4,4,3;1,4,4", "--state", state)
+    assert "m is (4, 4, 4) in the snapshot and (4, 4, 3) in the fabric given; leave out" in told
+    assert f'give --xgft "{XGFT}"' in told
+    assert "w is" not in told
+    told = refusal("--xgft", "2;4,4;1,4", "--state", state)
+    assert "w is (1, 4, 4) in the snapshot and (1, 4, 0) in the fabric given" in told
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("3;18,18,36;1,18", "3 levels need 3 sizes w, there are 2"),
+        ("2;18;1,18", "2 levels need 2 sizes m, there are 1"),
+        ("4;2,2,2,2;1,2,2,2", "it begins with the number of levels, 2 or 3"),
+        ("3;0,18,36;1,18,18", "m is (0, 18, 36): give three sizes of at least 1"),
+        ("3;4,4,4;2,4,4", "w is (2, 4, 4): give [1, w2, w3]"),
+        ("3;4,4,4;1,0,4", "w is (1, 0, 4): a pod of several leaves needs w2 of at least 1"),
+        ("18,18", 'write "3;m1,m2,m3;1,w2,w3" or "2;m1,m2;1,w2"'),
+        ("fat-tree", 'write "3;m1,m2,m3;1,w2,w3" or "2;m1,m2;1,w2"'),
+        (__file__, "this is a file; give it with --fabric"),
+    ],
+)
+def test_a_wrong_xgft_gets_advice_about_xgft(spec, told):
+    refused = refusal("--xgft", spec)
+    assert f"laas-plan: xgft: {spec!r} is not valid; " in refused
+    assert told in refused
+    assert "ibnetdiscover" not in refused
+
+
+def test_a_dump_of_no_fat_tree_is_refused(tmp_path):
+    dump = tmp_path / "torus.txt"
+    dump.write_text(NO_TREES["torus 4x4"].dump())
+    assert "the cabling is no fat-tree" in refusal("--fabric", dump)
 
 
 def test_each_answer_comes_before_the_next_request_is_written():

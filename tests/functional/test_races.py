@@ -6,6 +6,7 @@ import multiprocessing
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.optimistic import LOSSES
 from laas_service.adapters.db.store import SqlStore
+from laas_service.adapters.db.thread_order import ThreadOrder
 from laas_service.adapters.db.turns import Turns
 from laas_service.app.lifecycle import State
 from laas_service.app.records import AllocationRecord, HostState, LinkState, Move, Wait
@@ -23,9 +25,11 @@ from laas_service.domain.inventory import Inventory
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies.baseline import Baseline
 from laas_service.domain.topology import LeafLink, SpineLink, Topology, Xgft
+from tests.waiting import eventually
 
 TOPOLOGY = Topology(Xgft((4, 4, 4), (1, 4, 4)))  # 64 hosts
 NOBODY = Inventory((), (), (), (), (), (), ())
+NAMED_HOSTS = replace(NOBODY, host_names=tuple(f"h{n}" for n in range(TOPOLOGY.hosts)))
 ELSEWHERE = SpineLink(3, 3, 3)
 ENOUGH = 4 * LOSSES
 """Number of searches after which a request counts as starved."""
@@ -35,7 +39,7 @@ ENOUGH = 4 * LOSSES
 def rivals(database):
     """Two stores on one database, as of two processes."""
     stores = [SqlStore(connect(database)) for _ in range(2)]
-    stores[0].add_fabric("f", TOPOLOGY, NOBODY)
+    stores[0].add_fabric("f", TOPOLOGY, NAMED_HOSTS)
     yield stores
     for store in stores:
         store._engine.dispose()
@@ -88,6 +92,61 @@ def test_a_slow_search_does_not_delay_other_admissions(rivals, number):
     assert set(store.ledger("f")[0].allocations) == {"slow", "quick-1", "quick-2"}
 
 
+# -- threads of one process decide in order -------------------------------------------
+
+
+def test_threads_of_one_process_lose_no_races_against_each_other(rivals):
+    store = rivals[0]
+    steps: list[str] = []
+    store._optimist.threads = ThreadOrder(patience=600)
+    store._transactions.at = steps.append
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(partial(ask, store), map(str, range(32))))
+    assert {answer.state for answer in answers} == {State.ALLOCATING}
+    assert "after commit: admit" in steps
+    assert "lost race: admit" not in steps
+
+
+def test_threads_decide_in_the_order_of_their_arrival():
+    order = ThreadOrder(patience=600)
+    decided: list[int] = []
+
+    def decide(number: int) -> None:
+        with order.after_previous("f"):
+            decided.append(number)
+
+    with ThreadPoolExecutor(4) as threads, order.after_previous("f"):
+        for number in range(4):
+            last = order._last["f"]
+            threads.submit(decide, number)
+            eventually(partial(_has_moved_on, order, last), "the thread arrives")
+        with order.after_previous("g"):
+            assert decided == []
+    assert decided == [0, 1, 2, 3]
+
+
+def _has_moved_on(order: ThreadOrder, last: object) -> bool:
+    return order._last["f"] is not last
+
+
+def test_a_slow_thread_is_waited_for_no_longer_than_patience():
+    order, inside, leave = ThreadOrder(patience=0.1), threading.Event(), threading.Event()
+
+    def slow() -> None:
+        with order.after_previous("f"):
+            inside.set()
+            assert leave.wait(timeout=600)
+
+    with ThreadPoolExecutor(1) as threads:
+        done = threads.submit(slow)
+        assert inside.wait(timeout=600)
+        for _ in range(2):
+            with order.after_previous("f"):
+                assert not done.done()
+        leave.set()
+        done.result(timeout=600)
+
+
 # -- no request starves ---------------------------------------------------------
 
 
@@ -137,7 +196,7 @@ def test_a_slow_search_is_decided_before_a_stream_of_newcomers(rivals, database,
             assert progress.wait_for(overtaken_or_first, timeout=600)
         return placed("slow", ledger)
 
-    rivals[0]._at = at
+    rivals[0]._transactions.at = at
     start = context.Process if process else threading.Thread
     newcomers = start(target=stream, args=(database, progress, committed, gave_way, stop))
     newcomers.start()
@@ -206,6 +265,23 @@ def test_what_was_found_is_searched_anew_when_it_is_no_longer_free(rivals, kind)
     assert store.allocation("a").placed == on_leaf("a", ENOUGH)
 
 
+def test_what_was_found_is_searched_anew_after_another_claim(rivals):
+    """Another request overruns the turn and claims hosts elsewhere."""
+    store, other = rivals
+    other._optimist.turns = Turns(other._engine, patience=0)
+    calls: list[int] = []
+
+    def search(ledger: Ledger) -> Allocation:
+        calls.append(len(ledger.allocations))
+        if len(calls) <= LOSSES + 1:
+            rival = f"other-{len(calls)}"
+            other.admit(new(rival, 1), lambda _: on_leaf(rival, len(calls)))
+        return on_leaf("a", 0)
+
+    store.admit(new("a", 1), search)
+    assert calls == list(range(LOSSES + 2))
+
+
 def test_a_key_that_was_answered_meanwhile_is_answered_first(rivals):
     store, other = rivals
     calls: list[int] = []
@@ -254,8 +330,8 @@ def test_a_turn_is_one_request_s_and_ends(rivals):
 
 def test_a_turn_whose_holder_is_stuck_is_overrun(rivals):
     store, other = rivals
-    other._turns = Turns(other._engine, patience=0.1)
-    with store._turns.taken("f"):
+    other._optimist.turns = Turns(other._engine, patience=0.1)
+    with store._optimist.turns.taken("f"):
         assert ask(other, "newcomer").id == "newcomer"
-        with other._turns.taken("f"):
+        with other._optimist.turns.taken("f"):
             assert ask(other, "starved").id == "starved"

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -86,6 +87,34 @@ def test_a_run_on_a_terminal_shows_a_bar_and_ends_with_the_figures(jobs):
     assert "utilization" in written
 
 
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        (("sweep", "--radix", 4, "--policy", "laas", "ta", "--synthetic", "exp:3:50"), "2/2"),
+        (("adaptive-fit", "--size", 0.02, "--runs", 1), "48/48"),
+    ],
+    ids=["sweep", "adaptive-fit"],
+)
+def test_many_runs_on_a_terminal_show_a_bar(options, count, tmp_path):
+    status, written = on_a_terminal(*options, "--checkpoint", tmp_path, "--workers", 1)
+    assert status == 0, written
+    assert "Traceback" not in written
+    assert count in written
+    assert list(tmp_path.glob("*.json"))
+
+
+def test_a_run_that_goes_on_shows_a_bar_from_there(tmp_path):
+    state = tmp_path / "state"
+    command = [sys.executable, "-m", "laas_service.cmd.simulate", *map(str, LONG)]
+    command += ["--checkpoint", str(state), "--checkpoint-every", "0"]
+    killed_when_saved(command, state)
+    status, written = on_a_terminal(*LONG, "--checkpoint", state)
+    assert status == 0, written
+    assert "Traceback" not in written
+    assert "300/300" in written
+    assert not state.exists()
+
+
 def test_the_same_seed_gives_the_same_figures(tmp_path):
     def figures(*more):
         result = json.loads(simulate(*SYNTHETIC, *more, "--json", "-").stdout)
@@ -114,6 +143,10 @@ def test_malformed_lines_are_named_and_the_run_goes_on(tmp_path):
           "--runtime", "9:1"), "LOW:HIGH"),
         (("run", "--policy", "laas", "--radix", 8, "--synthetic", "exp:4:9",
           "--snapshot-at", "10:/dev/null"), "only 9 jobs start"),
+        (("run", "--policy", "laas", "--radix", 8, "--synthetic", "exp:4:9",
+          "--checkpoint", "x", "--checkpoint-every", "-1"), "0 or more"),
+        (("run", "--policy", "laas", "--radix", 8, "--synthetic", "exp:4:9",
+          "--checkpoint", "/dev/null"), "is no checkpoint"),
         (("sweep", "--suite", "papers"), "traces"),
         (("report", "/no/file"), "/no/file"),
         (("report", "/dev/null"), "no result"),
@@ -159,6 +192,84 @@ def test_sweep_on_dask_gives_the_same_results(tmp_path):
         simulate(*SWEEP, there, "--dask", cluster.scheduler_address)
     simulate(*SWEEP, here, "--workers", 1)
     assert lines_without_times(here) == lines_without_times(there)
+
+
+def killed_again_and_again(command, checkpoints, rng):
+    """Kill a command three times, each time when it has saved some checkpoints; then let it end."""
+    for _ in range(3):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        saves = rng.randint(1, 40)
+        seen: set[int] = set()
+        while len(seen) < saves:
+            with suppress(FileNotFoundError):
+                seen |= {path.stat().st_mtime_ns for path in checkpoints()}
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=0.005)
+                break
+        process.kill()
+        errors = process.communicate()[1].decode()
+        assert process.returncode == -signal.SIGKILL, errors
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+
+
+def killed_when_saved(command, state):
+    """Kill a command as soon as it has saved a checkpoint."""
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        while not state.exists():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=0.005)
+                break
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+
+
+LONG = ("run", "--policy", "laas", "--radix", 8, "--synthetic", "exp:10:300", "--queue", "easy")
+
+
+def test_a_run_that_is_killed_goes_on_from_its_checkpoint(tmp_path):
+    whole, pieces, state = tmp_path / "whole.json", tmp_path / "pieces.json", tmp_path / "state"
+    simulate(*LONG, "--json", whole)
+    command = [*LONG, "--json", pieces, "--checkpoint", state, "--checkpoint-every", 0]
+    killed_again_and_again(
+        [sys.executable, "-m", "laas_service.cmd.simulate", *map(str, command)],
+        lambda: [state],
+        Random(11),
+    )
+    first, second = (json.loads(path.read_text()) for path in (whole, pieces))
+    assert list(first) == list(second)
+    for name in TIMES:
+        assert first.pop(name) is not None is not second.pop(name)
+    assert json.dumps(first) == json.dumps(second)
+    assert not list(tmp_path.glob("*state*"))
+
+
+def test_the_checkpoint_of_another_run_is_refused_with_what_differs(tmp_path):
+    state = tmp_path / "state"
+    command = [sys.executable, "-m", "laas_service.cmd.simulate", *map(str, LONG)]
+    command += ["--checkpoint", str(state), "--checkpoint-every", "0"]
+    killed_when_saved(command, state)
+    done = simulate(*LONG, "--seed", 2, "--checkpoint", state, status=2)
+    assert "belongs to another run: seed 1, not 2" in done.stderr
+    late = simulate(*LONG, "--checkpoint", state, "--snapshot-at", f"1:{tmp_path}/1", status=2)
+    assert "the checkpoint is of a later moment" in late.stderr
+    state.write_bytes(state.read_bytes()[:-1])
+    assert "is damaged" in simulate(*LONG, "--checkpoint", state, status=2).stderr
+
+
+def test_a_sweep_that_is_killed_repeats_no_finished_run(tmp_path):
+    whole, pieces, kept = tmp_path / "whole.jsonl", tmp_path / "pieces.jsonl", tmp_path / "kept"
+    simulate(*SWEEP, whole, "--workers", 1)
+    command = [*SWEEP, pieces, "--workers", 1, "--checkpoint", kept, "--checkpoint-every", 0]
+    killed_again_and_again(
+        [sys.executable, "-m", "laas_service.cmd.simulate", *map(str, command)],
+        lambda: list(kept.glob("*.checkpoint")),
+        Random(12),
+    )
+    assert lines_without_times(whole) == lines_without_times(pieces)
+    times = [json.loads(line)["wall_s"] for line in pieces.read_text().splitlines()]
+    simulate(*SWEEP, pieces, "--checkpoint", kept)
+    assert [json.loads(line)["wall_s"] for line in pieces.read_text().splitlines()] == times
+    assert len(list(kept.iterdir())) == 8
 
 
 @needs_shared

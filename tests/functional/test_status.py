@@ -20,6 +20,7 @@ from opensm_writer.local import LocalSubnetManager
 from tests.functional.test_manage import EXAMPLE, Tool, tenants
 from tests.nova_standin import TOKEN, Cloud, Server
 
+READ_BACK = {"dump_command": "dump_lfts,-n"}
 ALLOCATIONS, OPTIONS, TOGETHER, ROUTES = "Allocations", "Options", "Options together", "Routes"
 
 
@@ -28,7 +29,7 @@ class Check(Tool):
 
     def configure(self, **groups):
         """Write the configuration: options by group."""
-        groups = {"DEFAULT": {"state_dir": self.path}} | groups
+        groups = {"DEFAULT": {"state_dir": self.path}, "opensm": READ_BACK} | groups
         lines = []
         for group, options in groups.items():
             lines += [f"[{group}]", *(f"{name} = {value}" for name, value in options.items())]
@@ -59,7 +60,9 @@ def _rows(text):
 
 @pytest.fixture
 def check(tmp_path, capsys):
-    return Check(tmp_path, capsys)
+    made = Check(tmp_path, capsys)
+    made.configure()
+    return made
 
 
 @pytest.fixture
@@ -147,6 +150,17 @@ def test_a_default_fabric_that_is_not_there(ready):
     assert "name one of main" in ready.findings(rc=2)["Fabrics"][1]
 
 
+def test_nobody_reads_the_switches_back(ready):
+    assert ready.findings()["Confirmation"] == (0, None)
+    ready.configure(opensm={})
+    code, said = ready.findings(rc=1)["Confirmation"]
+    assert code == 1
+    assert "confirmed_by = nobody" in said
+    assert "set [opensm] dump_command" in said
+    ready.configure(opensm={"reached_by": "agent"})
+    assert ready.findings()["Confirmation"] == (0, None)
+
+
 def test_records_that_do_not_agree(ready):
     with connect(f"sqlite:///{ready.path}/laas.sqlite").begin() as connection:
         connection.exec_driver_sql("UPDATE fabric SET routes_generation = 9")
@@ -168,6 +182,7 @@ def test_routes_that_the_release_could_not_render(ready, monkeypatch):
     tenants(ready.store(), "main", 20)
     assert ready.findings()[ROUTES] == (0, None)
     ready.configure(opensm={"enforcement": "chains"})
+    assert "confirmed_by = files" in ready.findings(rc=1)["Confirmation"][1]
     monkeypatch.setattr("opensm_writer.desired.MAX_TOPOLOGIES", 0)
     code, said = ready.findings(rc=2)[ROUTES]
     assert code == 2

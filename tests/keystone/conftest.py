@@ -127,8 +127,7 @@ def guarded(deployment, authtoken):
     """Make a service with its own middleware; takes further options of [keystone_authtoken]."""
 
     def make(**options):
-        deployment.conf = authtoken(**options)
-        return deployment.client(middleware("keystone", "0.0.0.0", deployment.conf))
+        return deployment.client(middleware("keystone", "0.0.0.0", authtoken(**options)))
 
     return make
 

@@ -23,6 +23,7 @@ BODIES = {
     "PATCH /v1/fabrics/{fabric_id}/hosts/{name}": {"state": "up"},
     "PATCH /v1/fabrics/{fabric_id}/switches/{switch_id}": {"state": "up"},
     "PATCH /v1/fabrics/{fabric_id}/links/{link_id}": {"state": "up"},
+    "PATCH /v1/fabrics/{fabric_id}/observation": {"mode": "act"},
     "PUT /v1/fabrics/{fabric_id}/plane": {"l2": []},
     "PUT /v1/fabrics/{fabric_id}/agents/{agent}": {"condition": "starting"},
     "POST /v1/allocations": NEW,

@@ -222,7 +222,8 @@ def test_the_shell_completes_the_commands(run):
     assert status == 0
     commands = "create delete fabric history list quota repair retry set show switch"
     assert f"cmds_isolated_network='{commands}'" in out
-    assert "cmds_isolated_network_fabric='agents fit list routing show utilization'" in out
+    of_fabric = "agents fit list observation routing show utilization"
+    assert f"cmds_isolated_network_fabric='{of_fabric}'" in out
     assert "--hosts" in out.partition("cmds_isolated_network_create=")[2].partition("\n")[0]
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from tests.storm.journal import Complaints, Figures, Journal, Told
 from tests.storm.wire import Answer, LostError, ask
 
-RACES = {"concurrent_update", "double_claim", "lease_lost", "conflict_retry"}
+RACES = {"concurrent_update", "double_claim", "conflict_retry"}
 """Codes of lost races, which the service has to resolve without telling its clients."""
 
 SIZES = (1, 1, 2, 2, 3, 4, 5, 6, 8, 10, 13)

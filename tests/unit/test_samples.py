@@ -12,7 +12,7 @@ from oslo_config import cfg
 from oslo_middleware import http_proxy_to_wsgi
 
 from laas_service import conf as options
-from laas_service.conf import database, nova
+from laas_service.conf import database, logins
 from laas_service.wiring import Parts
 
 ETC = Path(__file__).parents[2] / "etc"
@@ -25,7 +25,7 @@ def known() -> dict[str, set[str]]:
         *options.list_opts(),
         *auth_token.list_opts(),
         ("database", database.OPTIONS),
-        ("keystone_authtoken", nova.LOGIN_OPTIONS),
+        ("keystone_authtoken", logins.LOGIN_OPTIONS),
         ("oslo_middleware", http_proxy_to_wsgi.OPTS),
     ]
     for group, opts in listed:

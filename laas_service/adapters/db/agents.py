@@ -2,8 +2,6 @@
 
 """Reports of agents beside OpenSM, and which agent of a fabric is active (one at most)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
@@ -15,10 +13,12 @@ from tenacity import wait_random
 from laas_service.adapters.db import models
 from laas_service.adapters.db.engine import translated, write_transaction
 from laas_service.adapters.db.leases import database_clock
+from laas_service.adapters.db.observations import uncompared, uncompared_document
 from laas_service.app.agent_registry import successor
 from laas_service.app.ports.agents import Agent, Turn
 from laas_service.app.retries import retrying
 from laas_service.domain.errors import ConcurrentUpdate
+from laas_service.domain.faults.reading import reading_document, reading_from
 from laas_service.messages import AgentReport, Condition
 
 _TABLE = models.Agent
@@ -56,6 +56,8 @@ class SqlAgents:
                 session.add(row)
             row.condition, row.detail = seen.condition.value, seen.detail
             row.generation, row.published = seen.generation, seen.published
+            row.uncompared = uncompared_document(seen)
+            row.reading = reading_document(seen.reading) if seen.reading is not None else None
             row.seen_at = now
             active = successor([_agent(row, now) for row in rows.values()], name, seconds)
             for row in rows.values():
@@ -80,14 +82,22 @@ class SqlAgents:
 
 
 def _agent(row: models.Agent, now: datetime) -> Agent:
-    seen = AgentReport(Condition(row.condition), row.detail, row.generation, row.published)
+    seen = AgentReport(
+        Condition(row.condition),
+        row.detail,
+        row.generation,
+        row.published,
+        *uncompared(row.uncompared),
+        reading_from(row.reading) if row.reading is not None else None,
+    )
     age = max(0.0, (now - row.seen_at).total_seconds())
     return Agent(row.name, bool(row.active), seen, row.seen_at, age)
 
 
-def _confirmed(rows: Iterable[models.Agent]) -> tuple[str, str, int | None] | None:
-    """The name of the active agent, its condition, and the generation it confirms."""
+def _confirmed(rows: Iterable[models.Agent]) -> tuple[object, ...] | None:
+    """The part of the active agent's report that wakes a worker if it changes; None without one."""
     for row in rows:
         if row.active:
-            return row.name, row.condition, row.generation
+            reading = row.reading and {**row.reading, "at": None}
+            return row.name, row.condition, row.generation, row.uncompared, reading
     return None

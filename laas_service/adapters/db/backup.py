@@ -6,8 +6,6 @@ The file is gzipped lines of JSON: a header, a line for each row, and at the end
 and sha256. Deltas, workers and agents are left out: they are made or reported again.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

@@ -1,173 +1,193 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""States of hosts, leaves and links; features of hosts; the shared plane.
+"""States of hosts, links and switches; features of hosts; the shared plane.
 
 Which faults follow for allocations, and how they are recorded, is in ``recorded_faults``.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Select, delete, insert, select, update
+from sqlalchemy import delete, insert, select, update
 from sqlalchemy.orm import Session
 
-from laas_service.adapters.db import models, outbox, recorded_faults
+from laas_service.adapters.db import component_words, models, recorded_faults
+from laas_service.adapters.db.component_words import Changes
 from laas_service.adapters.db.engine import retrying
+from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.transactions import (
     FEW,
     Transactions,
     batches,
     locked_generation,
-    new_id,
 )
 from laas_service.adapters.documents import plane_document
 from laas_service.app import notifications
-from laas_service.app.records import FabricRecord, HostState, LinkState
+from laas_service.app.records import (
+    FabricRecord,
+    HostState,
+    LinkState,
+    Source,
+    SwitchState,
+    Words,
+)
 from laas_service.app.views import leaf as leaf_view
 from laas_service.domain.errors import NotFound
+from laas_service.domain.faults.memory import memory_document, memory_from, release
 from laas_service.domain.features import PLAIN, HostChange, HostFeatures
 from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import Link, Topology, link_name
-from laas_service.messages import Initiator, Notification
+from laas_service.messages import Initiator
 
 UP, DRAINED = HostState.UP, HostState.DRAINED
 
 
-class ComponentStates(Transactions):
+@dataclass
+class ComponentStates:
     """Changes of states and features, and the faults of allocations that follow.
 
-    A table has rows only for hosts and links that are not up. A host that is drained with its
-    leaf records the leaves (several, if it has several rails); NULL if it is down by itself.
+    A table has rows only for hosts, links and switches of which something is said, see
+    ``component_words``. A host that is drained with its leaf records the leaves (several, if it
+    has several rails); NULL if that was said of the host itself.
     """
+
+    transactions: Transactions
+    ledgers: LedgerCache
 
     @retrying().wraps
     def set_host_state(
         self, fabric_id: str, host: int, state: HostState, *, by: Initiator | None = None
     ) -> int:
-        fabric = self.fabric(fabric_id)
-        _check_host(fabric.topology, host)
-        table = models.HostState
-
-        def notification(old: str) -> Notification:
-            return self._host_changed(fabric, host, HostState(old), state, by)
-
-        return self._set_state(
-            fabric_id,
-            {"host": host, "state": state.value},
-            state.value,
-            select(table).where(table.fabric == fabric_id, table.host == host),
-            table(fabric=fabric_id, host=host, state=state.value),
-            notification,
-            by,
-        )
+        table, word = models.HostState, None if state is UP else state.value
+        with self.transactions.writing("set state") as session:
+            fabric = self.locked(session, fabric_id)
+            _check_host(fabric.topology, host)
+            row = component_words.rows_of(session, fabric_id, table, "host", [host]).get(host)
+            if row is None:
+                row = table(fabric=fabric_id, host=host, state=UP.value)
+                session.add(row)
+            row.leaves = None  # from now on the state is the host's own
+            if row.operator != word:
+                row.operator, row.operator_since = word, word and self.transactions.now()
+            changes = component_words.settle(session, fabric, hosts=[host], links=[])
+            return self.record_changes(session, fabric, changes, by)
 
     @retrying().wraps
     def set_link_state(
         self, fabric_id: str, link: Link, state: LinkState, *, by: Initiator | None = None
     ) -> int:
-        topology = self.fabric(fabric_id).topology
-        if not topology.tree.has_link(link) or link in topology.absent_links:
-            raise NotFound("link", link_name(link))
-        table, number = models.LinkState, topology.tree.link_id(link)
+        table, word = models.LinkState, None if state is LinkState.UP else state.value
+        with self.transactions.writing("set state") as session:
+            fabric = self.locked(session, fabric_id)
+            if not fabric.topology.tree.has_link(link) or link in fabric.topology.absent_links:
+                raise NotFound("link", link_name(link))
+            number = fabric.topology.tree.link_id(link)
+            row = component_words.rows_of(session, fabric_id, table, "link", [number]).get(number)
+            if row is None:
+                row = table(fabric=fabric_id, link=number, state=LinkState.UP.value)
+                session.add(row)
+            if row.operator != word:
+                row.operator, row.operator_since = word, word and self.transactions.now()
+            if word is None and row.observed is not None:
+                _release(session, fabric_id, link)
+            changes = component_words.settle(session, fabric, hosts=[], links=[link])
+            return self.record_changes(session, fabric, changes, by)
 
-        def notification(old: str) -> Notification:
-            return notifications.part_changed(
-                new_id(),
-                fabric_id,
-                link=link_name(link),
-                old=LinkState(old),
-                new=state,
-                at=self._now(),
-                by=by,
+    @retrying().wraps
+    def set_switch_state(
+        self, fabric_id: str, guid: int, state: SwitchState, *, by: Initiator | None = None
+    ) -> int:
+        table, name = models.SwitchState, f"{guid:#018x}"
+        with self.transactions.writing("set switch state") as session:
+            fabric = self.locked(session, fabric_id)
+            if guid not in fabric.inventory.switch_of_guid:
+                raise NotFound("switch", name)
+            row = session.scalar(select(table).where(table.fabric == fabric_id, table.guid == name))
+            said = SwitchState.UP.value if row is None else row.state
+            if said == state.value:
+                return fabric.generation
+            if state is SwitchState.UP:
+                session.delete(row)
+            elif row is None:
+                new = table(
+                    fabric=fabric_id, guid=name, state=state.value, since=self.transactions.now()
+                )
+                session.add(new)
+            else:
+                row.state, row.since = state.value, self.transactions.now()
+            session.flush()
+            changes = component_words.settle(
+                session,
+                fabric,
+                hosts=leaf_view.hosts_on(fabric, guid),
+                links=component_words.links_of(fabric, [guid]).keys(),
+            )
+            switch = fabric.inventory.switch_of_guid[guid].name
+            return self.record_changes(
+                session, fabric, changes, by, f"switch {switch} set to {state.value}"
             )
 
-        return self._set_state(
-            fabric_id,
-            {"link": link_name(link), "state": state.value},
-            state.value,
-            select(table).where(table.fabric == fabric_id, table.link == number),
-            table(fabric=fabric_id, link=number, state=state.value),
-            notification,
-            by,
-            routes=True,
-        )
+    def words(self, fabric_id: str) -> Words:
+        with self.transactions.reading() as session:
+            return component_words.words(session, self.ledgers.record(session, fabric_id))
 
-    def _set_state(
-        self,
-        fabric_id: str,
-        delta: dict[str, Any],
-        state: str,
-        query: Select[Any],
-        row: models.HostState | models.LinkState,
-        notification: Callable[[str], Notification],
-        by: Initiator | None,
-        *,
-        routes: bool = False,
-    ) -> int:
-        """Record a state; returns the generation. The same state again changes nothing.
+    def locked(self, session: Session, fabric_id: str) -> FabricRecord:
+        """The fabric, which does not change before this transaction ends. Raises: NotFound.
 
-        ``notification`` makes the notification from the previous state; ``by`` is the initiator.
+        Every transaction locks it first, so that there are no deadlocks.
         """
-        with self._writing("set state") as session:
-            locked_generation(session, fabric_id)  # first in every transaction: no deadlocks
-            present = session.scalar(query.with_for_update())
-            previous_state = present.state if present else "up"
-            if isinstance(present, models.HostState):
-                present.leaves = None  # from now on the state is the host's own
-            if state == previous_state:
-                return self._ledgers.record(session, fabric_id).generation
-            if self._announces:
-                outbox.put(session, notification(previous_state))
-            if present is None:
-                session.add(row)
-            elif state == "up":
-                session.delete(present)
-            else:
-                present.state = state
-            session.flush()
-            generation = self._advance(session, fabric_id, delta, routes=routes)
-            self._record_faults(session, self._ledgers.record(session, fabric_id), by)
-            return generation
+        locked_generation(session, fabric_id)
+        return self.ledgers.record(session, fabric_id)
 
-    def _host_changed(
+    def record_changes(
         self,
+        session: Session,
         fabric: FabricRecord,
-        host: int,
-        old: HostState,
-        new: HostState,
+        changes: Changes,
         by: Initiator | None,
-    ) -> Notification:
-        return notifications.part_changed(
-            new_id(),
-            fabric.id,
-            host=fabric.inventory.host_names[host] or str(host),
-            old=old,
-            new=new,
-            at=self._now(),
-            by=by,
-        )
+        why: str = "",
+        source: Source = Source.OPERATOR,
+    ) -> int:
+        """Record changed states as one generation, which is returned; notify of each."""
+        changed: list[tuple[int | Link, HostState | LinkState, HostState | LinkState]]
+        changed = [(host, *states) for host, states in changes.hosts.items()]
+        changed += [(link, *states) for link, states in changes.links.items()]
+        for part, old, new in changed:
+            self.transactions.notify(
+                session,
+                functools.partial(
+                    notifications.part_changed,
+                    fabric=fabric,
+                    part=part,
+                    old=old,
+                    new=new,
+                    at=self.transactions.now(),
+                    by=by,
+                    source=source,
+                    why=why,
+                ),
+            )
+        generation = fabric.generation
+        if changed:
+            delta: dict[str, Any] = {
+                "hosts": [[host, new.value] for host, (_, new) in changes.hosts.items()],
+                "links": [[link_name(link), new.value] for link, (_, new) in changes.links.items()],
+            }
+            generation = self.transactions.advance(session, fabric.id, delta, routes=changes.routes)
+        recorded_faults.update_records(self.transactions, session, fabric, by)
+        return generation
 
     # -- faults of allocations ----------------------------------------------------
 
     def note_faults(self, fabric_id: str) -> list[str]:
-        fabric = self.fabric(fabric_id)
-        with self._reading() as session:
-            if not recorded_faults.outdated(session, fabric):
+        with self.transactions.reading() as session:
+            if not recorded_faults.outdated(session, self.ledgers.record(session, fabric_id)):
                 return []
-        with self._writing("note faults") as session:
-            locked_generation(session, fabric_id)
-            return self._record_faults(session, fabric)
-
-    def _record_faults(
-        self, session: Session, fabric: FabricRecord, by: Initiator | None = None
-    ) -> list[str]:
-        """Ids of the allocations whose faults changed."""
-        changed = recorded_faults.update_records(session, fabric, self._now())
-        for id, (state, reason) in changed.items():
-            self._record_event(session, id, state, reason, by)
-        return list(changed)
+        with self.transactions.writing("note faults") as session:
+            fabric = self.locked(session, fabric_id)
+            return recorded_faults.update_records(self.transactions, session, fabric)
 
     # -- leaves ---------------------------------------------------------------------
 
@@ -175,30 +195,47 @@ class ComponentStates(Transactions):
     def set_leaf_state(
         self, fabric_id: str, leaf: int, state: HostState, *, by: Initiator | None = None
     ) -> int:
-        previous_state = UP if state is DRAINED else DRAINED
-        with self._writing("set leaf state") as session:
-            locked_generation(session, fabric_id)
-            fabric = self._ledgers.record(session, fabric_id)
-            hosts = leaf_view.hosts_on(fabric, leaf)
-            change = _drain if state is DRAINED else _undrain
-            for host in change(session, fabric_id, hosts, f"{leaf:#018x}"):
-                self._advance(session, fabric_id, {"host": host, "state": state.value})
-                if self._announces:
-                    notification = self._host_changed(fabric, host, previous_state, state, by)
-                    outbox.put(session, notification)
-            return self._ledgers.record(session, fabric_id).generation
+        with self.transactions.writing("set leaf state") as session:
+            fabric = self.locked(session, fabric_id)
+            hosts, name = leaf_view.hosts_on(fabric, leaf), f"{leaf:#018x}"
+            rows = component_words.rows_of(session, fabric_id, models.HostState, "host", hosts)
+            if state is DRAINED:
+                self._drain(session, fabric_id, hosts, rows, name)
+            else:
+                _undrain(rows, name)
+            changes = component_words.settle(session, fabric, hosts=hosts, links=[])
+            return self.record_changes(session, fabric, changes, by)
+
+    def _drain(
+        self,
+        session: Session,
+        fabric_id: str,
+        hosts: Collection[int],
+        rows: Mapping[int, models.HostState],
+        leaf: str,
+    ) -> None:
+        """Drain the hosts with this leaf; those of which something else is said keep that."""
+        for host in hosts:
+            row = rows.get(host)
+            if row is None:
+                row = models.HostState(fabric=fabric_id, host=host, state=UP.value)
+                session.add(row)
+            if row.operator is None:
+                row.operator, row.operator_since = DRAINED.value, self.transactions.now()
+                row.leaves = [leaf]
+            elif row.leaves is not None and leaf not in row.leaves:
+                row.leaves = [*row.leaves, leaf]
 
     # -- features and the shared plane ------------------------------------------------
 
     @retrying().wraps
     def describe_hosts(self, fabric_id: str, changes: Mapping[int, HostChange]) -> int:
-        topology = self.fabric(fabric_id).topology
-        for host in changes:
-            _check_host(topology, host)
         table = models.HostFeature
         in_fabric = table.fabric == fabric_id
-        with self._writing("describe hosts") as session:
-            locked_generation(session, fabric_id)
+        with self.transactions.writing("describe hosts") as session:
+            fabric = self.locked(session, fabric_id)
+            for host in changes:
+                _check_host(fabric.topology, host)
             query = select(table).where(in_fabric)
             if len(changes) <= FEW:
                 query = query.where(table.host.in_(changes))
@@ -207,15 +244,13 @@ class ComponentStates(Transactions):
                 for row in session.scalars(query)
             }
             described = {
-                host: changes[host].of(recorded.get(host, PLAIN)) for host in sorted(changes)
-            }
-            described = {
                 host: features
-                for host, features in described.items()
-                if features != recorded.get(host, PLAIN)
+                for host in sorted(changes)
+                if (features := changes[host].of(recorded.get(host, PLAIN)))
+                != recorded.get(host, PLAIN)
             }
             if not described:
-                return self._ledgers.record(session, fabric_id).generation
+                return fabric.generation
             for hosts in batches(sorted(recorded.keys() & described)):
                 session.execute(delete(table).where(in_fabric, table.host.in_(hosts)))
             rows = [
@@ -234,14 +269,13 @@ class ComponentStates(Transactions):
                 [host, sorted(features.traits), features.cost]
                 for host, features in described.items()
             ]
-            return self._advance(session, fabric_id, {"features": delta})
+            return self.transactions.advance(session, fabric_id, {"features": delta})
 
     @retrying().wraps
     def set_shared_plane(self, fabric_id: str, plane: SharedPlane) -> int:
-        self.fabric(fabric_id)
-        with self._writing("set shared plane") as session:
+        with self.transactions.writing("set shared plane") as session:
             locked_generation(session, fabric_id)
-            cached = self._ledgers.caught_up(session, fabric_id)
+            cached = self.ledgers.caught_up(session, fabric_id)
             if cached.ledger.shared_plane == plane:
                 return cached.generation
             cached.ledger.copy().withhold(plane)  # raises Conflict if a tenant has a link of it
@@ -250,7 +284,9 @@ class ComponentStates(Transactions):
             session.execute(
                 update(table).where(table.id == fabric_id).values(shared_plane=document)
             )
-            return self._advance(session, fabric_id, {"shared_plane": document}, routes=True)
+            return self.transactions.advance(
+                session, fabric_id, {"shared_plane": document}, routes=True
+            )
 
 
 def _check_host(topology: Topology, host: int) -> None:
@@ -259,41 +295,18 @@ def _check_host(topology: Topology, host: int) -> None:
         raise NotFound("host", host)
 
 
-def _drain(session: Session, fabric_id: str, hosts: tuple[int, ...], leaf: str) -> list[int]:
-    """Drain the hosts that are up, and return them; others keep the state they are in."""
-    rows = _rows_of_hosts(session, fabric_id, hosts)
+def _undrain(rows: Mapping[int, models.HostState], leaf: str) -> None:
+    """Undrain the hosts that are drained with this leaf alone."""
     for row in rows.values():
-        if row.leaves is not None and leaf not in row.leaves:
-            row.leaves = [*row.leaves, leaf]
-    up = [host for host in hosts if host not in rows]
-    for host in up:
-        session.add(
-            models.HostState(fabric=fabric_id, host=host, state=DRAINED.value, leaves=[leaf])
-        )
-    return up
-
-
-def _undrain(session: Session, fabric_id: str, hosts: tuple[int, ...], leaf: str) -> list[int]:
-    """Undrain the hosts that are drained with this leaf alone, and return them."""
-    up = []
-    for host, row in _rows_of_hosts(session, fabric_id, hosts).items():
         if row.leaves == [leaf]:
-            session.delete(row)
-            up.append(host)
+            row.operator = row.operator_since = row.leaves = None
         elif row.leaves is not None and leaf in row.leaves:
             row.leaves = [other for other in row.leaves if other != leaf]
-    return up
 
 
-def _rows_of_hosts(
-    session: Session, fabric_id: str, hosts: tuple[int, ...]
-) -> dict[int, models.HostState]:
-    """The rows, locked, of those of the hosts that are not up."""
-    table = models.HostState
-    rows = session.scalars(
-        select(table)
-        .where(table.fabric == fabric_id, table.host.in_(hosts))
-        .order_by(table.host)
-        .with_for_update()
-    )
-    return {row.host: row for row in rows}
+def _release(session: Session, fabric_id: str, link: Link) -> None:
+    """End the quarantine of a link; it is usable once a reading says that it is up."""
+    table = models.Observation
+    row = session.scalar(select(table).where(table.fabric == fabric_id).with_for_update())
+    if row is not None:
+        row.memory = memory_document(release(memory_from(row.memory), [link]))

@@ -2,34 +2,38 @@
 
 """The desired state of a fabric: every tenant's routes, for the subnet manager."""
 
-from __future__ import annotations
-
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
+from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.transactions import Transactions
 from laas_service.adapters.documents import allocation_from
 from laas_service.app.lifecycle import Phase, routes
+from laas_service.app.records import LinkState
 from laas_service.domain.routing.tenant_tables import routed_allocations
 from laas_service.messages import FabricState, TenantRoute
 
 
-class DesiredState(Transactions):
+@dataclass
+class DesiredState:
     """The state from which the files of a subnet manager are rendered."""
 
+    transactions: Transactions
+    ledgers: LedgerCache
+
     def routed(self, fabric_id: str) -> FabricState:
-        with self._reading() as session:
-            state, _ = self._ledgers.steady(
+        with self.transactions.reading() as session:
+            state, _ = self.ledgers.steady(
                 session, fabric_id, lambda: self._routed(session, fabric_id)
             )
         return state
 
     def _routed(self, session: Session, fabric_id: str) -> FabricState:
-        record = self._ledgers.record(session, fabric_id)
+        record = self.ledgers.record(session, fabric_id)
         table, down = models.Allocation, models.LinkState
         rows = session.execute(
             select(table.placed, table.leaving, table.phase, table.pkey).where(
@@ -43,7 +47,8 @@ class DesiredState(Transactions):
             replace(routes_of[allocation.id], allocation=allocation)
             for allocation in routed_allocations(route.allocation for route in routes_of.values())
         ]
-        links = session.scalars(select(down.link).where(down.fabric == fabric_id))
+        failed = (down.fabric == fabric_id, down.state == LinkState.FAILED.value)
+        links = session.scalars(select(down.link).where(*failed))
         return FabricState(
             record.id,
             record.routes_generation,

@@ -2,8 +2,6 @@
 
 """Connections and transactions, and the translation of their errors."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -2,8 +2,6 @@
 
 """Leases: which worker converges which fabric, and fencing of writes by workers that lost one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -57,19 +55,16 @@ class SqlLeases:
 
     @retrying().wraps
     def enrol(self, owner: str, seconds: float) -> int:
-        try:
-            return self._enrol(owner, seconds)
-        except DBDuplicateEntry as error:
-            raise ConcurrentUpdate("another thread of this worker was faster") from error
-
-    def _enrol(self, owner: str, seconds: float) -> int:
         table = models.Worker
         with write_transaction(self._engine) as session:
             now = self._clock(session)
             until = now + timedelta(seconds=seconds)
             present = update(table).where(table.id == owner).values(expires_at=until)
-            if not rows_changed(session, present):
-                session.execute(insert(table).values(id=owner, expires_at=until))
+            try:
+                if not rows_changed(session, present):
+                    session.execute(insert(table).values(id=owner, expires_at=until))
+            except DBDuplicateEntry as error:
+                raise ConcurrentUpdate("another thread of this worker was faster") from error
             for id, expires_at in session.execute(select(table.id, table.expires_at)).all():
                 if expires_at <= now or self._gone(id):
                     session.execute(delete(table).where(table.id == id))

@@ -6,8 +6,6 @@ The newest ledger of each fabric is kept and never changed. To catch up, the mis
 applied to a copy that replaces it, so threads that read the old one are not disturbed.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
@@ -178,6 +176,11 @@ def _apply(ledger: Ledger, change: dict[str, Any]) -> None:
             ledger.release(id)
         case {"host": host, "state": state}:
             _set_host(ledger, host, HostState(state))
+        case {"hosts": hosts, "links": links}:
+            for host, state in hosts:
+                _set_host(ledger, host, HostState(state))
+            for name, state in links:
+                _set_link(ledger, parse_link(name), LinkState(state))
         case {"shared_plane": document}:
             ledger.withhold(plane_from(document))
         case {"link": name, "state": state}:
@@ -197,7 +200,8 @@ def _set_host(ledger: Ledger, host: int, state: HostState) -> None:
 
 
 def _set_link(ledger: Ledger, link: Link, state: LinkState) -> None:
-    if state is LinkState.FAILED:
+    ledger.repair_link(link)
+    if state is LinkState.DRAINED:
+        ledger.drain_link(link)
+    elif state is LinkState.FAILED:
         ledger.fail_link(link)
-    else:
-        ledger.repair_link(link)

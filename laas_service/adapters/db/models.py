@@ -5,8 +5,6 @@
 A row of ``allocation`` gives its record: a new column is read beside where it is declared.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 
@@ -29,6 +27,7 @@ from laas_service.adapters.db.types import Moment, Packed, Serial, exact
 from laas_service.adapters.documents import allocation_from, constraints_from, faults_from
 from laas_service.app import records
 from laas_service.app.lifecycle import Phase, State
+from laas_service.messages import ConfirmedBy
 
 
 class Base(DeclarativeBase):
@@ -65,8 +64,10 @@ class Lease(Base):
     """The worker that converges a fabric (NULL: none), and until when; a fencing token.
 
     ``token`` grows with each holder. ``applied`` (a generation) and ``problem`` are the state of
-    the switches at ``seen_at``; ``confirmed`` is the newest generation that any holder ever saw
-    there. ``stuck`` counts holders whose steps did not end.
+    the switches at ``seen_at``, ``applied_by`` is what confirms that generation, NULL without
+    one; ``confirmed`` is the newest generation that any holder ever saw there. ``stuck`` counts
+    holders whose steps did not end. ``uncompared`` is ``{"without": [GUID], "unconfirmed":
+    [GUID]}`` (``messages.Applied``), NULL if there are none.
     """
 
     __tablename__ = "lease"
@@ -80,6 +81,8 @@ class Lease(Base):
     seen_at: Mapped[datetime | None] = mapped_column(Moment())
     confirmed: Mapped[int | None]
     stuck: Mapped[int] = mapped_column(server_default="0")
+    uncompared: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    applied_by: Mapped[str | None] = mapped_column(exact(16))
 
 
 class Drift(Base):
@@ -107,6 +110,7 @@ class Worker(Base):
 class Agent(Base):
     """The last report of an agent beside OpenSM, at ``seen_at`` (``messages.AgentReport``).
 
+    ``reading`` is the document of ``domain.faults.reading``; ``uncompared`` is as in ``Lease``.
     ``active`` is true for one agent of a fabric and NULL for the others; NULLs never violate
     the unique constraint.
     """
@@ -121,6 +125,8 @@ class Agent(Base):
     detail: Mapped[str | None] = mapped_column(Text())
     generation: Mapped[int | None]
     published: Mapped[int | None]
+    reading: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    uncompared: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     seen_at: Mapped[datetime] = mapped_column(Moment())
 
 
@@ -131,7 +137,8 @@ class Allocation(Base):
     until there are claims. ``leaving`` and ``phase`` are NULL unless its placement
     changes. ``faults`` is ``{"links": [name], "hosts": [number]}``, the failed ones of those
     it has claimed, NULL if there are none. ``parent`` is the container it is inside. ``parked``
-    is the state before ``error``, NULL in other states.
+    is the state before ``error``, NULL in other states. ``confirmed_by`` is what the last change
+    of its routes was confirmed by, NULL before the first.
     """
 
     __tablename__ = "allocation"
@@ -162,6 +169,7 @@ class Allocation(Base):
     parent: Mapped[str | None] = mapped_column(exact(64), index=True)
     container: Mapped[bool] = mapped_column(server_default=false())
     parked: Mapped[str | None] = mapped_column(exact(16))
+    confirmed_by: Mapped[str | None] = mapped_column(exact(16))
     due_at: Mapped[datetime | None] = mapped_column(Moment())
     created_at: Mapped[datetime] = mapped_column(Moment())
     updated_at: Mapped[datetime] = mapped_column(Moment())
@@ -197,6 +205,7 @@ class Allocation(Base):
             faults=self.faults and faults_from(self.faults),
             next_try=self.due_at,
             parked=State(self.parked) if self.parked else None,
+            confirmed_by=ConfirmedBy(self.confirmed_by) if self.confirmed_by else None,
         )
 
 
@@ -275,8 +284,11 @@ class PkeyClaim(Base):
 
 
 class HostState(Base):
-    """A host that is not up. ``leaves`` are the GUIDs (``0x%016x``) of the leaves that it was
-    drained with, NULL if it is down by itself."""
+    """A host that is not up. ``state`` follows from what is said of it and of its leaves.
+
+    ``operator`` is what operators said of the host (NULL: nothing). ``leaves`` are the GUIDs
+    (``0x%016x``) of the leaves that it was drained with, NULL if that was said of the host itself.
+    """
 
     __tablename__ = "host_state"
 
@@ -284,6 +296,8 @@ class HostState(Base):
     host: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     state: Mapped[str] = mapped_column(exact(16))
     leaves: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    operator: Mapped[str | None] = mapped_column(exact(16))
+    operator_since: Mapped[datetime | None] = mapped_column(Moment())
 
 
 class HostFeature(Base):
@@ -298,13 +312,49 @@ class HostFeature(Base):
 
 
 class LinkState(Base):
-    """A cable that is not up."""
+    """A cable that is not up. ``state`` follows from what is said of it and of its switches.
+
+    ``operator`` is what operators said of the cable, ``observed`` what observation says, with the
+    evidence; NULL is nothing.
+    """
 
     __tablename__ = "link_state"
 
     fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
     link: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     state: Mapped[str] = mapped_column(exact(16))
+    operator: Mapped[str | None] = mapped_column(exact(16))
+    operator_since: Mapped[datetime | None] = mapped_column(Moment())
+    observed: Mapped[str | None] = mapped_column(exact(16))
+    observed_since: Mapped[datetime | None] = mapped_column(Moment())
+    evidence: Mapped[str | None] = mapped_column(Text())
+
+
+class SwitchState(Base):
+    """A switch, by its GUID (``0x%016x``), that operators failed or put under maintenance."""
+
+    __tablename__ = "switch_state"
+
+    fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
+    guid: Mapped[str] = mapped_column(exact(18), primary_key=True)
+    state: Mapped[str] = mapped_column(exact(16))
+    since: Mapped[datetime] = mapped_column(Moment())
+
+
+class Observation(Base):
+    """What observation of a fabric remembers (``domain.faults.memory``), and its last reading.
+
+    ``mode`` is NULL unless an operator chose one. ``news`` are [time, text], the newest last.
+    """
+
+    __tablename__ = "observation"
+
+    fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
+    mode: Mapped[str | None] = mapped_column(exact(16))
+    memory: Mapped[Any] = mapped_column(JSON())
+    news: Mapped[Any] = mapped_column(JSON())
+    read_at: Mapped[datetime | None] = mapped_column(Moment())
+    observer: Mapped[str | None] = mapped_column(Text())
 
 
 class Delta(Base):

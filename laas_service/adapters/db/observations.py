@@ -2,9 +2,8 @@
 
 """Observations of workers: leases, the generation in the switches, drift."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import insert, select, update
@@ -12,36 +11,67 @@ from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
 from laas_service.adapters.db.engine import rows_changed
+from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.transactions import Transactions, locked_generation
+from laas_service.app.lifecycle import CONFIRMATION
 from laas_service.app.records import Drift, Holding
-from laas_service.messages import Applied
+from laas_service.messages import AgentReport, Applied, ConfirmedBy
 
 
-class Observations(Transactions):
+def uncompared_document(seen: Applied | AgentReport) -> dict[str, list[int]] | None:
+    """The document of the switches that were not compared; None if there are none."""
+    if not seen.without and not seen.unconfirmed:
+        return None
+    return {"without": list(seen.without), "unconfirmed": list(seen.unconfirmed)}
+
+
+def uncompared(
+    document: Mapping[str, list[int]] | None,
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The GUIDs ``without`` and ``unconfirmed`` in such a document."""
+    if document is None:
+        return (), ()
+    return tuple(document["without"]), tuple(document["unconfirmed"])
+
+
+@dataclass
+class Observations:
     """Observations of the worker that converges a fabric, recorded for all processes."""
+
+    transactions: Transactions
+    ledgers: LedgerCache
 
     def note_applied(self, fabric_id: str, applied: Applied) -> None:
         table, generation = models.Lease, applied.generation
-        with self._writing("note applied") as session:
+        with self.transactions.writing("note applied") as session:
             query = select(table).where(table.fabric == fabric_id)
             row = session.scalar(query.with_for_update())
             if row is None:
                 return
             previous, confirmed = row.applied, row.confirmed or 0
-            row.applied, row.problem, row.seen_at = generation, applied.problem, self._now()
+            row.applied, row.problem, row.seen_at = (
+                generation,
+                applied.problem,
+                self.transactions.now(),
+            )
+            row.uncompared = uncompared_document(applied)
+            row.applied_by = None if generation is None else applied.by.value
             if generation is None:
                 return
             row.confirmed = max(generation, confirmed)
-            wanted = self._ledgers.record(session, fabric_id).routes_generation
+            wanted = self.ledgers.record(session, fabric_id).routes_generation
             if generation > confirmed:
-                self._announce(session, fabric_id, "routes.applied", f"generation {generation}")
+                detail = f"generation {generation} {CONFIRMATION[applied.by]}"
+                self.transactions.announce(
+                    session, fabric_id, "routes.applied", detail, confirmed_by=applied.by
+                )
             elif previous != generation == wanted:
-                text = f"the switches run generation {generation} again"
+                text = f"generation {generation} {CONFIRMATION[applied.by]} again"
                 self._count_repaired(session, fabric_id, Drift.ROUTES, text)
 
     def holding(self, fabric_id: str) -> Holding:
-        self.fabric(fabric_id)
-        with self._reading() as session:
+        with self.transactions.reading() as session:
+            self.ledgers.record(session, fabric_id)  # raises NotFound
             row = session.scalar(select(models.Lease).where(models.Lease.fabric == fabric_id))
         if row is None:
             return Holding()
@@ -55,12 +85,14 @@ class Observations(Transactions):
             row.confirmed,
             row.token,
             row.stuck,
+            *uncompared(row.uncompared),
+            ConfirmedBy(row.applied_by) if row.applied_by else None,
         )
 
     def note_drift(self, fabric_id: str, kind: Drift, detail: str) -> None:
         table = models.Drift
-        latest = {"detail": detail, "at": self._now()}
-        with self._writing("note drift") as session:
+        latest = {"detail": detail, "at": self.transactions.now()}
+        with self.transactions.writing("note drift") as session:
             locked_generation(session, fabric_id)
             row_of_kind = (table.fabric == fabric_id, table.kind == kind.value)
             if not rows_changed(
@@ -68,17 +100,17 @@ class Observations(Transactions):
             ):
                 row = {"fabric": fabric_id, "kind": kind.value, "found": 1, **latest}
                 session.execute(insert(table).values(**row))
-            self._announce(session, fabric_id, "drift.found", detail, kind)
+            self.transactions.announce(session, fabric_id, "drift.found", detail, kind)
 
     def note_repaired(self, fabric_id: str, kind: Drift, detail: str) -> None:
-        with self._writing("note repaired") as session:
+        with self.transactions.writing("note repaired") as session:
             self._count_repaired(session, fabric_id, kind, detail)
 
     def _count_repaired(self, session: Session, fabric_id: str, kind: Drift, detail: str) -> None:
         table = models.Drift
         row_of_kind = (table.fabric == fabric_id, table.kind == kind.value)
         session.execute(update(table).where(*row_of_kind).values(repaired=table.repaired + 1))
-        self._announce(session, fabric_id, "drift.repaired", detail, kind)
+        self.transactions.announce(session, fabric_id, "drift.repaired", detail, kind)
 
     def drift(self, fabric_id: str) -> Mapping[Drift, int]:
         return self._counts(fabric_id, models.Drift.found)
@@ -88,6 +120,6 @@ class Observations(Transactions):
 
     def _counts(self, fabric_id: str, column: Any) -> Mapping[Drift, int]:
         table = models.Drift
-        with self._reading() as session:
+        with self.transactions.reading() as session:
             query = select(table.kind, column).where(table.fabric == fabric_id)
             return {Drift(kind): count for kind, count in session.execute(query)}

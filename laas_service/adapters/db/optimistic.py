@@ -12,11 +12,17 @@ All decisions that search (admission, queue, repair, change of placement) use th
    one of the search, write and commit. Otherwise the race is lost: end the transaction and go
    back to step 1.
 
+Threads of one process would lose most races against each other, so they decide about a fabric in
+order (``thread_order``). This is no lock over a search: the next thread waits for a slow one only
+for a short time, and then searches beside it.
+
 A slow search would lose for ever against a stream of fast commits. So after ``LOSSES`` lost
 races a request takes the fabric's turn (``turns``), and no newcomer commits while it searches.
 Other changes, such as a release or a failed link, may still advance the generation. They do not
 cost the request another search: if the hosts and links that it found are still free, they are
-claimed at the later generation. The result is the same as if the request had come first.
+claimed at the later generation. The result is the same as if the request had come first. This
+would not hold after another claim, which an overrun turn allows: some policies and the queue
+promise more than that no host or link has two owners.
 
 The alternative was to search inside the transaction, with the fabric's row locked. It has three
 disadvantages. On SQLite no other fabric could write and no lease could be renewed during the
@@ -25,21 +31,21 @@ of the search would need a second connection while other threads wait for the ro
 which can exhaust the pool.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from abc import ABC, abstractmethod
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from oslo_db.exception import DBDuplicateEntry
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db.engine import ATTEMPTS
-from laas_service.adapters.db.ledger_cache import CachedLedger
+from laas_service.adapters.db.ledger_cache import CachedLedger, LedgerCache
+from laas_service.adapters.db.thread_order import ThreadOrder
 from laas_service.adapters.db.transactions import Transactions
+from laas_service.adapters.db.turns import Turns
 from laas_service.domain.errors import ConcurrentUpdate, Conflict, DoubleClaim, NotFound
 from laas_service.domain.ledger import Ledger
 
@@ -68,17 +74,17 @@ class Written(Generic[Result]):
     ledger: CachedLedger | None
 
 
+@dataclass
 class Decision(ABC, Generic[Answer, Result]):
     """What one kind of decision adds to the protocol; a new object for each decision.
 
     ``step`` is the name of the commit; ``subject`` names the request in errors.
     """
 
-    step = "admit"
-
-    def __init__(self, fabric_id: str, subject: str) -> None:
-        self.fabric_id = fabric_id
-        self.subject = subject
+    step: ClassVar[str] = "admit"
+    transactions: Transactions
+    fabric_id: str
+    subject: str
 
     def prepare(self, session: Session) -> Result | None:
         """Read what the decision depends on; a result settles it before the search."""
@@ -101,10 +107,8 @@ class Decision(ABC, Generic[Answer, Result]):
         return
 
     @abstractmethod
-    def write(
-        self, session: Session, answer: Answer, draft: Ledger, generation: int
-    ) -> Written[Result]:
-        """Write the answer; the fabric's row is locked, at ``generation``.
+    def write(self, session: Session, answer: Answer, draft: Ledger) -> Written[Result]:
+        """Write the answer; the fabric's row is locked, and ``draft`` holds the answer.
 
         Raises:
             ConcurrentUpdate: a record moved on; decide again.
@@ -115,10 +119,16 @@ class _LostRace(Exception):
     """The fabric moved on during the search, or another request has the turn."""
 
 
-class Optimist(Transactions):
-    """Carries out decisions."""
+@dataclass
+class Optimist:
+    """Carries out decisions; safe to share between threads."""
 
-    def _decide(self, decision: Decision[Answer, Result]) -> Result:
+    transactions: Transactions
+    ledgers: LedgerCache
+    turns: Turns
+    threads: ThreadOrder
+
+    def decide(self, decision: Decision[Answer, Result]) -> Result:
         """Search and commit, as often as it takes.
 
         Raises:
@@ -129,7 +139,7 @@ class Optimist(Transactions):
         Other errors of the decision are raised as they are.
         """
         lost, conflicts, courteous = 0, 0, True
-        with ExitStack() as turn:
+        with self.threads.after_previous(decision.fabric_id), ExitStack() as turn:
             while True:
                 try:
                     return self._attempt(decision, courteous)
@@ -140,20 +150,20 @@ class Optimist(Transactions):
                     if conflicts == ATTEMPTS:
                         raise
                     time.sleep(random.uniform(0, PAUSE))  # noqa: S311
-                self._at(f"lost race: {decision.step}")
+                self.transactions.at(f"lost race: {decision.step}")
                 if lost == LOSSES:
-                    turn.enter_context(self._turns.taken(decision.fabric_id))
+                    turn.enter_context(self.turns.taken(decision.fabric_id))
                     courteous = False
                 elif courteous:
-                    courteous = self._turns.wait(decision.fabric_id)
+                    courteous = self.turns.wait(decision.fabric_id)
 
     def _attempt(self, decision: Decision[Answer, Result], courteous: bool) -> Result:
         """One search and its commit. Raises: _LostRace."""
-        with self._reading() as session:
+        with self.transactions.reading() as session:
             result = decision.prepare(session)
             if result is not None:
                 return result
-            cached = self._ledgers.caught_up(session, decision.fabric_id)
+            cached = self.ledgers.caught_up(session, decision.fabric_id)
         draft = cached.ledger.copy()
         answer = decision.search(draft)
         if isinstance(answer, Settled):
@@ -182,26 +192,28 @@ class Optimist(Transactions):
                 request has the turn.
         """
         try:
-            with self._writing(decision.step) as session:
+            with self.transactions.writing(decision.step) as session:
                 decision.lock(session)
-                present, taken = self._turns.locked_generation(session, decision.fabric_id)
+                present, taken = self.turns.locked_generation(session, decision.fabric_id)
                 if present != generation or (courteous and taken):
                     raise _LostRace
-                written = decision.write(session, answer, draft, generation)
+                written = decision.write(session, answer, draft)
         except DBDuplicateEntry as error:
-            self._ledgers.forget(decision.fabric_id)
+            self.ledgers.forget(decision.fabric_id)
             raise DoubleClaim(f"the database refused the claims of {decision.subject}") from error
         if written.ledger is not None:
-            self._ledgers.keep(decision.fabric_id, written.ledger)
+            self.ledgers.keep(decision.fabric_id, written.ledger)
         return written.result
 
     def _claimed_again(
         self, decision: Decision[Answer, Result], answer: Answer, before: CachedLedger
     ) -> tuple[CachedLedger, Ledger]:
         """The ledger now, and a copy on which the answer is claimed. Raises: _LostRace."""
-        with self._reading() as session:
-            cached = self._ledgers.caught_up(session, decision.fabric_id)
+        with self.transactions.reading() as session:
+            cached = self.ledgers.caught_up(session, decision.fabric_id)
         if cached.ledger.topology is not before.ledger.topology:  # numbers mean other hosts now
+            raise _LostRace
+        if not set(cached.ledger.everybody()) <= set(before.ledger.everybody()):
             raise _LostRace
         draft = cached.ledger.copy()
         try:

@@ -2,8 +2,6 @@
 
 """The outbox: notifications are written with the change they tell of, and deleted when sent."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from datetime import datetime
 

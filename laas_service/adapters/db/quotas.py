@@ -2,8 +2,6 @@
 
 """Quotas of projects, checked in the transaction of the admission."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Engine, case, delete, func, select
@@ -33,13 +31,6 @@ def limits(session: Session, project_id: str, default: Limits) -> Limits:
     )
 
 
-def usage(session: Session, project_id: str, default: Limits) -> Usage:
-    """The limits of the project and its present use, counted as at an admission."""
-    query = select(*COUNTED).where(models.Allocation.project_id == project_id, LIVE)
-    allocations, hosts = session.execute(query).one()
-    return Usage(project_id, limits(session, project_id, default), int(hosts), allocations)
-
-
 def _own(own: int | None, default: int | None) -> int | None:
     if own is None:
         return default
@@ -65,11 +56,17 @@ def check(session: Session, new: AllocationRequest, limits: Limits) -> None:
     """
     if limits == NO_LIMITS:
         return
-    query = select(*COUNTED).where(models.Allocation.project_id == new.project_id, LIVE)
-    allocations, hosts = session.execute(query).one()
+    allocations, hosts = _used(session, new.project_id)
     _hold("allocations", allocations + 1, limits.allocations)
     if new.parent is None:
-        _hold("hosts", int(hosts) + new.hosts, limits.hosts)
+        _hold("hosts", hosts + new.hosts, limits.hosts)
+
+
+def _used(session: Session, project_id: str) -> tuple[int, int]:
+    """The allocations and hosts of the project."""
+    query = select(*COUNTED).where(models.Allocation.project_id == project_id, LIVE)
+    allocations, hosts = session.execute(query).one()
+    return allocations, int(hosts)
 
 
 def check_alone(session: Session, new: AllocationRequest) -> None:
@@ -116,10 +113,21 @@ class Quota:
 
 
 class SqlQuotas:
-    """Quotas of projects, for ``laas-manage``. Errors: ``Unavailable``."""
+    """Quotas of projects, for requests and for ``laas-manage``. Errors: ``Unavailable``."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+
+    def usage(self, project_id: str, default: Limits) -> Usage:
+        """See ``app.ports.allocations.QuotaReader.usage``."""
+        with translated(), Session(self._engine) as session:
+            allocations, hosts = _used(session, project_id)
+            return Usage(project_id, limits(session, project_id, default), hosts, allocations)
+
+    def within_limits(self, new: AllocationRequest) -> None:
+        """See ``app.ports.allocations.QuotaReader.within_limits``."""
+        with translated(), Session(self._engine) as session:
+            check(session, new, limits(session, new.project_id, new.limits))
 
     def all(self) -> list[Quota]:
         """Of projects that have a quota of their own or an allocation, by id."""

@@ -5,27 +5,29 @@
 A module apart from ``component_states``, because changes of placement record faults, too.
 """
 
-from __future__ import annotations
-
-from datetime import datetime
+from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import and_, or_, select, update
 from sqlalchemy.orm import Session
 
-from laas_service.adapters.db import models
+from laas_service.adapters.db import component_words, models
+from laas_service.adapters.db.transactions import Transactions
 from laas_service.adapters.documents import faults_document, faults_from
-from laas_service.app.lifecycle import State
-from laas_service.app.records import FabricRecord, Faults, HostState, LinkState
-from laas_service.domain.topology import link_name
+from laas_service.app.lifecycle import Faults, State
+from laas_service.app.records import FabricRecord, HostState, LinkState
+from laas_service.domain.topology import Link, link_name
 from laas_service.domain.wording import listed
+from laas_service.messages import Initiator
 
 Outdated = dict[str, tuple[Faults, Faults]]
 """By allocation: the recorded faults and the present ones."""
 
 
 def present(session: Session, fabric: FabricRecord) -> dict[str, Faults]:
-    """By allocation: the hosts and links that it has claimed and that have failed."""
+    """By allocation: the hosts and links that it has claimed and that have failed, and its
+    links under maintenance."""
     host_claim, link_claim = models.HostClaim, models.LinkClaim
     host, link = models.HostState, models.LinkState
     failed_hosts = session.execute(
@@ -40,14 +42,28 @@ def present(session: Session, fabric: FabricRecord) -> dict[str, Faults]:
         .where(link_claim.fabric == fabric.id, link.state == LinkState.FAILED.value)
         .order_by(link_claim.link)
     )
-    faults: dict[str, Faults] = {}
+    drained_links = session.execute(
+        select(link_claim.allocation, link_claim.link)
+        .join(link, and_(link.fabric == link_claim.fabric, link.link == link_claim.link))
+        .where(link_claim.fabric == fabric.id, link.state == LinkState.DRAINED.value)
+        .order_by(link_claim.link)
+    )
+    link_at = fabric.topology.tree.link_at
+    hosts: dict[str, list[int]] = defaultdict(list)
+    links: dict[str, list[Link]] = defaultdict(list)
+    drained: dict[str, list[Link]] = defaultdict(list)
     for id, number in failed_hosts:
-        others = faults.get(id, Faults())
-        faults[id] = Faults(others.links, (*others.hosts, number))
+        hosts[id].append(number)
     for id, number in failed_links:
-        others = faults.get(id, Faults())
-        faults[id] = Faults((*others.links, fabric.topology.tree.link_at(number)), others.hosts)
-    return faults
+        links[id].append(link_at(number))
+    maintained = component_words.maintained_links(session, fabric)
+    for id, number in drained_links:
+        if link_at(number) in maintained:
+            drained[id].append(link_at(number))
+    return {
+        id: Faults(tuple(links[id]), tuple(hosts[id]), tuple(drained[id]))
+        for id in {*hosts, *links, *drained}
+    }
 
 
 def outdated(session: Session, fabric: FabricRecord) -> Outdated:
@@ -67,15 +83,18 @@ def outdated(session: Session, fabric: FabricRecord) -> Outdated:
 
 
 def update_records(
-    session: Session, fabric: FabricRecord, now: datetime
-) -> dict[str, tuple[State, str]]:
-    """Record the present faults; by allocation that changed, its state and the reason to tell.
+    transactions: Transactions,
+    session: Session,
+    fabric: FabricRecord,
+    by: Initiator | None = None,
+) -> list[str]:
+    """Record the present faults; returns the ids of the allocations whose faults changed.
 
     The fabric's row must be locked, so that no transaction claims meanwhile. The state of an
     allocation may still change, until the update here locks its row.
     """
-    table, changed = models.Allocation, {}
-    for id, (before, after) in outdated(session, fabric).items():
+    table, changed, now = models.Allocation, outdated(session, fabric), transactions.now()
+    for id, (before, after) in changed.items():
         values: dict[str, Any] = {"faults": faults_document(after)}
         if after == Faults():
             values = {"faults": None, "error": None}
@@ -85,8 +104,8 @@ def update_records(
             .values(version=table.version + 1, updated_at=now, failures=0, due_at=None, **values)
         )
         state = session.scalars(select(table.state).where(table.id == id)).one()
-        changed[id] = (State(state), _reason(before, after))
-    return changed
+        transactions.record_event(session, id, State(state), _reason(before, after), by)
+    return list(changed)
 
 
 def _reason(before: Faults, after: Faults) -> str:
@@ -94,10 +113,21 @@ def _reason(before: Faults, after: Faults) -> str:
     old, new = _names(before), _names(after)
     failed = [name for name in new if name not in old]
     repaired = [name for name in old if name not in new]
-    parts = ((failed, "failed"), (repaired, "up again"))
+    old_drained, new_drained = _link_names(before.drained), _link_names(after.drained)
+    drained = [name for name in new_drained if name not in old_drained]
+    ended = [name for name in old_drained if name not in new_drained]
+    parts = (
+        (failed, "failed"),
+        (repaired, "up again"),
+        (drained, "under maintenance"),
+        (ended, "no longer under maintenance"),
+    )
     return "; ".join(f"{verb}: {listed(names)}" for names, verb in parts if names)
 
 
 def _names(faults: Faults) -> list[str]:
-    links = [f"link {link_name(link)}" for link in faults.links]
-    return links + [f"host {host}" for host in faults.hosts]
+    return _link_names(faults.links) + [f"host {host}" for host in faults.hosts]
+
+
+def _link_names(links: Iterable[Link]) -> list[str]:
+    return [f"link {link_name(link)}" for link in links]

@@ -2,18 +2,16 @@
 
 """Re-import: new topology and inventory, and all numbers of hosts and links, in one transaction."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.orm import Session
 
-from laas_service.adapters.db import models
-from laas_service.adapters.db.admission import Admission
-from laas_service.adapters.db.component_states import ComponentStates
-from laas_service.adapters.db.transactions import locked_generation
+from laas_service.adapters.db import claims, component_words, models, recorded_faults
+from laas_service.adapters.db.ledger_cache import LedgerCache
+from laas_service.adapters.db.transactions import Transactions, locked_generation, read_record
 from laas_service.adapters.documents import (
     allocation_document,
     allocation_from,
@@ -25,8 +23,12 @@ from laas_service.domain.errors import ConcurrentUpdate
 from laas_service.domain.reimport import Layout, Renumbering
 
 
-class Reimports(Admission, ComponentStates):
+@dataclass
+class Reimports:
     """The only writer of a fabric's topology and inventory."""
+
+    transactions: Transactions
+    ledgers: LedgerCache
 
     def reimport(
         self,
@@ -42,15 +44,15 @@ class Reimports(Admission, ComponentStates):
         ``ConcurrentUpdate`` unless the fabric is at that generation.
         """
         try:
-            with self._writing("reimport") as session:
+            with self.transactions.writing("reimport") as session:
                 if locked_generation(session, fabric_id) != generation:
                     raise ConcurrentUpdate(
                         f"fabric {fabric_id!r} is past generation {generation}: review it again"
                     )
                 numbers = Renumbering.between(before, after)
-                self._renumber_owners(session, fabric_id, numbers)
+                _renumber_owners(session, fabric_id, numbers)
                 _renumber_states(session, fabric_id, numbers)
-                advanced = self._advance(
+                advanced = self.transactions.advance(
                     session, fabric_id, {"layout": generation + 1}, routes=True
                 )
                 session.execute(
@@ -62,48 +64,54 @@ class Reimports(Admission, ComponentStates):
                         layout=advanced,
                     )
                 )
-                self._record_faults(session, self._ledgers.record(session, fabric_id))
+                fabric = self.ledgers.record(session, fabric_id)
+                # Switches that operators failed may have other links and hosts now.
+                component_words.settle(session, fabric)
+                recorded_faults.update_records(self.transactions, session, fabric)
                 inventory = after.inventory
                 text = f"now {len(inventory.host_names)} hosts and {len(inventory.cables)} cables"
-                self._announce(session, fabric_id, "reimported", text)
+                self.transactions.announce(session, fabric_id, "reimported", text)
                 for id, text in (news or {}).items():
-                    self._record_event(session, id, self._record(session, id).state, text)
+                    self.transactions.record_event(
+                        session, id, read_record(session, id).state, text
+                    )
                 return advanced
         except BaseException:
-            self._ledgers.forget(fabric_id)  # it may have cached uncommitted changes
+            self.ledgers.forget(fabric_id)  # it may have cached uncommitted changes
             raise
 
-    def _renumber_owners(self, session: Session, fabric_id: str, numbers: Renumbering) -> None:
-        """Renumber placements and claims, those of a container before those inside.
 
-        New versions make every reader of a record read it again.
-        """
-        table = models.Allocation
-        held = session.execute(
-            select(table.id, table.placed, table.leaving, table.faults)
-            .where(table.fabric == fabric_id, table.placed.is_not(None))
-            .order_by(table.sequence)
-            .with_for_update()
-        ).all()
-        for row in reversed(held):
-            for claim in (models.HostClaim, models.LinkClaim):
-                session.execute(delete(claim).where(claim.allocation == row.id))
-        for row in held:
-            placed = numbers.allocation(allocation_from(row.placed))
-            leaving = row.leaving and numbers.allocation(allocation_from(row.leaving))
-            both = placed if leaving is None else placed.joined(leaving)
-            session.execute(
-                update(table)
-                .where(table.id == row.id)
-                .values(
-                    version=table.version + 1,
-                    placed=allocation_document(placed),
-                    leaving=leaving and allocation_document(leaving),
-                    faults=row.faults and _faults(row.faults, numbers),
-                )
+def _renumber_owners(session: Session, fabric_id: str, numbers: Renumbering) -> None:
+    """Renumber placements and claims, those of a container before those inside.
+
+    New versions make every reader of a record read it again.
+    """
+    table = models.Allocation
+    held = session.execute(
+        select(table.id, table.placed, table.leaving, table.faults)
+        .where(table.fabric == fabric_id, table.placed.is_not(None))
+        .order_by(table.sequence)
+        .with_for_update()
+    ).all()
+    for row in reversed(held):
+        for claim in (models.HostClaim, models.LinkClaim):
+            session.execute(delete(claim).where(claim.allocation == row.id))
+    for row in held:
+        placed = numbers.allocation(allocation_from(row.placed))
+        leaving = row.leaving and numbers.allocation(allocation_from(row.leaving))
+        both = placed if leaving is None else placed.joined(leaving)
+        session.execute(
+            update(table)
+            .where(table.id == row.id)
+            .values(
+                version=table.version + 1,
+                placed=allocation_document(placed),
+                leaving=leaving and allocation_document(leaving),
+                faults=row.faults and _faults(row.faults, numbers),
             )
-            self._insert_claims(session, fabric_id, both, numbers.after)
-        _renumber_constraints(session, fabric_id, numbers)
+        )
+        claims.take(session, fabric_id, both, numbers.after)
+    _renumber_constraints(session, fabric_id, numbers)
 
 
 def _faults(document: Any, numbers: Renumbering) -> dict[str, Any]:

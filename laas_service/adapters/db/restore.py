@@ -8,16 +8,14 @@ taken for recorded ones. So all numbers go on beyond any that was seen, and ever
 waits until the routes of the restored state are confirmed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
 from oslo_db.exception import DBDuplicateEntry
-from sqlalchemy import Connection, Engine, Table, func, insert, inspect, select, text
+from sqlalchemy import Connection, Engine, func, insert, inspect, select, text
 
 from laas_service.adapters.db import backup, models, schema
 from laas_service.adapters.db.engine import WRITES, translated
@@ -32,7 +30,7 @@ backup and the disaster."""
 MOST = 2**31 - 1
 """The largest integer of all three databases."""
 
-SEEN = {"owner", "applied", "confirmed", "problem", "seen_at"}
+SEEN = {"owner", "applied", "applied_by", "confirmed", "problem", "seen_at", "uncompared"}
 """Columns of a lease with its holder and observations."""
 
 FEW = 500
@@ -116,13 +114,8 @@ class _Writer:
 
     def write(self, path: Path, header: backup.Header, now: datetime) -> None:
         for table, rows in groupby(backup.rows(path, header), key=lambda pair: pair[0]):
-            batch: list[dict[str, Any]] = []
-            for _, row in rows:
-                batch.append(self._moved(table.name, row))
-                if len(batch) == FEW:
-                    self._connection.execute(insert(table), batch)
-                    batch = []
-            if batch:
+            moved = (self._moved(table.name, row) for _, row in rows)
+            while batch := list(islice(moved, FEW)):
                 self._connection.execute(insert(table), batch)
         self._continue_numbers()
         for id, state in self._unfinished:
@@ -160,15 +153,13 @@ class _Writer:
             return
         for table in backup.TABLES:
             for column in table.primary_key:
-                if column.type is Serial and self._is_there(table):
+                is_there = inspect(self._connection).has_table(table.name)
+                if column.type is Serial and is_there:
                     most = self._connection.scalar(select(func.max(column)))
                     sequence = {"table": table.name, "column": column.name, "most": most}
                     if most is not None:
                         query = "SELECT setval(pg_get_serial_sequence(:table, :column), :most)"
                         self._connection.execute(text(query), sequence)
-
-    def _is_there(self, table: Table) -> bool:
-        return inspect(self._connection).has_table(table.name)
 
 
 def _lifted(number: int, what: str) -> int:

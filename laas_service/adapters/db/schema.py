@@ -2,8 +2,6 @@
 
 """Revisions of the schema: the present one, and upgrades."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager

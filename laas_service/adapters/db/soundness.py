@@ -6,8 +6,6 @@ Reads rows without the store's code. Constraints of the database are checked, to
 file may have been edited by hand.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any
@@ -21,6 +19,7 @@ from laas_service.app.lifecycle import HOLDING, Phase, State
 from laas_service.app.records import HostState, LinkState
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import LaasError
+from laas_service.domain.grouping import grouped
 from laas_service.domain.topology import Topology
 from laas_service.domain.wording import listed
 
@@ -131,13 +130,14 @@ def _states(connection: Connection, id: str, topology: Topology) -> Iterator[str
     hosts = set(range(topology.hosts)) - topology.absent_hosts
     tree = topology.tree
     down = {state.value for state in HostState if state is not HostState.UP}
+    links_down = {state.value for state in LinkState if state is not LinkState.UP}
     for row in _rows(connection, models.HostState, fabric=id):
         if row.host not in hosts or row.state not in down:
             yield f"fabric {id}: host {row.host} is recorded as {row.state!r}"
     for row in _rows(connection, models.LinkState, fabric=id):
         in_tree = 0 <= row.link < tree.leaf_links + tree.spine_links
         absent = in_tree and tree.link_at(row.link) in topology.absent_links
-        if not in_tree or absent or row.state != LinkState.FAILED.value:
+        if not in_tree or absent or row.state not in links_down:
             yield f"fabric {id}: link {row.link} is recorded as {row.state!r}"
     for row in _rows(connection, models.HostFeature, fabric=id):
         if row.host not in hosts or row.cost < 0:
@@ -165,9 +165,8 @@ def _claims(
         twice = [number for (_, number), count in owners.items() if count > 1]
         if twice:
             yield f"fabric {id}: two owners of {what} {listed(sorted(twice))}"
-    pkeys: dict[str, list[int]] = defaultdict(list)
-    for claim in _rows(connection, models.PkeyClaim, fabric=id):
-        pkeys[claim.allocation].append(claim.pkey)
+    pkey_claims = _rows(connection, models.PkeyClaim, fabric=id)
+    pkeys = grouped((claim.allocation, claim.pkey) for claim in pkey_claims)
     for row in rows:
         held = yield from _held(row)
         yield from _life(row, pkeys[row.id])

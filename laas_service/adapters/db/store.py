@@ -2,34 +2,126 @@
 
 """The store in a relational database: every decision is one transaction."""
 
-from __future__ import annotations
-
+import copy
 import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Self
 
 from oslo_db.exception import DBDuplicateEntry
+from sqlalchemy import Engine, select
 
 from laas_service.adapters.db import models, schema
+from laas_service.adapters.db.admission import Admission
+from laas_service.adapters.db.component_states import ComponentStates
 from laas_service.adapters.db.desired_state import DesiredState
+from laas_service.adapters.db.fault_observation import FaultObservation
+from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.observations import Observations
+from laas_service.adapters.db.optimistic import Optimist
 from laas_service.adapters.db.placement_changes import PlacementChanges
+from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.adapters.db.reimport import Reimports
+from laas_service.adapters.db.thread_order import ThreadOrder
+from laas_service.adapters.db.transactions import KEEP_DELTAS, Transactions, nowhere, utc_now
 from laas_service.adapters.db.transitions import Transitions
+from laas_service.adapters.db.turns import Turns
 from laas_service.adapters.documents import inventory_document, topology_document
-from laas_service.app.records import FabricRecord
+from laas_service.app.records import FabricRecord, Lease
 from laas_service.domain.errors import Conflict, InvalidInput, Unavailable
 from laas_service.domain.inventory import Inventory
+from laas_service.domain.ledger import LedgerView
 from laas_service.domain.topology import Topology
 
 FABRIC_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 """A fabric's id is also the name of a directory."""
 
 
-class SqlStore(PlacementChanges, Transitions, Reimports, Observations, DesiredState):
+class SqlStore:
     """The store ports of ``app.ports``, on SQLite, PostgreSQL or MariaDB; safe to share between
-    threads."""
+    threads.
+
+    The store reads and adds fabrics. Every other port is implemented by a part: the store makes
+    the parts and offers their methods. Options as for ``Transactions``.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        now: Callable[[], datetime] = utc_now,
+        at: Callable[[str], None] = nowhere,
+        keep_deltas: int = KEEP_DELTAS,
+        announce: bool = False,
+    ) -> None:
+        self._engine = engine
+        self._ledgers, self._turns, self._threads = LedgerCache(), Turns(engine), ThreadOrder()
+        self._compose(Transactions(engine, now, at, keep_deltas, announce))
+
+    def under(self, lease: Lease) -> Self:
+        """See ``app.worker.fabric_leases.LeasedStore.under``; the cache is shared."""
+        held = copy.copy(self)
+        held._compose(self._transactions.under(lease))
+        return held
+
+    def _compose(self, transactions: Transactions) -> None:
+        """Make the parts, and offer their methods."""
+        self._transactions, ledgers = transactions, self._ledgers
+        self._optimist = Optimist(transactions, ledgers, self._turns, self._threads)
+
+        admission = Admission(transactions, self._optimist)
+        self.admit, self.admit_waiting = admission.admit, admission.admit_waiting
+
+        quotas = SqlQuotas(self._engine)
+        self.usage, self.within_limits = quotas.usage, quotas.within_limits
+
+        transitions = Transitions(transactions)
+        self.allocation, self.allocations = transitions.allocation, transitions.allocations
+        self.due, self.postpone = transitions.due, transitions.postpone
+        self.transition, self.rename = transitions.transition, transitions.rename
+        self.cancel, self.free = transitions.cancel, transitions.free
+        self.hand_back = transitions.hand_back
+
+        changes = PlacementChanges(transactions, ledgers, self._optimist)
+        self.move, self.proceed = changes.move, changes.proceed
+
+        states = ComponentStates(transactions, ledgers)
+        self.set_host_state, self.set_link_state = states.set_host_state, states.set_link_state
+        self.set_leaf_state, self.note_faults = states.set_leaf_state, states.note_faults
+        self.describe_hosts, self.set_shared_plane = states.describe_hosts, states.set_shared_plane
+
+        self.set_switch_state, self.words = states.set_switch_state, states.words
+
+        faults = FaultObservation(transactions, ledgers, states)
+        self.observation, self.judged = faults.observation, faults.judged
+        self.set_observation_mode = faults.set_observation_mode
+        self.acknowledge_alarm = faults.acknowledge_alarm
+
+        observations = Observations(transactions, ledgers)
+        self.note_applied, self.holding = observations.note_applied, observations.holding
+        self.note_drift, self.note_repaired = observations.note_drift, observations.note_repaired
+        self.drift, self.repaired = observations.drift, observations.repaired
+
+        self.reimport = Reimports(transactions, ledgers).reimport
+        self.routed = DesiredState(transactions, ledgers).routed
+
+    # -- fabrics --------------------------------------------------------------
+
+    def fabric(self, id: str) -> FabricRecord:
+        with self._transactions.reading() as session:
+            return self._ledgers.record(session, id)
+
+    def fabrics(self) -> list[FabricRecord]:
+        with self._transactions.reading() as session:
+            ids = session.scalars(select(models.Fabric.id)).all()
+            return [self._ledgers.record(session, id) for id in sorted(ids)]
+
+    def ledger(self, fabric_id: str) -> tuple[LedgerView, int]:
+        with self._transactions.reading() as session:
+            return self._ledgers.caught_up(session, fabric_id)
 
     def check(self) -> None:
-        with self._reading() as session:
+        with self._transactions.reading() as session:
             revision, head = schema.current(session.connection()), schema.head()
         if revision != head:
             raise Unavailable(
@@ -42,7 +134,7 @@ class SqlStore(PlacementChanges, Transitions, Reimports, Observations, DesiredSt
             fix = "give an id of 1 to 64 of A-Z a-z 0-9 . _ -, not . or - in front"
             raise InvalidInput("fabric", id, fix)
         try:
-            with self._writing("add fabric") as session:
+            with self._transactions.writing("add fabric") as session:
                 session.add(
                     models.Fabric(
                         id=id,
@@ -50,7 +142,7 @@ class SqlStore(PlacementChanges, Transitions, Reimports, Observations, DesiredSt
                         routes_generation=1,
                         topology=topology_document(topology),
                         inventory=inventory_document(inventory),
-                        created_at=self._now(),
+                        created_at=self._transactions.now(),
                     )
                 )
         except DBDuplicateEntry as error:

@@ -2,9 +2,8 @@
 
 """Transitions of an allocation from state to state, and the query for those that are due."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import and_, delete, or_, select
@@ -14,7 +13,10 @@ from laas_service.adapters.db import models
 from laas_service.adapters.db.transactions import (
     STEP_DONE,
     Transactions,
+    confirmation,
     locked_generation,
+    read_record,
+    sequence,
 )
 from laas_service.adapters.documents import faults_from
 from laas_service.app import lifecycle
@@ -22,15 +24,18 @@ from laas_service.app.lifecycle import DUE, DUE_IF_CHANGING, LIVE, State
 from laas_service.app.records import AllocationRecord
 from laas_service.domain.errors import Conflict, NotFound
 from laas_service.domain.wording import listed
-from laas_service.messages import Initiator
+from laas_service.messages import ConfirmedBy, Initiator
 
 
-class Transitions(Transactions):
+@dataclass
+class Transitions:
     """Reads allocations, finds those with a step due, and records their next state."""
 
+    transactions: Transactions
+
     def allocation(self, id: str) -> AllocationRecord:
-        with self._reading() as session:
-            return self._record(session, id)
+        with self.transactions.reading() as session:
+            return read_record(session, id)
 
     def allocations(
         self,
@@ -42,16 +47,14 @@ class Transitions(Transactions):
         marker: str | None = None,
     ) -> list[AllocationRecord]:
         table = models.Allocation
-        query = select(table).order_by(table.sequence).limit(limit)
-        if fabric is not None:
-            query = query.where(table.fabric == fabric)
-        if project_id is not None:
-            query = query.where(table.project_id == project_id)
+        wanted = {"fabric": fabric, "project_id": project_id}
+        wanted = {column: value for column, value in wanted.items() if value is not None}
+        query = select(table).filter_by(**wanted).order_by(table.sequence).limit(limit)
         if states:
             query = query.where(table.state.in_([state.value for state in states]))
-        with self._reading() as session:
+        with self.transactions.reading() as session:
             if marker is not None:
-                query = query.where(table.sequence > self._sequence(session, marker))
+                query = query.where(table.sequence > sequence(session, marker))
             return [row.record() for row in session.scalars(query)]
 
     def due(
@@ -72,19 +75,19 @@ class Transitions(Transactions):
             and_(changeable, table.leaving.is_not(None)),
         )
         query = select(table.id).where(ready, moving).order_by(table.sequence).limit(limit)
-        with self._reading() as session:
+        with self.transactions.reading() as session:
             ids = list(session.scalars(query))
             if faulty:
                 degraded = select(table.id, table.faults).where(
                     ready, changeable, table.faults.is_not(None), table.leaving.is_(None)
                 )
                 rows = session.execute(degraded.order_by(table.sequence)).all()
-                ids += [row.id for row in rows if faults_from(row.faults).links]
+                ids += [row.id for row in rows if faults_from(row.faults).replaceable]
             return ids[:limit]
 
     def postpone(self, id: str, until: datetime, error: str, *, version: int | None = None) -> None:
         table = models.Allocation
-        with self._writing("postpone") as session:
+        with self.transactions.writing("postpone") as session:
             row = session.scalar(select(table).where(table.id == id).with_for_update())
             if row is None:
                 raise NotFound("allocation", id)
@@ -95,8 +98,8 @@ class Transitions(Transactions):
             if row.error != error:
                 row.error = error
                 row.version += 1
-                row.updated_at = self._now()
-                self._record_event(session, id, State(row.state), error)
+                row.updated_at = self.transactions.now()
+                self.transactions.record_event(session, id, State(row.state), error)
 
     def transition(
         self,
@@ -107,14 +110,15 @@ class Transitions(Transactions):
         force: bool = False,
         error: str | None = None,
         by: Initiator | None = None,
+        confirmed_by: ConfirmedBy | None = None,
     ) -> AllocationRecord:
         lifecycle.check_successor(record, to)
         parked = lifecycle.parked_from(record, to)
-        with self._writing(f"{to.value}") as session:
+        with self.transactions.writing(f"{to.value}") as session:
             if record.container and to is State.RELEASING:
                 locked_generation(session, record.fabric)
-                self._must_be_empty(session, record)
-            return self._update(
+                _check_empty(session, record)
+            return self.transactions.update(
                 session,
                 record,
                 to,
@@ -122,43 +126,29 @@ class Transitions(Transactions):
                 by,
                 force=record.force or force,
                 parked=parked and parked.value,
-                **STEP_DONE | {"error": error},
-            )
-
-    def _must_be_empty(self, session: Session, container: AllocationRecord) -> None:
-        """Raises: Conflict. The fabric's row is locked, so no allocation enters meanwhile."""
-        table = models.Allocation
-        inside = session.scalars(
-            select(table.id)
-            .where(table.parent == container.id, table.state.in_([state.value for state in LIVE]))
-            .order_by(table.sequence)
-        ).all()
-        if inside:
-            raise Conflict(
-                f"container {container.id!r} has {len(inside)} allocations inside; "
-                f"release them first: {listed(inside)}"
+                **STEP_DONE | confirmation(confirmed_by) | {"error": error},
             )
 
     def rename(
         self, record: AllocationRecord, name: str, *, by: Initiator | None = None
     ) -> AllocationRecord:
         reason = lifecycle.renamed_reason(record.name)
-        with self._writing("rename") as session:
-            return self._update(session, record, record.state, reason, by, name=name)
+        with self.transactions.writing("rename") as session:
+            return self.transactions.update(session, record, record.state, reason, by, name=name)
 
     def cancel(
         self, record: AllocationRecord, reason: str, *, by: Initiator | None = None
     ) -> AllocationRecord:
         lifecycle.check_queued(record)
-        with self._writing("cancel") as session:
-            self._advance(session, record.fabric, {})
-            return self._update(session, record, State.RELEASED, reason, by)
+        with self.transactions.writing("cancel") as session:
+            self.transactions.advance(session, record.fabric, {})
+            return self.transactions.update(session, record, State.RELEASED, reason, by)
 
     def hand_back(self, record: AllocationRecord) -> AllocationRecord:
         lifecycle.check_releasing(record)
-        with self._writing("hand back") as session:
-            generation = self._advance(session, record.fabric, {}, routes=True)
-            return self._update(
+        with self.transactions.writing("hand back") as session:
+            generation = self.transactions.advance(session, record.fabric, {}, routes=True)
+            return self.transactions.update(
                 session,
                 record,
                 record.state,
@@ -168,11 +158,17 @@ class Transitions(Transactions):
                 **STEP_DONE,
             )
 
-    def free(self, record: AllocationRecord, reason: str) -> AllocationRecord:
+    def free(
+        self,
+        record: AllocationRecord,
+        reason: str,
+        *,
+        confirmed_by: ConfirmedBy | None = None,
+    ) -> AllocationRecord:
         lifecycle.check_freeable(record)
-        with self._writing("free") as session:
-            self._advance(session, record.fabric, {"release": record.id})
-            freed = self._update(
+        with self.transactions.writing("free") as session:
+            self.transactions.advance(session, record.fabric, {"release": record.id})
+            freed = self.transactions.update(
                 session,
                 record,
                 State.RELEASED,
@@ -181,8 +177,23 @@ class Transitions(Transactions):
                 leaving=None,
                 phase=None,
                 faults=None,
-                **STEP_DONE,
+                **STEP_DONE | confirmation(confirmed_by),
             )
             for claim in (models.HostClaim, models.LinkClaim, models.PkeyClaim):
                 session.execute(delete(claim).where(claim.allocation == record.id))
             return freed
+
+
+def _check_empty(session: Session, container: AllocationRecord) -> None:
+    """Raises: Conflict. The fabric's row is locked, so no allocation enters meanwhile."""
+    table = models.Allocation
+    inside = session.scalars(
+        select(table.id)
+        .where(table.parent == container.id, table.state.in_([state.value for state in LIVE]))
+        .order_by(table.sequence)
+    ).all()
+    if inside:
+        raise Conflict(
+            f"container {container.id!r} has {len(inside)} allocations inside; "
+            f"release them first: {listed(inside)}"
+        )

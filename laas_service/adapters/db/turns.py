@@ -12,8 +12,6 @@ and links, and all other fabrics go on. Correctness never depends on a turn, bec
 compares generations. So a turn may be overrun if its holder is stuck.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import threading
@@ -51,6 +49,7 @@ class Turns:
         self._patience = patience
         self._applicants: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._watchers: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._next: defaultdict[str, float] = defaultdict(float)
 
     def locked_generation(self, session: Session, fabric_id: str) -> tuple[int, bool]:
         """The fabric's generation, and whether a request has the turn there.
@@ -66,8 +65,9 @@ class Turns:
     def taken(self, fabric_id: str) -> Iterator[None]:
         """Hold the turn.
 
-        PostgreSQL and MariaDB serve processes in the order in which they asked. On SQLite a
-        process pauses after its turn, so that others can take theirs.
+        PostgreSQL and MariaDB serve processes in the order in which they asked. On SQLite the
+        next request of the same process waits a little, so that other processes see that the
+        lock is free.
 
         A turn that is not over after ``patience`` seconds is overrun. Raises: Unavailable.
         """
@@ -113,8 +113,16 @@ class Turns:
             case "mysql" | "mariadb":
                 return func.is_used_lock(_name(fabric_id)).is_not(None)
             case _:
-                path = self._file(fabric_id)
-                return literal(path is not None and _is_locked(path))
+                return literal(self._is_locked(fabric_id))
+
+    def _is_locked(self, fabric_id: str) -> bool:
+        path = self._file(fabric_id)
+        if path is None or not path.exists():  # without a file no request ever had a turn
+            return False
+        file = _try_lock(path, fcntl.LOCK_SH)
+        if file is not None:
+            os.close(file)
+        return file is None
 
     @contextmanager
     def _held(self, fabric_id: str, until: float) -> Iterator[None]:
@@ -123,12 +131,15 @@ class Turns:
             if path is None:
                 yield
                 return
-            file = _lock(path, until)
+            time.sleep(max(0, self._next[fabric_id] - time.monotonic()))
+            while (file := _try_lock(path, fcntl.LOCK_EX)) is None and time.monotonic() < until:
+                time.sleep(POLL)
             try:
                 yield
             finally:
-                os.close(file)
-                time.sleep(2 * POLL)  # so that other processes see that it is free, too
+                if file is not None:
+                    os.close(file)
+                self._next[fabric_id] = time.monotonic() + 2 * POLL
             return
         with translated():
             connection = self._engine.connect()
@@ -170,35 +181,15 @@ def _name(fabric_id: str) -> ColumnElement[str]:
     return func.concat("laas-turn-", func.md5(func.concat(func.database(), "/", fabric_id)))
 
 
-def _is_locked(path: Path) -> bool:
-    """Whether a process has the lock; without a file none ever had it."""
-    try:
-        file = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise Unavailable(f"the lock {path} cannot be read: {error}") from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(file)
-    return False
-
-
-def _lock(path: Path, until: float) -> int:
-    """Open the file and lock it until it is closed; after ``until``, return it unlocked."""
+def _try_lock(path: Path, operation: int) -> int | None:
+    """Open the file and lock it until it is closed; None if another session has the lock."""
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o640)
     except OSError as error:
-        raise Unavailable(f"the lock {path} cannot be made: {error}") from error
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= until:
-                return file
-            time.sleep(POLL)
-        else:
-            return file
+        raise Unavailable(f"the lock {path} cannot be opened: {error}") from error
+    try:
+        fcntl.flock(file, operation | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        return None
+    return file

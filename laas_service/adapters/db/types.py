@@ -2,8 +2,6 @@
 
 """Column types with the same meaning on SQLite, PostgreSQL and MariaDB."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from datetime import UTC, datetime

@@ -8,8 +8,6 @@ snapshot) or an ``xgft`` (a description for the generator); or a bare
 the reason.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable
@@ -17,13 +15,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from laas_service.adapters import documents
+from laas_service.adapters import documents, snapshot
 from laas_service.adapters.fabric_import import generator, ibnetdiscover
 from laas_service.adapters.fabric_import.generator import of_sane_size, parse_xgft
 from laas_service.adapters.fabric_import.recovery import ImportReport, Selection, recover
 from laas_service.domain.errors import InvalidFile, InvalidInput
 from laas_service.domain.features import PLAIN_HOSTS, Features
 from laas_service.domain.inventory import Inventory
+from laas_service.domain.routing.fat_tree import breaches
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology
 
@@ -63,19 +62,23 @@ class FabricFile:
         return self.make_inventory()
 
 
-def read_fabric(source: str | Path, selection: Selection | None = None) -> FabricFile:
+def read_fabric(
+    source: str | Path, selection: Selection | None = None, *, accept_no_fat_tree: bool = False
+) -> FabricFile:
     """Read the fabric in a file or in a text; a text has line ends, or ``{`` or sizes in front.
 
-    ``selection`` says which hosts of a dump are for tenants.
+    ``selection`` says which hosts of a dump are for tenants. ``accept_no_fat_tree`` accepts
+    cablings that ``laas_service.domain.routing.fat_tree`` does not.
 
     Raises:
-        InvalidFile: the file describes no fabric, or is truncated; names the line.
+        InvalidFile: the file describes no fabric, is truncated, or its cabling is no fat-tree;
+            names the line.
         InvalidInput: there is no such file, or a field of a snapshot or description is
             wrong.
     """
     text = str(source)
     if isinstance(source, str) and ("\n" in text or text.startswith("{") or _XGFT.fullmatch(text)):
-        return parse_fabric(text, "fabric", selection)
+        return parse_fabric(text, "fabric", selection, accept_no_fat_tree=accept_no_fat_tree)
     try:
         data = Path(source).read_bytes()
     except (OSError, ValueError) as error:
@@ -85,21 +88,53 @@ def read_fabric(source: str | Path, selection: Selection | None = None) -> Fabri
         ) from error
     utf16 = data[:2] in (b"\xff\xfe", b"\xfe\xff")
     content = data.decode("utf-16" if utf16 else "utf-8-sig", errors="replace")
-    return parse_fabric(content, Path(source).name, selection)
+    name = Path(source).name
+    return parse_fabric(content, name, selection, accept_no_fat_tree=accept_no_fat_tree)
 
 
-def parse_fabric(text: str, source: str, selection: Selection | None = None) -> FabricFile:
-    """Parse the fabric in a text; errors call the text ``source``."""
+def parse_fabric(
+    text: str,
+    source: str,
+    selection: Selection | None = None,
+    *,
+    accept_no_fat_tree: bool = False,
+) -> FabricFile:
+    """Parse the fabric in a text; errors call the text ``source``. See ``read_fabric``."""
     if text.lstrip("\ufeff \t\r\n").startswith("{"):
-        return _from_json(text, source)
+        return _from_json(text, source, accept_no_fat_tree=accept_no_fat_tree)
     if _XGFT.fullmatch(text):
         return _described(generator.Description(xgft=text.strip()))
     _refuse_without_cables(text, source)
     imported = recover(ibnetdiscover.parse(text, source), selection)
+    if not accept_no_fat_tree:
+        _check_fat_tree(source, imported.topology, imported.inventory)
     return FabricFile(imported.topology, lambda: imported.inventory, imported.report)
 
 
-def _from_json(text: str, source: str) -> FabricFile:
+def _check_fat_tree(source: str, topology: Topology, inventory: Inventory) -> None:
+    found = breaches(topology, inventory)
+    if found:
+        raise InvalidFile(
+            source,
+            1,
+            "the cabling is no fat-tree of two or three levels: "
+            + ". ".join(map(str, found))
+            + ". Check these cables and plug them in as a tree; laas-manage fabric import "
+            "--accept-no-fat-tree imports the cabling as it is",
+        )
+
+
+def _check_ports(inventory: Inventory) -> None:
+    """Check that each cable and adapter of an inventory is at a port of one of its switches."""
+    known = {switch.guid: switch.ports for switch in inventory.switches}
+    ends = [end for cable in inventory.cables for end in (cable.lower, cable.upper)]
+    for end in (*ends, *(endpoint.at for endpoint in inventory.endpoints)):
+        if not 1 <= end.port <= min(known.get(end.guid, 0), ibnetdiscover.MAX_PORTS):
+            at = f"{end.guid:#018x} port {end.port}"
+            raise InvalidInput("inventory", at, "name a port of a switch of the inventory")
+
+
+def _from_json(text: str, source: str, *, accept_no_fat_tree: bool) -> FabricFile:
     try:
         document = json.loads(text.removeprefix("\ufeff").rstrip())
     except (ValueError, RecursionError) as error:
@@ -112,10 +147,13 @@ def _from_json(text: str, source: str) -> FabricFile:
         return _described(generator.description_from(document))
     if "topology" not in document and "m" not in document:
         raise InvalidFile(source, 1, 'a snapshot has a "topology", a description an "xgft"')
-    state = documents.topology_from_snapshot(document)
+    state = snapshot.topology_from_snapshot(document)
     of_sane_size(state.topology.tree)
     stored = document.get("inventory")
     inventory = documents.inventory_from(stored) if stored else None
+    if inventory and not accept_no_fat_tree:
+        _check_ports(inventory)
+        _check_fat_tree(source, state.topology, inventory)
     return FabricFile(
         state.topology,
         lambda: inventory or generator.inventory(state.topology),

@@ -7,8 +7,6 @@ ports and cables for any topology. It numbers them as an import does, so that a 
 same through a dump or the simulator.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import random
 from collections import Counter, defaultdict
@@ -46,11 +44,21 @@ def parse_xgft(text: str, cables: tuple[int, int] = (1, 1)) -> Xgft:
     if any(len(size.strip()) > 7 for row in lists for size in row):
         raise InvalidInput("xgft", text, "sizes have at most seven digits")
     (levels,), m, w = ([int(x.strip()) for x in row] for row in (lists[0][:1], lists[1], lists[2]))
-    if len(lists[0]) != 1 or levels not in (2, 3) or len(m) != levels or len(w) != levels:
-        raise InvalidInput("xgft", text, fix)
+    if len(lists[0]) != 1 or levels not in (2, 3):
+        raise InvalidInput("xgft", text, f"it begins with the number of levels, 2 or 3; {fix}")
+    for name, sizes in (("m", m), ("w", w)):
+        if len(sizes) != levels:
+            count = f"{levels} levels need {levels} sizes {name}, there are {len(sizes)}"
+            raise InvalidInput("xgft", text, f"{count}; {fix}")
     if levels == 2:
         m, w = [*m, 1], [*w, 0]
-    return of_sane_size(Xgft((m[0], m[1], m[2]), (w[0], w[1], w[2]), cables))
+    try:
+        tree = Xgft((m[0], m[1], m[2]), (w[0], w[1], w[2]), cables)
+    except InvalidInput as error:
+        if error.field == "cables":
+            raise
+        raise InvalidInput("xgft", text, f"{error.field} is {error.value}: {error.fix}") from error
+    return of_sane_size(tree)
 
 
 def of_sane_size(tree: Xgft) -> Xgft:
@@ -210,12 +218,12 @@ class _InventoryBuilder:
         leaf = [self.guid(1, n) for n in range(tree.leaves)]
         l2 = [self.guid(2, n) for n in range(tree.m[2] * tree.l2_per_pod)]
         spine = [self.guid(3, n) for n in range(tree.l2_per_pod * tree.spines_per_group)]
-        cables = [self.cable(tree.link_at(n)) for n in self.present_links()]
+        absent = self.topology.absent_links
+        cables = [self.cable(link) for link in tree.links() if link not in absent]
         endpoints = list(self.hosts())
-        for end in (*(c.lower for c in cables), *(c.upper for c in cables)):
-            self.used[end.guid] = max(self.used[end.guid], end.port)
-        for adapter in endpoints:
-            self.used[adapter.at.guid] = max(self.used[adapter.at.guid], adapter.at.port)
+        ends = (end for cable in cables for end in (cable.lower, cable.upper))
+        for guid, port in (*ends, *(endpoint.at for endpoint in endpoints)):
+            self.used[guid] = max(self.used[guid], port)
         managers: list[int] = []
         if description:
             rng = random.Random(~description.seed)  # noqa: S311 - as above
@@ -224,7 +232,7 @@ class _InventoryBuilder:
             services = list(self.services(used_leaves, description))
             managers = [e.guid for e in services[: description.subnet_managers]]
             endpoints += services
-        switches = self.switches(leaf, l2, spine)
+        switches = list(self.switches(leaf, l2, spine))
         if description and description.aggregation_nodes:
             endpoints += [_aggregation(switch) for switch in switches]
         inventory = Inventory(
@@ -246,11 +254,6 @@ class _InventoryBuilder:
 
     def guid(self, level: int, number: int) -> int:
         return _SWITCH | level << 24 | number << 4
-
-    def present_links(self) -> list[int]:
-        total = self.tree.leaf_links + self.tree.spine_links
-        absent = {self.tree.link_id(link) for link in self.topology.absent_links}
-        return [number for number in range(total) if number not in absent]
 
     def cable(self, link: Link) -> Cable:
         tree, (p2, p3) = self.tree, self.tree.cables
@@ -311,12 +314,11 @@ class _InventoryBuilder:
             at = self.spare(leaves[number % len(leaves)])
             yield Endpoint(_SERVICE + 2 * number + 1, name, at)
 
-    def switches(self, leaf: list[int], l2: list[int], spine: list[int]) -> list[Switch]:
+    def switches(self, leaf: list[int], l2: list[int], spine: list[int]) -> Iterator[Switch]:
         """All switches with a port in use; those of a level have equally many ports."""
         odd = bool(self.description and self.description.odd_names)
         extra = int(bool(self.description and self.description.aggregation_nodes))
         per_pod, per_group = self.tree.l2_per_pod, self.tree.spines_per_group
-        switches = []
         for level, guids, kind, width in (
             (1, leaf, "leaf", self.tree.m[1]),
             (2, l2, "l2", per_pod),
@@ -327,8 +329,7 @@ class _InventoryBuilder:
                 if self.used[guid]:
                     name = f"{kind}-{number // width}-{number % width}"
                     name = f"MF0;{name}:MQM8700/U1" if odd else name
-                    switches.append(Switch(guid, name, level, ports))
-        return switches
+                    yield Switch(guid, name, level, ports)
 
 
 def _aggregation(switch: Switch) -> Endpoint:

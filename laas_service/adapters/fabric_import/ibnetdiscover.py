@@ -9,8 +9,6 @@ holds a node's GUID, the parentheses an adapter port's GUID. If the two ends of 
 the file is truncated or edited, and is refused.
 """
 
-from __future__ import annotations
-
 import enum
 import re
 from collections import defaultdict
@@ -248,41 +246,40 @@ def render(inventory: Inventory, speed: str = "4xHDR") -> str:
     names = {switch.guid: switch.name for switch in inventory.switches}
     lids = inventory.lids
     ports: dict[int, dict[int, str]] = defaultdict(dict)
-    for cable in inventory.cables:
-        for near, far in ((cable.lower, cable.upper), (cable.upper, cable.lower)):
-            ports[near.guid][near.port] = (
-                f'"S-{far.guid:016x}"[{far.port}]\t\t# "{names[far.guid]}" '
-                f"lid {lids.get(far.guid, 0)} {speed}"
-            )
+    for near, (far, _) in inventory.far_ends.items():
+        ports[near.guid][near.port] = (
+            f'"S-{far.guid:016x}"[{far.port}]\t\t# "{names[far.guid]}" '
+            f"lid {lids.get(far.guid, 0)} {speed}"
+        )
     for end in inventory.endpoints:
         ports[end.at.guid][end.at.port] = (
             f'"H-{end.guid:016x}"[1]({end.guid:x}) \t\t# "{end.name}" '
             f"lid {lids.get(end.guid, 0)} {speed}"
         )
     blocks = ["#\n# Topology file: generated\n#"]
-    for switch in inventory.switches:
-        blocks.append(
-            _block(
-                "switch",
-                switch.guid,
-                f'Switch\t{switch.ports} "S-{switch.guid:016x}"\t\t# "{switch.name}" '
-                f"enhanced port 0 lid {lids.get(switch.guid, 0)} lmc 0",
-                (f"[{port}]\t{text}" for port, text in sorted(ports[switch.guid].items())),
-            )
+    blocks += [
+        _block(
+            "switch",
+            switch.guid,
+            f'Switch\t{switch.ports} "S-{switch.guid:016x}"\t\t# "{switch.name}" '
+            f"enhanced port 0 lid {lids.get(switch.guid, 0)} lmc 0",
+            (f"[{port}]\t{text}" for port, text in sorted(ports[switch.guid].items())),
         )
-    for end in inventory.endpoints:
-        blocks.append(
-            _block(
-                "ca",
-                end.guid,
-                f'Ca\t1 "H-{end.guid:016x}"\t\t# "{end.name}"',
-                [
-                    f'[1]({end.guid:x}) \t"S-{end.at.guid:016x}"[{end.at.port}]\t\t'
-                    f'# lid {lids.get(end.guid, 0)} lmc 0 "{names[end.at.guid]}" '
-                    f"lid {lids.get(end.at.guid, 0)} {speed}"
-                ],
-            )
+        for switch in inventory.switches
+    ]
+    blocks += [
+        _block(
+            "ca",
+            end.guid,
+            f'Ca\t1 "H-{end.guid:016x}"\t\t# "{end.name}"',
+            [
+                f'[1]({end.guid:x}) \t"S-{end.at.guid:016x}"[{end.at.port}]\t\t'
+                f'# lid {lids.get(end.guid, 0)} lmc 0 "{names[end.at.guid]}" '
+                f"lid {lids.get(end.at.guid, 0)} {speed}"
+            ],
         )
+        for end in inventory.endpoints
+    ]
     return "\n\n".join(blocks) + "\n"
 
 

@@ -8,8 +8,6 @@ holds only switches and subnet managers, which keeps OpenSM from writing beyond 
 hosts are off. The highest LID is no multiple of 64, because the diagnostics would leave it out.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Collection, Iterable, Mapping
 

@@ -7,8 +7,6 @@ written for an adapter is just below that of its port. The inventory knows only 
 port becomes an adapter of its own.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -36,9 +34,8 @@ def node_id(inventory: Inventory, endpoint: Endpoint) -> str:
 
 def _blocks(inventory: Inventory) -> Iterator[str]:
     ports: dict[int, dict[int, str]] = defaultdict(dict)
-    for cable in inventory.cables:
-        for near, far in ((cable.lower, cable.upper), (cable.upper, cable.lower)):
-            ports[near.guid][near.port] = f'"S-{far.guid:016x}"[{far.port}]'
+    for near, (far, _) in inventory.far_ends.items():
+        ports[near.guid][near.port] = f'"S-{far.guid:016x}"[{far.port}]'
     adapters = _adapters(inventory)
     for end in inventory.endpoints:
         node, port = adapters[end]

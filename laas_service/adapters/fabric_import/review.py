@@ -2,8 +2,6 @@
 
 """Review of a re-import: what a new file of a managed fabric would change."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import dataclass, replace

@@ -44,6 +44,7 @@ from laas_service.api.schemas.fabrics import (
     SwitchList,
     Utilization,
 )
+from laas_service.api.schemas.observation import Observation, ObservationChange
 from laas_service.api.schemas.requests import (
     AllocationChange,
     AllocationQuery,

@@ -2,8 +2,6 @@
 
 """Schemas of agents: reports, orders and file sets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -11,10 +9,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AwareDatetime, Field, RootModel, WithJsonSchema
 
 from laas_service import messages
-from laas_service.api.schemas.base import Body, Schema
+from laas_service.api.schemas.base import Body, Guid, Schema, Shown
 from laas_service.app.ports import agents as ports
+from laas_service.domain.faults import reading
+from laas_service.domain.inventory import PortRef
 from laas_service.messages import Condition
-from laas_service.messages import FileSet as Fetched
 
 LONGEST = 4000
 """Characters of a detail."""
@@ -23,7 +22,85 @@ Generation = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Detail = Annotated[
     str, Field(max_length=LONGEST, pattern=r"^[^\x00]*$", description="In a sentence.")
 ]
+Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
+_GUID, _PORT = "0x[0-9a-f]{16}", "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+Port = Annotated[str, Field(pattern=f"^{_GUID} {_PORT}$")]
+Cable = Annotated[str, Field(pattern=f"^{_GUID} {_PORT} {_GUID} {_PORT}$")]
+Ends = Annotated[
+    str,
+    Field(
+        pattern=f"^{_GUID} (?:down|silent|unread)(?: {_PORT})+$",
+        max_length=1100,
+        examples=["0x0002c90201000000 down 4 17"],
+    ),
+]
+Switches = Annotated[list[Guid], Field(max_length=100_000)]
 Role = Literal["active", "standby"]
+
+
+class UnknownSwitch(Body):
+    guid: Guid
+    name: Annotated[str, Field(max_length=64, pattern=r"^[^\x00-\x1f\x7f]*$")]
+
+
+class FabricReading(Body):
+    """One look at the ports, compared with the recorded cables. Ports are `GUID port`."""
+
+    age: Annotated[float, Field(ge=0, le=1e9, description="Seconds since it was known to hold.")]
+    ends: Annotated[
+        list[Ends],
+        Field(
+            max_length=2000,
+            description="The recorded ends that are not up: a GUID, their state, their ports.",
+        ),
+    ]
+    moved: Annotated[
+        list[Cable],
+        Field(
+            max_length=2000,
+            description="Recorded ends that are linked to another port, and that port.",
+        ),
+    ] = []
+    ends_left_out: Annotated[Count, Field(description="How many more ends are not up.")] = 0
+    observer: Annotated[
+        Port | None, Field(description="The port through which the ports were read.")
+    ] = None
+    nodes_read: Count
+    switches_read: Count
+    unknown_switches: Annotated[list[UnknownSwitch], Field(max_length=100)] = []
+    unknown_cables: Annotated[list[Cable], Field(max_length=100)] = []
+
+    def value(self, now: float) -> reading.FabricReading:
+        """The reading as a value; ``now`` is seconds since the epoch."""
+        ends = [end for group in self.ends for end in _ends(group)]
+        ends += [
+            reading.EndReading(end, reading.PortState.OTHER, other)
+            for end, other in map(_cable, self.moved)
+        ]
+        return reading.FabricReading(
+            now - self.age,
+            tuple(ends),
+            _cable(self.observer)[0] if self.observer is not None else None,
+            self.nodes_read,
+            self.switches_read,
+            tuple(reading.UnknownSwitch(int(s.guid, 16), s.name) for s in self.unknown_switches),
+            tuple(reading.UnknownCable(*_cable(cable)) for cable in self.unknown_cables),
+            self.ends_left_out,
+        )
+
+
+def _ends(text: str) -> list[reading.EndReading]:
+    guid, state, *ports = text.split()
+    return [
+        reading.EndReading(PortRef(int(guid, 16), int(port)), reading.PortState(state))
+        for port in ports
+    ]
+
+
+def _cable(text: str) -> list[PortRef]:
+    words = text.split()
+    pairs = zip(words[::2], words[1::2], strict=True)
+    return [PortRef(int(guid, 16), int(port)) for guid, port in pairs]
 
 
 class AgentReport(Body):
@@ -37,8 +114,26 @@ class AgentReport(Body):
         Generation | None, Field(description="Of the set that is current on its disk.")
     ] = None
 
-    def seen(self) -> messages.AgentReport:
-        return messages.AgentReport(self.condition, self.detail, self.generation, self.published)
+    without: Annotated[
+        Switches, Field(description="Dead switches, which the generation is confirmed without.")
+    ] = []
+    unconfirmed: Annotated[
+        Switches,
+        Field(description="Switches that do not answer, and may still forward by other tables."),
+    ] = []
+    reading: FabricReading | None = None
+
+    def seen(self, now: float) -> messages.AgentReport:
+        """The report as a value; ``now`` is seconds since the epoch."""
+        return messages.AgentReport(
+            self.condition,
+            self.detail,
+            self.generation,
+            self.published,
+            tuple(int(guid, 16) for guid in self.without),
+            tuple(int(guid, 16) for guid in self.unconfirmed),
+            self.reading.value(now) if self.reading is not None else None,
+        )
 
 
 class AgentOrders(Schema):
@@ -90,21 +185,13 @@ class AgentList(Schema):
         return cls(agents=[Agent.of(agent) for agent in shown], next=following)
 
 
-class FileSet(Schema):
+class FileSet(Shown):
     manifest: Annotated[dict[str, Any], Field(description="The document of `manifest.json`.")]
     sizes: Annotated[dict[str, int], Field(description="Bytes by file.")]
     parts: Annotated[
         dict[str, list[Annotated[list[int | str], Field(min_length=2, max_length=2)]]],
         Field(description="Size and sha256 of each piece, in order, of files made of pieces."),
     ]
-
-    @classmethod
-    def of(cls, files: Fetched) -> Self:
-        return cls(
-            manifest=dict(files.manifest),
-            sizes=dict(files.sizes),
-            parts={name: [[*piece] for piece in pieces] for name, pieces in files.parts.items()},
-        )
 
 
 class RangeHeader(Schema):

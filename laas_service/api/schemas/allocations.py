@@ -2,8 +2,6 @@
 
 """Schemas of answers about allocations."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, Field
@@ -19,6 +17,7 @@ from laas_service.domain.allocation import Refusal
 from laas_service.domain.faults import degradation
 from laas_service.domain.topology import Link as Cable
 from laas_service.domain.topology import link_name
+from laas_service.messages import ConfirmedBy
 
 
 class AllocatedHost(Schema):
@@ -210,6 +209,10 @@ class AllocationSummary(Holding):
         Phase | None,
         Field(description="How far a change of placement is; old links are held until its end."),
     ]
+    confirmed_by: Annotated[
+        ConfirmedBy | None,
+        Field(description="What the last change of its routes was confirmed by. Null: unknown."),
+    ]
     error: Annotated[str | None, Field(description="Why the last step failed.")]
     created_at: AwareDatetime
     updated_at: AwareDatetime
@@ -236,6 +239,7 @@ class AllocationSummary(Holding):
             "constraints": Constraints.of(record.constraints, fabric, admin),
             "degraded": Degraded.of(fabric, view.degraded) if view.degraded else None,
             "changing": record.phase,
+            "confirmed_by": record.confirmed_by,
             "error": record.error,
             "created_at": record.created_at,
             "updated_at": record.updated_at,
@@ -257,7 +261,7 @@ class Progress(Schema):
         int | None, Field(description="Of its routes; for administrators.")
     ]
     generation_seen: Annotated[
-        int | None, Field(description="In the switches, by the worker; for administrators.")
+        int | None, Field(description="Confirmed, as the worker saw it; for administrators.")
     ]
 
     @classmethod

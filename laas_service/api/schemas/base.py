@@ -2,11 +2,9 @@
 
 """Types and base classes of all schemas: names, numbers and strictness."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from laas_service.app.records import PROJECT
 
@@ -21,7 +19,6 @@ Reference = Annotated[str, Field(max_length=255, pattern=r"^[^\x00-\x1f\x7f]*$")
 """The name of something that must exist already."""
 HostName = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Hosts = Annotated[int, Field(ge=1, le=2**31 - 1, description="How many hosts.")]
-Guid = Annotated[str, Field(pattern=r"^0x[0-9a-f]{16}$")]
 Triple = Annotated[
     tuple[int, int, int],
     Field(description="[pod, leaf, l2] of a leaf link, [pod, l2, spine] of a spine link."),
@@ -32,10 +29,23 @@ def guid(value: int) -> str:
     return f"{value:#018x}"
 
 
+def _guid(value: object) -> object:
+    return guid(value) if isinstance(value, int) else value
+
+
+Guid = Annotated[str, Field(pattern=r"^0x[0-9a-f]{16}$"), BeforeValidator(_guid)]
+
+
 class Schema(BaseModel):
     """The base of all schemas: unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Shown(Schema):
+    """An answer that shows the attributes of a value under their own names."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, from_attributes=True)
 
 
 class Body(Schema):

@@ -5,24 +5,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, Field
 
-from laas_service.api.schemas.base import Guid, Schema, Triple, guid
+from laas_service.api.schemas.base import Guid, Schema, Shown, Triple, guid
 from laas_service.app import requests
 from laas_service.app.lifecycle import LIVE, State
-from laas_service.app.records import FabricRecord, HostState, LinkState
+from laas_service.app.records import FabricRecord, HostState, LinkState, Word
 from laas_service.app.views import inventory
 from laas_service.app.views import utilization as utilization_view
 from laas_service.domain import idle_links, shared_plane_cost
 from laas_service.domain.allocation import Allocation as Placed
 from laas_service.domain.allocation import NoFit, Refusal
-from laas_service.domain.allocation import Room as DomainRoom
 from laas_service.domain.allocation import Shape as DomainShape
-from laas_service.domain.inventory import PortRef
-from laas_service.domain.inventory import Switch as DomainSwitch
+from laas_service.domain.faults.memory import LinkCondition
 from laas_service.domain.topology import Port, link_name
+from laas_service.messages import ConfirmedBy
 
 
 class Shape(Schema):
@@ -56,24 +56,13 @@ class Tree(Schema):
     rails: int
 
 
-class Usage(Schema):
+class Usage(Shown):
     total: int
     allocated: int
     free: Annotated[int, Field(description="Up and without an owner.")]
     failed: int
     drained: int
     withheld: Annotated[int, Field(description="Links of the shared plane.")]
-
-    @classmethod
-    def of(cls, usage: utilization_view.Usage) -> Self:
-        return cls(
-            total=usage.total,
-            allocated=usage.allocated,
-            free=usage.free,
-            failed=usage.failed,
-            drained=usage.drained,
-            withheld=usage.withheld,
-        )
 
 
 class FabricSummary(Schema):
@@ -132,9 +121,9 @@ class Utilization(Schema):
     @staticmethod
     def counts(use: utilization_view.Utilization) -> dict[str, Any]:
         return {
-            "hosts": Usage.of(use.hosts),
-            "leaf_links": Usage.of(use.leaf_links),
-            "spine_links": Usage.of(use.spine_links),
+            "hosts": Usage.model_validate(use.hosts),
+            "leaf_links": Usage.model_validate(use.leaf_links),
+            "spine_links": Usage.model_validate(use.spine_links),
             "allocations": {
                 state.value: use.allocations.get(state, 0) for state in State if state in LIVE
             },
@@ -150,16 +139,12 @@ class Utilization(Schema):
         )
 
 
-class Room(Schema):
+class Room(Shown):
     """The cheapest way found to make it fit: releases, or drains undone."""
 
     releases: Annotated[list[str], Field(description="Ids of allocations to release.")]
     undrain: Annotated[list[int], Field(description="Indices of hosts whose drain to undo.")]
     hosts: Annotated[int, Field(description="How many hosts the releases take from tenants.")]
-
-    @classmethod
-    def of(cls, room: DomainRoom) -> Self:
-        return cls(releases=list(room.releases), undrain=list(room.undrain), hosts=room.hosts)
 
 
 FitsWhenEmpty = Annotated[
@@ -199,16 +184,33 @@ class Fit(Schema):
             reason=refusal.reason if refusal else None,
             detail=refusal.detail if refusal else None,
             fits_when_empty=refusal.fits_when_empty if refusal else None,
-            room=Room.of(refusal.room) if refusal and refusal.room else None,
+            room=Room.model_validate(refusal.room) if refusal and refusal.room else None,
             cut_off=fit.cut_off,
         )
 
 
+CONFIRMED_BY = Field(
+    description=(
+        "`switches`: tables were read back; `agent`: an agent beside OpenSM reported it; `files`: "
+        "files are written, nobody read the switches; `nobody`: the same, and no subnet manager "
+        "is configured. Null: no generation is confirmed."
+    )
+)
+
+
 class SubnetManager(Schema):
     name: str
-    generation: Annotated[int | None, Field(description="The generation seen in the switches.")]
+    generation: Annotated[int | None, Field(description="The generation that is confirmed.")]
+    confirmed_by: Annotated[ConfirmedBy | None, CONFIRMED_BY]
     current: bool
     problem: str | None
+    without: Annotated[
+        list[Guid], Field(description="Dead switches, which the generation is confirmed without.")
+    ]
+    unconfirmed: Annotated[
+        list[Guid],
+        Field(description="Switches that do not answer, and may still forward by other tables."),
+    ]
 
 
 class Holder(Schema):
@@ -220,6 +222,7 @@ class Holder(Schema):
         Field(description="Another worker takes over unless it renews until then."),
     ]
     generation: Annotated[int | None, Field(description="The generation it saw.")]
+    confirmed_by: Annotated[ConfirmedBy | None, CONFIRMED_BY]
     problem: str | None
     seen_at: AwareDatetime | None
 
@@ -239,6 +242,7 @@ class Routing(Schema):
                 name=routing.holding.worker,
                 until=routing.holding.until,
                 generation=routing.holding.applied,
+                confirmed_by=routing.holding.applied_by,
                 problem=routing.holding.problem,
                 seen_at=routing.holding.seen_at,
             ),
@@ -246,8 +250,11 @@ class Routing(Schema):
                 SubnetManager(
                     name=name,
                     generation=applied.generation,
+                    confirmed_by=None if applied.generation is None else applied.by,
                     current=applied.generation == routing.wanted and applied.problem is None,
                     problem=applied.problem,
+                    without=[guid(switch) for switch in applied.without],
+                    unconfirmed=[guid(switch) for switch in applied.unconfirmed],
                 )
                 for name, applied in routing.applied.items()
             ],
@@ -265,10 +272,34 @@ class Endpoint(Schema):
     description: Annotated[str | None, Field(description="The node description.")]
 
 
+SourceOfState = Annotated[
+    Literal["operator", "observed"] | None,
+    Field(description="Who says that it is not up; null if it is."),
+]
+Since = Annotated[
+    AwareDatetime | None, Field(description="Since when it is not up, if that is recorded.")
+]
+Evidence = Annotated[str | None, Field(description="What was seen, or which switch it is about.")]
+
+
+def said(word: Word | None) -> dict[str, Any]:
+    """The fields that say who says that something is not up, since when and why."""
+    if word is None:
+        return {"source": None, "since": None, "evidence": None}
+    return {"source": word.source.value, "since": word.since, "evidence": word.evidence}
+
+
 class Host(Schema):
     index: int
     name: str
     state: HostState
+    source: SourceOfState
+    since: Since
+    evidence: Evidence
+    absent_since: Annotated[
+        AwareDatetime | None,
+        Field(description="None of its ports has had a link since then, as while it reboots."),
+    ]
     owner: Annotated[str | None, Field(description="The id of the allocation that has it.")]
     traits: list[str]
     cost: int
@@ -293,6 +324,8 @@ class Host(Schema):
             index=entry.index,
             name=entry.name,
             state=entry.state,
+            **said(entry.word),
+            absent_since=entry.absent_since,
             owner=entry.owner,
             traits=sorted(entry.features.traits),
             cost=entry.features.cost,
@@ -305,20 +338,25 @@ class HostList(Schema):
     next: Annotated[str | None, Field(description="The next page.")]
 
 
-class CableEnd(Schema):
+class CableEnd(Shown):
     guid: Guid
     port: int
-
-    @classmethod
-    def of(cls, ref: PortRef) -> Self:
-        return cls(guid=guid(ref.guid), port=ref.port)
 
 
 class Link(Schema):
     id: Annotated[str, Field(examples=["leaf-0-3-5", "spine-1-2-0"])]
     kind: Literal["leaf", "spine"]
     index: Triple
-    state: LinkState
+    state: Annotated[
+        LinkState, Field(description="`drained`: no new owner gets it, and its owner keeps it.")
+    ]
+    source: SourceOfState
+    since: Since
+    evidence: Evidence
+    condition: Annotated[
+        LinkCondition | None,
+        Field(description="What observation remembers; null if it was up all the time."),
+    ]
     owner: Annotated[str | None, Field(description="The id of the allocation that has it.")]
     withheld: Annotated[bool, Field(description="Of the shared plane: for no tenant.")]
     lower: CableEnd | None
@@ -332,10 +370,12 @@ class Link(Schema):
             kind="leaf" if name.startswith("leaf") else "spine",
             index=(entry.link[0], entry.link[1], entry.link[2]),
             state=entry.state,
+            **said(entry.word),
+            condition=entry.condition,
             owner=entry.owner,
             withheld=entry.withheld,
-            lower=CableEnd.of(entry.lower) if entry.lower else None,
-            upper=CableEnd.of(entry.upper) if entry.upper else None,
+            lower=CableEnd.model_validate(entry.lower) if entry.lower else None,
+            upper=CableEnd.model_validate(entry.upper) if entry.upper else None,
         )
 
 
@@ -344,10 +384,32 @@ class LinkList(Schema):
     next: Annotated[str | None, Field(description="The next page.")]
 
 
+class SwitchCondition(Enum):
+    """The state of a switch, as administrators said, else as observed."""
+
+    UP = "up"
+    DRAINED = "drained"  # a leaf of which no host is up; in the document of one switch alone
+    FAILED = "failed"
+    MAINTENANCE = "maintenance"
+    DEAD = "dead"  # observed: without power
+    SILENT = "silent"  # observed: does not answer, may still forward
+    UNREAD = "unread"  # observed: was not read, and its neighbours do not tell
+
+
 class Switch(Schema):
     guid: Guid
     name: str
     level: Annotated[int, Field(description="1 leaf, 2 L2 switch, 3 spine.")]
+    state: Annotated[
+        SwitchCondition,
+        Field(
+            description="`failed` and `maintenance` as administrators said. Observed: `dead`, "
+            "without power; `silent`, may still forward; `unread`, its neighbours do not tell."
+        ),
+    ]
+    source: SourceOfState
+    since: Since
+    evidence: Evidence
     ports: int
     lid: int | None
     positions: Annotated[
@@ -361,20 +423,18 @@ class Switch(Schema):
             guid=guid(entry.switch.guid),
             name=entry.switch.name,
             level=entry.switch.level,
+            state=SwitchCondition(entry.word.state) if entry.word else SwitchCondition.UP,
+            **said(entry.word),
             ports=entry.switch.ports,
             lid=entry.lid,
             positions=list(entry.positions),
         )
 
 
-class IdleSwitch(Schema):
+class IdleSwitch(Shown):
     guid: Guid
     name: str
     level: Annotated[int, Field(description="1 leaf, 2 L2 switch, 3 spine.")]
-
-    @classmethod
-    def of(cls, switch: DomainSwitch) -> Self:
-        return cls(guid=guid(switch.guid), name=switch.name, level=switch.level)
 
 
 class Idle(Schema):
@@ -399,7 +459,7 @@ class Idle(Schema):
             generation=fabric.generation,
             links=links,
             next=following,
-            switches=[IdleSwitch.of(switch) for switch in idle.switches],
+            switches=[IdleSwitch.model_validate(switch) for switch in idle.switches],
         )
 
 
@@ -449,8 +509,8 @@ class SharedPlane(Schema):
             spines=list(reach.plane.spines),
             leaf_links=reach.leaf_links,
             spine_links=reach.spine_links,
-            unreached=[IdleSwitch.of(switch) for switch in reach.unreached],
-            mixed=[IdleSwitch.of(switch) for switch in reach.mixed],
+            unreached=[IdleSwitch.model_validate(switch) for switch in reach.unreached],
+            mixed=[IdleSwitch.model_validate(switch) for switch in reach.mixed],
             cost=None
             if costs is None
             else [

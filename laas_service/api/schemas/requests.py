@@ -2,8 +2,6 @@
 
 """Schemas of requests: queries, headers and bodies."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator
@@ -249,7 +247,10 @@ class HostChange(Body):
 
 
 class LinkChange(Body):
-    state: Annotated[LinkState, Field(strict=False, description="`up` repairs.")]
+    state: Annotated[
+        Literal["failed", "up"],
+        Field(description="`up` takes `failed` back, and ends a quarantine."),
+    ]
 
 
 class NewPlane(Body):

@@ -2,8 +2,6 @@
 
 """Schemas of answers about the service itself, of quotas, and of problems."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, RootModel

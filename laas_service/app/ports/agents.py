@@ -2,8 +2,6 @@
 
 """Agents beside OpenSM: their recorded reports, and the file sets that they fetch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path

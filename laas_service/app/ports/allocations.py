@@ -2,8 +2,6 @@
 
 """Recorded allocations: reading, quotas, admission, transitions, changes of placement."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
 from typing import Protocol, TypeVar
@@ -13,7 +11,7 @@ from laas_service.app.records import AllocationRecord, Limits, Move, Usage, Wait
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.ledger import Ledger
-from laas_service.messages import Initiator
+from laas_service.messages import ConfirmedBy, Initiator
 
 T = TypeVar("T")
 
@@ -115,6 +113,8 @@ class Transitions(Protocol):
     """Changes of an allocation's state. ``by`` is the initiator; None for the service itself.
 
     Every method raises ``ConcurrentUpdate`` if the record is not the newest version.
+    ``confirmed_by`` is what the routes were confirmed by that the step waited for; with None
+    the recorded value stays.
     """
 
     def transition(
@@ -126,6 +126,7 @@ class Transitions(Protocol):
         force: bool = False,
         error: str | None = None,
         by: Initiator | None = None,
+        confirmed_by: ConfirmedBy | None = None,
     ) -> AllocationRecord:
         """Record a new state (or the same again) and its reason; clears the next try.
 
@@ -152,7 +153,13 @@ class Transitions(Protocol):
         Called once the hosts are taken back from Nova, or at once if the release is forced.
         """
 
-    def free(self, record: AllocationRecord, reason: str) -> AllocationRecord:
+    def free(
+        self,
+        record: AllocationRecord,
+        reason: str,
+        *,
+        confirmed_by: ConfirmedBy | None = None,
+    ) -> AllocationRecord:
         """Free the claims and become ``released`` (new generation).
 
         ``Conflict`` unless it is releasing and handed back.
@@ -188,11 +195,17 @@ class PlacementChanges(Protocol):
             DoubleClaim: the new placement is not free.
         """
 
-    def proceed(self, record: AllocationRecord, reason: str) -> AllocationRecord:
+    def proceed(
+        self,
+        record: AllocationRecord,
+        reason: str,
+        *,
+        confirmed_by: ConfirmedBy | None = None,
+    ) -> AllocationRecord:
         """The next phase of a change of placement (new generation).
 
         After the last phase, what only the old placement held is freed and the change is over.
-        The phase before must be confirmed in the switches.
+        The phase before must be confirmed, by ``confirmed_by``.
 
         Raises:
             ConcurrentUpdate: the record is not the newest version.

@@ -2,11 +2,9 @@
 
 """Compute: hosts that accept the servers of one project only."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +45,9 @@ class Compute(Protocol):
     ``LimitExceeded``; ``Forbidden`` if the service's own user lacks a right; ``Conflict`` if
     others changed an aggregate of the service; ``HostsBusy`` where stated.
     """
+
+    scripted: ClassVar[bool]
+    """A step counts as done when a script for an operator is written, whether it is run or not."""
 
     def pool(self, hosts: Collection[str]) -> None:
         """Take hosts under management: a free host in the pool accepts nobody.

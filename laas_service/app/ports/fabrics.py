@@ -2,22 +2,22 @@
 
 """Recorded fabrics, their ledgers, and the states of hosts and links."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Protocol
 
-from laas_service.app.records import FabricRecord, HostState, LinkState
+from laas_service.app.records import FabricRecord, HostState, LinkState, SwitchState, Words
 from laas_service.domain.features import HostChange
-from laas_service.domain.inventory import Inventory
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.shared_plane import SharedPlane
-from laas_service.domain.topology import Link, Topology
+from laas_service.domain.topology import Link
 from laas_service.messages import Initiator
 
 
 class FabricReader(Protocol):
     """Fabrics as recorded."""
+
+    def check(self) -> None:
+        """Return if the database answers and its schema is current, else ``Unavailable``."""
 
     def fabrics(self) -> list[FabricRecord]:
         """All fabrics by id."""
@@ -32,16 +32,6 @@ class FabricReader(Protocol):
         """
 
 
-class FabricRegistry(Protocol):
-    """The fabrics that the service manages."""
-
-    def check(self) -> None:
-        """Return if the database answers and its schema is current, else ``Unavailable``."""
-
-    def add_fabric(self, id: str, topology: Topology, inventory: Inventory) -> FabricRecord:
-        """Record a new fabric at generation 1. ``Conflict`` if the id is taken."""
-
-
 class ComponentStates(Protocol):
     """States of hosts and links. ``by`` is the initiator; None for the service itself.
 
@@ -52,7 +42,7 @@ class ComponentStates(Protocol):
     def set_host_state(
         self, fabric_id: str, host: int, state: HostState, *, by: Initiator | None = None
     ) -> int:
-        """Record a host's state."""
+        """Record what operators say of a host; it stays failed if its leaf has failed."""
 
     def set_leaf_state(
         self, fabric_id: str, leaf: int, state: HostState, *, by: Initiator | None = None
@@ -63,13 +53,31 @@ class ComponentStates(Protocol):
         A host that has failed, or was drained by itself, keeps its state.
         """
 
+    def set_switch_state(
+        self, fabric_id: str, guid: int, state: SwitchState, *, by: Initiator | None = None
+    ) -> int:
+        """Fail a switch, put it under maintenance, or take that back: one transaction.
+
+        All links of a failed switch have failed, and the hosts of a failed leaf. Under
+        maintenance nobody new gets a link of an L2 switch or spine, or a host of a leaf, and
+        owners' links move away where possible. What was said of links and hosts themselves
+        stays as it is.
+        """
+
+    def words(self, fabric_id: str) -> Words:
+        """Who says what of the hosts, links and switches that are not up."""
+
     def describe_hosts(self, fabric_id: str, changes: Mapping[int, HostChange]) -> int:
         """Record the features of hosts, by their numbers."""
 
     def set_link_state(
         self, fabric_id: str, link: Link, state: LinkState, *, by: Initiator | None = None
     ) -> int:
-        """Record a link's state."""
+        """Record what operators say of a link.
+
+        ``UP`` takes back what they said, and ends a quarantine. A link that is seen down, or whose
+        switch has failed, stays failed.
+        """
 
     def set_shared_plane(self, fabric_id: str, plane: SharedPlane) -> int:
         """Withhold a plane instead of the one before. ``Conflict`` if a tenant has a link of it."""

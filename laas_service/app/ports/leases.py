@@ -2,8 +2,6 @@
 
 """Leases: which worker converges which fabric."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from laas_service.app.records import Lease

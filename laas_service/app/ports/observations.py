@@ -2,8 +2,6 @@
 
 """Recorded observations: what the switches run, which drift was found and repaired."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Protocol
 

@@ -2,8 +2,6 @@
 
 """Notifications: those still to be sent, and where they are sent to."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Protocol

@@ -2,19 +2,21 @@
 
 """The subnet manager: what it should route, and what the switches run."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from laas_service.app.ports.observations import Observations
-from laas_service.messages import Applied, FabricState
+from laas_service.domain.faults.reading import FabricReading
+from laas_service.messages import Applied, ConfirmedBy, FabricState
 
 
 class Switches(Protocol):
     """Reads which generation the switches run."""
 
     def applied(self, fabric: str) -> Applied:
-        """The generation in the switches, by reading their tables back and comparing."""
+        """The generation in the switches, and what it is confirmed by.
+
+        Only ``ConfirmedBy.SWITCHES`` and ``AGENT`` mean that tables were read back and compared.
+        """
 
 
 class SubnetManager(Switches, Protocol):
@@ -25,6 +27,12 @@ class SubnetManager(Switches, Protocol):
 
         ``LimitExceeded``, ``Unavailable``, or ``Conflict`` if it would disturb a tenant
         that did not change; the files published before then stay.
+        """
+
+    def reading(self, fabric: str) -> FabricReading | None:
+        """The last look at the ports of the fabric; None if there is none. ``Unavailable``.
+
+        ``at`` is by the clock of the service.
         """
 
 
@@ -49,4 +57,10 @@ class RecordedSwitches:
         holding = self._observations.holding(fabric)
         if holding.seen_at is None:
             return Applied(None, "no worker has looked yet")
-        return Applied(holding.applied, holding.problem)
+        return Applied(
+            holding.applied,
+            holding.problem,
+            without=holding.without,
+            unconfirmed=holding.unconfirmed,
+            by=holding.applied_by or ConfirmedBy.NOBODY,
+        )

@@ -1,40 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A leaf switch as it is shown before maintenance: its hosts, and who still holds them."""
+"""A switch as it is shown before maintenance: its hosts, and who still holds them or its links."""
 
-from __future__ import annotations
-
-import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from laas_service.app.records import AllocationRecord, FabricRecord
+from laas_service.app.records import AllocationRecord, FabricRecord, Word
 from laas_service.app.views.inventory import HostEntry
-from laas_service.domain.errors import InvalidInput, NotFound
+from laas_service.app.views.switch import find_switch
+from laas_service.domain.errors import InvalidInput
 from laas_service.domain.inventory import Switch
 from laas_service.domain.ledger import LedgerView
-
-GUID = re.compile(r"0x[0-9a-fA-F]{1,16}")
+from laas_service.domain.topology import Link
 
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """An allocation, and those of its hosts that have a port on the leaf, by number."""
+    """An allocation, those of its hosts that have a port on the leaf, by number, and those of its
+    links that the switch has."""
 
     record: AllocationRecord
     hosts: tuple[int, ...]
+    links: tuple[Link, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LeafEntry:
-    """A leaf, its hosts for tenants by number, and the allocations that hold some of them.
+    """A switch, its hosts for tenants by number, and the allocations that hold some of them.
 
-    A container is listed beside the allocations inside it: the leaf is empty once all are gone.
+    Of other switches than leaves, the allocations that hold some of its links. A container is
+    listed beside the allocations inside it: the switch is empty once all are gone. ``word`` is as
+    in ``inventory.SwitchEntry``.
     """
 
     switch: Switch
     hosts: tuple[HostEntry, ...]
     tenants: tuple[Tenant, ...]
+    word: Word | None = None
 
 
 def find(fabric: FabricRecord, named: str) -> Switch:
@@ -44,18 +46,11 @@ def find(fabric: FabricRecord, named: str) -> Switch:
         NotFound: there is no such switch.
         InvalidInput: several have this name, or it is no leaf.
     """
-    inventory = fabric.inventory
-    matching = [switch for switch in inventory.switches if switch.name == named]
-    if not matching and GUID.fullmatch(named):
-        matching = [switch for switch in inventory.switches if switch.guid == int(named, 16)]
-    if not matching:
-        raise NotFound("switch", named)
-    if len(matching) > 1:
-        guids = ", ".join(f"{switch.guid:#018x}" for switch in matching)
-        raise InvalidInput("switch", named, f"several have this name; use a GUID: {guids}")
-    if matching[0].guid not in inventory.leaf_guids:
-        raise InvalidInput("switch", named, "only a leaf has hosts to drain; fail links instead")
-    return matching[0]
+    switch = find_switch(fabric, named)
+    if switch.guid not in fabric.inventory.leaf_guids:
+        fix = "only a leaf has hosts to drain; put the switch under maintenance, or fail it"
+        raise InvalidInput("switch", named, fix)
+    return switch
 
 
 def hosts_on(fabric: FabricRecord, leaf: int) -> tuple[int, ...]:
@@ -64,13 +59,28 @@ def hosts_on(fabric: FabricRecord, leaf: int) -> tuple[int, ...]:
     return tuple(sorted({e.host for e in ends if e.host is not None and e.at.guid == leaf}))
 
 
+def links_on(fabric: FabricRecord, switch: Switch) -> frozenset[Link]:
+    """The links that an allocation may hold at a switch; none of a leaf, where hosts tell more."""
+    if switch.level == 1:
+        return frozenset()
+    cables = fabric.inventory.cable_of_link.items()
+    return frozenset(
+        link for link, cable in cables if switch.guid in (cable.lower.guid, cable.upper.guid)
+    )
+
+
 def holders(
-    fabric: FabricRecord, ledger: LedgerView, hosts: Iterable[int]
-) -> dict[str, tuple[int, ...]]:
-    """By allocation, containers included, the numbers of these hosts that it holds."""
-    numbers = frozenset(hosts)
-    held = {
-        allocation.id: tuple(sorted(numbers.intersection(allocation.hosts(fabric.topology))))
-        for allocation in ledger.everybody()
-    }
-    return {id: held_hosts for id, held_hosts in sorted(held.items()) if held_hosts}
+    fabric: FabricRecord, ledger: LedgerView, hosts: Iterable[int], links: Collection[Link] = ()
+) -> dict[str, tuple[tuple[int, ...], tuple[Link, ...]]]:
+    """By allocation, containers included, those of these hosts and links that it holds."""
+    topology, numbers, at_switch = fabric.topology, frozenset(hosts), frozenset(links)
+    held = {}
+    for allocation in ledger.everybody():
+        on = numbers.intersection(allocation.hosts(topology))
+        over = at_switch.intersection(allocation.links(topology)) if at_switch else ()
+        if on or over:
+            held[allocation.id] = (
+                tuple(sorted(on)),
+                tuple(sorted(over, key=topology.tree.link_id)),
+            )
+    return dict(sorted(held.items()))

@@ -2,8 +2,6 @@
 
 """How much of a fabric is in use, and how much is free."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +10,7 @@ from laas_service.app.lifecycle import State
 from laas_service.app.records import FabricRecord
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.topology import LeafLink
+from laas_service.messages import ConfirmedBy
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,8 @@ class Utilization:
     """A fabric's use at one generation.
 
     A leaf link is free if its twins on all rails are. ``degraded`` counts allocations that hold
-    a failed host or link, ``changing`` those whose placement changes.
+    a failed host or link, ``changing`` those whose placement changes. ``confirmed`` counts live
+    allocations by what their routes were confirmed by.
     """
 
     generation: int
@@ -44,6 +44,7 @@ class Utilization:
     allocations: Mapping[State, int] = field(default_factory=dict)
     degraded: int = 0
     changing: int = 0
+    confirmed: Mapping[ConfirmedBy, int] = field(default_factory=dict)
 
 
 def utilization(

@@ -6,7 +6,7 @@ Level-triggered: every round starts from the record and from what is observed, s
 be repeated, at any time, after any crash. ``app.lifecycle`` decides which step is next. The
 order of the steps keeps the promises:
 
-* allocate: routes confirmed in the switches, then hosts handed over, then ``active``;
+* allocate: routes confirmed, then hosts handed over, then ``active``;
 * release: hosts fenced and empty and taken back, then routes withdrawn and
   confirmed, then the claims freed;
 * a container: no project uses its hosts, so they stay in the pool; allocations inside are
@@ -17,8 +17,6 @@ order of the steps keeps the promises:
   the old ones and confirmed, then traffic switched and confirmed, then the old routes
   withdrawn and confirmed, then the old claims freed.
 """
-
-from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
@@ -33,12 +31,13 @@ from laas_service.app.lifecycle import Action, State
 from laas_service.app.placement_changes import begin_link_repair
 from laas_service.app.ports.allocations import PlacementChanges
 from laas_service.app.ports.compute import Compute
-from laas_service.app.ports.log_context import ActingFor
+from laas_service.app.ports.fault_observation import FaultObservation
 from laas_service.app.ports.subnet_manager import SubnetManager
-from laas_service.app.records import AllocationRecord, FabricRecord
+from laas_service.app.records import AllocationRecord
 from laas_service.app.worker.drift import handover_of
-from laas_service.app.worker.drift_control import DriftControl, DriftStore, watched_fabrics
-from laas_service.app.worker.route_publisher import RoutePublisher, RouteStore
+from laas_service.app.worker.drift_control import DriftControl, DriftStore
+from laas_service.app.worker.fault_observer import FaultObserver
+from laas_service.app.worker.route_publisher import ActingFor, RoutePublisher, RouteStore
 from laas_service.domain.errors import (
     ConcurrentUpdate,
     Conflict,
@@ -46,6 +45,7 @@ from laas_service.domain.errors import (
     LeaseLost,
 )
 from laas_service.domain.faults.degradation import Degraded
+from laas_service.messages import ConfirmedBy
 
 LOG = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class Pace:
         return timedelta(seconds=full * chance.uniform(0.5, 1.0))
 
 
-class ConvergerStore(PlacementChanges, DriftStore, RouteStore, Protocol):
+class ConvergerStore(PlacementChanges, DriftStore, RouteStore, FaultObservation, Protocol):
     """The recorded decisions, as convergence needs them."""
 
 
@@ -82,7 +82,8 @@ class Converger:
     is parked in ``error``, and the others go on. With ``fabric`` only that fabric is converged.
     ``before_effect`` is called before each effect outside and raises ``LeaseLost`` if the
     effect must not happen; that error, from there or from the store, ends every method. Every
-    step of an allocation is taken inside ``acting_for`` of the user who asked for it.
+    step of an allocation is taken inside ``acting_for`` of the user who asked for it. Without
+    ``observer`` links are not observed.
     """
 
     def __init__(
@@ -101,8 +102,10 @@ class Converger:
         fabric: str | None = None,
         before_effect: Callable[[], None] = lambda: None,
         acting_for: ActingFor = lambda initiator: nullcontext(),
+        observer: FaultObserver | None = None,
     ) -> None:
         self._store = store
+        self._observer = observer
         self._compute = compute
         self._now = now
         self._chance = chance
@@ -127,6 +130,7 @@ class Converger:
             now=now,
             apply_timeout=pace.apply_timeout,
             effect=self._effect,
+            frozen=self._is_frozen,
         )
         self._drift = DriftControl(
             store,
@@ -146,17 +150,22 @@ class Converger:
     def run_once(self, limit: int = 100) -> int:
         """Take every step that is due; returns how many allocations had one.
 
+        First the links are observed: what has failed is replaced in the same round.
+
         Raises:
             Unavailable: the store does not answer; nothing is lost.
         """
-        for fabric in self._fabrics():
+        for fabric in self._drift.fabrics():
             if not self._routes.has_taken_over(fabric.id):
                 self._drift.take_over(fabric)
+            if self._observer is not None:
+                self._observer.observe(fabric)
         due = self._store.due(self._now(), limit, faulty=self._repair_links, fabric=self._fabric)
         self._idle.clear()
         self._drive(due)
-        for fabric in self._fabrics():  # changes that no allocation waits for: a link's state
-            if self._routes.has_changed(fabric) and (problem := self._routes.publish(fabric.id)):
+        for fabric in self._drift.fabrics():  # changes that no allocation waits for: a link's state
+            changed = self._routes.has_changed(fabric) and not self._is_frozen(fabric.id)
+            if changed and (problem := self._routes.publish(fabric.id)):
                 LOG.warning("fabric %s: %s", fabric.id, problem)
             self._routes.read_back(fabric.id)
         return len(set(due) - self._idle)
@@ -172,9 +181,6 @@ class Converger:
     def check_drift(self) -> list[str]:
         """Compare what costs little to observe; see ``DriftControl``."""
         return self._drift.check_drift()
-
-    def _fabrics(self) -> list[FabricRecord]:
-        return watched_fabrics(self._store, self._fabric)
 
     def _drive(self, ids: Iterable[str]) -> None:
         """Take the steps that change routes, publish once for all of them, then go on.
@@ -238,7 +244,11 @@ class Converger:
         if lifecycle.awaits_routes(record):
             applied = self._routes.applied(record.fabric).generation
             confirmed = lifecycle.confirmed(record, applied)
-        return lifecycle.next_action(record, confirmed, repair_links=self._repair_links)
+        repairs = self._repair_links and not self._is_frozen(record.fabric)
+        return lifecycle.next_action(record, confirmed, repair_links=repairs)
+
+    def _is_frozen(self, fabric_id: str) -> bool:
+        return self._observer is not None and self._observer.is_frozen(fabric_id)
 
     def _retry_or_park(self, record: AllocationRecord, why: str) -> None:
         """Retry a step that failed unexpectedly, but not for ever: then an operator decides."""
@@ -273,35 +283,43 @@ class Converger:
         text = f"waiting for the subnet manager to apply generation {record.generation}"
         return f"{text}: {applied.problem}" if applied.problem else text
 
+    def _confirmed_by(self, record: AllocationRecord) -> ConfirmedBy:
+        """What confirms the routes that a step has waited for."""
+        return self._routes.applied(record.fabric).by
+
     # -- hosts ----------------------------------------------------------------
 
     def _hand_over(self, record: AllocationRecord) -> AllocationRecord:
-        if record.container:
-            reason = lifecycle.CONTAINER_ACTIVE_REASON
-            return self._store.transition(record, State.ACTIVE, reason)
-        handover = handover_of(self._store.fabric(record.fabric), record)
-        self._effect("hand over", lambda: self._compute.hand_over(handover))
-        return self._store.transition(record, State.ACTIVE, lifecycle.HANDED_OVER_REASON)
+        if not record.container:
+            handover = handover_of(self._store.fabric(record.fabric), record)
+            self._effect("hand over", lambda: self._compute.hand_over(handover))
+        by = self._confirmed_by(record)
+        reason = lifecycle.active_reason(
+            by, scripted=self._compute.scripted, container=record.container
+        )
+        return self._store.transition(record, State.ACTIVE, reason, confirmed_by=by)
 
     def _take_back(self, record: AllocationRecord) -> AllocationRecord:
-        if record.container:
-            return self._store.hand_back(record)
-        handover = handover_of(self._store.fabric(record.fabric), record)
-        self._effect("fence", lambda: self._compute.fence(record.id))
-        self._effect("take back", lambda: self._compute.take_back(handover))
+        if not record.container:
+            handover = handover_of(self._store.fabric(record.fabric), record)
+            self._effect("fence", lambda: self._compute.fence(record.id))
+            self._effect("take back", lambda: self._compute.take_back(handover))
         return self._store.hand_back(record)
 
     def _cut_off(self, record: AllocationRecord) -> AllocationRecord:
-        if record.container:
-            return self._store.hand_back(record)
-        self._effect("fence", lambda: self._compute.fence(record.id))
+        if not record.container:
+            self._effect("fence", lambda: self._compute.fence(record.id))
         return self._store.hand_back(record)
 
     def _free(self, record: AllocationRecord) -> AllocationRecord:
         if record.force and not record.container:
             handover = handover_of(self._store.fabric(record.fabric), record)
             self._effect("take back", lambda: self._compute.take_back(handover))
-        return self._store.free(record, lifecycle.FREED_REASON)
+        by = self._confirmed_by(record)
+        reason = lifecycle.freed_reason(
+            by, scripted=self._compute.scripted, container=record.container
+        )
+        return self._store.free(record, reason, confirmed_by=by)
 
     # -- placement ------------------------------------------------------------
 
@@ -309,7 +327,8 @@ class Converger:
         """Raises: Conflict, which says what is degraded."""
         answer = begin_link_repair(self._store, record)
         if isinstance(answer, Degraded):
-            raise Conflict(f"degraded: {answer}")
+            kind = "degraded" if answer.links else "not moved before maintenance"
+            raise Conflict(f"{kind}: {answer}")
         if answer is record:
             raise ConcurrentUpdate(f"the links of allocation {record.id!r} are up again")
         return answer
@@ -317,4 +336,5 @@ class Converger:
     def _proceed(self, record: AllocationRecord) -> AllocationRecord:
         change = lifecycle.check_changing(record)
         topology = self._store.fabric(record.fabric).topology
-        return self._store.proceed(record, change.done(topology))
+        by = self._confirmed_by(record)
+        return self._store.proceed(record, change.done(topology, by), confirmed_by=by)

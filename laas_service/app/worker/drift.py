@@ -6,8 +6,6 @@ Each function compares and returns a ``Difference``, or None if all is as record
 says how it is repaired; ``drift_control`` does so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -176,9 +174,9 @@ def handover_of(fabric: FabricRecord, record: AllocationRecord) -> Handover:
 
 
 def routes_difference(fabric: FabricRecord, applied: Applied) -> Difference:
-    """Routes that the switches ran and run no more."""
+    """Routes that were confirmed and are no longer."""
     instead = applied.problem or f"generation {applied.generation} is applied"
-    detail = f"the switches no longer run generation {fabric.routes_generation}: {instead}"
+    detail = f"generation {fabric.routes_generation} is no longer confirmed: {instead}"
     return Difference(
         Drift.ROUTES, f"routes of {fabric.id}", (fabric.id,), detail, repair=Publish(fabric.id)
     )

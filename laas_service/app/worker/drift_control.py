@@ -7,8 +7,6 @@ the number of hosts, and finds what others did to aggregates and switches. Recon
 placement about every host, and touches every aggregate.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -19,17 +17,15 @@ from laas_service.app.lifecycle import HANDED_OVER
 from laas_service.app.ports.allocations import AllocationReader, Transitions, every_allocation
 from laas_service.app.ports.compute import Compute, Handover, Observed
 from laas_service.app.ports.fabrics import ComponentStates, FabricReader
-from laas_service.app.ports.log_context import ActingFor
 from laas_service.app.ports.observations import Observations
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord
 from laas_service.app.worker import drift
 from laas_service.app.worker.drift import Difference, HandOver, Pool, Publish, TakeBack
-from laas_service.app.worker.route_publisher import Effect, RoutePublisher
+from laas_service.app.worker.route_publisher import ActingFor, Effect, RoutePublisher
 from laas_service.domain.errors import (
     ConcurrentUpdate,
     Conflict,
     LaasError,
-    LeaseLost,
     NotFound,
     Unavailable,
 )
@@ -86,7 +82,7 @@ class DriftControl:
         well, and repairs schedulers that lost a message.
         """
         self._routes.begin_round()
-        findings = [text for fabric in self._fabrics() for text in self.take_over(fabric)]
+        findings = [text for fabric in self.fabrics() for text in self.take_over(fabric)]
         try:
             observed = self._compute.handed_over()
         except LaasError as error:
@@ -117,8 +113,6 @@ class DriftControl:
         try:
             hosts = sorted(drift.managed(fabric))
             self._effect("pool", lambda: self._compute.pool(hosts))
-        except LeaseLost:
-            raise
         except (Conflict, NotFound) as error:
             self._unpooled[fabric.id] = None
             return self._act(Difference(Drift.POOL, subject, (fabric.id,), str(error)))
@@ -137,7 +131,7 @@ class DriftControl:
         or sweep by itself.
         """
         self._routes.begin_round()
-        fabrics = self._fabrics()
+        fabrics = self.fabrics()
         findings = [t for fabric in fabrics for t in self._check_routes(fabric, at_once=False)]
         try:
             observed = self._compute.observed()
@@ -218,8 +212,6 @@ class DriftControl:
                 return self._act(difference)
             publishes = self._repair if self._routes.ever_applied(fabric) else at_once
             problem = self._routes.publish(fabric.id) if publishes else None
-        except LeaseLost:
-            raise
         except LaasError as error:
             problem = str(error)
         return _logged(f"fabric {fabric.id}: {problem}") if problem else []
@@ -244,8 +236,6 @@ class DriftControl:
                 self._record_repair(record, record.error)
         except ConcurrentUpdate:
             return []
-        except LeaseLost:
-            raise
         except LaasError as error:
             self._postpone(record, str(error))
             return _logged(f"allocation {record.id}: {error}")
@@ -260,7 +250,7 @@ class DriftControl:
             record = None
         if self._fabric is not None and self._is_elsewhere(record, handover):
             return None
-        fabrics = (f for f in self._fabrics() if self._fabric is not None or _on(f, handover))
+        fabrics = (f for f in self.fabrics() if self._fabric is not None or _on(f, handover))
         return drift.leftover_difference(record, handover, tuple(f.id for f in fabrics))
 
     def _is_elsewhere(self, record: AllocationRecord | None, handover: Handover) -> bool:
@@ -293,8 +283,6 @@ class DriftControl:
             repaired = self._carry_out(difference)
         except ConcurrentUpdate:
             return []
-        except LeaseLost:
-            raise
         except LaasError as error:
             if isinstance(difference.repair, HandOver):
                 self._postpone(difference.repair.record, str(error))
@@ -328,17 +316,13 @@ class DriftControl:
 
     # -- what is checked ---------------------------------------------------------------------
 
-    def _fabrics(self) -> list[FabricRecord]:
-        return watched_fabrics(self._store, self._fabric)
+    def fabrics(self) -> list[FabricRecord]:
+        """The fabrics that are checked. ``NotFound``."""
+        return self._store.fabrics() if self._fabric is None else [self._store.fabric(self._fabric)]
 
     def _active(self, fabric: str | None) -> Iterator[AllocationRecord]:
         """Every allocation that is handed over, without history."""
         return every_allocation(self._store, fabric=fabric, states=HANDED_OVER)
-
-
-def watched_fabrics(store: FabricReader, fabric: str | None) -> list[FabricRecord]:
-    """That fabric, or all of them. ``NotFound``."""
-    return store.fabrics() if fabric is None else [store.fabric(fabric)]
 
 
 def _on(fabric: FabricRecord, handover: Handover) -> bool:

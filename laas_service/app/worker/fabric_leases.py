@@ -2,8 +2,6 @@
 
 """The leases of one worker: which fabrics it converges, and its share among the workers."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +12,7 @@ from laas_service.app.ports.leases import Leases
 from laas_service.app.records import Lease
 from laas_service.app.worker.converger import Converger, ConvergerStore
 from laas_service.app.worker.loop import Loop
-from laas_service.app.worker.watchdog import Watchdog, never_stuck
+from laas_service.app.worker.watchdog import Watchdog
 from laas_service.domain.errors import LaasError, LeaseLost
 
 LOG = logging.getLogger(__name__)
@@ -73,7 +71,7 @@ class FabricLeases:
         reconcile_interval: float,
         drift_interval: float,
         clock: Callable[[], float],
-        watchdog: Watchdog | None = None,
+        watchdog: Watchdog,
     ) -> None:
         self._store = store
         self._leases = leases
@@ -83,7 +81,7 @@ class FabricLeases:
         self._reconcile_interval = reconcile_interval
         self._drift_interval = drift_interval
         self._clock = clock
-        self.watchdog = watchdog or never_stuck()
+        self.watchdog = watchdog
         self._held: dict[str, HeldFabric] = {}
         self._workers = 0
         self._reloaded = False

@@ -2,10 +2,10 @@
 
 """A loop that does work periodically, in a process of its own or in a thread."""
 
-from __future__ import annotations
-
 import logging
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 from laas_service.domain.errors import LaasError
 
@@ -19,6 +19,9 @@ class Loop:
     """
 
     name = "laas"
+
+    busy: Callable[[], AbstractContextManager[None]] = staticmethod(nullcontext)
+    """Entered around each round."""
 
     def __init__(self, interval: float) -> None:
         self._interval = interval
@@ -77,7 +80,8 @@ class Loop:
         while not self.stopping:
             self._wakened.clear()
             try:
-                self.round()
+                with self.busy():
+                    self.round()
             except LaasError as error:
                 LOG.error("%s has to wait: %s", self.name, error)
             except Exception:

@@ -2,8 +2,6 @@
 
 """Sends notifications from the outbox to the bus, in the order in which they were recorded."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime, timedelta
 

@@ -2,10 +2,9 @@
 
 """Publishes the routes of fabrics, and reads back what their switches run."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -15,12 +14,15 @@ from laas_service.app.ports.observations import Observations
 from laas_service.app.ports.subnet_manager import DesiredState, SubnetManager
 from laas_service.app.records import FabricRecord
 from laas_service.domain.errors import LaasError, LeaseLost
-from laas_service.messages import Applied
+from laas_service.messages import Applied, ConfirmedBy, Initiator
 
 LOG = logging.getLogger(__name__)
 
 Effect = Callable[[str, Callable[[], object]], None]
 """Takes an effect outside, given its name; raises ``LeaseLost`` if it must not happen."""
+
+ActingFor = Callable[[Initiator | None], AbstractContextManager[None]]
+"""A context in which every log line names this initiator; None names nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,8 @@ class RoutePublisher:
     """One worker's view of the subnet manager; remembers what it read and what it published.
 
     The same routes are published again after ``apply_timeout`` seconds. "Newest routes" are
-    those of the recorded ``routes_generation``.
+    those of the recorded ``routes_generation``. Nothing is published for a fabric that is
+    ``frozen``.
     """
 
     def __init__(
@@ -48,12 +51,14 @@ class RoutePublisher:
         now: Callable[[], datetime],
         apply_timeout: float,
         effect: Effect,
+        frozen: Callable[[str], bool] = lambda fabric: False,
     ) -> None:
         self._store = store
         self._subnet_manager = subnet_manager
         self._now = now
         self._apply_timeout = timedelta(seconds=apply_timeout)
         self._effect = effect
+        self._frozen = frozen
         self._last_generation: dict[str, int] = {}  # fabric -> taken over, or published last
         self._published: dict[str, _Published] = {}
         self._applied: dict[str, Applied] = {}  # as read in this round
@@ -116,8 +121,6 @@ class RoutePublisher:
         if fabric_id in self._unread:
             try:
                 self.applied(fabric_id)
-            except LeaseLost:
-                raise
             except LaasError as error:
                 LOG.warning("fabric %s: %s", fabric_id, error)
 
@@ -132,7 +135,13 @@ class RoutePublisher:
         if fabric_id in self._recorded:
             return self._recorded[fabric_id]
         holding = self._store.holding(fabric_id)
-        return Applied(holding.applied, holding.problem)
+        return Applied(
+            holding.applied,
+            holding.problem,
+            without=holding.without,
+            unconfirmed=holding.unconfirmed,
+            by=holding.applied_by or ConfirmedBy.NOBODY,
+        )
 
     def publish(self, fabric_id: str) -> str | None:
         """Publish the newest routes of all tenants; returns what went wrong, None if nothing.
@@ -141,6 +150,8 @@ class RoutePublisher:
         starts over each time that it reads its files.
         """
         try:
+            if self._frozen(fabric_id):
+                return "the fabric is frozen: no routes are published"
             state = self._store.routed(fabric_id)
             self._last_generation[fabric_id] = state.generation
             last = self._published.get(fabric_id)

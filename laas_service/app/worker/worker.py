@@ -2,8 +2,6 @@
 
 """The loop of a worker: admits queued requests, converges its fabrics, checks their drift."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 

@@ -16,6 +16,7 @@ from osc_lib import exceptions
 from osc_lib.command import command
 
 from laas_service.client.formatting import COLUMNS, brief
+from laas_service.client.options import Argument, argument
 from laas_service.client.rest import Refused, Rest
 
 DEFAULT_TIMEOUT = 600.0
@@ -42,6 +43,13 @@ class RestCommand(command.Command):
     """A command that makes one of the ``calls``."""
 
     call: staticmethod[[Rest, argparse.Namespace], Any]
+    arguments: Sequence[Argument] = ()
+
+    def get_parser(self, prog_name: str) -> Any:
+        parser = super().get_parser(prog_name)
+        for add in self.arguments:
+            add(parser)
+        return parser
 
     @property
     def rest(self) -> Rest:
@@ -49,6 +57,11 @@ class RestCommand(command.Command):
         return client
 
     def answer(self, args: argparse.Namespace) -> Any:
+        """The answer of the service; ``calls`` get the project's id, and the seconds to wait."""
+        if "project" in args:
+            args.project_id = self.project_id(args.project)
+        if "timeout" in args:
+            args.wait = wait_seconds(args)
         with command_errors():
             return self.call(self.rest, args)
 
@@ -94,10 +107,9 @@ def _heading(column: str) -> str:
     return " ".join("ID" if word == "Id" else word for word in words)
 
 
-def add_wait_options(parser: argparse.ArgumentParser) -> None:
-    """Add ``--wait`` and ``--timeout``; ``with_wait_seconds`` reads them."""
-    parser.add_argument("--wait", action="store_true", help="Wait until the change is complete")
-    parser.add_argument(
+WAIT = (
+    argument("--wait", action="store_true", help="Wait until the change is complete"),
+    argument(
         "--timeout",
         type=float,
         metavar="<seconds>",
@@ -106,10 +118,10 @@ def add_wait_options(parser: argparse.ArgumentParser) -> None:
             f"Longest time that --wait waits, default={DEFAULT_TIMEOUT:g}; "
             "the service continues after it"
         ),
-    )
+    ),
+)
 
 
-def with_wait_seconds(args: argparse.Namespace) -> argparse.Namespace:
-    """The arguments with ``wait`` in seconds, or None, as ``calls`` expects it."""
-    args.wait = args.timeout if args.wait else None
-    return args
+def wait_seconds(args: argparse.Namespace) -> float | None:
+    """How long to wait by the options of ``WAIT``; None: not at all."""
+    return args.timeout if args.wait else None

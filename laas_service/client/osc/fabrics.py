@@ -2,10 +2,6 @@
 
 """``openstack isolated network fabric``: fabrics, utilization, agents, leaf switches."""
 
-from __future__ import annotations
-
-from typing import Any
-
 from laas_service.client import calls, options
 from laas_service.client.osc.base import ListCommand, ShowCommand
 
@@ -17,29 +13,25 @@ class List(ListCommand):
     listed = "fabrics"
 
 
-class _Named(ShowCommand):
-    def get_parser(self, prog_name: str) -> Any:
-        parser = super().get_parser(prog_name)
-        options.fabric(parser)
-        return parser
-
-
-class Show(_Named):
+class Show(ShowCommand):
     """Show a fabric's shape and counts"""
 
     call = staticmethod(calls.fabric_show)
+    arguments = options.FABRIC
 
 
-class Utilization(_Named):
+class Utilization(ShowCommand):
     """Show how much of a fabric is in use"""
 
-    call = staticmethod(calls.fabric_utilization)
+    call = staticmethod(calls.fabric_part)
+    arguments = (*options.FABRIC, options.verb("utilization"))
 
 
-class Routing(_Named):
+class Routing(ShowCommand):
     """Show the desired generation of the routes, and the one the switches run"""
 
-    call = staticmethod(calls.fabric_routing)
+    call = staticmethod(calls.fabric_part)
+    arguments = (*options.FABRIC, options.verb("routing"))
 
 
 class Agents(ListCommand):
@@ -47,53 +39,57 @@ class Agents(ListCommand):
 
     call = staticmethod(calls.fabric_agents)
     listed = "agents"
-
-    def get_parser(self, prog_name: str) -> Any:
-        parser = super().get_parser(prog_name)
-        options.fabric(parser)
-        return parser
+    arguments = options.FABRIC
 
 
-class Fit(_Named):
+class Fit(ShowCommand):
     """Show whether a number of hosts fits now"""
 
     call = staticmethod(calls.fabric_fit)
+    arguments = (
+        *options.FABRIC,
+        options.argument("--hosts", type=int, required=True, help="number of hosts"),
+        *options.FIT,
+    )
 
-    def get_parser(self, prog_name: str) -> Any:
-        parser = super().get_parser(prog_name)
-        parser.add_argument("--hosts", type=int, required=True, help="number of hosts")
-        options.fit(parser)
-        return parser
+
+class Observation(ShowCommand):
+    """Show observed faults, choose what observation may change, or acknowledge its alarm"""
+
+    call = staticmethod(calls.fabric_observation)
+    arguments = options.OBSERVATION
 
 
 class ShowSwitch(ShowCommand):
-    """Show the states of a leaf switch's hosts, and the isolated networks on them"""
+    """Show a switch, and the isolated networks that hold hosts or links there"""
 
     call = staticmethod(calls.leaf_show)
-
-    def get_parser(self, prog_name: str) -> Any:
-        parser = super().get_parser(prog_name)
-        options.leaf(parser)
-        return parser
+    arguments = options.SWITCH
 
 
-class DrainSwitch(ShowSwitch):
+class DrainSwitch(ShowCommand):
     """Drain a leaf switch: its free hosts get no new owner; owners keep their hosts"""
 
     call = staticmethod(calls.leaf_state)
-
-    def get_parser(self, prog_name: str) -> Any:
-        parser = super().get_parser(prog_name)
-        parser.set_defaults(verb="drain")
-        return parser
+    arguments = (*options.SWITCH, options.verb("drain"))
 
 
-class RepairSwitch(ShowSwitch):
-    """Undrain the hosts that draining the leaf switch drained"""
+class MaintainSwitch(ShowCommand):
+    """Put a switch under maintenance: nobody new gets its links, owners move away if they can"""
 
     call = staticmethod(calls.leaf_state)
+    arguments = (*options.SWITCH, options.verb("maintain"))
 
-    def get_parser(self, prog_name: str) -> Any:
-        parser = super().get_parser(prog_name)
-        parser.set_defaults(verb="repair")
-        return parser
+
+class FailSwitch(ShowCommand):
+    """Mark a switch failed, with its links and, for a leaf, its hosts"""
+
+    call = staticmethod(calls.leaf_state)
+    arguments = (*options.SWITCH, options.verb("fail"))
+
+
+class RepairSwitch(ShowCommand):
+    """Take back a fail or a maintenance of the switch; else the drain of a leaf"""
+
+    call = staticmethod(calls.leaf_state)
+    arguments = (*options.SWITCH, options.verb("repair"))

@@ -7,8 +7,6 @@ Uses the database directly and needs no running service. Exit status 0: done.
 ``db check`` could not run.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable
@@ -17,10 +15,13 @@ from laas_service.cmd.manage import database, fabrics, hosts, plane, quotas, rei
 from laas_service.domain.errors import LaasError
 
 _GROUPS = {
-    "db": ("upgrade, back up, restore and check the database", [database]),
-    "fabric": ("import, export and verify fabrics", [fabrics, reimport, plane, verify]),
-    "host": ("set traits and cost of hosts", [hosts]),
-    "quota": ("show and set quotas of projects", [quotas]),
+    "db": ("upgrade, back up, restore and check the database", database.COMMANDS),
+    "fabric": (
+        "import, export and verify fabrics",
+        (*fabrics.COMMANDS, *reimport.COMMANDS, *plane.COMMANDS, *verify.COMMANDS),
+    ),
+    "host": ("set traits and cost of hosts", hosts.COMMANDS),
+    "quota": ("show and set quotas of projects", quotas.COMMANDS),
 }
 
 AUDITS = (verify.verify, database.check)
@@ -55,8 +56,11 @@ def parser() -> argparse.ArgumentParser:
         help="directory of configuration files; may be repeated",
     )
     groups = top.add_subparsers(required=True, metavar="|".join(_GROUPS))
-    for name, (help, modules) in _GROUPS.items():
-        commands = groups.add_parser(name, help=help).add_subparsers(required=True)
-        for module in modules:
-            module.add(commands)
+    for group, (purpose, commands) in _GROUPS.items():
+        subparsers = groups.add_parser(group, help=purpose).add_subparsers(required=True)
+        for command in commands:
+            parser = subparsers.add_parser(command.name, help=command.help)
+            parser.set_defaults(command=command.run)
+            for add in command.arguments:
+                add(parser)
     return top

@@ -2,40 +2,12 @@
 
 """laas-manage db: upgrade, back up, restore and check the database."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from laas_service.client.options import Command, argument
 from laas_service.cmd.manage.shared import parts_of
 from laas_service.wiring import Parts
-
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-
-
-def add(commands: Commands) -> None:
-    add = commands.add_parser("upgrade", help="upgrade the schema to this release")
-    add.set_defaults(command=upgrade)
-    add = commands.add_parser(
-        "version", help="show the revision of the schema, and the one this release needs"
-    )
-    add.set_defaults(command=version)
-    add = commands.add_parser(
-        "backup", help="back up the database into a file; the service may keep running"
-    )
-    add.add_argument(
-        "file", type=Path, metavar="FILE", help="file to write; an existing one is replaced"
-    )
-    add.set_defaults(command=backup)
-    add = commands.add_parser("restore", help="restore a backup into an empty database")
-    add.add_argument("file", type=Path, metavar="FILE", help="backup to read")
-    text = "highest generation in published files that are not on this machine"
-    add.add_argument("--above", type=generation, default=0, metavar="GENERATION", help=text)
-    add.set_defaults(command=restore)
-    add = commands.add_parser("check", help="check that the tables are consistent")
-    add.set_defaults(command=check)
 
 
 def generation(text: str) -> int:
@@ -86,3 +58,35 @@ def _report(parts: Parts) -> int:
         print(finding)
     print(f"{len(findings) or 'no'} findings")
     return 1 if findings else 0
+
+
+COMMANDS = (
+    Command("upgrade", upgrade, "upgrade the schema to this release"),
+    Command("version", version, "show the revision of the schema, and the one this release needs"),
+    Command(
+        "backup",
+        backup,
+        "back up the database into a file; the service may keep running",
+        (
+            argument(
+                "file", type=Path, metavar="FILE", help="file to write; an existing one is replaced"
+            ),
+        ),
+    ),
+    Command(
+        "restore",
+        restore,
+        "restore a backup into an empty database",
+        (
+            argument("file", type=Path, metavar="FILE", help="backup to read"),
+            argument(
+                "--above",
+                type=generation,
+                default=0,
+                metavar="GENERATION",
+                help="highest generation in published files that are not on this machine",
+            ),
+        ),
+    ),
+    Command("check", check, "check that the tables are consistent"),
+)

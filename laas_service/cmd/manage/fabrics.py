@@ -2,88 +2,69 @@
 
 """laas-manage fabric: import, export, list and generate fabrics."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
-from laas_service.adapters import documents, slurm
+from laas_service.adapters import documents, slurm, snapshot
 from laas_service.adapters.fabric_import import ibnetdiscover
 from laas_service.adapters.fabric_import.fabric_file import FabricFile, parse_fabric, read_fabric
 from laas_service.adapters.fabric_import.netlist import netlist
 from laas_service.adapters.fabric_import.recovery import Selection
 from laas_service.app.records import HostState, LinkState
+from laas_service.client.options import Argument, Command, argument
 from laas_service.cmd.manage.shared import fabric_of, parts_of, write
 from laas_service.domain.features import HostChange
 from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.topology import Topology
 from laas_service.wiring import Parts
 
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-
 DEFAULT_FABRIC = "fabric"
 """Id of an imported fabric unless ``--id`` gives another."""
 
 
-def add(commands: Commands) -> None:
-    add = commands.add_parser("import", help="import a fabric, to manage it")
-    add_file(add)
-    add.add_argument("--id", default=DEFAULT_FABRIC, help="id of the fabric")
-    add.add_argument(
-        "--dry-run", action="store_true", help="report what is recognised and record nothing"
-    )
-    add.set_defaults(command=import_fabric)
-
-    add = commands.add_parser("export", help="write a managed fabric to a file")
-    add.add_argument("id", nargs="?", help="id of the fabric; may be left out if there is only one")
-    add.add_argument(
-        "--format", choices=sorted(_FORMATS), default="snapshot", help="format to write"
-    )
-    add.add_argument("--output", metavar="PATH", help="file to write; default: standard output")
-    add.set_defaults(command=export)
-
-    add = commands.add_parser("list", help="list the managed fabrics")
-    add.set_defaults(command=show)
-
-    add = commands.add_parser("generate", help="generate a fabric from its dimensions")
-    add.add_argument("description", help='JSON file, or dimensions such as "3;18,18,36;1,18,18"')
-    add.add_argument(
-        "--format", choices=sorted(_FORMATS), default="ibnetdiscover", help="format to write"
-    )
-    add.add_argument("--output", metavar="PATH", help="file to write; default: standard output")
-    add.set_defaults(command=generate)
-
-
-def add_file(add: argparse.ArgumentParser) -> None:
-    """Arguments of a file to import, and of the hosts in it that are for tenants."""
-    add.add_argument("file", help="ibnetdiscover dump, snapshot or description; - for stdin")
-    for option, meaning in (
-        ("exclude", "hosts that are not for tenants"),
-        ("include", "hosts that are for tenants although --exclude matches them"),
-        (
-            "subnet-manager",
-            "hosts that run a subnet manager; not for tenants, they get the highest LIDs",
-        ),
-    ):
-        text = f"{meaning}; host name pattern, may be repeated"
-        add.add_argument(f"--{option}", action="append", default=[], metavar="GLOB", help=text)
+IMPORTED = (
+    argument("file", help="ibnetdiscover dump, snapshot or description; - for stdin"),
+    *(
+        argument(
+            f"--{option}",
+            action="append",
+            default=[],
+            metavar="GLOB",
+            help=f"{meaning}; host name pattern, may be repeated",
+        )
+        for option, meaning in (
+            ("exclude", "hosts that are not for tenants"),
+            ("include", "hosts that are for tenants although --exclude matches them"),
+            (
+                "subnet-manager",
+                "hosts that run a subnet manager; not for tenants, they get the highest LIDs",
+            ),
+        )
+    ),
+    argument(
+        "--accept-no-fat-tree",
+        action="store_true",
+        help="import a cabling that is no fat-tree: most of it may be kept out, and pairs of hosts "
+        "may have no route",
+    ),
+)
+"""Arguments of a file to import, and of the hosts in it that are for tenants."""
 
 
 def read_file(args: argparse.Namespace) -> FabricFile:
-    """Read the fabric that the arguments of ``add_file`` name."""
+    """Read the fabric that the arguments of ``IMPORTED`` name."""
     selection = Selection(tuple(args.exclude), tuple(args.include), tuple(args.subnet_manager))
     if args.file == "-":
-        return parse_fabric(sys.stdin.read(), "standard input", selection)
-    return read_fabric(Path(args.file), selection)
+        text, accept = sys.stdin.read(), args.accept_no_fat_tree
+        return parse_fabric(text, "standard input", selection, accept_no_fat_tree=accept)
+    return read_fabric(Path(args.file), selection, accept_no_fat_tree=args.accept_no_fat_tree)
 
 
 def import_fabric(args: argparse.Namespace) -> int:
@@ -118,7 +99,7 @@ def _summary(topology: Topology) -> str:
 
 
 def _snapshot(fabric: FabricFile, ledger: LedgerView) -> str:
-    document = documents.snapshot(ledger)
+    document = snapshot.public_snapshot(ledger)
     document["inventory"] = documents.inventory_document(fabric.inventory)
     return json.dumps(document) + "\n"
 
@@ -163,3 +144,50 @@ def show(args: argparse.Namespace) -> int:
         )
     Console().print(table)
     return 0
+
+
+def _written(default: str) -> tuple[Argument, ...]:
+    """Options of the format and the file to write."""
+    return (
+        argument("--format", choices=sorted(_FORMATS), default=default, help="format to write"),
+        argument("--output", metavar="PATH", help="file to write; default: standard output"),
+    )
+
+
+COMMANDS = (
+    Command(
+        "import",
+        import_fabric,
+        "import a fabric, to manage it",
+        (
+            *IMPORTED,
+            argument("--id", default=DEFAULT_FABRIC, help="id of the fabric"),
+            argument(
+                "--dry-run",
+                action="store_true",
+                help="report what is recognised and record nothing",
+            ),
+        ),
+    ),
+    Command(
+        "export",
+        export,
+        "write a managed fabric to a file",
+        (
+            argument(
+                "id", nargs="?", help="id of the fabric; may be left out if there is only one"
+            ),
+            *_written("snapshot"),
+        ),
+    ),
+    Command("list", show, "list the managed fabrics"),
+    Command(
+        "generate",
+        generate,
+        "generate a fabric from its dimensions",
+        (
+            argument("description", help='JSON file, or dimensions such as "3;18,18,36;1,18,18"'),
+            *_written("ibnetdiscover"),
+        ),
+    ),
+)

@@ -2,38 +2,15 @@
 
 """laas-manage host: set traits and cost of hosts."""
 
-from __future__ import annotations
-
 import argparse
 import fnmatch
 import re
-from typing import TYPE_CHECKING
 
 from laas_service.app.records import FabricRecord
+from laas_service.client.options import Command, argument
 from laas_service.cmd.manage.shared import fabric_of, parts_of
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.features import DEAREST, TRAIT, HostChange
-
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-
-
-def add(commands: Commands) -> None:
-    add = commands.add_parser(
-        "set", help="set traits and cost of hosts; options left out change nothing"
-    )
-    add.add_argument(
-        "names", nargs="+", metavar="NAME", help="host name, or a pattern such as gpu[0-9]"
-    )
-    add.add_argument(
-        "--fabric", metavar="ID", help="id of the fabric; may be left out if there is only one"
-    )
-    traits = add.add_mutually_exclusive_group()
-    text = "trait of the hosts, replacing all others; may be repeated"
-    traits.add_argument("--trait", action="append", type=_trait, help=text)
-    traits.add_argument("--no-traits", action="store_true", help="remove all traits")
-    add.add_argument("--cost", type=_cost, help="cost of each host, a whole number in any unit")
-    add.set_defaults(command=set_hosts)
 
 
 def _trait(text: str) -> str:
@@ -77,3 +54,31 @@ def _named(record: FabricRecord, patterns: list[str]) -> list[int]:
             raise InvalidInput("NAME", pattern, fix)
         hosts.update(numbers[name] for name in names)
     return sorted(hosts - absent)
+
+
+def _traits(parser: argparse.ArgumentParser) -> None:
+    traits = parser.add_mutually_exclusive_group()
+    text = "trait of the hosts, replacing all others; may be repeated"
+    traits.add_argument("--trait", action="append", type=_trait, help=text)
+    traits.add_argument("--no-traits", action="store_true", help="remove all traits")
+
+
+COMMANDS = (
+    Command(
+        "set",
+        set_hosts,
+        "set traits and cost of hosts; options left out change nothing",
+        (
+            argument(
+                "names", nargs="+", metavar="NAME", help="host name, or a pattern such as gpu[0-9]"
+            ),
+            argument(
+                "--fabric",
+                metavar="ID",
+                help="id of the fabric; may be left out if there is only one",
+            ),
+            _traits,
+            argument("--cost", type=_cost, help="cost of each host, a whole number in any unit"),
+        ),
+    ),
+)

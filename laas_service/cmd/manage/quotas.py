@@ -2,32 +2,13 @@
 
 """laas-manage quota: list, set and remove quotas of projects."""
 
-from __future__ import annotations
-
 import argparse
 import re
-from typing import TYPE_CHECKING
 
 from laas_service.app.records import PROJECT
+from laas_service.client.options import Command, argument
 from laas_service.cmd.manage.shared import parts_of
 from laas_service.domain.errors import InvalidInput
-
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-
-
-def add(commands: Commands) -> None:
-    add = commands.add_parser("list", help="list quotas and their use")
-    add.set_defaults(command=show_quotas)
-    add = commands.add_parser("set", help="set the quota of a project, in place of [limits]")
-    add.add_argument("project", help="id of the project")
-    for noun in ("hosts", "allocations"):
-        text = f"limit on {noun} at one time; -1: unlimited; default: the limit in [limits]"
-        add.add_argument(f"--{noun}", type=_limit, metavar="NUMBER", help=text)
-    add.set_defaults(command=set_quota)
-    add = commands.add_parser("unset", help="remove the quota of a project; [limits] applies again")
-    add.add_argument("project", help="id of the project")
-    add.set_defaults(command=unset_quota)
 
 
 def show_quotas(args: argparse.Namespace) -> int:
@@ -65,3 +46,31 @@ def _limit(text: str) -> int:
     if text != "-1" and not (text.isdecimal() and len(text) < 10):
         raise argparse.ArgumentTypeError(f"{text!r}: give -1, or 0 to 999999999")
     return int(text)
+
+
+_PROJECT = argument("project", help="id of the project")
+
+COMMANDS = (
+    Command("list", show_quotas, "list quotas and their use"),
+    Command(
+        "set",
+        set_quota,
+        "set the quota of a project, in place of [limits]",
+        (
+            _PROJECT,
+            *(
+                argument(
+                    f"--{noun}",
+                    type=_limit,
+                    metavar="NUMBER",
+                    help=f"limit on {noun} at one time; -1: unlimited; default: the limit in "
+                    "[limits]",
+                )
+                for noun in ("hosts", "allocations")
+            ),
+        ),
+    ),
+    Command(
+        "unset", unset_quota, "remove the quota of a project; [limits] applies again", (_PROJECT,)
+    ),
+)

@@ -2,35 +2,15 @@
 
 """laas-manage fabric reimport: review and record a re-cabled fabric while tenants run."""
 
-from __future__ import annotations
-
 import argparse
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from laas_service.adapters.fabric_import.review import Review, review
-from laas_service.cmd.manage.fabrics import add_file, read_file
+from laas_service.client.options import Command, argument
+from laas_service.cmd.manage.fabrics import IMPORTED, read_file
 from laas_service.cmd.manage.shared import fabric_of, parts_of
 from laas_service.domain.errors import Conflict
 from laas_service.domain.reimport import Layout
-
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-
-
-def add(commands: Commands) -> None:
-    add = commands.add_parser(
-        "reimport",
-        help="record re-cabled, added or replaced hardware; without --apply only review it",
-    )
-    add_file(add)
-    add.add_argument("--id", help="id of the fabric; may be left out if there is only one")
-    add.add_argument(
-        "--apply",
-        metavar="TOKEN",
-        help="record the reviewed changes, by the token printed; fails if anything changed since",
-    )
-    add.set_defaults(command=reimport)
 
 
 def reimport(args: argparse.Namespace) -> int:
@@ -86,3 +66,22 @@ def _print_review(id: str, reviewed: Review) -> None:
             print(f"allocation {effect.allocation}: unaffected")
     if reviewed.refused:
         print("refused: release these allocations, or fail links and repair, and review it again")
+
+
+COMMANDS = (
+    Command(
+        "reimport",
+        reimport,
+        "record re-cabled, added or replaced hardware; without --apply only review it",
+        (
+            *IMPORTED,
+            argument("--id", help="id of the fabric; may be left out if there is only one"),
+            argument(
+                "--apply",
+                metavar="TOKEN",
+                help="record the reviewed changes, by the token printed; fails if anything "
+                "changed since",
+            ),
+        ),
+    ),
+)

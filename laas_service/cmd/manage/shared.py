@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Helpers of all laas-manage commands: configuration, choice of a fabric, output files."""
-
-from __future__ import annotations
+"""Helpers of all laas-manage commands: configuration, choice of a fabric, output."""
 
 import argparse
 import sys

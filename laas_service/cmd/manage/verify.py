@@ -2,8 +2,6 @@
 
 """laas-manage fabric verify: check isolation and routes, derived again from the record."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys
@@ -11,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 from laas_service.app.lifecycle import HOLDING
 from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.records import FabricRecord
+from laas_service.client.options import Command, argument
 from laas_service.cmd.manage.shared import parts_of
 from laas_service.domain import verification
 from laas_service.domain.allocation import Allocation
@@ -23,40 +21,8 @@ from laas_service.domain.errors import InvalidInput, LaasError, Unavailable
 from laas_service.wiring import Parts
 from opensm_writer.parse import dumped_tables
 
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-
 TRIES = 10
 """Attempts to read a fabric between two changes."""
-
-
-def add(commands: Commands) -> None:
-    add = commands.add_parser(
-        "verify", help="check that every allocation is isolated and reachable"
-    )
-    add.add_argument("id", nargs="?", help="id of the fabric; default: all fabrics")
-    add.add_argument("--json", action="store_true", help="print one JSON document")
-    add.add_argument(
-        "--lfts",
-        metavar="FILE",
-        help="also check these tables: output of dump_lfts, or opensm-lfts.dump; - for stdin",
-    )
-    add.add_argument(
-        "--subnet-manager",
-        action="append",
-        default=[],
-        type=guid,
-        metavar="GUID",
-        help="port GUID of a subnet manager, which must reach every host; may be repeated",
-    )
-    add.add_argument(
-        "--permutations",
-        type=int,
-        default=3,
-        metavar="N",
-        help="number of random permutations to route for each allocation, besides adversarial ones",
-    )
-    add.set_defaults(command=verify)
 
 
 def guid(text: str) -> int:
@@ -248,3 +214,38 @@ def _dumped(source: str) -> dict[int, bytes]:
     except OSError as error:
         fix = f"give a file that can be read ({(error.strerror or str(error)).lower()})"
         raise InvalidInput("--lfts", source, fix) from error
+
+
+COMMANDS = (
+    Command(
+        "verify",
+        verify,
+        "check that every allocation is isolated and reachable",
+        (
+            argument("id", nargs="?", help="id of the fabric; default: all fabrics"),
+            argument("--json", action="store_true", help="print one JSON document"),
+            argument(
+                "--lfts",
+                metavar="FILE",
+                help="also check these tables: output of dump_lfts, or opensm-lfts.dump; - for "
+                "stdin",
+            ),
+            argument(
+                "--subnet-manager",
+                action="append",
+                default=[],
+                type=guid,
+                metavar="GUID",
+                help="port GUID of a subnet manager, which must reach every host; may be repeated",
+            ),
+            argument(
+                "--permutations",
+                type=int,
+                default=3,
+                metavar="N",
+                help="number of random permutations to route for each allocation, besides "
+                "adversarial ones",
+            ),
+        ),
+    ),
+)

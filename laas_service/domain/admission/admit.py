@@ -2,8 +2,7 @@
 
 """Admission: ask the policy for an allocation, then claim it; and the largest size that fits."""
 
-from __future__ import annotations
-
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -50,8 +49,8 @@ def propose_in_scope(policy: Policy, fabric: LedgerView, request: Request) -> Al
         NotFound: the parent of the request is no container of this fabric.
     """
     answer = propose(policy, fabric.ledger(request.parent), request)
-    if isinstance(answer, Allocation):
-        answer = replace(answer, parent=request.parent, container=request.container)
+    if isinstance(answer, Allocation) and (request.parent is not None or request.container):
+        return replace(answer, parent=request.parent, container=request.container)
     return answer
 
 
@@ -74,56 +73,31 @@ def largest_fit(
     if constraints is not None:
         constraints = constraints.musts
         fabric = restricted_view(fabric, constraints)
+    request = Request("", 1, constraints=constraints, bandwidth=bandwidth)
     if not policy.monotone:
-        return _largest_by_size(policy, fabric, below, constraints, bandwidth)
+        return _largest_by_size(policy, fabric, below, request)
     if constraints is None or constraints.spread == 1:
-        return _largest_by_halves(policy, fabric, below, constraints, bandwidth)
-    top = _largest_by_halves(policy, fabric, below, constraints.without("spread"), bandwidth)
+        return _largest_by_halves(policy, fabric, below, request)
+    anywhere = replace(request, constraints=constraints.without("spread"))
+    top = _largest_by_halves(policy, fabric, below, anywhere)
     for size in range(top, max(0, top - SIZES_TRIED), -1):
-        if _fits(policy, fabric, size, constraints, bandwidth):
+        if isinstance(policy.propose(fabric, replace(request, hosts=size)), Allocation):
             return size
-    return _largest_by_halves(policy, fabric, top - SIZES_TRIED + 1, constraints, bandwidth)
+    return _largest_by_halves(policy, fabric, top - SIZES_TRIED + 1, request)
 
 
-def _fits(
-    policy: Policy,
-    fabric: LedgerView,
-    size: int,
-    constraints: Constraints | None,
-    bandwidth: int | None,
-) -> bool:
-    request = Request("", size, constraints=constraints, bandwidth=bandwidth)
-    return isinstance(policy.propose(fabric, request), Allocation)
+def _largest_by_halves(policy: Policy, fabric: LedgerView, below: int, request: Request) -> int:
+    def misfits(size: int) -> bool:
+        return isinstance(policy.propose(fabric, replace(request, hosts=size)), NoFit)
+
+    sizes = range(1, min(below, fabric.free_host_count + 1))
+    return bisect_left(sizes, True, key=misfits)
 
 
-def _largest_by_halves(
-    policy: Policy,
-    fabric: LedgerView,
-    below: int,
-    constraints: Constraints | None,
-    bandwidth: int | None,
-) -> int:
-    fits, misfits = 0, min(below, fabric.free_host_count + 1)
-    while misfits - fits > 1:
-        middle = (fits + misfits) // 2
-        if _fits(policy, fabric, middle, constraints, bandwidth):
-            fits = middle
-        else:
-            misfits = middle
-    return fits
-
-
-def _largest_by_size(
-    policy: Policy,
-    fabric: LedgerView,
-    below: int,
-    constraints: Constraints | None,
-    bandwidth: int | None,
-) -> int:
+def _largest_by_size(policy: Policy, fabric: LedgerView, below: int, request: Request) -> int:
     size = min(below - 1, fabric.free_host_count)
     while size > 0:
-        request = Request("", size, constraints=constraints, bandwidth=bandwidth)
-        answer = policy.propose(fabric, request)
+        answer = policy.propose(fabric, replace(request, hosts=size))
         if isinstance(answer, Allocation):
             break
         size = size - 1 if answer.largest_fit is None else answer.largest_fit

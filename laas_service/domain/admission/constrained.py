@@ -7,8 +7,6 @@ unchanged and stays complete. ``within``, ``spread`` and ``cheapest`` restrict s
 policy reads them from the request.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import and_
@@ -42,13 +40,14 @@ def restricted_view(fabric: LedgerView, constraints: Constraints) -> Ledger:
     It is separate from ``fabric`` so that misfits cached for it hold under these constraints.
     """
     topology, features = fabric.topology, fabric.features
-    masks: Sequence[int] = Masks.whole(topology).hosts
+    whole = Masks.whole(topology)
+    masks: Sequence[int] = whole.hosts
     for trait in sorted(constraints.traits):
         masks = tuple(map(and_, masks, features.masks(topology, trait)))
     if constraints.max_host_cost is not None:
         masks = _without(masks, features.dearer(topology, constraints.max_host_cost))
     if constraints.avoid_hosts:
-        masks = _without(masks, Masks.of_hosts(topology, constraints.avoid_hosts).hosts)
+        masks = _without(masks, topology.slots_of(constraints.avoid_hosts))
     if constraints.avoid_pods:
         leaves = topology.tree.m[1]
         masks = tuple(
@@ -57,10 +56,9 @@ def restricted_view(fabric: LedgerView, constraints: Constraints) -> Ledger:
             else mask
             for g, mask in enumerate(masks)
         )
-    whole = Masks.whole(topology)
     if masks == whole.hosts:
         return fabric.copy()
-    return fabric.within(Masks(tuple(masks), whole.uplinks, whole.spines))
+    return fabric.within(replace(whole, hosts=tuple(masks)))
 
 
 def check_constraints(fabric: LedgerView, constraints: Constraints) -> None:

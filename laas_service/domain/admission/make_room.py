@@ -7,8 +7,7 @@ constraints. The number of such tries is bounded, not the time, so the same stat
 same suggestion on every machine.
 """
 
-from __future__ import annotations
-
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -95,13 +94,8 @@ class _Search:
         """The shortest prefix of ``order`` that helps, without those that are not needed."""
         if not self._helps(_room(order)):
             return None
-        misfits, fits = 0, len(order)
-        while fits - misfits > 1:
-            middle = (fits + misfits) // 2
-            if self._helps(_room(order[:middle])):
-                fits = middle
-            else:
-                misfits = middle
+        shorter = range(1, len(order))  # lengths; bisection finds the first one that helps
+        fits = bisect_left(shorter, True, key=lambda n: self._helps(_room(order[:n]))) + 1
         prefix = sorted(order[:fits], key=lambda a: (-a.size, a.id))
         tries = iter(range(GREEDY_TRIES))
         return _needed(

@@ -173,7 +173,7 @@ class Queue:
             NotFound: no allocation with that id is running.
         """
         allocation = self.fabric.release(allocation_id)
-        self._refusals.forget()
+        self._refusals = _Refusals(self.policy.monotone)
         return allocation
 
     def step(self, now: float) -> list[Allocation]:
@@ -444,12 +444,6 @@ class _Refusals:
 
     def vetoed(self, request: Request) -> bool:
         return _kind(request) in self._vetoed
-
-    def forget(self) -> None:
-        self._refused.clear()
-        self._shared.clear()
-        self._vetoed.clear()
-        self.smallest = math.inf
 
     def forget_vetoes(self) -> None:
         self._vetoed.clear()

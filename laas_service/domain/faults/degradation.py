@@ -2,14 +2,13 @@
 
 """The links and hosts that an allocation lacks while some of them are down."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
 from laas_service.domain.allocation import Allocation
+from laas_service.domain.grouping import grouped
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, link_name
 from laas_service.domain.wording import SHOWN, listed
 
@@ -141,42 +140,36 @@ class _WorkingLinks:
                 leaf = divmod(leaf_id, topology.tree.m[1])
                 self._hosts_on[leaf] = hosts.bit_count()
                 self._leaves_of_rail[rail].append(leaf)
-        self._up: dict[tuple[int, int], list[LeafLink]] = defaultdict(list)
-        self._given: dict[tuple[int, int], int] = defaultdict(int)
-        for leaf_link in allocation.leaf_links(topology):
-            self._given[leaf_link.pod, leaf_link.leaf] += 1
-            if leaf_link not in failed:
-                self._up[leaf_link.pod, leaf_link.leaf].append(leaf_link)
-        self._spine_up: dict[tuple[int, int], list[SpineLink]] = defaultdict(list)
-        self._spine_given: dict[tuple[int, int], int] = defaultdict(int)
-        for spine_link in allocation.spine_links(topology):
-            self._spine_given[spine_link.pod, spine_link.l2] += 1
-            if spine_link not in failed:
-                self._spine_up[spine_link.pod, spine_link.l2].append(spine_link)
+        leaf_links, spine_links = (
+            [(link[:2], link) for link in links]
+            for links in (allocation.leaf_links(topology), allocation.spine_links(topology))
+        )
+        self._given = grouped(leaf_links)
+        self._up = grouped((lower, x.up) for lower, x in leaf_links if x not in failed)
+        self._spine_given = grouped(spine_links)
+        self._spine_up = grouped((lower, x.up) for lower, x in spine_links if x not in failed)
 
     def missing_uplinks(self) -> Iterator[MissingUplinks]:
         """Leaves, then L2 switches."""
         for pod, leaf in sorted({x[:2] for x in self._failed if isinstance(x, LeafLink)}):
-            up, given = len(self._up[pod, leaf]), self._given[pod, leaf]
+            up, given = len(self._up[pod, leaf]), len(self._given[pod, leaf])
             yield MissingUplinks(1, pod, leaf, up, given, self._hosts_on[pod, leaf])
         cables = self._topology.tree.cables[0]
         for pod, l2 in sorted({x[:2] for x in self._failed if isinstance(x, SpineLink)}):
             below = sum(
-                link.up // cables == l2
-                for (pod_of_leaf, _), links in self._up.items()
+                up // cables == l2
+                for (pod_of_leaf, _), uplinks in self._up.items()
                 if pod_of_leaf == pod
-                for link in links
+                for up in uplinks
             )
-            up, given = len(self._spine_up[pod, l2]), self._spine_given[pod, l2]
+            up, given = len(self._spine_up[pod, l2]), len(self._spine_given[pod, l2])
             yield MissingUplinks(2, pod, l2, up, given, below)
 
     def separated_leaves(self) -> Iterator[SeparatedLeaves]:
         """Pairs of leaves of a rail, in order; an allocation inside one leaf group has none."""
         cables, spine_cables = self._topology.tree.cables
-        l2s = {leaf: {link.up // cables for link in links} for leaf, links in self._up.items()}
-        spines = {
-            l2: {link.up // spine_cables for link in links} for l2, links in self._spine_up.items()
-        }
+        l2s = {leaf: {up // cables for up in ups} for leaf, ups in self._up.items()}
+        spines = {l2: {up // spine_cables for up in ups} for l2, ups in self._spine_up.items()}
         pods_with_faults = {link.pod for link in self._failed}
         for rail, leaves in self._leaves_of_rail.items():
             for first, second in combinations(sorted(leaves), 2):

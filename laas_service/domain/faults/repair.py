@@ -13,37 +13,51 @@ sets of each column for each number of uplinks, and one table over the columns o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from operator import and_
+from operator import and_, itemgetter
 from typing import NamedTuple
 
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare
 from laas_service.domain.faults.degradation import Degraded, degradation
 from laas_service.domain.ledger import LedgerView
-from laas_service.domain.topology import Column
+from laas_service.domain.topology import Column, Link
 
 
-def repair(fabric: LedgerView, allocation: Allocation) -> Allocation | Degraded:
+def repair(
+    fabric: LedgerView, allocation: Allocation, leave: Collection[Link] = ()
+) -> Allocation | Degraded:
     """The allocation on working links, or what it lacks if there are no such links.
 
     ``fabric`` holds the allocation. A repair uses links that are up and free, or held by the
-    allocation. All hosts stay, also failed ones. Promised:
+    allocation and not failed. It leaves the drained links of ``leave``, if other links can be
+    found; other drained links that the allocation holds may stay. All hosts stay, also failed
+    ones. Promised:
 
     * if any set of links on these hosts meets the formal conditions, one is found;
     * of all these sets it is one that keeps the most present cables;
-    * an allocation without a failed link is returned as it is.
+    * an allocation without a failed link, and without one to leave, is returned as it is.
 
     Raises:
         NotFound: the fabric does not hold the allocation.
     """
-    failed = [x for x in allocation.links(fabric.topology) if x in fabric.failed_links]
-    if not failed:
+    links = tuple(allocation.links(fabric.topology))
+    failed = [x for x in links if x in fabric.failed_links]
+    drained = [x for x in links if x in fabric.drained_links and x not in fabric.failed_links]
+    left = [x for x in drained if x in leave]
+    if not failed and not left:
         return allocation
     view = fabric.copy()
     view.release(allocation.id)
+    for link in drained:
+        if link not in left:
+            view.repair_link(link)
     answer = _LinkChoice(view, allocation).best()
+    if failed and left and not isinstance(answer, Allocation):
+        for link in left:
+            view.repair_link(link)
+        answer = _LinkChoice(view, allocation).best()
     if isinstance(answer, Allocation):
         return answer
     hosts = [h for h in allocation.hosts(fabric.topology) if h in fabric.failed_hosts]
@@ -262,7 +276,7 @@ def _most_kept(
     best: dict[tuple[int, int], tuple[int, list[_ColumnChoice]]] = {(0, 0): (0, [])}
     for choices in columns:
         following: dict[tuple[int, int], tuple[int, list[_ColumnChoice]]] = {}
-        for (full, rest), (kept, chosen) in sorted(best.items(), key=_widths, reverse=True):
+        for (full, rest), (kept, chosen) in sorted(best.items(), key=itemgetter(0), reverse=True):
             for (more, more_rest), choice in choices.items():
                 widths, value = (full + more, rest + more_rest), kept + choice.kept
                 fits = widths[0] <= width and widths[1] <= rest_width
@@ -270,7 +284,3 @@ def _most_kept(
                     following[widths] = value, [*chosen, choice]
         best = following
     return best[width, rest_width][1] if (width, rest_width) in best else None
-
-
-def _widths(item: tuple[tuple[int, int], object]) -> tuple[int, int]:
-    return item[0]

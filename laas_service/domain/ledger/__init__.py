@@ -3,7 +3,7 @@
 """The ledger of a fabric, and the read-only view of it that policies and searches get.
 
 ``ledger`` has the verbs. Its concerns stand apart: ``state`` (all fields, copies), ``free``
-(what searches read), ``ownership``, ``containers``, ``faults``, ``withholding``, ``trial``.
+(what searches read), ``ownership``, ``containers``, ``faults``, ``trial``.
 """
 
 from laas_service.domain.ledger.ledger import Ledger

@@ -2,8 +2,6 @@
 
 """Ledgers of containers: a container's hosts and links are a fabric of their own inside it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from operator import and_
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Failed and drained hosts, failed links: which hosts and links of a ledger are usable."""
+"""Failed and drained hosts; failed, drained and withheld links: what of a ledger is usable."""
 
-from __future__ import annotations
-
-from laas_service.domain.errors import NotFound
+from laas_service.domain.errors import Conflict, NotFound
+from laas_service.domain.ledger.masks import Masks
 from laas_service.domain.ledger.state import LedgerState
+from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology
 
 
@@ -42,7 +42,7 @@ def refresh_host(ledger: LedgerState, host: int) -> None:
     ledger.set_free_hosts(group, ledger.free_hosts[group] ^ bit)
     ledger.lost_host_count += -1 if up else 1
     if up:
-        ledger.mark_freed(group // ledger.topology.groups_per_pod)
+        ledger.mark_freed((group,))
 
 
 def refresh_link(ledger: LedgerState, link: Link) -> None:
@@ -76,9 +76,9 @@ def _refresh_leaf_link(ledger: LedgerState, link: LeafLink) -> None:
         for share in allocation.groups
     )
     _set_link(ledger, ledger.usable_uplinks, ledger.free_uplinks, group, bit, up, owned)
-    pod, local = divmod(group, topology.groups_per_pod)
     if up and not owned:
-        ledger.mark_freed(pod)
+        ledger.mark_freed((group,))
+    pod, local = divmod(group, topology.groups_per_pod)
     odd = ledger.usable_uplinks[group] != sum(topology.plane_fields)
     ledger.odd_groups[pod] = ledger.odd_groups[pod] & ~(1 << local) | (odd << local)
 
@@ -98,7 +98,7 @@ def _refresh_spine_link(ledger: LedgerState, link: SpineLink) -> None:
     )
     _set_link(ledger, ledger.usable_spines, ledger.free_spines, index, bit, up, owned)
     if up and not owned:
-        ledger.freed += 1
+        ledger.mark_freed_spines()
 
 
 def _set_link(
@@ -117,9 +117,10 @@ def _set_link(
 
 
 def _is_out(ledger: LedgerState, link: Link) -> bool:
-    """Whether a link is not for tenants now: failed, absent or withheld."""
+    """Whether a link is not for tenants now: failed, drained, absent or withheld."""
     return (
         link in ledger.failed_links
+        or link in ledger.drained_links
         or link in ledger.topology.absent_links
         or ledger.shared_plane.withholds(ledger.topology.tree, link)
     )
@@ -140,3 +141,47 @@ def count_losses(ledger: LedgerState) -> None:
         pod, local = divmod(group, topology.groups_per_pod)
         if usable != every_uplink and ledger.present_hosts[group]:
             ledger.odd_groups[pod] |= 1 << local
+
+
+def withhold(ledger: LedgerState, plane: SharedPlane) -> None:
+    """Withhold the links of ``plane`` instead of those of the present shared plane.
+
+    Raises:
+        Conflict: an allocation holds one of them.
+    """
+    topology, previous_plane = ledger.topology, ledger.shared_plane
+    withheld = Masks.of_plane(topology, plane)
+    if owners := _owners(ledger, withheld):
+        shown = ", ".join(owners[:5]) + " and more" * (len(owners) > 5)
+        raise Conflict(
+            f"{plane} cannot be withheld: {len(owners)} allocations have links of it; "
+            f"release them first: {shown}"
+        )
+    ledger.shared_plane = plane
+    for masks, taken_out in (
+        (ledger.usable_uplinks, withheld.uplinks),
+        (ledger.free_uplinks, withheld.uplinks),
+        (ledger.usable_spines, withheld.spines),
+        (ledger.free_spines, withheld.spines),
+    ):
+        for index, mask in enumerate(taken_out):
+            ledger.note(masks, index)
+            masks[index] &= ~mask
+    for link in previous_plane.links(topology.tree):
+        if not plane.withholds(topology.tree, link) and link not in topology.absent_links:
+            refresh_link(ledger, link)
+    count_losses(ledger)
+
+
+def _owners(ledger: LedgerState, withheld: Masks) -> list[str]:
+    """Ids of the allocations that hold a link of these, sorted."""
+    width = ledger.topology.columns_per_pod
+    return sorted(
+        allocation.id
+        for allocation in ledger.allocations.values()
+        if any(share.uplinks & withheld.uplinks[share.group] for share in allocation.groups)
+        or any(
+            uplinks & withheld.spines[pod * width + column]
+            for pod, column, uplinks in allocation.columns
+        )
+    )

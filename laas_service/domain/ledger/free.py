@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol, Self, TypeVar
 
 from laas_service.domain.topology import Topology
@@ -15,7 +16,8 @@ UndoStep = tuple[list[int] | None, int, int]
 class ReaderCache(Protocol):
     """Results that one kind of reader keeps with a ledger; a new one is empty."""
 
-    def copy(self) -> Self: ...
+    def copy(self) -> Self:
+        """A cache of its own with the same results."""
 
 
 C = TypeVar("C", bound=ReaderCache)
@@ -42,6 +44,8 @@ class FreeMasks:
         "free_spines",
         "free_uplinks",
         "freed",
+        "freed_groups",
+        "freed_spines",
         "groups_by_free",
         "pod_free_hosts",
         "pod_freed",
@@ -88,6 +92,13 @@ class FreeMasks:
 
         self.pod_freed = [0] * topology.pods
         """``pod_freed[pod]``: the same for the hosts and leaf uplinks of one pod."""
+
+        self.freed_groups = [0] * (topology.slots + 1)
+        """``freed_groups[n]``: the generation ``freed`` when last a host or uplink became free of
+        a leaf group that has n free hosts since."""
+
+        self.freed_spines = 0
+        """The generation ``freed`` when last a spine uplink became free."""
 
         self.reader_caches = ReaderCaches()
         """The objects that readers keep with this ledger (``reader_cache``), one of each kind."""
@@ -136,10 +147,28 @@ class FreeMasks:
         if self.undo is not None:
             self.undo.append((masks, index, masks[index]))
 
-    def mark_freed(self, pod: int) -> None:
-        """A host or leaf uplink of the pod becomes free."""
+    def mark_freed(self, groups: Iterable[int]) -> None:
+        """Hosts or uplinks of these leaf groups have become free."""
         self.freed += 1
-        self.pod_freed[pod] += 1
+        width, free_hosts, pods = self.topology.groups_per_pod, self.free_hosts, set()
+        for group in groups:
+            self.freed_groups[free_hosts[group].bit_count()] = self.freed
+            pods.add(group // width)
+        for pod in pods:
+            self.pod_freed[pod] += 1
+
+    def mark_freed_spines(self) -> None:
+        """Spine uplinks have become free."""
+        self.freed += 1
+        self.freed_spines = self.freed
+
+    def last_freed(self, hosts: int) -> int:
+        """The generation ``freed`` when last a placement in several pods could become possible.
+
+        All its leaf groups have ``hosts`` or more hosts. It takes a leaf group with as many
+        free, and spine uplinks.
+        """
+        return max(self.freed_spines, *self.freed_groups[hosts:])
 
     def groups_with_room(self, pod: int, hosts: int) -> list[int]:
         """The pod's leaf groups with at least that many free hosts, the fullest first."""

@@ -2,18 +2,17 @@
 
 """The ledger of a fabric: the owner of each host and link, faults, free hosts and links."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Self
 
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import DoubleClaim
 from laas_service.domain.features import HostFeatures
-from laas_service.domain.ledger import containers, faults, ownership, withholding
+from laas_service.domain.ledger import containers, faults, ownership
 from laas_service.domain.ledger.masks import Masks
 from laas_service.domain.ledger.state import LedgerState, comparable, copied
-from laas_service.domain.ledger.trial import Trial
+from laas_service.domain.ledger.trial import trial
 from laas_service.domain.topology import Link, Topology
 
 
@@ -158,14 +157,22 @@ class Ledger(LedgerState):
             ledger.failed_links.add(link)
             faults.refresh_link(ledger, link)
 
+    def drain_link(self, link: Link) -> None:
+        """Keep a link out of new allocations until it is repaired. Raises: NotFound."""
+        faults.check_link(self.topology, link)
+        for ledger in self.ledgers():
+            ledger.drained_links.add(link)
+            faults.refresh_link(ledger, link)
+
     def repair_link(self, link: Link) -> None:
-        """The link is up. Raises: NotFound."""
+        """The link is up: neither failed nor drained. Raises: NotFound."""
         faults.check_link(self.topology, link)
         for ledger in self.ledgers():
             ledger.failed_links.discard(link)
+            ledger.drained_links.discard(link)
             faults.refresh_link(ledger, link)
 
-    withhold = withholding.withhold
+    withhold = faults.withhold
     """Hand out no link of a ``SharedPlane`` from now on, and again those of the previous plane.
 
     Raises:
@@ -198,12 +205,12 @@ class Ledger(LedgerState):
         containers.restrict(view, extent)
         return view
 
-    def trial(self) -> Trial:
+    def trial(self) -> AbstractContextManager[None]:
         """Undo at the end of the block all that is done to this ledger in it.
 
         Trials nest. No other thread may read this ledger meanwhile; a ``copy`` is for that.
         """
-        return Trial(self.ledgers())
+        return trial(self.ledgers())
 
     state = comparable
     """Everything that can change, comparable: equal states behave equally."""

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import and_
 
@@ -47,16 +46,6 @@ class Masks:
         for pod, column, mask in allocation.columns:
             spines[pod * topology.columns_per_pod + column] = mask
         return cls(tuple(hosts), tuple(uplinks), tuple(spines))
-
-    @classmethod
-    def of_hosts(cls, topology: Topology, hosts: Iterable[int]) -> Masks:
-        """These hosts, and every link."""
-        masks = [0] * topology.groups
-        for host in hosts:
-            group, slot = topology.place_of(host)
-            masks[group] |= 1 << slot
-        whole = cls.whole(topology)
-        return cls(tuple(masks), whole.uplinks, whole.spines)
 
     @classmethod
     def of_plane(cls, topology: Topology, plane: SharedPlane) -> Masks:

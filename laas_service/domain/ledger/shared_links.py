@@ -78,13 +78,12 @@ class Shares:
         return sum(1 << link for link in self._used.get(row, ()))
 
     def crowded(self, ppm: int) -> dict[int, int]:
-        """By row, the mask of the links with less than ``ppm`` left; rows without are absent."""
+        """By row, the mask of the links with less than ``ppm`` left; unused rows are absent."""
         if ppm not in self._crowded:
-            masks = self._crowded[ppm] = {}
-            for row, used in self._used.items():
-                for link in used:
-                    if self.residual(row, link) < ppm:
-                        masks[row] = masks.get(row, 0) | 1 << link
+            self._crowded[ppm] = {
+                row: sum(1 << link for link in used if self.residual(row, link) < ppm)
+                for row, used in self._used.items()
+            }
         return self._crowded[ppm]
 
     def check(self, claims: Iterable[Claim]) -> None:
@@ -242,6 +241,8 @@ class SharedLedger(Ledger):
             free, usable, index = self._row(row)
             self.note(free, index)
             free[index] |= links & usable[index] & ~self.shares.shared(row)
+        if allocation.columns:
+            self.mark_freed_spines()
 
 
 def _hosts_of(allocation: Allocation) -> Allocation:

@@ -2,8 +2,6 @@
 
 """All fields of one ledger; how a ledger is copied and compared."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Self, TypeVar
 
 from laas_service.domain.allocation import Allocation
@@ -24,6 +22,7 @@ class LedgerState(FreeMasks):
     __slots__ = (
         "allocations",
         "drained_hosts",
+        "drained_links",
         "extent",
         "failed_hosts",
         "failed_links",
@@ -43,8 +42,10 @@ class LedgerState(FreeMasks):
     SHORT: ClassVar[tuple[str, ...]] = (
         "allocations",
         "drained_hosts",
+        "drained_links",
         "failed_hosts",
         "failed_links",
+        "freed_groups",
         "inside",
         "odd_groups",
         "pod_freed",
@@ -68,6 +69,7 @@ class LedgerState(FreeMasks):
         "features",
         "free_host_count",
         "freed",
+        "freed_spines",
         "lost_host_count",
         "shared_plane",
     )
@@ -90,6 +92,9 @@ class LedgerState(FreeMasks):
 
         self.failed_links: set[Link] = set()
         """The links that are down."""
+
+        self.drained_links: set[Link] = set()
+        """The links that no new owner gets."""
 
         self.features = PLAIN_HOSTS
         """The traits and costs of hosts."""
@@ -123,7 +128,7 @@ class LedgerState(FreeMasks):
 
         self.odd_groups = [0] * topology.pods
         """``odd_groups[pod]``: bit set of the pod's leaf groups that miss an uplink, because it
-        is absent, failed or withheld. Owners of uplinks own hosts below them, so any other
+        is absent, failed, drained or withheld. Owners of uplinks own hosts below them, so any other
         group whose hosts are all free has all its uplinks free."""
 
 
@@ -164,6 +169,7 @@ def comparable(state: LedgerState) -> tuple[object, ...]:
         frozenset(state.failed_hosts),
         frozenset(state.drained_hosts),
         frozenset(state.failed_links),
+        frozenset(state.drained_links),
         state.shared_plane,
         frozenset(state.allocations.values()),
         frozenset(state.features.hosts.items()),

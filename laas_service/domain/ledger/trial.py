@@ -2,58 +2,47 @@
 
 """Trials: changes of ledgers that are undone at the end of a block."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from laas_service.domain.ledger.free import UndoStep
 from laas_service.domain.ledger.state import LedgerState
 
 
-class _Before:
-    """One ledger as it was before a trial.
+@contextmanager
+def trial(ledgers: Iterable[LedgerState]) -> Iterator[None]:
+    """Put ledgers back at the end of the block, also if it raises. Trials nest.
+
+    That includes the generations of what became free and what readers cached.
 
     Short fields are kept as a whole and the ledger gets copies of them; of masks each change
     is noted. So the cost of a trial grows with its changes, not with the size of the fabric.
     """
-
-    def __init__(self, ledger: LedgerState) -> None:
-        self._ledger = ledger
-        self._outer_undo = ledger.undo
-        self._kept = [(name, getattr(ledger, name)) for name in ledger.REPLACED]
-        for name in ledger.SHORT:
-            value = getattr(ledger, name)
-            self._kept.append((name, value))
-            setattr(ledger, name, value.copy())
-        self._undo = list[UndoStep]()
-        ledger.undo = self._undo
-
-    def put_back(self) -> None:
-        ledger = self._ledger
-        ledger.undo = None
-        for masks, index, mask in reversed(self._undo):
-            if masks is None:
-                ledger.set_free_hosts(index, mask)
-            else:
-                masks[index] = mask
-        for name, value in self._kept:
-            setattr(ledger, name, value)
-        ledger.undo = self._outer_undo
+    kept = [(ledger, ledger.undo, _begin(ledger)) for ledger in ledgers]
+    try:
+        yield
+    finally:
+        for ledger, outer_undo, fields in kept:
+            _put_back(ledger, fields)
+            ledger.undo = outer_undo
 
 
-class Trial:
-    """Puts ledgers back at the end of the block, also if it raises. Trials nest.
+def _begin(ledger: LedgerState) -> dict[str, Any]:
+    """Note changes of masks from now on; the other fields as they are now, by name."""
+    ledger.undo = list[UndoStep]()
+    fields = {name: getattr(ledger, name) for name in (*ledger.REPLACED, *ledger.SHORT)}
+    for name in ledger.SHORT:
+        setattr(ledger, name, fields[name].copy())
+    return fields
 
-    That includes the generations of what became free and what readers cached.
-    """
 
-    def __init__(self, ledgers: Iterable[LedgerState]) -> None:
-        self._ledgers = ledgers
-        self._before: list[_Before] = []
-
-    def __enter__(self) -> None:
-        self._before = [_Before(ledger) for ledger in self._ledgers]
-
-    def __exit__(self, *_: object) -> None:
-        for before in self._before:
-            before.put_back()
+def _put_back(ledger: LedgerState, fields: dict[str, Any]) -> None:
+    undo, ledger.undo = ledger.undo or [], None
+    for masks, index, mask in reversed(undo):
+        if masks is None:
+            ledger.set_free_hosts(index, mask)
+        else:
+            masks[index] = mask
+    for name, value in fields.items():
+        setattr(ledger, name, value)

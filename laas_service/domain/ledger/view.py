@@ -18,7 +18,7 @@ from laas_service.domain.topology import Link, Topology
 
 
 class LedgerView(Protocol):
-    """A ledger that is only read. Every ``Ledger`` is one, and documents these fields.
+    """A ledger that is only read. Every ``Ledger`` is one; ``state`` and ``free`` say more.
 
     The type checker refuses writes; nothing is wrapped, so reading costs what it costs on
     the ledger itself. ``copy``, ``surface`` and ``within`` give the reader a ``Ledger`` of
@@ -26,57 +26,117 @@ class LedgerView(Protocol):
     """
 
     @property
-    def topology(self) -> Topology: ...
+    def topology(self) -> Topology:
+        """The tree, with hosts and links that are absent."""
 
     @property
-    def free_hosts(self) -> Sequence[int]: ...
-    @property
-    def free_uplinks(self) -> Sequence[int]: ...
-    @property
-    def free_spines(self) -> Sequence[int]: ...
+    def free_hosts(self) -> Sequence[int]:
+        """Masks of free slots by leaf group."""
 
     @property
-    def free_host_count(self) -> int: ...
-    @property
-    def lost_host_count(self) -> int: ...
-    @property
-    def pod_free_hosts(self) -> Sequence[int]: ...
-    @property
-    def groups_by_free(self) -> Sequence[int]: ...
-    @property
-    def pod_groups_by_free(self) -> Sequence[Sequence[int]]: ...
-    @property
-    def odd_groups(self) -> Sequence[int]: ...
-    def groups_with_room(self, pod: int, hosts: int) -> list[int]: ...
+    def free_uplinks(self) -> Sequence[int]:
+        """Masks of free uplinks by leaf group."""
 
     @property
-    def freed(self) -> int: ...
-    @property
-    def pod_freed(self) -> Sequence[int]: ...
-    def reader_cache(self, kind: type[C]) -> C: ...
+    def free_spines(self) -> Sequence[int]:
+        """Masks of free spine uplinks by pod and column."""
 
     @property
-    def allocations(self) -> Mapping[str, Allocation]: ...
-    @property
-    def failed_hosts(self) -> AbstractSet[int]: ...
-    @property
-    def drained_hosts(self) -> AbstractSet[int]: ...
-    @property
-    def failed_links(self) -> AbstractSet[Link]: ...
-    @property
-    def features(self) -> Features: ...
-    @property
-    def shared_plane(self) -> SharedPlane: ...
-    def everybody(self) -> Iterator[Allocation]: ...
-    def owners_of_hosts(self) -> Mapping[int, str]: ...
-    def owners_of_links(self) -> Mapping[Link, str]: ...
+    def free_host_count(self) -> int:
+        """How many hosts are free."""
 
     @property
-    def inside(self) -> Mapping[str, LedgerView]: ...
-    def ledger(self, scope: str | None) -> LedgerView: ...
-    def holder(self, allocation_id: str) -> LedgerView: ...
+    def lost_host_count(self) -> int:
+        """How many hosts would be free were they not failed or drained."""
 
-    def copy(self) -> Ledger: ...
-    def surface(self) -> Ledger: ...
-    def within(self, extent: Masks) -> Ledger: ...
-    def state(self) -> tuple[object, ...]: ...
+    @property
+    def pod_free_hosts(self) -> Sequence[int]:
+        """How many hosts are free, by pod."""
+
+    @property
+    def groups_by_free(self) -> Sequence[int]:
+        """Bit sets of leaf groups by their number of free hosts."""
+
+    @property
+    def pod_groups_by_free(self) -> Sequence[Sequence[int]]:
+        """The same within each pod."""
+
+    @property
+    def odd_groups(self) -> Sequence[int]:
+        """Bit sets, by pod, of the leaf groups that miss an uplink."""
+
+    def groups_with_room(self, pod: int, hosts: int) -> list[int]:
+        """The pod's leaf groups with at least that many free hosts, the fullest first."""
+
+    @property
+    def freed(self) -> int:
+        """Generation: advances whenever a host or link becomes free."""
+
+    @property
+    def pod_freed(self) -> Sequence[int]:
+        """The same for the hosts and leaf uplinks of each pod."""
+
+    def last_freed(self, hosts: int) -> int:
+        """When last a placement with ``hosts`` or more on each leaf could become possible."""
+
+    def reader_cache(self, kind: type[C]) -> C:
+        """The object of this kind that readers keep with this ledger."""
+
+    @property
+    def allocations(self) -> Mapping[str, Allocation]:
+        """The owners by id, in the order of their claims."""
+
+    @property
+    def failed_hosts(self) -> AbstractSet[int]:
+        """Numbers of the hosts that are down."""
+
+    @property
+    def drained_hosts(self) -> AbstractSet[int]:
+        """Numbers of the hosts that get no new allocation."""
+
+    @property
+    def failed_links(self) -> AbstractSet[Link]:
+        """The links that are down."""
+
+    @property
+    def drained_links(self) -> AbstractSet[Link]:
+        """The links that no new owner gets."""
+
+    @property
+    def features(self) -> Features:
+        """The traits and costs of hosts."""
+
+    @property
+    def shared_plane(self) -> SharedPlane:
+        """The links that no allocation gets."""
+
+    def everybody(self) -> Iterator[Allocation]:
+        """All allocations, a container before those inside it."""
+
+    def owners_of_hosts(self) -> Mapping[int, str]:
+        """Host number -> id of its innermost owner."""
+
+    def owners_of_links(self) -> Mapping[Link, str]:
+        """Link -> id of its innermost owner."""
+
+    @property
+    def inside(self) -> Mapping[str, LedgerView]:
+        """The ledger of each container, by its id."""
+
+    def ledger(self, scope: str | None) -> LedgerView:
+        """The ledger of a container, the fabric's own for None. Raises: NotFound."""
+
+    def holder(self, allocation_id: str) -> LedgerView:
+        """The ledger in which an allocation is. Raises: NotFound."""
+
+    def copy(self) -> Ledger:
+        """A ledger of its own in the same state."""
+
+    def surface(self) -> Ledger:
+        """A ledger of its own in which containers are owners like any other."""
+
+    def within(self, extent: Masks) -> Ledger:
+        """A ledger of its own in which only ``extent`` exists."""
+
+    def state(self) -> tuple[object, ...]:
+        """Everything that can change, comparable: equal states behave equally."""

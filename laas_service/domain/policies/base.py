@@ -2,8 +2,6 @@
 
 """The interface of a policy, and a policy that searches within the budget of a request."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 from typing import Protocol

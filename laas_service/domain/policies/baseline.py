@@ -2,8 +2,6 @@
 
 """Baseline: any free hosts, no links; like a scheduler that ignores the network."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from laas_service.domain.allocation import Allocation, GroupShare, NoFit, Refusal, Request

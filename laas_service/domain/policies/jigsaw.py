@@ -2,8 +2,6 @@
 
 """Jigsaw: exactly N hosts; any shape in a pod, full leaves and one remainder across pods."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from laas_service.domain.allocation import Allocation, NoFit, Request

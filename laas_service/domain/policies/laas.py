@@ -2,8 +2,6 @@
 
 """LaaS: exactly N hosts within a pod; across pods whole leaves, N rounded up to them."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from laas_service.domain.allocation import Allocation, NoFit, Request

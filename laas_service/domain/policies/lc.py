@@ -2,8 +2,6 @@
 
 """Least constrained: exactly N hosts, in any shape that meets the formal conditions."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from laas_service.domain.allocation import Allocation, NoFit, Request

@@ -2,8 +2,6 @@
 
 """Least constrained with link-sharing: legal shapes on links with enough bandwidth left."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import ClassVar
 

@@ -2,8 +2,6 @@
 
 """Simple: complete subtrees only; the heuristic that LaaS is compared with."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from laas_service.domain.allocation import Allocation, NoFit, Request

@@ -2,8 +2,6 @@
 
 """Topology-aware: hosts only, chosen so that no two tenants can meet on a link."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from laas_service.domain.allocation import Allocation, GroupShare, NoFit, Refusal, Request
@@ -70,9 +68,8 @@ class Ta:
         topology, hosts, within = fabric.topology, request.hosts, constraints.within
         fits_leaf, fits_pod = hosts <= topology.largest_leaf, hosts <= topology.largest_pod
         level = "leaf" if fits_leaf else "pod" if fits_pod else "set of pods"
-        if (constraints.spread > 1 and fits_pod) or (within and not fits_pod):
-            return NoFit(Refusal.CONSTRAINT, f"ta gives {hosts} hosts one {level}, no other")
-        if within is Within.LEAF and not fits_leaf:
+        too_narrow = not (fits_leaf if within is Within.LEAF else fits_pod)
+        if (constraints.spread > 1 and fits_pod) or (within and too_narrow):
             return NoFit(Refusal.CONSTRAINT, f"ta gives {hosts} hosts one {level}, no other")
         if fits_leaf:
             places = [[group] for group in range(topology.groups)]
@@ -101,19 +98,15 @@ def _in_a_leaf(fabric: LedgerView, hosts: int) -> list[GroupShare]:
 class _ClearLeaves:
     """The leaf groups and pods that a tenant may use which leaves its leaf or its pod."""
 
-    taken: set[int]
-    """Leaf groups with a tenant that leaves them."""
-    crossed: set[int]
-    """Pods with a tenant that leaves them."""
-    room: list[int]
-    """By pod, the free hosts on leaf groups that are not taken."""
-
     def __init__(self, fabric: LedgerView) -> None:
         self._fabric = fabric
         self._width = fabric.topology.groups_per_pod
         self.room = list(fabric.pod_free_hosts)
-        self.taken = set()
-        self.crossed = set()
+        """By pod, the free hosts on leaf groups that are not taken."""
+        self.taken: set[int] = set()
+        """Leaf groups with a tenant that leaves them."""
+        self.crossed: set[int] = set()
+        """Pods with a tenant that leaves them."""
         for allocation in fabric.allocations.values():
             if len(allocation.groups) > 1:
                 self._take({share.group for share in allocation.groups})

@@ -2,8 +2,6 @@
 
 """Re-import of a fabric: its new cables in the old places, the differences, their effects."""
 
-from __future__ import annotations
-
 from laas_service.domain.reimport.alignment import aligned
 from laas_service.domain.reimport.changes import Change, changes
 from laas_service.domain.reimport.effects import Effect, effects

@@ -8,14 +8,13 @@ one that is gone takes that switch's place. Others take empty places, or new one
 So a tree only grows, and links and hosts that remain keep their names.
 """
 
-from __future__ import annotations
-
 import itertools
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from laas_service.domain.errors import InvalidInput
+from laas_service.domain.grouping import grouped
 from laas_service.domain.inventory import Cable, Inventory, PortRef
 from laas_service.domain.reimport.host_places import placed_hosts
 from laas_service.domain.reimport.layout import Layout, Row
@@ -44,7 +43,7 @@ def aligned(before: Layout, after: Layout) -> Layout:
         rails=after.topology.rails,
         host_ports=hosts.ports,
         absent_hosts=hosts.absent(tree),
-        absent_links=frozenset(link for link in _links(tree) if link not in present),
+        absent_links=frozenset(link for link in tree.links() if link not in present),
     )
     inventory = replace(
         after.inventory,
@@ -77,12 +76,7 @@ class _SwitchPlaces:
             pod_of = {guid: pod for pod, row in enumerate(old_rows) for guid in row if guid}
             for new, row in enumerate(new_rows):
                 votes.update((new, pod_of[guid]) for guid in row if guid in pod_of)
-        matched = _matched(votes)
-        free = (pod for pod in itertools.count() if pod not in matched.values())
-        return [
-            matched[new] if new in matched else next(free)
-            for new in range(self.after.topology.tree.m[2])
-        ]
+        return _old_numbers(votes, self.after.topology.tree.m[2])
 
     def leaves(self) -> list[Row]:
         return self._rows(self.before.leaves, self.after.leaves)
@@ -99,10 +93,7 @@ class _SwitchPlaces:
             votes.update(
                 (new, old.index(guid)) for new, guid in enumerate(row) if guid and guid in old
             )
-        matched = _matched(votes)
-        free = (index for index in itertools.count() if index not in matched.values())
-        width = self.after.topology.tree.l2_per_pod
-        old_index = [matched[new] if new in matched else next(free) for new in range(width)]
+        old_index = _old_numbers(votes, self.after.topology.tree.l2_per_pod)
         return self._rows(self.before.l2s, self.after.l2s, old_index)
 
     def spines(self, l2s: Sequence[Row]) -> list[Row]:
@@ -113,14 +104,15 @@ class _SwitchPlaces:
         """
         place = {guid: (pod, i) for pod, row in enumerate(l2s) for i, guid in enumerate(row)}
         level = {switch.guid: switch.level for switch in self.after.inventory.switches}
-        reach: dict[int, set[tuple[int, int]]] = defaultdict(set)
-        for cable in self.after.inventory.cables:
-            if level[cable.upper.guid] == 3 and cable.lower.guid in place:
-                reach[cable.upper.guid].add(place[cable.lower.guid])
+        reach = grouped(
+            (cable.upper.guid, place[cable.lower.guid])
+            for cable in self.after.inventory.cables
+            if level[cable.upper.guid] == 3 and cable.lower.guid in place
+        )
         width = max(map(len, l2s), default=0)
         groups: list[list[int]] = [[] for _ in range(width)]
         for spine in dict.fromkeys(filter(None, self.after.inventory.spine_guids)):
-            counts = Counter(index for _, index in reach[spine])
+            counts = Counter(index for _, index in set(reach[spine]))
             for index, count in counts.items():
                 if 2 * count > max(counts.values()):
                     groups[index].append(spine)
@@ -158,8 +150,8 @@ class _SwitchPlaces:
                 for b in gone
             }
         )
-        for guid, replaced in _matched(+common_ends).items():
-            index[guid] = old.index(replaced)
+        successors = _matched(+common_ends)
+        index |= {guid: old.index(replaced) for guid, replaced in successors.items()}
         taken = set(index.values())
         for guid in added:
             if guid not in index:
@@ -186,6 +178,13 @@ def _matched(votes: Mapping[tuple[int, int], int]) -> dict[int, int]:
     return matched
 
 
+def _old_numbers(votes: Mapping[tuple[int, int], int], count: int) -> list[int]:
+    """The old number of each of ``count`` new ones: by votes, else one that is free."""
+    matched = _matched(votes)
+    free = (number for number in itertools.count() if number not in matched.values())
+    return [matched[new] if new in matched else next(free) for new in range(count)]
+
+
 def _tree(
     old: Xgft, m1: int, leaves: Sequence[Row], l2s: Sequence[Row], spines: Sequence[Row]
 ) -> Xgft:
@@ -209,9 +208,7 @@ def _cables(
 ) -> tuple[Cable, ...]:
     """Every cable with its link; remaining parallel cables keep their number."""
     old = {(cable.lower, cable.upper): cable.link for cable in before.inventory.cables}
-    bundles: dict[tuple[int, int], list[tuple[PortRef, PortRef]]] = defaultdict(list)
-    for cable in after.cables:
-        bundles[cable.lower.guid, cable.upper.guid].append((cable.lower, cable.upper))
+    bundles = grouped(((c.lower.guid, c.upper.guid), (c.lower, c.upper)) for c in after.cables)
     link_of: dict[tuple[PortRef, PortRef], Link] = {}
     for pair, links in _bundles(tree, leaves, l2s, spines):
         link_of |= _numbered(sorted(bundles.get(pair, ())), links, old)
@@ -249,10 +246,6 @@ def _numbered(
     free = [link for link in links if link not in link_of.values()]
     link_of |= zip([pair for pair in ends if pair not in link_of], free, strict=False)
     return link_of
-
-
-def _links(tree: Xgft) -> Iterable[Link]:
-    return map(tree.link_at, range(tree.leaf_links + tree.spine_links))
 
 
 def _flat(rows: Collection[Row], count: int, width: int) -> tuple[int, ...]:

@@ -2,8 +2,6 @@
 
 """The differences between a recorded fabric and its re-import, for an operator to review."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -43,7 +41,7 @@ def _tree(before: Layout, after: Layout) -> Iterator[Change]:
 
 def _switches(before: Layout, after: Layout) -> Iterator[Change]:
     old, new = before.inventory.switch_of_guid, after.inventory.switch_of_guid
-    places = [dict(_places(layout)) for layout in (before, after)]
+    places = [_places(layout) for layout in (before, after)]
     guid_at = {place: guid for guid, place in places[1].items()}
     replaced = set()
     for guid in sorted(old.keys() - new.keys()):
@@ -63,15 +61,12 @@ def _switches(before: Layout, after: Layout) -> Iterator[Change]:
             yield Change("switch renamed", f"{_switch(old[guid])} is now {new[guid].name}")
 
 
-def _places(layout: Layout) -> Iterator[tuple[int, str]]:
+def _places(layout: Layout) -> dict[int, str]:
     """The place of each switch; all its places if it stands for several spines."""
-    names_of: dict[int, list[str]] = {}
-    for kind, rows in (("leaf", layout.leaves), ("l2", layout.l2s), ("spine", layout.spines)):
-        for number, row in enumerate(rows):
-            for index, guid in enumerate(row):
-                if guid:
-                    names_of.setdefault(guid, []).append(f"{kind}-{number}-{index}")
-    return ((guid, " ".join(names)) for guid, names in names_of.items())
+    return {
+        guid: " ".join(f"{kind}-{number}-{index}" for kind, number, index in places)
+        for guid, places in layout.places_of_switch.items()
+    }
 
 
 def _cables(before: Layout, after: Layout) -> Iterator[Change]:

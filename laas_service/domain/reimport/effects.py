@@ -9,8 +9,6 @@ switch in the old one's place. A host's adapter, and the port of the leaf that i
 to the host alone and may change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 

@@ -6,9 +6,7 @@ They stay recorded as failed as long as nothing else is in their place. So one d
 tenant does not prevent the re-import of the rest.
 """
 
-from __future__ import annotations
-
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from dataclasses import replace
 
 from laas_service.domain.inventory import Cable, Endpoint, PortRef
@@ -23,9 +21,9 @@ def with_failed_components(
     """``after`` with the missing hosts and links that are failed and held, and their names."""
     used = {end for cable in after.inventory.cables for end in (cable.lower, cable.upper)}
     used |= {endpoint.at for endpoint in after.inventory.endpoints}
-    hosts = _hosts(before, after, ledger, used)
+    hosts = dict(_hosts(before, after, ledger, used))
     used |= {endpoint.at for endpoints in hosts.values() for endpoint in endpoints}
-    cables = _cables(before, after, ledger, used)
+    cables = list(_cables(before, after, ledger, used))
     names = list(after.inventory.host_names)
     kept = []
     for number, endpoints in hosts.items():
@@ -61,11 +59,10 @@ def with_failed_components(
 
 def _hosts(
     before: Layout, after: Layout, ledger: LedgerView, used: Set[PortRef]
-) -> dict[int, tuple[Endpoint, ...]]:
-    """The ports of each host that is missing, failed and held, by its number in ``after``."""
+) -> Iterator[tuple[int, tuple[Endpoint, ...]]]:
+    """Each host that is missing, failed and held: its number in ``after``, and its ports."""
     held = ledger.owners_of_hosts().keys() & ledger.failed_hosts
     named, guids = after.inventory.host_numbers, {e.guid for e in after.inventory.endpoints}
-    missing = {}
     for host in sorted(held):
         endpoints = before.host_endpoints.get(host, ())
         number = _number(after.topology, before.topology.ports_of(host))
@@ -79,42 +76,25 @@ def _hosts(
             for endpoint in endpoints
         )
         if places_free:
-            missing[number] = endpoints
-    return missing
+            yield number, endpoints
 
 
 def _number(topology: Topology, ports: tuple[Port, ...]) -> int | None:
     """The number of the absent host at these ports; None if another host is there."""
-    for host in topology.absent_hosts:
-        if topology.ports_of(host) == ports:
-            return host
-    return None
+    return next((host for host in topology.absent_hosts if topology.ports_of(host) == ports), None)
 
 
-def _cables(before: Layout, after: Layout, ledger: LedgerView, used: Set[PortRef]) -> list[Cable]:
+def _cables(
+    before: Layout, after: Layout, ledger: LedgerView, used: Set[PortRef]
+) -> Iterator[Cable]:
     """The cables of links that are missing, failed and held, if their two switches are there."""
     held = ledger.owners_of_links().keys() & ledger.failed_links & after.topology.absent_links
     switches = after.inventory.switch_of_guid
-    places = [_places(layout) for layout in (before, after)]
-    missing = []
+    old, new = before.places_of_switch, after.places_of_switch
     for link in sorted(held, key=before.topology.tree.link_id):
         cable = before.inventory.cable_of_link.get(link)
         if cable is None or used & {cable.lower, cable.upper}:
             continue
         ends = {cable.lower.guid, cable.upper.guid}
-        if ends <= switches.keys() and all(
-            places[0].get(guid) == places[1].get(guid) for guid in ends
-        ):
-            missing.append(cable)
-    return missing
-
-
-def _places(layout: Layout) -> dict[int, set[tuple[int, int, int]]]:
-    """GUID -> all its places in the tree, each (level, row, index)."""
-    places: dict[int, set[tuple[int, int, int]]] = {}
-    for level, rows in enumerate((layout.leaves, layout.l2s, layout.spines)):
-        for number, row in enumerate(rows):
-            for index, guid in enumerate(row):
-                if guid:
-                    places.setdefault(guid, set()).add((level, number, index))
-    return places
+        if ends <= switches.keys() and all(old.get(guid) == new.get(guid) for guid in ends):
+            yield cable

@@ -2,8 +2,6 @@
 
 """Hosts of a re-import: a remaining host keeps its number, its slots and its order of rails."""
 
-from __future__ import annotations
-
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -2,14 +2,12 @@
 
 """A topology and its inventory, as an import recognised them, by place in the tree."""
 
-from __future__ import annotations
-
-from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from laas_service.domain.inventory import Endpoint, Inventory
+from laas_service.domain.grouping import grouped
+from laas_service.domain.inventory import Endpoint, Inventory, PortRef
 from laas_service.domain.topology import Topology
 
 Row = tuple[int, ...]
@@ -44,27 +42,37 @@ class Layout:
     @cached_property
     def ends(self) -> dict[int, frozenset[Hashable]]:
         """By switch GUID, the other ends of its cables: a replacement switch has the same."""
-        ends_of: dict[int, set[Hashable]] = defaultdict(set)
-        for cable in self.inventory.cables:
-            ends_of[cable.lower.guid].add(cable.upper)
-            ends_of[cable.upper.guid].add(cable.lower)
-        for endpoint in self.inventory.endpoints:
-            ends_of[endpoint.at.guid].add(endpoint.guid)
-        return {guid: frozenset(ends) for guid, ends in ends_of.items()}
+        ends: list[tuple[PortRef, Hashable]] = [
+            *((near, far) for near, (far, _) in self.inventory.far_ends.items()),
+            *((endpoint.at, endpoint.guid) for endpoint in self.inventory.endpoints),
+        ]
+        by_switch = grouped((near.guid, far) for near, far in ends)
+        return {guid: frozenset(far_ends) for guid, far_ends in by_switch.items()}
 
     @cached_property
     def host_endpoints(self) -> dict[int, tuple[Endpoint, ...]]:
         """The ports of each host in the order of rails."""
-        by_host: dict[int, dict[int, Endpoint]] = defaultdict(dict)
-        for (host, rail), endpoint in self.inventory.endpoint_of_port.items():
-            by_host[host][rail] = endpoint
-        return {h: tuple(by[rail] for rail in sorted(by)) for h, by in sorted(by_host.items())}
+        in_order = sorted(self.inventory.endpoint_of_port.items())
+        by_host = grouped((host, endpoint) for (host, _), endpoint in in_order)
+        return {host: tuple(endpoints) for host, endpoints in by_host.items()}
 
     def hosts(self) -> Iterator[int]:
         """Numbers of the hosts that are present."""
         absent = self.topology.absent_hosts
         names = enumerate(self.inventory.host_names)
         return (host for host, name in names if name and host not in absent)
+
+    @cached_property
+    def places_of_switch(self) -> dict[int, list[tuple[str, int, int]]]:
+        """GUID -> all its places in the tree: "leaf", "l2" or "spine", row, index."""
+        kinds = (("leaf", self.leaves), ("l2", self.l2s), ("spine", self.spines))
+        return grouped(
+            (guid, (kind, number, index))
+            for kind, rows in kinds
+            for number, row in enumerate(rows)
+            for index, guid in enumerate(row)
+            if guid
+        )
 
     @cached_property
     def place_of_leaf(self) -> dict[int, tuple[int, int]]:

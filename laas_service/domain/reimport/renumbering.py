@@ -77,10 +77,10 @@ class Renumbering:
         return (host for host in by_slot if host is not None)
 
     def _column(self, share: ColumnShare) -> ColumnShare:
-        at = self._columns.get(self.before.l2_of_column(share.pod, share.column))
-        if at is None:
+        index = self.after.column_of_l2.get(self.before.l2_of_column(share.pod, share.column))
+        if index is None:
             raise Conflict(f"pod {share.pod} no longer exists in its old form")
-        return ColumnShare(*at, share.uplinks)
+        return ColumnShare(*divmod(index, self.after.columns_per_pod), share.uplinks)
 
     def _leaves(self, topology: Topology, group: int) -> tuple[tuple[int, int], ...]:
         """The places (pod, leaf) of a group's leaves."""
@@ -90,11 +90,3 @@ class Renumbering:
     @cached_property
     def _groups(self) -> dict[tuple[tuple[int, int], ...], int]:
         return {self._leaves(self.after, group): group for group in range(self.after.groups)}
-
-    @cached_property
-    def _columns(self) -> dict[tuple[int, int], tuple[int, int]]:
-        return {
-            self.after.l2_of_column(pod, column): (pod, column)
-            for pod in range(self.after.pods)
-            for column in range(self.after.columns_per_pod)
-        }

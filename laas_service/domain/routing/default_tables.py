@@ -11,13 +11,14 @@ Source: Zahavi, CCIT report 776.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from laas_service.domain.inventory import Inventory
+from laas_service.domain.grouping import grouped
+from laas_service.domain.inventory import Endpoint, Inventory
 from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import Link, Xgft
 
@@ -58,6 +59,19 @@ class _Destinations(NamedTuple):
         return _Destinations(*(column[mask] for column in self))
 
 
+class Unreached(NamedTuple):
+    """Pairs of adapters that cables connect and the default tables do not."""
+
+    pairs: int
+    """Ordered pairs of adapters, at least 1."""
+
+    switch: int
+    """GUID of the first switch with such an adapter and without an entry."""
+
+    endpoint: Endpoint
+    """The first adapter for which that switch has no entry."""
+
+
 class DefaultRoutes:
     """All switches and cables, and the default entries over them.
 
@@ -69,6 +83,7 @@ class DefaultRoutes:
     def __init__(
         self, inventory: Inventory, failed: frozenset[Link], tree: Xgft, plane: SharedPlane
     ) -> None:
+        self._inventory = inventory
         regular = {*inventory.leaf_guids, *inventory.l2_guids, *inventory.spine_guids}
         self._switches = sorted(
             inventory.switches, key=lambda s: (s.level, s.guid in regular, s.guid)
@@ -81,9 +96,7 @@ class DefaultRoutes:
         self._tiers = self._make_tiers(inventory, failed)
         any_failed = any(cable.link in failed for cable in inventory.cables)
         self._working_tiers = self._tiers[:-1] if any_failed else self._tiers
-        attached: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        for endpoint in inventory.endpoints:
-            attached[endpoint.at.guid].append((endpoint.at.port, endpoint.guid))
+        attached = grouped((e.at.guid, (e.at.port, e.guid)) for e in inventory.endpoints)
         self._own: list[tuple[int, bytes]] = []
         """For each switch the index of its first destination, and its entries to its own."""
         destinations: list[int] = []
@@ -148,6 +161,40 @@ class DefaultRoutes:
                 row[missing] = np.where(row[missing] == NO_ROUTE, fallback, row[missing])
         by_guid = {s.guid: row.tobytes() for s, row in zip(self._switches, rows, strict=True)}
         return dict(sorted(by_guid.items()))
+
+    def unreached(self, rows: Mapping[int, bytes]) -> Unreached | None:
+        """What ``rows`` leave without a path although working cables connect it; None if nothing.
+
+        Looks for missing entries: an entry leads on to the switch that it was derived from, so
+        only a missing one ends a path. Aggregation nodes and switches themselves do not count:
+        only management needs them.
+        """
+        endpoints = self._inventory.endpoints
+        adapters = grouped((e.at.guid, e) for e in endpoints if "Aggregation Node" not in e.name)
+        lacking = [switch for switch in adapters if NO_ROUTE in rows[switch]]
+        if not lacking:
+            return None
+        part = self._connected_parts()
+        index = {guid: i for i, guid in enumerate(self.destinations)}
+        pairs, first = 0, None
+        for switch in lacking:
+            own, row = adapters[switch], rows[switch]
+            for far, far_adapters in adapters.items():
+                if part[self._number[far]] == part[self._number[switch]]:
+                    cut = [e for e in far_adapters if row[index[e.guid]] == NO_ROUTE]
+                    pairs += len(own) * len(cut)
+                    first = first or next(((switch, endpoint) for endpoint in cut), None)
+        return Unreached(pairs, *first) if first else None
+
+    def _connected_parts(self) -> list[int]:
+        """For each switch by number, the lowest number of those that working cables connect."""
+        part = list(range(len(self._switches)))
+        for number, neighbors in enumerate(self._working_tiers[-1].down):
+            for neighbor in neighbors:
+                one, other = sorted((part[number], part[neighbor.switch]))
+                if one != other:
+                    part = [one if each == other else each for each in part]
+        return part
 
     def _all_destinations(self) -> _Destinations:
         in_level: dict[int, int] = defaultdict(int)

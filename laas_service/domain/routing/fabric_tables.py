@@ -27,7 +27,7 @@ have no route; only management traffic between switches needs one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -35,7 +35,7 @@ from typing import NamedTuple
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import NotFound
 from laas_service.domain.inventory import Inventory
-from laas_service.domain.routing.default_tables import NO_ROUTE, DefaultRoutes
+from laas_service.domain.routing.default_tables import NO_ROUTE, DefaultRoutes, Unreached
 from laas_service.domain.routing.tenant_tables import NamedLink, Partition, tenant_ports
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology, link_name
@@ -70,6 +70,14 @@ class ForwardingTables:
     def index(self) -> dict[int, int]:
         """GUID -> its position in ``destinations``."""
         return {guid: i for i, guid in enumerate(self.destinations)}
+
+    @property
+    def unreached(self) -> Unreached | None:
+        """Pairs of adapters that cables connect and the default entries do not, without faults.
+
+        Faults alone never count, so that they stop no publication.
+        """
+        return self.cache.defaults.unreached if self.cache else None
 
     def port(self, switch: int, destination: int) -> int | None:
         """The out port of a switch towards a GUID; None if it has no entry."""
@@ -115,7 +123,7 @@ def forwarding_tables(
         cache, rows = _RenderCache(defaults, {}, {}), {}
     else:
         defaults, rows = cache.defaults, previous.rows
-    by_tenant = {a: cache.by_tenant.get(a) or defaults.tenant_entries(a) for a in allocations}
+    by_tenant = {a: cache.by_tenant.get(a) or list(defaults.tenant_entries(a)) for a in allocations}
     by_switch: dict[int, list[_TenantEntries]] = {guid: [] for guid in defaults.rows}
     for entries_of_tenant in by_tenant.values():
         for switch, entries in entries_of_tenant:
@@ -156,10 +164,14 @@ class _DefaultTables:
         routes = DefaultRoutes(inventory, failed, topology.tree, plane)
         self.destinations = routes.destinations
         self.rows = routes.rows()
+        self.unreached = routes.unreached(self.rows)
+        if self.unreached and failed:
+            repaired = DefaultRoutes(inventory, frozenset(), topology.tree, plane)
+            self.unreached = repaired.unreached(repaired.rows())
         self._index = {guid: i for i, guid in enumerate(routes.destinations)}
         self._manager_leaves = _manager_leaves(inventory)
 
-    def tenant_entries(self, allocation: Allocation) -> list[tuple[int, _TenantEntries]]:
+    def tenant_entries(self, allocation: Allocation) -> Iterator[tuple[int, _TenantEntries]]:
         """The entries that differ from the default for a tenant's ports, each with its switch.
 
         A leaf with a subnet manager, unless it is one of the tenant's, keeps its default
@@ -170,20 +182,17 @@ class _DefaultTables:
         apart = allocation.size > 1 and allocation.isolated
         leaf_guids = self._inventory.leaf_guids
         leaves = {leaf_guids[leaf] for leaf, _, _ in on_leaves}
-        changes = []
         for leaf, rail, hosts in on_leaves:
             positions = [self._index[_port_guid(self._inventory, host, rail)] for host in hosts]
             joined = {leaf_guids[leaf]}
             for switch, ports, leads_on in partition.entries(leaf_guids[leaf], len(hosts)):
                 joined.add(switch)
                 if leads_on or switch in leaves or switch not in self._manager_leaves:
-                    changes.append((switch, _TenantEntries(positions, ports)))
+                    yield switch, _TenantEntries(positions, ports)
             for from_leaf, from_rail, _ in on_leaves if apart else ():
                 switch = leaf_guids[from_leaf]
                 if from_rail != rail and switch not in joined | self._manager_leaves:
-                    no_routes = _TenantEntries(positions, [NO_ROUTE] * len(positions))
-                    changes.append((switch, no_routes))
-        return changes
+                    yield switch, _TenantEntries(positions, [NO_ROUTE] * len(positions))
 
     def _named_by_guid(self, link: Link) -> NamedLink[int]:
         cable = self._inventory.cable_of_link.get(link)

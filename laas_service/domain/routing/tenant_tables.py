@@ -7,14 +7,13 @@ links only: D-mod-k on the compacted partition, with the digit taken modulo the 
 are there on remainder leaves and pods (Jigsaw, HPDC'21, section 4).
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 
 from laas_service.domain.allocation import Allocation
+from laas_service.domain.grouping import grouped
 from laas_service.domain.topology import LeafLink, Link, Topology, bits
 
 N = TypeVar("N")
@@ -123,17 +122,16 @@ class Partition(Generic[N]):
         links = leaf_links + [named(link) for link in sorted(allocation.spine_links(topology))]
         self._pod_of_leaf: dict[N, int] = {x.lower: x.link.pod for x in leaf_links}
         self._pod_of_l2: dict[N, int] = {x.upper: x.link.pod for x in leaf_links}
-        self._rank: dict[N, int] = {}
-        ranks: dict[int, int] = defaultdict(int)
-        for leaf, pod in self._pod_of_leaf.items():
-            self._rank[leaf] = ranks[pod]
-            ranks[pod] += 1
+        in_pods = grouped((pod, leaf) for leaf, pod in self._pod_of_leaf.items())
+        self._rank: dict[N, int] = {
+            leaf: rank for leaves in in_pods.values() for rank, leaf in enumerate(leaves)
+        }
         self._tiers: list[dict[N, list[NamedLink[N]]]] = [
-            _by_lower(x for x in links if x.link not in failed)
+            grouped((x.lower, x) for x in links if x.link not in failed)
         ]
         """Links by lower switch: those that work; then, if any has failed, all of them."""
         if any(x.link in failed for x in links):
-            self._tiers.append(_by_lower(links))
+            self._tiers.append(grouped((x.lower, x) for x in links))
         parallel = Counter((x.lower, x.upper) for x in leaf_links)
         self._width: int = max(parallel.values(), default=1)
 
@@ -219,13 +217,6 @@ class Partition(Generic[N]):
             choices = [x for x in links if x.lower == preferred] or links
             ports.append(choices[(start + k % self._width) % len(choices)].down)
         return ports
-
-
-def _by_lower(links: Iterable[NamedLink[N]]) -> dict[N, list[NamedLink[N]]]:
-    by_lower: dict[N, list[NamedLink[N]]] = defaultdict(list)
-    for link in links:
-        by_lower[link.lower].append(link)
-    return by_lower
 
 
 @lru_cache(maxsize=1 << 16)

@@ -2,8 +2,6 @@
 
 """Any free hosts of some leaf groups: the choice under constraints of policies without links."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from itertools import islice
 

@@ -10,12 +10,16 @@ from laas_service.domain.allocation import GroupShare, Packing, Shape
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.search.bicliques import lowest_bits
 from laas_service.domain.search.budget import SearchBudget
+from laas_service.domain.search.full_pods import full_pod_sets
 from laas_service.domain.search.misfits import Misfits
 from laas_service.domain.search.pod_sets import pod_sets
 from laas_service.domain.search.pod_view import PodView
 from laas_service.domain.search.preference import PodChoice, pods_with_room
 from laas_service.domain.search.shapes import Placement
 from laas_service.domain.topology import bits
+
+COST_OF_A_CHOICE = 6
+"""Units of work to compare the spine uplinks of full pods with those of a remainder pod."""
 
 
 class BestFit:
@@ -113,23 +117,24 @@ class BestFitPods:
     def pod_choices(self, shape: Shape) -> Iterator[PodChoice]:
         view, budget = self._view, self._view.budget
         pods = view.pods_with(shape.leaves)
-        if len(pods) < shape.pods or not budget.spend(2 * len(view.order)):
+        if len(pods) < shape.pods or not budget.spend(2 * len(view.counts)):
             return
         remainder_pods: Sequence[int | None] = [None]
         if shape.remainder_leaves or shape.remainder_hosts:
             remainder_pods = self.remainder_pods(shape)
             if not remainder_pods:
                 return
-        for pod_set in pod_sets(view, pods, shape):
+        sets_of_pods = full_pod_sets if view.all_used else pod_sets
+        for pod_set in sets_of_pods(view, pods, shape):
             for remainder_pod in remainder_pods:
-                if not budget.spend(len(view.columns)):
+                if not budget.spend(COST_OF_A_CHOICE):
                     return
                 full_pods = [pod for pod in pod_set if pod != remainder_pod][: shape.pods]
                 if len(full_pods) == shape.pods:
                     yield full_pods, remainder_pod
 
     def remainder_pods(self, shape: Shape) -> list[int]:
-        return [pod for pod in self._view.order if self._view.has_remainder(pod, shape)]
+        return self._view.remainder_pods(shape)
 
     def remainder_leaves(self, shape: Shape, pod: int) -> list[int]:
         return self._view.remainder_leaves(shape, pod)

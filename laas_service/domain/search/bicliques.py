@@ -14,9 +14,10 @@ is cut in three ways:
 * branching on one row, taken or left out, so that no set of rows is visited twice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
+from itertools import chain
+from operator import or_
 from typing import NamedTuple
 
 from laas_service.domain.search.budget import SearchBudget
@@ -43,7 +44,7 @@ class BicliqueSpec(NamedTuple):
     @property
     def cost_per_row(self) -> int:
         """Units of work for each row at a node of the search tree."""
-        return 3 + len(self.needs)
+        return 2 + len(self.needs)
 
 
 def bicliques(rows: Sequence[int], spec: BicliqueSpec, budget: SearchBudget) -> Iterator[Biclique]:
@@ -54,13 +55,20 @@ def bicliques(rows: Sequence[int], spec: BicliqueSpec, budget: SearchBudget) -> 
     biclique comes first and costs no budget, so that easy requests are served without one.
     """
     greedy = greedy_biclique(rows, spec.min_rows, spec.enough)
-    if greedy:
-        yield greedy
+    searched = _searched(rows, spec, budget, ruled_out_first=greedy is None)
+    return chain((greedy,), searched) if greedy else searched
+
+
+def _searched(
+    rows: Sequence[int], spec: BicliqueSpec, budget: SearchBudget, ruled_out_first: bool
+) -> Iterator[Biclique]:
+    """All bicliques as wanted; with König's bound of the whole matrix first, if asked for."""
     if not budget.spend(len(rows) * 2):
         return
-    if not greedy and any(ruled_out(rows, spec.min_rows, *need, budget) for need in spec.needs):
+    count, needs = spec.min_rows, spec.needs
+    if ruled_out_first and any(ruled_out(rows, count, *need, budget) for need in needs):
         return
-    yield from _depth_first(rows, list(range(len(rows))), -1, spec, budget)
+    yield from _depth_first(rows, list(range(len(rows))), -1, -1, spec, budget)
 
 
 def greedy_biclique(
@@ -87,17 +95,22 @@ def ruled_out(rows: Sequence[int], count: int, field: int, need: int, budget: Se
 
 
 def _depth_first(
-    rows: Sequence[int], left: list[int], live: int, spec: BicliqueSpec, budget: SearchBudget
+    rows: Sequence[int],
+    left: list[int],
+    live: int,
+    lost: int,
+    spec: BicliqueSpec,
+    budget: SearchBudget,
 ) -> Iterator[Biclique]:
     """Bicliques of the rows ``left`` and the bits ``live``: kernel, bound, two branches.
 
     Branches on the row that lacks most of the live bits: first without that row, then with
-    it and only its bits.
+    it and only its bits. All rows had enough bits before the bits ``lost`` were dropped.
     """
     if budget.exceeded:
         return
     budget.nodes += 1
-    kernel = _kernel(rows, left, live, spec, budget)
+    kernel = _kernel(rows, left, live, lost, spec, budget)
     if kernel is None:
         return
     left, live = kernel
@@ -112,12 +125,17 @@ def _depth_first(
     if spec.needs and _refuted(rows, left, live, lacking, spec, budget):
         return
     without = left[:worst] + left[worst + 1 :]
-    yield from _depth_first(rows, without, live, spec, budget)
-    yield from _depth_first(rows, left, live & rows[left[worst]], spec, budget)
+    yield from _depth_first(rows, without, live, 0, spec, budget)
+    yield from _depth_first(rows, left, live & ~lacking, lacking, spec, budget)
 
 
 def _kernel(
-    rows: Sequence[int], left: list[int], live: int, spec: BicliqueSpec, budget: SearchBudget
+    rows: Sequence[int],
+    left: list[int],
+    live: int,
+    lost: int,
+    spec: BicliqueSpec,
+    budget: SearchBudget,
 ) -> Biclique | None:
     """The rows and bits that may belong to a wanted biclique; None if there can be none.
 
@@ -129,10 +147,15 @@ def _kernel(
         size = len(left), live
         if len(left) < count or not budget.spend(len(left) * spec.cost_per_row):
             return None
-        live &= bits_of_at_least(count, [rows[row] for row in left])
+        kept = live & bits_of_at_least(count, [rows[row] for row in left])
         if trim is not None:
-            live = trim(live)
-        left = [row for row in left if enough(rows[row] & live)]
+            kept = trim(kept)
+        if not enough(kept):
+            return None
+        lost |= live & ~kept
+        live = kept
+        left = [row for row in left if not rows[row] & lost or enough(rows[row] & live)]
+        lost = 0
         if feasible is not None and not feasible(left):
             return None
     return left, live
@@ -173,16 +196,17 @@ def lowest_bits(mask: int, count: int) -> int:
 
 
 def bits_of_at_least(count: int, masks: Sequence[int]) -> int:
-    """The bits that ``count`` or more of the masks have; ``count`` is at least 1.
+    """The bits that ``count`` or more of the masks have; ``count`` is at least 1."""
+    return counted_at_least(count, bit_counts(masks))
 
-    Counts at all bit positions at once: digit i of the count at position b is bit b of
-    ``digits[i]``.
+
+def bit_counts(masks: Sequence[int]) -> list[int]:
+    """How many of the masks have each bit, for all bit positions at once.
+
+    Digit i of the count at position b is bit b of item i.
     """
     digits: list[int] = []
-    union = 0
-    for mask in masks:
-        union |= mask
-        carry = mask
+    for carry in masks:
         for i, digit in enumerate(digits):
             digits[i], carry = digit ^ carry, digit & carry
             if not carry:
@@ -190,9 +214,14 @@ def bits_of_at_least(count: int, masks: Sequence[int]) -> int:
         else:
             if carry:
                 digits.append(carry)
+    return digits
+
+
+def counted_at_least(count: int, digits: Sequence[int]) -> int:
+    """The bits whose number in ``bit_counts`` is ``count`` or more; ``count`` is at least 1."""
     if count >> len(digits):
         return 0
-    enough = union
+    enough = reduce(or_, digits)
     for i, digit in enumerate(digits):
         enough = enough & digit if count >> i & 1 else enough | digit
     return enough

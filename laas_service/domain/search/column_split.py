@@ -2,15 +2,14 @@
 
 """How the uplinks of a placement on several pods are divided among the columns."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from laas_service.domain.allocation import Shape
+from laas_service.domain.search.bicliques import lowest_bits
 from laas_service.domain.search.pod_view import PodView
 from laas_service.domain.topology import Column
 
-Split = list[tuple[int, int]]
+Split = Sequence[tuple[int, int]]
 """For each column, the uplinks of a full leaf and the uplinks of the remainder leaf."""
 
 
@@ -27,9 +26,16 @@ def column_split(
     from below than its spine uplinks carry: in the full pods the masks ``full_spines``, in
     the remainder pod the masks ``remainder_spines``, both by column. The remainder leaf may
     use the uplinks ``remainder_uplinks``.
+
+    All masks have the spine uplinks that the shape's full leaves need at least
+    (``LeafNeeds.min_spines``).
     """
     width, rest_width = view.uplinks_for(shape.hosts), view.uplinks_for(shape.remainder_hosts)
-    split: Split = []
+    if view.all_used and not shape.remainder_hosts:
+        return view.needs.without_remainder
+    if view.all_used:
+        return _full_split(view, shape, remainder_spines, remainder_uplinks, rest_width)
+    split: list[tuple[int, int]] = []
     for plane in range(len(view.spare)):
         options = [
             _options(view, column, shape, full_spines, remainder_spines, remainder_uplinks)
@@ -46,6 +52,35 @@ def column_split(
         if needed:
             return None
     return split
+
+
+def _full_split(
+    view: PodView,
+    shape: Shape,
+    remainder_spines: Sequence[int],
+    remainder_uplinks: int,
+    rest_width: int,
+) -> Split | None:
+    """The same where a full leaf takes all uplinks of every column.
+
+    ``remainder_uplinks`` are in columns that carry one uplink more than the full leaves need,
+    and enough of them for the remainder leaf (``LeafNeeds.remainder_uplinks``).
+    """
+    if view.needs.single_cables:
+        chosen = 0
+        for plane in view.planes:
+            chosen |= lowest_bits(remainder_uplinks & plane, rest_width)
+        return [(1, chosen >> number & 1) for number in range(len(view.columns))]
+    split: list[tuple[int, int]] = []
+    needed = [rest_width] * len(view.spare)
+    for column, size, spines in zip(view.columns, view.bundle_sizes, remainder_spines, strict=True):
+        rest = (column.bundle & remainder_uplinks).bit_count()
+        if rest:
+            room = view.capacity(spines, column) - size * shape.remainder_leaves
+            rest = min(rest, room, needed[column.plane])
+            needed[column.plane] -= rest
+        split.append((size, rest))
+    return None if any(needed) else split
 
 
 def _options(
@@ -78,9 +113,9 @@ def most_remainder_uplinks(options: Sequence[Split], width: int) -> Split | None
         only = [choices[0] for choices in options]
         return only if sum(full for full, _ in only) == width else None
     # Full uplinks so far -> the most remainder uplinks with them, and the choices.
-    best: dict[int, tuple[int, Split]] = {0: (0, [])}
+    best: dict[int, tuple[int, list[tuple[int, int]]]] = {0: (0, [])}
     for choices in options:
-        extended: dict[int, tuple[int, Split]] = {}
+        extended: dict[int, tuple[int, list[tuple[int, int]]]] = {}
         for taken, (rest, chosen) in best.items():
             for full, extra in choices:
                 total = taken + full

@@ -2,8 +2,6 @@
 
 """The costs of free hosts, and bounds on the cost of a placement."""
 
-from __future__ import annotations
-
 from heapq import merge
 from itertools import accumulate
 from math import inf

@@ -2,8 +2,6 @@
 
 """Maximum matchings of a bit matrix, and König's bound on its bicliques."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache, reduce

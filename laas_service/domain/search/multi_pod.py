@@ -2,12 +2,12 @@
 
 """The third step of a search: full leaves of several pods; Jigsaw's FIND_L3."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
+from itertools import compress, repeat
 from operator import and_
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from laas_service.domain.allocation import ColumnShare, GroupShare, Shape
 from laas_service.domain.search.bicliques import lowest_bits
@@ -15,7 +15,7 @@ from laas_service.domain.search.column_split import Split, column_split
 from laas_service.domain.search.pod_view import PodView
 from laas_service.domain.search.search import Search
 from laas_service.domain.search.shapes import Placement, multi_pod_shapes, two_pod_shapes
-from laas_service.domain.topology import bits
+from laas_service.domain.topology import Column, bits
 
 
 def in_several_pods(search: Search, leaves: int, rest: int) -> Iterator[Placement]:
@@ -23,9 +23,12 @@ def in_several_pods(search: Search, leaves: int, rest: int) -> Iterator[Placemen
 
     Jigsaw, section 3.2, conditions (1) to (6), and its restriction to full leaves (section 4).
     """
-    if leaves > _full_leaf_groups(search) and search.spread == 1:
-        return
     topology = search.topology
+    if search.spread == 1:
+        if leaves > _full_leaf_groups(search):
+            return
+        if not search.may_fit_several_pods(leaves * topology.slots + rest, rest or topology.slots):
+            return
     groups, pods = topology.groups_per_pod, topology.pods
     shapes = multi_pod_shapes(leaves, rest, topology.slots, groups, pods, topology.taper[1])
     yield from _on_full_leaves(search, shapes)
@@ -54,7 +57,7 @@ def _on_full_leaves(search: Search, shapes: Sequence[Shape]) -> Iterator[Placeme
     if shapes := search.allowed(shapes):
         for uplinks in _common_uplinks(search):
             several_pods = MultiPod(search, uplinks, search.topology.slots)
-            for shape in shapes:
+            for shape in several_pods.with_pods(shapes):
                 yield from several_pods.placements(shape)
 
 
@@ -89,10 +92,14 @@ def _common_uplinks(search: Search) -> Sequence[int]:
     return sorted(closed, key=lambda mask: (-mask.bit_count(), mask))
 
 
+_NEW = cast("Callable[[type[ColumnShare], tuple[int, int, int]], ColumnShare]", tuple.__new__)
+"""Makes a share of its fields in half the time of ``ColumnShare``: a placement has many."""
+
+
 class _PodSet(NamedTuple):
     """The pods of a placement, and by column the spine uplinks that they may use."""
 
-    full: list[int]
+    full: Sequence[int]
     remainder: int | None
     full_spines: Sequence[int]
     """The masks for the full pods."""
@@ -114,22 +121,31 @@ class MultiPod:
         self._view = PodView(search.fabric, search.budget, search.spine_bounds, uplinks, leaf_hosts)
         self._preference = search.preference.pod_preference(self._view)
 
+    def with_pods(self, shapes: Sequence[Shape]) -> list[Shape]:
+        """The shapes for whose full pods enough pods have enough fitting leaf groups."""
+        leaves = self._view.leaves
+        return [
+            shape
+            for shape in shapes
+            if len(leaves) - bisect_left(leaves, shape.leaves) >= shape.pods
+        ]
+
     def placements(self, shape: Shape) -> Iterator[Placement]:
         """Placements on ``shape.pods`` full pods and a smaller remainder pod, if there is one."""
         view = self._view
-        full_pods: list[int] = []
+        enough = view.needs.enough_spines(shape.remainder_leaves)
+        full_pods: Sequence[int] = ()
         for choice, remainder_pod in self._preference.pod_choices(shape):
             if choice != full_pods:
                 full_pods = choice
-                common = view.common_spines(full_pods)
-            below = common
+                common = below = view.common_lanes(full_pods)
             if remainder_pod is not None:
-                spines = view.spines(remainder_pod)
-                below = [mask & own for mask, own in zip(common, spines, strict=True)]
-                least = view.min_spines(shape.remainder_leaves)
-                if any(mask.bit_count() < need for mask, need in zip(below, least, strict=True)):
+                below = common & view.pod_spines(remainder_pod).lanes
+                if not enough(below):
                     continue
-            yield from self._on_pods(shape, _PodSet(full_pods, remainder_pod, common, below))
+            placement = self._on_pods(shape, full_pods, remainder_pod, common, below)
+            if placement is not None:
+                yield placement
 
     def two_pod_placements(self, shape: Shape) -> Iterator[Placement]:
         """Placements on a full pod and a remainder pod no smaller; see ``two_pod_shapes``.
@@ -138,48 +154,65 @@ class MultiPod:
         way round.
         """
         view = self._view
+        enough = view.needs.enough_spines(shape.leaves)
+        enough_below = view.needs.enough_spines(shape.remainder_leaves)
         for remainder_pod in self._preference.remainder_pods(shape):
-            below = view.spines(remainder_pod)
+            below = view.pod_spines(remainder_pod).lanes
+            if not enough_below(below):
+                continue
             for pod in view.pods_with(shape.leaves):
                 if pod == remainder_pod:
                     continue
                 if not self._budget.spend(2 * len(view.columns)):
                     return
-                common = [mask & own for mask, own in zip(below, view.spines(pod), strict=True)]
-                yield from self._on_pods(shape, _PodSet([pod], remainder_pod, common, below))
+                common = below & view.pod_spines(pod).lanes
+                if enough(common):
+                    placement = self._on_pods(shape, [pod], remainder_pod, common, below)
+                    if placement is not None:
+                        yield placement
 
-    def _on_pods(self, shape: Shape, pods: _PodSet) -> Iterator[Placement]:
-        """At most one placement on these pods, with the first remainder leaf that fits."""
+    def _on_pods(
+        self, shape: Shape, full: Sequence[int], remainder: int | None, common: int, below: int
+    ) -> Placement | None:
+        """The placement on these pods with the first remainder leaf that fits; None without one.
+
+        The full pods may use the spine uplinks ``common``, the remainder pod ``below``, both
+        as ``PodSpines.lanes``.
+        """
         view = self._view
-        leaves: Sequence[int | None] = [None]
-        usable = 0
-        if pods.remainder is not None and shape.remainder_hosts:
-            leaves = self._preference.remainder_leaves(shape, pods.remainder)
-            usable = self._remainder_leaf_uplinks(shape, pods.remainder_spines)
-        width = view.uplinks_for(shape.remainder_hosts)
-        tried = set()
-        for leaf in leaves:
-            uplinks = usable & self._fabric.free_uplinks[leaf] if leaf is not None else 0
-            if uplinks in tried:
-                continue
-            tried.add(uplinks)
-            if any((uplinks & plane).bit_count() < width for plane in view.planes):
-                continue
+        leaves: Iterable[tuple[int | None, int]] = ((None, 0),)
+        if remainder is not None and shape.remainder_hosts:
+            usable = view.needs.remainder_uplinks(shape.remainder_leaves, below)
+            width = view.uplinks_for(shape.remainder_hosts)
+            if any((usable & plane).bit_count() < width for plane in view.planes):
+                return None
+            leaves = self._remainder_leaves(shape, remainder, usable, width)
+        full_spines = view.masks(common)
+        remainder_spines = full_spines if below == common else view.masks(below)
+        for leaf, uplinks in leaves:
             if not self._budget.spend(4 * len(view.columns)):
-                return
-            split = column_split(view, shape, pods.full_spines, pods.remainder_spines, uplinks)
+                return None
+            split = column_split(view, shape, full_spines, remainder_spines, uplinks)
             if split:
-                yield self._placement(shape, pods, leaf, split)
-                return
+                pods = _PodSet(full, remainder, full_spines, remainder_spines)
+                return self._placement(shape, pods, leaf, split)
+        return None
 
-    def _remainder_leaf_uplinks(self, shape: Shape, spines: Sequence[int]) -> int:
-        """The uplinks of columns that carry the remainder pod's full leaves and one uplink more."""
-        view, usable = self._view, 0
-        for column, size in zip(view.columns, view.bundle_sizes, strict=True):
-            least = max(0, size - view.spare[column.plane]) * shape.remainder_leaves
-            if view.capacity(spines[column.number], column) > least:
-                usable |= column.bundle
-        return usable
+    def _remainder_leaves(
+        self, shape: Shape, pod: int, usable: int, width: int
+    ) -> Iterator[tuple[int, int]]:
+        """The possible remainder leaves of a pod, the preferred one first, with their uplinks.
+
+        Each has ``width`` of the uplinks ``usable`` free in each plane. Of leaves with equal
+        uplinks only the first is given.
+        """
+        tried = set()
+        for leaf in self._preference.remainder_leaves(shape, pod):
+            uplinks = usable & self._fabric.free_uplinks[leaf]
+            if uplinks not in tried:
+                tried.add(uplinks)
+                if all((uplinks & plane).bit_count() >= width for plane in self._view.planes):
+                    yield leaf, uplinks
 
     def _placement(
         self, shape: Shape, pods: _PodSet, remainder_leaf: int | None, split: Split
@@ -188,17 +221,20 @@ class MultiPod:
         uplinks, leaf_uplinks = self._uplinks(remainder_leaf, split)
         groups = self._group_shares(shape, pods, remainder_leaf, uplinks, leaf_uplinks)
         columns = self._column_shares(shape, pods, split)
-        return Placement(tuple(sorted(groups)), tuple(sorted(columns)), shape)
+        return Placement(tuple(sorted(groups)), columns, shape)
 
     def _uplinks(self, remainder_leaf: int | None, split: Split) -> tuple[int, int]:
         """The uplinks of the full leaves, and those among them of the remainder leaf."""
         free = self._fabric.free_uplinks[remainder_leaf] if remainder_leaf is not None else 0
-        uplinks = leaf_uplinks = 0
+        leaf_uplinks = uplinks = 0
+        if free:
+            for column, (_, rest) in zip(self._view.columns, split, strict=True):
+                leaf_uplinks |= lowest_bits(column.bundle & free, rest) if rest else 0
+        if self._view.all_used:
+            return self._view.uplinks, leaf_uplinks
         for column, (full, rest) in zip(self._view.columns, split, strict=True):
-            shared = lowest_bits(column.bundle & free, rest)
-            leaf_uplinks |= shared
-            uplinks |= shared | lowest_bits(column.bundle ^ shared, full - rest)
-        return uplinks, leaf_uplinks
+            uplinks |= lowest_bits(column.bundle & ~leaf_uplinks, full - rest)
+        return uplinks | leaf_uplinks, leaf_uplinks
 
     def _group_shares(
         self,
@@ -223,36 +259,62 @@ class MultiPod:
             return full
         return full + shares((remainder_leaf,), shape.remainder_hosts, leaf_uplinks)
 
-    def _column_shares(self, shape: Shape, pods: _PodSet, split: Split) -> list[ColumnShare]:
-        """The spine uplinks of each pod.
+    def _column_shares(self, shape: Shape, pods: _PodSet, split: Split) -> tuple[ColumnShare, ...]:
+        """The spine uplinks of each pod, ascending.
 
         Above each L2 index the smaller pod's spine uplinks are chosen first, and the larger
         pods' contain them. Spines that the full pods have in common above all L2 indices come
         first, so that the columns stay alike for later tenants.
         """
-        view, shares = self._view, []
+        full, remainder = self._spines_by_column(shape, pods, split)
+        numbers = [column.number for column in self._view.columns]
+        shares: list[ColumnShare] = []
+        last = pods.remainder if pods.remainder is not None else -1
+        for pod in sorted((*pods.full, last)):
+            spines = remainder if pod == last else full
+            used = zip(repeat(pod), compress(numbers, spines), filter(None, spines))
+            shares += map(_NEW, repeat(ColumnShare), used)
+        return tuple(shares)
+
+    def _spines_by_column(
+        self, shape: Shape, pods: _PodSet, split: Split
+    ) -> tuple[list[int], list[int]]:
+        """By column, the spine uplinks of each full pod and those of the remainder pod."""
         alike = reduce(and_, pods.full_spines)
-        remainder_is_smaller = shape.remainder_leaves < shape.leaves
-        for column, (full, rest) in zip(view.columns, split, strict=True):
-            if not full:
-                continue
-            number = column.number
-            common, below = pods.full_spines[number], pods.remainder_spines[number]
-            count = view.spines_for(full * shape.leaves, column)
-            if pods.remainder is None:
-                spines = _preferring(alike, common, count)
-            else:
-                rest_count = view.spines_for(full * shape.remainder_leaves + rest, column)
-                if remainder_is_smaller:
-                    rest_spines = _preferring(alike, below, rest_count)
-                    spines = _extended(rest_spines, common, alike, count)
-                else:
-                    spines = _preferring(alike, common, count)
-                    rest_spines = _extended(spines, below, alike, rest_count)
-                if rest_spines:
-                    shares.append(ColumnShare(pods.remainder, number, rest_spines))
-            shares += [ColumnShare(pod, number, spines) for pod in pods.full]
-        return shares
+        chosen: dict[tuple[object, ...], tuple[int, int]] = {}
+        full_spines, remainder_spines = [], []
+        columns = zip(
+            self._view.columns, split, pods.full_spines, pods.remainder_spines, strict=True
+        )
+        for column, uplinks, common, below in columns:
+            key = uplinks, common, below, column.rails
+            if key not in chosen:
+                chosen[key] = self._spines(shape, column, uplinks, common, below, alike)
+            full, remainder = chosen[key]
+            full_spines.append(full)
+            remainder_spines.append(remainder)
+        return full_spines, remainder_spines
+
+    def _spines(
+        self,
+        shape: Shape,
+        column: Column,
+        uplinks: tuple[int, int],
+        common: int,
+        below: int,
+        alike: int,
+    ) -> tuple[int, int]:
+        """The spine uplinks of a full pod and of the remainder pod above one L2 index."""
+        view, (full, rest) = self._view, uplinks
+        count = view.spines_for(full * shape.leaves, column)
+        rest_count = view.spines_for(full * shape.remainder_leaves + rest, column)
+        if not rest_count:
+            return _preferring(alike, common, count), 0
+        if shape.remainder_leaves < shape.leaves:
+            rest_spines = _preferring(alike, below, rest_count)
+            return _extended(rest_spines, common, alike, count), rest_spines
+        spines = _preferring(alike, common, count)
+        return spines, _extended(spines, below, alike, rest_count)
 
 
 def _extended(chosen: int, mask: int, liked: int, count: int) -> int:
@@ -262,5 +324,8 @@ def _extended(chosen: int, mask: int, liked: int, count: int) -> int:
 
 def _preferring(liked: int, mask: int, count: int) -> int:
     """``count`` bits of ``mask``: the lowest that are in ``liked``, then the lowest others."""
-    chosen = lowest_bits(mask & liked, count)
-    return chosen | lowest_bits(mask & ~liked, count - chosen.bit_count())
+    preferred = mask & liked
+    missing = count - preferred.bit_count()
+    if missing <= 0:
+        return lowest_bits(preferred, count)
+    return preferred | lowest_bits(mask ^ preferred, missing)

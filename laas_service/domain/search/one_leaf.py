@@ -2,13 +2,10 @@
 
 """The first step of a search: one leaf group."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
-from laas_service.domain.allocation import Shape
 from laas_service.domain.search.search import Search
-from laas_service.domain.search.shapes import Placement
+from laas_service.domain.search.shapes import Placement, one_leaf_shape
 
 
 def in_one_leaf_group(search: Search, hosts: int) -> Iterator[Placement]:
@@ -22,7 +19,7 @@ def in_one_leaf_group(search: Search, hosts: int) -> Iterator[Placement]:
         uplinks = _joining_uplinks(search, group) if hosts > 1 else 0
         if uplinks is not None:
             shares = preference.shares((group,), hosts, uplinks)
-            yield Placement(tuple(shares), (), Shape(1, 1, hosts))
+            yield Placement(tuple(shares), (), one_leaf_shape(hosts))
             return
 
 

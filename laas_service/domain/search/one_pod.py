@@ -7,10 +7,7 @@ leaf, if there is one, has enough of these uplinks free (LaaS, Theorem 2; Jigsaw
 conditions 2 and 4).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from itertools import accumulate
+from collections.abc import Iterator, Sequence
 
 from laas_service.domain.allocation import Shape
 from laas_service.domain.search.bicliques import BicliqueSpec, bicliques, lowest_bits
@@ -26,9 +23,9 @@ def in_one_pod(search: Search, hosts: int) -> Iterator[Placement]:
     topology, preference = search.topology, search.preference
     shapes = pod_shapes(hosts, topology.slots, topology.groups_per_pod, topology.taper[0])
     for pod in preference.pods(hosts) if shapes else ():
-        at_least = _groups_with_at_least(search, pod)
+        by_free = search.fabric.pod_groups_by_free[pod]
         for shape in shapes:
-            if _has_room(at_least, shape) and preference.may_improve(shape, pod):
+            if _has_room(by_free, shape) and preference.may_improve(shape, pod):
                 yield from _of_shape(search, pod, shape)
 
 
@@ -38,23 +35,20 @@ def on_whole_leaves(search: Search, leaves: int) -> Iterator[Placement]:
         return
     shape = Shape(1, leaves, search.topology.slots)
     for pod in pods_with_room(search.fabric, shape.size):
-        at_least = _groups_with_at_least(search, pod)
-        if _has_room(at_least, shape) and search.preference.may_improve(shape, pod):
+        by_free = search.fabric.pod_groups_by_free[pod]
+        if _has_room(by_free, shape) and search.preference.may_improve(shape, pod):
             yield from _of_shape(search, pod, shape)
 
 
-def _groups_with_at_least(search: Search, pod: int) -> list[int]:
-    """At index n, the number of leaf groups of a pod with n or more free hosts."""
-    counts = [groups.bit_count() for groups in search.fabric.pod_groups_by_free[pod]]
-    return list(accumulate(reversed(counts)))[::-1]
+def _has_room(by_free: Sequence[int], shape: Shape) -> bool:
+    """Whether a pod has the leaves of a shape; uplinks are not checked.
 
-
-def _has_room(at_least: list[int], shape: Shape) -> bool:
-    """Whether a pod has the leaves of a shape; uplinks are not checked."""
+    ``by_free[n]`` is the bit set of its leaf groups with n free hosts.
+    """
     rest = shape.remainder_hosts
-    if at_least[shape.hosts] < shape.leaves:
+    if sum(by_free[shape.hosts :]).bit_count() < shape.leaves:
         return False
-    return not rest or at_least[rest] > shape.leaves
+    return not rest or sum(by_free[rest:]).bit_count() > shape.leaves
 
 
 def _of_shape(search: Search, pod: int, shape: Shape) -> Iterator[Placement]:

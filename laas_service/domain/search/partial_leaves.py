@@ -3,25 +3,42 @@
 """The last step of a search: several pods, on leaves that are not full (least constrained).
 
 For each number of hosts on a leaf, the largest first, there are many shapes. Most are ruled
-out by bounds. The number of leaves of a pod that may share enough uplinks is bounded by
-König's bound (``matching``). A shape needs enough pods with that many leaves, and these need
-spines in common (``spine_bounds``). For the shapes that remain, the search tries every set of
-uplinks that enough leaves share.
+out by the sets of uplinks that the leaves would share (``uplink_sets``): none passes. If some
+pass, a short search among the leaves tries only bicliques with one of these sets; where it
+drags on, the sets are tried one by one. Where there are too many sets to test, bounds come
+first: the number of leaves of a pod that may share enough uplinks is bounded by König's bound
+(``matching``), and pods with that many leaves need spines in common (``spine_bounds``). For the
+shapes that remain, the search tries every set of uplinks that enough leaves share.
+
+The answer is the first placement of the search among the leaves, whatever ruled out the others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
-from functools import reduce
-from operator import add, or_
+from functools import cached_property, partial
+from math import comb, prod
 
 from laas_service.domain.allocation import Shape
 from laas_service.domain.search.bicliques import BicliqueSpec, bicliques
-from laas_service.domain.search.matching import KonigBound, konig_bounds
 from laas_service.domain.search.multi_pod import MultiPod
+from laas_service.domain.search.pod_leaves import LeavesOfPods, PodLeaves
 from laas_service.domain.search.search import Search
 from laas_service.domain.search.shapes import Placement, multi_pod_shapes
-from laas_service.domain.topology import bits
+from laas_service.domain.search.uplink_sets import PassingSet, UplinkSets
+
+FEW_SETS = 4096
+"""Up to so many sets of uplinks are all tested."""
+
+WORK_FOR_FEW_SETS = 3_000
+"""Units of work to test them, for one number of hosts on a leaf."""
+
+WORK_FOR_MANY_SETS = 600
+"""The same where there are more sets; halved each time that it was not enough."""
+
+WORK_WITHOUT_BOUNDS = 1_000
+"""Units of work of the search among leaves that comes before the bounds on spines."""
+
+WORK_ON_SETS = 6_000
+"""Units of work to look for a placement on each set of uplinks that passed."""
 
 
 def on_partial_leaves(search: Search, hosts: int) -> Iterator[Placement]:
@@ -40,68 +57,32 @@ def on_partial_leaves(search: Search, hosts: int) -> Iterator[Placement]:
         shapes = search.allowed(
             multi_pod_shapes(leaves, rest, leaf_hosts, groups, pods, spine_taper)
         )
-        counts = leaves_seen.counts[leaf_hosts]
+        counts = leaves_seen.counts(leaf_hosts)
         if not shapes or sum(counts) < leaves or not budget.spend(pods):
             continue
         descending = sorted(counts, reverse=True)
         if shapes := [shape for shape in shapes if _has_room(descending, shape)]:
-            with budget.portion(4):
-                yield from leaves_seen.placements(leaf_hosts, leaves, shapes)
+            yield from leaves_seen.placements(leaf_hosts, leaves, shapes)
 
 
 class PartialLeaves:
-    """The leaf groups of a fabric by the number of one tenant's hosts that each can have.
-
-    A leaf group can have as many hosts as are free on it and as its free uplinks carry.
-    """
-
-    counts: list[list[int]]
-    """``counts[n][pod]``: the number of leaf groups of a pod that can have n hosts."""
+    """The leaf groups of a fabric by the number of one tenant's hosts that each can have."""
 
     def __init__(self, search: Search) -> None:
         self._search = search
         self._fabric = search.fabric
         self._topology = search.topology
-        self._capacities = self._leaf_capacities()
-        self.counts = self._count_leaves()
-        self._bounds: dict[tuple[int, ...], list[KonigBound]] = {}
+        self._pods = search.fabric.reader_cache(LeavesOfPods).now(search.fabric)
+        self._bounds_paid: set[tuple[int, int]] = set()
+        self._work_for_many_sets = WORK_FOR_MANY_SETS
 
-    def _leaf_capacities(self) -> list[list[tuple[int, int]]]:
-        """By pod, (hosts that it can have, number in the pod) of each leaf group, best fit first.
+    @cached_property
+    def _uplink_sets(self) -> UplinkSets:
+        return UplinkSets(self._fabric, self._pods, self._search.budget)
 
-        Groups without a free host are left out. Pods that look alike have the same list
-        object.
-        """
-        fabric, width = self._fabric, self._topology.groups_per_pod
-        taper, _ = self._topology.taper
-        known: dict[tuple[tuple[int, ...], ...], list[tuple[int, int]]] = {}
-        capacities = []
-        for pod, by_free in enumerate(fabric.pod_groups_by_free):
-            uplinks = tuple(fabric.free_uplinks[pod * width : (pod + 1) * width])
-            key = tuple(by_free), uplinks
-            if key not in known:
-                known[key] = [
-                    (min(free, taper * self._fewest_in_a_plane(uplinks[local])), local)
-                    for free, groups in enumerate(by_free[1:], 1)
-                    for local in bits(groups)
-                ]
-            capacities.append(known[key])
-        return capacities
-
-    def _fewest_in_a_plane(self, uplinks: int) -> int:
-        planes = self._topology.plane_fields
-        if len(planes) == 1:
-            return uplinks.bit_count()
-        return min((uplinks & plane).bit_count() for plane in planes)
-
-    def _count_leaves(self) -> list[list[int]]:
-        counts = [[0] * self._topology.pods for _ in range(self._topology.slots + 1)]
-        for pod, groups in enumerate(self._capacities):
-            for capacity, _ in groups:
-                counts[capacity][pod] += 1
-        for hosts in range(len(counts) - 2, -1, -1):
-            counts[hosts] = list(map(add, counts[hosts], counts[hosts + 1]))
-        return counts
+    def counts(self, leaf_hosts: int) -> list[int]:
+        """By pod, the number of leaf groups that can have so many hosts."""
+        return [pod.counts[leaf_hosts] for pod in self._pods]
 
     def placements(
         self, leaf_hosts: int, leaves: int, shapes: Sequence[Shape]
@@ -111,30 +92,86 @@ class PartialLeaves:
         The leaves of a placement have uplinks in common, so they lie in one biclique of all
         leaf groups with room. All common uplinks of each biclique are tried.
         """
-        width = self._search.uplinks_for(leaf_hosts)
+        budget, width = self._search.budget, self._search.uplinks_for(leaf_hosts)
+        sets = self._passing_sets(leaf_hosts, width, leaves, shapes)
+        if sets is not None and not sets:
+            return
         fewest = min(min(shape.leaves, shape.remainder_leaves or shape.leaves) for shape in shapes)
-        bound_of: dict[int, int] = {}
-        bounds = []
-        for pod, count in enumerate(self.counts[leaf_hosts]):
-            looks = id(self._capacities[pod])
-            if count >= fewest and looks not in bound_of:
-                bound_of[looks] = self._most_leaves(pod, leaf_hosts, width)
-            bounds.append(bound_of[looks] if count >= fewest else 0)
-        shapes = [shape for shape in shapes if self._may_fit(bounds, shape, width)]
+        bounds = [
+            self._most_leaves(pod, leaf_hosts, width) if pod.counts[leaf_hosts] >= fewest else 0
+            for pod in self._pods
+        ]
+        descending = sorted(bounds, reverse=True)
+        shapes = [shape for shape in shapes if _has_room(descending, shape)]
         if not shapes:
             return
         groups = [
-            pod * self._topology.groups_per_pod + local
-            for pod, bound in enumerate(bounds)
-            for capacity, local in (self._capacities[pod] if bound >= fewest else ())
+            number * self._topology.groups_per_pod + local
+            for number, (pod, bound) in enumerate(zip(self._pods, bounds, strict=True))
+            for capacity, local in (pod.capacities if bound >= fewest else ())
             if capacity >= leaf_hosts
         ]
-        yield from self._on_bicliques(leaf_hosts, width, leaves, shapes, groups)
+        uplinks = None if sets is None else [chosen for chosen, _ in sets]
+        search = partial(self._on_bicliques, leaf_hosts, width, leaves, groups=groups, sets=uplinks)
+        with budget.attempt(WORK_WITHOUT_BOUNDS):
+            yield from search(shapes)
+            if not budget.exceeded:
+                return
+        placement = None
+        if sets is not None:
+            with budget.attempt(WORK_ON_SETS):
+                placement = next(self._on_sets(leaf_hosts, sets), None)
+                if placement is None and not budget.exceeded:
+                    return
+        if placement is None:
+            with budget.portion(2):
+                shapes = [shape for shape in shapes if self._may_fit(bounds, shape, width)]
+        with budget.portion(4):
+            if shapes:
+                yield from search(shapes)
+            cut_off = not budget.left
+        if placement is not None:
+            yield placement
+        elif sets is not None and cut_off:
+            with budget.portion(4):
+                yield from self._on_sets(leaf_hosts, sets)
+
+    def _on_sets(self, leaf_hosts: int, sets: Sequence[PassingSet]) -> Iterator[Placement]:
+        """Placements whose leaves share exactly one of these sets of uplinks."""
+        for uplinks, shapes in sets:
+            several_pods = MultiPod(self._search, uplinks, leaf_hosts)
+            for shape in shapes:
+                yield from several_pods.placements(shape)
+
+    def _passing_sets(
+        self, leaf_hosts: int, width: int, leaves: int, shapes: Sequence[Shape]
+    ) -> list[PassingSet] | None:
+        """The sets of uplinks that pass one of the shapes; None if they are too many to test.
+
+        Where there are many, less work is tried each time that it was not enough.
+        """
+        planes = self._topology.plane_fields
+        few = prod(comb(plane.bit_count(), width) for plane in planes) <= FEW_SETS
+        work = WORK_FOR_FEW_SETS if few else self._work_for_many_sets
+        with self._search.budget.attempt(work):
+            sets = self._uplink_sets.passing(leaf_hosts, width, leaves, shapes)
+        if sets is None and not few:
+            self._work_for_many_sets //= 2
+        return sets
 
     def _on_bicliques(
-        self, leaf_hosts: int, width: int, leaves: int, shapes: Sequence[Shape], groups: list[int]
+        self,
+        leaf_hosts: int,
+        width: int,
+        leaves: int,
+        shapes: Sequence[Shape],
+        groups: list[int],
+        sets: Sequence[int] | None = None,
     ) -> Iterator[Placement]:
-        """Placements on the bicliques of these leaf groups, each set of common uplinks once."""
+        """Placements on the bicliques of these leaf groups, each set of common uplinks once.
+
+        With ``sets``, only bicliques that have one of these sets of uplinks in common.
+        """
         search, uplinks = self._search, self._fabric.free_uplinks
         pod_of = [group // self._topology.groups_per_pod for group in groups]
 
@@ -145,42 +182,43 @@ class PartialLeaves:
             counts.sort(reverse=True)
             return any(_has_room(counts, shape) for shape in shapes)
 
+        def trim(live: int) -> int:
+            return live if sets is None or _any_within(sets, live) else 0
+
         needs = [(plane, width) for plane in self._topology.plane_fields]
-        spec = BicliqueSpec(leaves, needs, search.has_uplinks(width), feasible=feasible)
+        spec = BicliqueSpec(leaves, needs, search.has_uplinks(width), trim, feasible)
         tried = set()
         for biclique, common in bicliques([uplinks[g] for g in groups], spec, search.budget):
-            if common in tried or not search.budget.spend(len(biclique)):
+            if common in tried or not trim(common) or not search.budget.spend(len(biclique)):
                 continue
             tried.add(common)
             several_pods = MultiPod(search, common, leaf_hosts)
             for shape in shapes:
                 yield from several_pods.placements(shape)
 
-    def _most_leaves(self, pod: int, leaf_hosts: int, width: int) -> int:
+    def _most_leaves(self, pod: PodLeaves, leaf_hosts: int, width: int) -> int:
         """A bound on the leaves of one pod that share ``width`` uplinks in each plane."""
-        uplinks, first = self._fabric.free_uplinks, pod * self._topology.groups_per_pod
-        groups = [first + local for room, local in self._capacities[pod] if room >= leaf_hosts]
-        most = len(groups)
-        for plane in self._topology.plane_fields:
-            rows = tuple(uplinks[group] & plane for group in groups)
-            if rows not in self._bounds:
-                self._bounds[rows] = konig_bounds(rows, self._search.budget)
-            if reduce(or_, rows).bit_count() < width:
-                return 0
-            most = min(most, *(bound.most_rows(width) for bound in self._bounds[rows]))
+        most, work = pod.most_sharing(leaf_hosts, width)
+        key = id(pod), pod.counts[leaf_hosts]
+        if key not in self._bounds_paid:
+            self._bounds_paid.add(key)
+            self._search.budget.spend(work)
         return most
 
     def _may_fit(self, bounds: list[int], shape: Shape, width: int) -> bool:
-        """Whether the bounds allow the shape on pods with at most so many leaves each."""
+        """Whether the spine bounds allow the shape on pods with at most so many leaves each."""
         search = self._search
-        if not _has_room(sorted(bounds, reverse=True), shape):
-            return False
         columns = self._fabric.topology.columns
         need = -(-shape.leaves * min(column.rails for column in columns) // self._topology.taper[1])
         widest = max(column.bundle.bit_count() for column in columns)
         among = sum(1 << pod for pod, bound in enumerate(bounds) if bound >= shape.leaves)
         columns_used = len(self._topology.plane_fields) * -(-width // widest)
         return bool(search.spine_bounds.candidates(among, shape.pods, need, columns_used))
+
+
+def _any_within(sets: Sequence[int], uplinks: int) -> bool:
+    """Whether one of the sets of uplinks lies within ``uplinks``."""
+    return any(not chosen & ~uplinks for chosen in sets)
 
 
 def _has_room(counts: Sequence[int], shape: Shape) -> bool:

@@ -2,13 +2,14 @@
 
 """Sets of pods that share the spine uplinks of a shape's full pods; Jigsaw's FIND_L3."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from laas_service.domain.allocation import Shape
 from laas_service.domain.search.bicliques import BicliqueSpec, bicliques, greedy_biclique
 from laas_service.domain.search.pod_view import PodView
+
+WORK_WITHOUT_BOUNDS = 2_000
+"""Units of work of the search that comes before the bounds on sets of pods."""
 
 
 def pod_sets(view: PodView, pods: list[int], shape: Shape) -> Iterator[list[int]]:
@@ -26,13 +27,52 @@ def pod_sets(view: PodView, pods: list[int], shape: Shape) -> Iterator[list[int]
         alike = greedy_biclique(rows, shape.pods, lambda common: common.bit_count() >= most)
         if alike:
             yield [pods[row] for row in alike[0]]
-    candidates = _candidates(view, pods, shape, need)
-    pods = [pod for pod in pods if candidates >> pod & 1]
+    with view.budget.attempt(WORK_WITHOUT_BOUNDS):
+        first, none = _first_set(view, pods, shape, need)
+    if none:
+        return
+    if first:
+        yield first
+    if view.budget.give_up_trying():
+        return
+    pods = candidates(view, pods, shape)
     if len(pods) >= shape.pods:
-        with view.budget.portion(2):
-            rows, spec = _matrix(view, pods, shape, need)
-            for biclique, _ in bicliques(rows, spec, view.budget):
-                yield [pods[row] for row in biclique]
+        yield from bounded_sets(view, pods, shape)
+
+
+def bounded_sets(view: PodView, pods: list[int], shape: Shape) -> Iterator[list[int]]:
+    """Such sets of ``candidates``, with bounds at each node of the search tree.
+
+    They take half of the units left at most.
+    """
+    with view.budget.portion(2):
+        rows, spec = _matrix(view, pods, shape, view.min_spines(shape.leaves))
+        for biclique, _ in bicliques(rows, spec, view.budget):
+            yield [pods[row] for row in biclique]
+
+
+def candidates(view: PodView, pods: list[int], shape: Shape) -> list[int]:
+    """The pods that the spine bounds do not rule out as full pods of the shape."""
+    left = _candidates(view, pods, shape, view.min_spines(shape.leaves))
+    return [pod for pod in pods if left >> pod & 1]
+
+
+def _first_set(
+    view: PodView, pods: list[int], shape: Shape, need: list[int]
+) -> tuple[list[int] | None, bool]:
+    """The greedy set of pods, if there is one, and whether a short search shows there is none.
+
+    The bounds only drop pods that belong to no set, and the greedy set has none of these. So
+    it is the same set with the bounds and without.
+    """
+    if not view.budget.left:
+        return None, False
+    rows, spec = _matrix(view, pods, shape, need)
+    greedy = greedy_biclique(rows, shape.pods, spec.enough)
+    if greedy:
+        return [pods[row] for row in greedy[0]], False
+    none = next(bicliques(rows, spec, view.budget), None) is None
+    return None, none and not view.budget.exceeded
 
 
 def _candidates(view: PodView, pods: list[int], shape: Shape, need: list[int]) -> int:

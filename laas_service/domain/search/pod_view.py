@@ -4,18 +4,127 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import reduce
-from operator import and_
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from laas_service.domain.allocation import Shape
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.search.budget import SearchBudget
+from laas_service.domain.search.lanes import apart, at_least, lane_width, with_at_least
+from laas_service.domain.search.pod_spines import PodSpines, SpinesOfPods
 from laas_service.domain.search.spine_bounds import SpineBounds
-from laas_service.domain.topology import Column
+from laas_service.domain.topology import Column, Topology
 
 COST_OF_A_POD = 6
 """Units of work to count the full leaves of a pod that has no unusual leaf."""
+
+
+class LeafNeeds:
+    """What leaves of ``leaf_hosts`` hosts need that all use the mask ``uplinks`` of uplinks."""
+
+    columns: Sequence[Column]
+    """The columns of a pod; their bundles are reduced to ``uplinks``."""
+    bundle_sizes: list[int]
+    """By column, the number of uplinks in its bundle."""
+    spare: list[int]
+    """By plane, the number of ``uplinks`` that a full leaf can do without."""
+    all_used: bool
+    """Whether a full leaf needs all of ``uplinks``."""
+    single_cables: bool
+    """Whether a full leaf needs all uplinks, and uplink n leads to column n alone."""
+    without_remainder: list[tuple[int, int]]
+    """By column, the uplinks of a full leaf that uses all, and 0 for a remainder leaf."""
+
+    def __init__(self, topology: Topology, uplinks: int, leaf_hosts: int) -> None:
+        self.leaf_hosts = leaf_hosts
+        self.taper, self.spine_taper = topology.taper
+        planes = topology.plane_fields
+        self.columns = topology.columns
+        if uplinks != sum(planes):
+            self.columns = [Column(n, p, b & uplinks, r) for n, p, b, r in topology.columns]
+        self.bundle_sizes = [column.bundle.bit_count() for column in self.columns]
+        width = self.uplinks_for(leaf_hosts)
+        self.spare = [(uplinks & plane).bit_count() - width for plane in planes]
+        self.all_used = not any(self.spare)
+        self.single_cables = self.all_used and all(
+            column.bundle == 1 << column.number for column in self.columns
+        )
+        self.without_remainder = [(size, 0) for size in self.bundle_sizes]
+        self.lane = lane_width(topology.tree.w[2])
+        """The width of a lane of ``PodSpines.lanes``."""
+        self._min_spines: dict[int, list[int]] = {}
+        self._enough_spines: dict[int, Callable[[int], bool]] = {}
+        self._one_more: dict[int, Callable[[int], int]] = {}
+        self._marked: dict[int, int] = {}
+
+    def uplinks_for(self, hosts: int) -> int:
+        """The uplinks that ``hosts`` hosts on a leaf need in each plane."""
+        return -(-hosts // self.taper)
+
+    def spines_for(self, uplinks: int, column: Column) -> int:
+        """The spine uplinks an L2 switch needs for ``uplinks`` uplinks of leaf groups."""
+        return -(-uplinks * column.rails // self.spine_taper)
+
+    def capacity(self, spines: int, column: Column) -> int:
+        """The uplinks of leaf groups that a mask of spine uplinks can carry."""
+        return spines.bit_count() * self.spine_taper // column.rails
+
+    def min_spines(self, leaves: int) -> list[int]:
+        """By column, the spine uplinks that ``leaves`` full leaves of a pod need at least."""
+        if leaves not in self._min_spines:
+            self._min_spines[leaves] = [
+                self.spines_for(leaves * max(0, size - self.spare[column.plane]), column)
+                for size, column in zip(self.bundle_sizes, self.columns, strict=True)
+            ]
+        return self._min_spines[leaves]
+
+    def enough_spines(self, leaves: int) -> Callable[[int], bool]:
+        """A test whether spine uplinks, as ``PodSpines.lanes``, are ``min_spines(leaves)``."""
+        if leaves not in self._enough_spines:
+            self._enough_spines[leaves] = at_least(tuple(self.min_spines(leaves)), self.lane)
+        return self._enough_spines[leaves]
+
+    def remainder_uplinks(self, leaves: int, lanes: int) -> int:
+        """The uplinks of columns that carry ``leaves`` full leaves and one uplink more.
+
+        ``lanes`` are the spine uplinks of the pod, as ``PodSpines.lanes``.
+        """
+        if leaves not in self._one_more:
+            needs = tuple(
+                self.spines_for(leaves * max(0, size - self.spare[column.plane]) + 1, column)
+                for size, column in zip(self.bundle_sizes, self.columns, strict=True)
+            )
+            self._one_more[leaves] = with_at_least(needs, self.lane)
+        marked = self._one_more[leaves](lanes)
+        if marked not in self._marked:
+            self._marked[marked] = sum(
+                column.bundle
+                for column in self.columns
+                if marked >> column.number * self.lane + self.lane - 1 & 1
+            )
+        return self._marked[marked]
+
+
+@dataclass(slots=True)
+class NeedsOfLeaves:
+    """``LeafNeeds`` of leaves that may use all uplinks, kept with a ledger (``reader_cache``)."""
+
+    _by_hosts: dict[int, LeafNeeds] = field(default_factory=dict, compare=False)
+
+    def of(self, topology: Topology, leaf_hosts: int) -> LeafNeeds:
+        """The needs of leaves of ``leaf_hosts`` hosts."""
+        needs = self._by_hosts.get(leaf_hosts)
+        if needs is None:
+            needs = LeafNeeds(topology, sum(topology.plane_fields), leaf_hosts)
+            self._by_hosts[leaf_hosts] = needs
+        return needs
+
+    def copy(self) -> NeedsOfLeaves:
+        return self  # it depends on the topology alone
+
+    def __reduce__(self) -> tuple[type[NeedsOfLeaves], tuple[()]]:
+        return NeedsOfLeaves, ()  # functions cannot be pickled, and are made again
 
 
 class PodView:
@@ -28,20 +137,14 @@ class PodView:
     all leaves of the tenant but the remainder leaf.
     """
 
-    columns: Sequence[Column]
-    """The columns of a pod; their bundles are reduced to ``uplinks``."""
-    bundle_sizes: list[int]
-    """By column, the number of uplinks in its bundle."""
-    spare: list[int]
-    """By plane, the number of ``uplinks`` that a full leaf can do without."""
-    all_used: bool
-    """Whether a full leaf needs all of ``uplinks``."""
     fitting: list[int]
     """By pod, the bit set of its fitting leaf groups, by number in the pod."""
     counts: list[int]
     """By pod, the number of its fitting leaf groups."""
-    order: list[int]
-    """All pods; first those with few fitting groups, then those with few free hosts."""
+    with_leaves: list[int]
+    """The pods with a fitting group; first those with few of them, then with few free hosts."""
+    leaves: list[int]
+    """``counts`` of the pods in ``with_leaves``: they ascend."""
 
     def __init__(
         self,
@@ -58,23 +161,28 @@ class PodView:
         self.uplinks = uplinks
         self.leaf_hosts = leaf_hosts
         self.groups_per_pod = topology.groups_per_pod
-        self.taper, self.spine_taper = topology.taper
         self.planes = topology.plane_fields
-        self.columns = topology.columns
-        if uplinks != sum(self.planes):
-            self.columns = [Column(n, p, b & uplinks, r) for n, p, b, r in topology.columns]
-        self.bundle_sizes = [column.bundle.bit_count() for column in self.columns]
-        width = self.uplinks_for(leaf_hosts)
-        self.spare = [(uplinks & plane).bit_count() - width for plane in self.planes]
-        self.all_used = not any(self.spare)
+        if uplinks == sum(self.planes):
+            self.needs = fabric.reader_cache(NeedsOfLeaves).of(topology, leaf_hosts)
+        else:
+            self.needs = LeafNeeds(topology, uplinks, leaf_hosts)
+        self.columns = self.needs.columns
+        self.bundle_sizes = self.needs.bundle_sizes
+        self.spare = self.needs.spare
+        self.all_used = self.needs.all_used
+        self.uplinks_for = self.needs.uplinks_for
+        self.spines_for = self.needs.spines_for
+        self.capacity = self.needs.capacity
+        self.min_spines = self.needs.min_spines
         self.fitting = self._fitting_groups()
-        self.counts = [groups.bit_count() for groups in self.fitting]
-        free = fabric.pod_free_hosts
-        self.order = sorted(range(topology.pods), key=lambda pod: (self.counts[pod], free[pod]))
+        self.counts = counts = list(map(int.bit_count, self.fitting))
+        pods, free = [pod for pod, count in enumerate(counts) if count], fabric.pod_free_hosts
+        self.with_leaves = sorted(pods, key=lambda pod: (counts[pod], free[pod]))
+        self.leaves = [counts[pod] for pod in self.with_leaves]
         budget.spend(COST_OF_A_POD * topology.pods)
-        self._spines: dict[int, Sequence[int]] = {}
-        self._alike_spines: dict[int, int] = {}
-        self._min_spines: dict[int, list[int]] = {}
+        self._spines_of_pods = fabric.reader_cache(SpinesOfPods)
+        self._spines: dict[int, PodSpines] = {}
+        self._roomy: dict[int, list[int]] = {}
 
     def _fitting_groups(self) -> list[int]:
         """``fitting``, with the uplinks checked only where one may be missing.
@@ -83,8 +191,11 @@ class PodView:
         uplink only if it is odd (``Ledger.odd_groups``).
         """
         fabric, uplinks, leaf_hosts = self.fabric, self.uplinks, self.leaf_hosts
+        groups_by_free = fabric.pod_groups_by_free
+        if leaf_hosts == fabric.topology.slots and not any(fabric.odd_groups):
+            return [by_free[-1] for by_free in groups_by_free]
         fitting_groups, first = [], 0
-        for by_free, odd in zip(fabric.pod_groups_by_free, fabric.odd_groups, strict=True):
+        for by_free, odd in zip(groups_by_free, fabric.odd_groups, strict=True):
             to_check = sum(by_free[leaf_hosts:-1])
             fitting = to_check | by_free[-1]
             to_check |= by_free[-1] & odd
@@ -97,58 +208,56 @@ class PodView:
             first += self.groups_per_pod
         return fitting_groups
 
-    def uplinks_for(self, hosts: int) -> int:
-        """The uplinks that ``hosts`` hosts on a leaf need in each plane."""
-        return -(-hosts // self.taper)
-
-    def spines_for(self, uplinks: int, column: Column) -> int:
-        """The spine uplinks an L2 switch needs for ``uplinks`` uplinks of leaf groups."""
-        return -(-uplinks * column.rails // self.spine_taper)
-
-    def capacity(self, spines: int, column: Column) -> int:
-        """The uplinks of leaf groups that a mask of spine uplinks can carry."""
-        return spines.bit_count() * self.spine_taper // column.rails
+    def pod_spines(self, pod: int) -> PodSpines:
+        """The free spine uplinks of a pod."""
+        if pod not in self._spines:
+            self._spines[pod] = self._spines_of_pods.of(self.fabric, pod)
+        return self._spines[pod]
 
     def spines(self, pod: int) -> Sequence[int]:
         """The masks of the free spine uplinks of a pod, by column."""
-        if pod not in self._spines:
-            width = len(self.columns)
-            self._spines[pod] = self.fabric.free_spines[pod * width : (pod + 1) * width]
-        return self._spines[pod]
+        return self.pod_spines(pod).masks
 
     def alike_spines(self, pod: int) -> int:
         """The mask of the spine uplinks that are free above all L2 indices of a pod."""
-        if pod not in self._alike_spines:
-            self._alike_spines[pod] = reduce(and_, self.spines(pod))
-        return self._alike_spines[pod]
+        return self.pod_spines(pod).alike
 
-    def common_spines(self, pods: list[int]) -> list[int]:
-        """The masks of the spine uplinks that are free in all of ``pods``, by column."""
-        return [reduce(and_, masks) for masks in zip(*map(self.spines, pods), strict=True)]
+    def common_lanes(self, pods: Sequence[int]) -> int:
+        """The spine uplinks that are free in all of ``pods``, as ``PodSpines.lanes``."""
+        common = -1
+        for pod in pods:
+            common &= self.pod_spines(pod).lanes
+        return common
 
-    def min_spines(self, leaves: int) -> list[int]:
-        """By column, the spine uplinks that ``leaves`` full leaves of a pod need at least."""
-        if leaves not in self._min_spines:
-            self._min_spines[leaves] = [
-                self.spines_for(leaves * max(0, size - self.spare[column.plane]), column)
-                for size, column in zip(self.bundle_sizes, self.columns, strict=True)
-            ]
-        return self._min_spines[leaves]
+    def masks(self, lanes: int) -> Sequence[int]:
+        """The masks of spine uplinks in such lanes, by column."""
+        return apart(lanes, len(self.columns), self.needs.lane)
 
     def pods_with(self, leaves: int) -> list[int]:
-        """The pods with at least ``leaves`` fitting groups, in ``order``."""
-        return [pod for pod in self.order if self.counts[pod] >= leaves]
+        """The pods with at least ``leaves`` fitting groups, those with few of them first."""
+        if leaves:
+            return self.with_leaves[bisect_left(self.leaves, leaves) :]
+        free, others = self.fabric.pod_free_hosts, [p for p, n in enumerate(self.counts) if not n]
+        return sorted(others, key=free.__getitem__) + self.with_leaves
 
-    def has_remainder(self, pod: int, shape: Shape) -> bool:
-        """Whether a pod has the leaves of the shape's remainder; spines are not checked."""
-        if self.counts[pod] < shape.remainder_leaves:
-            return False
-        if not shape.remainder_hosts:
-            return True
-        roomy = 0
-        for groups in self.fabric.pod_groups_by_free[pod][shape.remainder_hosts :]:
-            roomy |= groups
-        return roomy.bit_count() > shape.remainder_leaves
+    def remainder_pods(self, shape: Shape) -> list[int]:
+        """The pods with the leaves of the shape's remainder, in the same order.
+
+        Spines are not checked.
+        """
+        leaves, hosts = shape.remainder_leaves, shape.remainder_hosts
+        if not hosts:
+            return self.pods_with(leaves)
+        roomy = self._roomy_groups(hosts)
+        return [pod for pod in self.pods_with(leaves) if roomy[pod] > leaves]
+
+    def _roomy_groups(self, hosts: int) -> list[int]:
+        """By pod, the number of leaf groups with at least ``hosts`` free hosts."""
+        if hosts not in self._roomy:
+            self._roomy[hosts] = [
+                sum(by_free[hosts:]).bit_count() for by_free in self.fabric.pod_groups_by_free
+            ]
+        return self._roomy[hosts]
 
     def remainder_leaves(self, shape: Shape, pod: int) -> list[int]:
         """The groups of a pod that can be the remainder leaf, best fit first.

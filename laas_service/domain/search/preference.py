@@ -72,4 +72,6 @@ class PodPreference(Protocol):
 def pods_with_room(fabric: LedgerView, hosts: int) -> list[int]:
     """The pods with at least ``hosts`` free hosts, the fullest first."""
     free = fabric.pod_free_hosts
+    if hosts > max(free):
+        return []
     return sorted([pod for pod, count in enumerate(free) if count >= hosts], key=free.__getitem__)

@@ -14,10 +14,7 @@ generalizations apply everywhere:
   a cable on each rail of its plane for every uplink chosen.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from itertools import chain
 
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request, Shape
@@ -57,6 +54,9 @@ class Search:
     within: Within | None = None
     spread = 1
     preference: Preference
+    _tried_in_several_pods: tuple[int, int] | None = None
+    """The arguments of ``may_fit_several_pods``, if it was asked and a search may follow."""
+    _spine_bounds: SpineBounds | None = None
     most_pods_tried = 1
     """The most pods of the shapes tried so far; only kept if ``spread`` is above 1."""
 
@@ -81,10 +81,12 @@ class Search:
 
     # -- what steps ask -------------------------------------------------------
 
-    @cached_property
+    @property
     def spine_bounds(self) -> SpineBounds:
         """The bounds on sets of pods, made when a step first asks for them."""
-        return SpineBounds(self.fabric, self.budget)
+        if self._spine_bounds is None:
+            self._spine_bounds = SpineBounds(self.fabric, self.budget)
+        return self._spine_bounds
 
     def uplinks_for(self, hosts: int) -> int:
         """The uplinks that ``hosts`` hosts on a leaf need in each plane."""
@@ -113,6 +115,17 @@ class Search:
                 shape for shape, count in zip(shapes, pods, strict=True) if count >= self.spread
             ]
         return self.preference.improving(shapes)
+
+    def may_fit_several_pods(self, hosts: int, leaf_hosts: int) -> bool:
+        """Whether full leaf groups may fit that are ``hosts`` hosts with a remainder leaf.
+
+        The smallest leaf has ``leaf_hosts`` hosts. False if they are known not to fit. If not,
+        and the request is refused, that is remembered.
+        """
+        if hosts >= self._misfits.in_several_pods(self.fabric):
+            return False
+        self._tried_in_several_pods = hosts, leaf_hosts
+        return True
 
     # -- the answer -----------------------------------------------------------
 
@@ -146,6 +159,8 @@ class Search:
             return self._too_few_pods()
         if self.spread == 1:
             self._misfits.remember(self._misfits_of, self.fabric.freed, hosts)
+            if self.within is None and self._tried_in_several_pods is not None:
+                self._misfits.remember_in_several_pods(self.fabric, *self._tried_in_several_pods)
         return self._no_legal_shape()
 
     def _too_few_pods(self) -> NoFit:

@@ -6,8 +6,6 @@
 a pod, ``pods`` the number of pods. A taper of 1 is a full tree.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -20,6 +18,12 @@ class Placement(NamedTuple):
     groups: tuple[GroupShare, ...]
     columns: tuple[ColumnShare, ...]
     shape: Shape
+
+
+@lru_cache(maxsize=4096)
+def one_leaf_shape(hosts: int) -> Shape:
+    """The shape of ``hosts`` hosts on one leaf group."""
+    return Shape(1, 1, hosts)
 
 
 @lru_cache(maxsize=4096)

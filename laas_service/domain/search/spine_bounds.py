@@ -40,6 +40,9 @@ class SpineBounds:
         self._columns: list[tuple[_Column, int]] | None = None
         self._shared: list[list[bytes]] | None = None
         self._known: dict[tuple[int, int, int, int], int] = {}
+        self._cut_off = False
+        self.needed = False
+        """Whether a search without these bounds dragged on."""
 
     def candidates(self, among: int, pods: int, need: int, columns: int) -> int:
         """The pods that may belong to a set of ``pods`` pods, as a bit set.
@@ -49,9 +52,13 @@ class SpineBounds:
         belongs to such a set. 0 means that no set exists. Without budget it is ``among``.
         """
         key = among, pods, need, columns
-        if key not in self._known:
-            self._known[key] = self._candidates(*key)
-        return self._known[key]
+        known = self._known.get(key)
+        if known is None:
+            self._cut_off = False
+            known = self._candidates(*key)
+            if not self._cut_off:
+                self._known[key] = known
+        return known
 
     def _candidates(self, among: int, pods: int, need: int, columns: int) -> int:
         if among.bit_count() < pods:
@@ -59,6 +66,7 @@ class SpineBounds:
         if pods < 2 or not need:
             return among
         if not self._budget.spend(2 * self._topology.columns_per_pod):
+            self._cut_off = True
             return among
         distinct = self._distinct_columns()
         if sum(times for column, times in distinct if column.common >= need) >= columns:
@@ -87,7 +95,8 @@ class SpineBounds:
         pods, width = self._topology.pods, len(columns)
         size = max(1, -(-self._topology.tree.w[2] // 8))
         cost = pods * (pods + width) + pods * pods * width // 32
-        if size > MAX_COLUMN_BYTES or cost > self._budget.left:
+        self._cut_off = cost > self._budget.left
+        if size > MAX_COLUMN_BYTES or self._cut_off:
             return False
         self._budget.spend(cost)
         size = 1 << (size - 1).bit_length()
@@ -107,6 +116,7 @@ class SpineBounds:
         """The pods with ``pods - 1`` neighbours each; 0 if too few colours colour them."""
         listed = list(bits(among))
         if self._shared is None or not self._budget.spend(len(listed) * (len(listed) // 2 + 8)):
+            self._cut_off = True
             return among
         at_least = bytes(need) + b"\1" * (256 - need)
         counts = [times for _, times in self._distinct_columns()]

@@ -6,8 +6,6 @@ Source: StarCube (Springer 2016), section 3.6. The units of a star are interchan
 other unit of its line may replace a failed one.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterator
 from itertools import product

@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
+from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -96,19 +97,7 @@ class Cube:
 
     def copy(self) -> Cube:
         """An independent ledger in the same state."""
-        copied = Cube(self.sizes)
-        copied.stars = {
-            tenant: Star(star.kind, set(star.units), set(star.spares))
-            for tenant, star in self.stars.items()
-        }
-        copied.owner = dict(self.owner)
-        copied.missing, copied.reserved = set(self.missing), set(self.reserved)
-        copied.free = _copied(self.free)
-        copied.free_pods = [list(row) for row in self.free_pods]
-        copied.free_in_some_pod = [list(masks) for masks in self.free_in_some_pod]
-        copied.mobile = [_copied(lines) for lines in self.mobile]
-        copied.room = list(self.room)
-        return copied
+        return deepcopy(self)
 
     # -- tenants --------------------------------------------------------------
 
@@ -168,9 +157,10 @@ class Cube:
         if not star.units:
             del self.stars[tenant]
         elif len(star.units) == 1 and star.kind is not Kind.S:
-            self._mark(star, False)
+            (unit,) = star.units
+            self._toggle_mobile(star.kind, unit)
             star.kind = Kind.S
-            self._mark(star, True)
+            self._toggle_mobile(star.kind, unit)
 
     def star(self, tenant: str) -> Star:
         """The star of a tenant.
@@ -194,7 +184,7 @@ class Cube:
         """
         star = self.star(move.tenant)
         held = star.units | {move.target}
-        kinds = (star.kind, *_KINDS_IN_MOVE[star.kind])
+        kinds = tuple(Kind) if star.kind is Kind.S else (star.kind,)  # while it holds both
         if move.source not in star.units or kind_of(held) not in kinds:
             raise InvalidInput("move", move, f"{move.tenant} is a star of kind {star.kind.name}")
         self._must_be_free(move.target)
@@ -290,39 +280,18 @@ class Cube:
         star = self.stars[tenant]
         star.units.add(unit)
         self.owner[unit] = tenant
-        self._set_mobile(star.kind, unit, True)
+        self._toggle_mobile(star.kind, unit)
 
     def _disown(self, tenant: str, unit: Unit) -> None:
         star = self.stars[tenant]
         star.units.remove(unit)
         star.spares.discard(unit)
         del self.owner[unit]
-        self._set_mobile(star.kind, unit, False)
+        self._toggle_mobile(star.kind, unit)
 
-    def _mark(self, star: Star, on: bool) -> None:
-        for unit in star.units:
-            self._set_mobile(star.kind, unit, on)
-
-    def _set_mobile(self, kind: Kind, unit: Unit, on: bool) -> None:
+    def _toggle_mobile(self, kind: Kind, unit: Unit) -> None:
+        """Set the bits of a unit that a star of ``kind`` gets, or clear those of one it loses."""
         i, j, k = unit
         for axis in kind.value:
-            by_leaf, by_l2 = self.mobile[axis][0][k], self.mobile[axis][1][k]
-            if on:
-                by_leaf[j] |= 1 << i
-                by_l2[i] |= 1 << j
-            else:
-                by_leaf[j] &= ~(1 << i)
-                by_l2[i] &= ~(1 << j)
-
-
-def _copied(lines: Lines) -> Lines:
-    return [[list(masks) for masks in pods] for pods in lines]
-
-
-_KINDS_IN_MOVE: Mapping[Kind, tuple[Kind, ...]] = {
-    Kind.E: (),
-    Kind.A: (),
-    Kind.C: (),
-    Kind.S: (Kind.E, Kind.A, Kind.C),
-}
-"""Kind of a star -> further kinds that its units may form while it holds source and target."""
+            self.mobile[axis][0][k][j] ^= 1 << i
+            self.mobile[axis][1][k][i] ^= 1 << j

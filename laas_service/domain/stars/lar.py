@@ -7,8 +7,6 @@ type E, for units of one leaf. For type A the matrix is transposed: lines are L2
 leaves cross them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 

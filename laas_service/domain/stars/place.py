@@ -2,8 +2,6 @@
 
 """Maps the units of a cube to hosts, leaf links and spine links of a fabric."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare

@@ -2,8 +2,6 @@
 
 """Requests for stars, and plans: moves in at most two time slots, and the units freed by them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple

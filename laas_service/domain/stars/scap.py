@@ -7,10 +7,10 @@ change it. A plan has at most two moves for each requested unit, in at most two 
 (Theorems 4.2 and 4.3).
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterable, Sequence
+from functools import reduce
+from operator import or_
 
 import networkx as nx
 
@@ -57,7 +57,8 @@ def propose(cube: Cube, request: StarRequest, method: Method = Method.ACROSS_POD
     plan = None
     if request.kind is not Kind.C:
         plan = _within_a_pod(cube, request, method)
-    if plan is None and _may_cross(request, method):
+    across = request.across and method >= Method.ACROSS_PODS
+    if plan is None and (across or request.kind is Kind.C):
         plan = multi_pod(cube, request, method)
     if plan is None:
         return NoFit(
@@ -66,10 +67,6 @@ def propose(cube: Cube, request: StarRequest, method: Method = Method.ACROSS_POD
             "also not after the allowed moves",
         )
     return plan
-
-
-def _may_cross(request: StarRequest, method: Method) -> bool:
-    return request.kind is Kind.C or (request.across and method >= Method.ACROSS_PODS)
 
 
 def _within_a_pod(cube: Cube, request: StarRequest, method: Method) -> Plan | None:
@@ -231,14 +228,7 @@ def _first_with(masks: Iterable[int], least: int) -> int | None:
         else:
             at_least |= equal & plane
             equal &= ~plane
-    return next(bits(at_least | equal & _union(planes)), None)
-
-
-def _union(masks: Iterable[int]) -> int:
-    union = 0
-    for mask in masks:
-        union |= mask
-    return union
+    return next(bits(at_least | equal & reduce(or_, planes, 0)), None)
 
 
 def _kind(request: StarRequest) -> Kind:

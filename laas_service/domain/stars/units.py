@@ -43,19 +43,12 @@ class Kind(enum.Enum):
     @property
     def axis(self) -> int:
         """The axis on which a request is searched; a single unit is treated as type E."""
-        first: int = self.value[0]
-        return first
-
-
-def axis_of(units: Collection[Unit]) -> int | None:
-    """The axis of the line on which two or more units lie; None if they are not on one line."""
-    varying = [axis for axis in range(3) if len({unit[axis] for unit in units}) > 1]
-    return varying[0] if len(varying) == 1 else None
+        return int(self.value[0])
 
 
 def kind_of(units: Collection[Unit]) -> Kind | None:
     """The type of the star that the units form; None if they form no star."""
     if len(units) == 1:
         return Kind.S
-    axis = axis_of(units)
-    return None if axis is None else (Kind.E, Kind.A, Kind.C)[axis]
+    varying = [axis for axis in range(3) if len({unit[axis] for unit in units}) > 1]
+    return (Kind.E, Kind.A, Kind.C)[varying[0]] if len(varying) == 1 else None

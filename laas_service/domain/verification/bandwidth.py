@@ -12,14 +12,15 @@ The flows that meet at one L2 index are coloured in the same way between pods, o
 spine uplinks of that index.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import or_
 from random import Random
 from typing import NamedTuple, TypeVar
 
 from laas_service.domain.allocation import Allocation
+from laas_service.domain.grouping import grouped
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, bits, link_name
 from laas_service.domain.verification.isolation import addressable
 from laas_service.domain.verification.partition import (
@@ -67,7 +68,9 @@ def permutation_violations(
     allocation = addressable(topology, allocation)
     for name, permutation in permutations.items():
         try:
-            problems = _overloads(topology, allocation, routes(topology, allocation, permutation))
+            problems = list(
+                _overloads(topology, allocation, routes(topology, allocation, permutation))
+            )
         except Blocked as blocked:
             problems = [str(blocked)]
         violations += [f"bandwidth: {allocation.id}: {name}: {text}" for text in problems]
@@ -85,10 +88,11 @@ def routes(topology: Topology, allocation: Allocation, permutation: Permutation)
     copies = tree.taper[0] * tree.taper[1]
     flow_routes: list[Route] = []
     for rails in partition.planes(topology):
-        meeting: dict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
-        for rail in rails:
-            for source, target, up in _leaf_level(topology, partition, rail, permutation):
-                meeting[up // tree.cables[0]].append((rail, source, target, up))
+        meeting = grouped(
+            (up // tree.cables[0], (rail, source, target, up))
+            for rail in rails
+            for source, target, up in _leaf_level(topology, partition, rail, permutation)
+        )
         for l2, flows in sorted(meeting.items()):
             flow_routes += _spine_level(topology, partition, l2, flows, copies)
     return flow_routes
@@ -147,31 +151,24 @@ def _spine_level(
 
 def _lanes(uplinks: set[int], copies: int) -> int:
     """A mask with ``copies`` bits for each uplink."""
-    mask = 0
-    for up in uplinks:
-        mask |= (1 << copies) - 1 << up * copies
-    return mask
+    return sum((1 << copies) - 1 << up * copies for up in uplinks)
 
 
 def _overloads(
     topology: Topology, allocation: Allocation, flow_routes: Sequence[Route]
-) -> list[str]:
+) -> Iterator[str]:
     """Check of the constructed routes: links that they overload, or that the tenant lacks."""
     own = set(allocation.links(topology))
     climbs = Counter(link for route in flow_routes for link in route.up)
     falls = Counter(link for route in flow_routes for link in route.down)
     leaf_taper, l2_taper = topology.tree.taper
-    problems = []
     for load in (climbs, falls):
         for link, flows in load.items():
             limit = leaf_taper * (1 if isinstance(link, LeafLink) else l2_taper)
             if link not in own:
-                problems.append(f"link {link_name(link)} is not its own")
+                yield f"link {link_name(link)} is not its own"
             if flows > limit:
-                problems.append(
-                    f"link {link_name(link)} carries {flows} flows, at most {limit} may"
-                )
-    return problems
+                yield f"link {link_name(link)} carries {flows} flows, at most {limit} may"
 
 
 # -- lanes by colouring ---------------------------------------------------------
@@ -188,18 +185,14 @@ def spread(flows: Sequence[tuple[N, N]], lanes: Mapping[N, int]) -> list[int]:
         Blocked: a node has more flows than lanes, or no lanes fit the colours.
     """
     sent, received = Counter(s for s, _ in flows), Counter(t for _, t in flows)
-    width = 0
+    most = {node: max(sent[node], received[node]) for node in lanes}
     for node, mask in lanes.items():
-        most = max(sent[node], received[node])
-        if most > mask.bit_count():
-            raise Blocked(f"{_name(node)} has {most} flows and room for {mask.bit_count()}")
-        width = max(width, mask.bit_count())
-    idle = [(node, node) for node in lanes for _ in range(width - max(sent[node], received[node]))]
+        if most[node] > mask.bit_count():
+            raise Blocked(f"{_name(node)} has {most[node]} flows and room for {mask.bit_count()}")
+    width = max((mask.bit_count() for mask in lanes.values()), default=0)
+    idle = [(node, node) for node in lanes for _ in range(width - most[node])]
     colours = colouring([*flows, *idle], width)[: len(flows)]
-    all_lanes = 0
-    for mask in lanes.values():
-        all_lanes |= mask
-    lanes_of_colour = [all_lanes] * width
+    lanes_of_colour = [reduce(or_, lanes.values(), 0)] * width
     for (source, target), colour in zip(flows, colours, strict=True):
         lanes_of_colour[colour] &= lanes[source] & lanes[target]
     lane_of_colour = _distinct(lanes_of_colour)
@@ -225,12 +218,8 @@ def colouring(edges: Sequence[tuple[N, N]], colours: int) -> list[int]:
         if at_target[a] >= 0:
             _swap(edges, left, right, target, a, b)
         at_source[a] = at_target[a] = number
-    colour_of_edge = [-1] * len(edges)
-    for row in left.values():
-        for colour, number in enumerate(row):
-            if number >= 0:
-                colour_of_edge[number] = colour
-    return colour_of_edge
+    colour_of = {n: colour for row in left.values() for colour, n in enumerate(row)}
+    return [colour_of[number] for number in range(len(edges))]
 
 
 def _swap(
@@ -262,28 +251,21 @@ def _distinct(choices: Sequence[int]) -> list[int]:
     Raises:
         Blocked: there are no such lanes.
     """
-    chosen: list[int] = []
     owner: dict[int, int] = {}
-    for first in range(len(choices)):
-        came_from: dict[int, int] = {}
-        queue, end = [first], -1
-        while queue and end < 0:
-            taker = queue.pop()
-            for lane in bits(choices[taker]):
-                if lane in came_from:
-                    continue
-                came_from[lane] = taker
-                if lane not in owner:
-                    end = lane
-                    break
-                queue.append(owner[lane])
-        if end < 0:
-            raise Blocked("flows that must share a lane hold none in common")
-        chosen.append(-1)
-        while end >= 0:
-            taker = came_from[end]
-            owner[end], chosen[taker], end = taker, end, chosen[taker]
-    return chosen
+
+    def find_lane(taker: int, tried: set[int]) -> bool:
+        for lane in sorted(bits(choices[taker]), key=owner.__contains__):  # free ones first
+            if lane not in tried:
+                tried.add(lane)
+                if lane not in owner or find_lane(owner[lane], tried):
+                    owner[lane] = taker
+                    return True
+        return False
+
+    if not all(find_lane(taker, set()) for taker in range(len(choices))):
+        raise Blocked("flows that must share a lane hold none in common")
+    lane_of = {taker: lane for lane, taker in owner.items()}
+    return [lane_of[taker] for taker in range(len(choices))]
 
 
 # -- permutations -----------------------------------------------------------------
@@ -299,12 +281,8 @@ def random_permutation(hosts: Sequence[int], random: Random) -> Permutation:
 def adversarial_permutations(topology: Topology, allocation: Allocation) -> dict[str, Permutation]:
     """Permutations by name that load the scarce links: between leaves and pods, to remainders."""
     hosts = sorted(allocation.hosts(topology), key=topology.place_of)
-    groups: dict[int, list[int]] = defaultdict(list)
-    pods: dict[int, list[int]] = defaultdict(list)
-    for host in hosts:
-        group = topology.place_of(host)[0]
-        groups[group].append(host)
-        pods[group // topology.groups_per_pod].append(host)
+    groups = grouped((topology.place_of(host)[0], host) for host in hosts)
+    pods = grouped((topology.place_of(h)[0] // topology.groups_per_pod, h) for h in hosts)
     named = {
         "every host to the next": _shift(hosts, 1),
         "every leaf to the next": _shift(hosts, max(map(len, groups.values()), default=0)),

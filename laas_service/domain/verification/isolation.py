@@ -2,13 +2,12 @@
 
 """Isolation (promise 1): hosts and links exist, and each has at most one owner."""
 
-from __future__ import annotations
-
-from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare
+from laas_service.domain.grouping import grouped
 from laas_service.domain.topology import Link, Topology, bits, link_name
 
 
@@ -28,96 +27,78 @@ def isolation_violations(
 
     Source: Jigsaw (HPDC'21) sections 3.2.1 and 5.4.2.
     """
-    violations: list[str] = []
-    ids: set[str] = set()
-    owners_of_host: dict[tuple[str, int], list[str]] = defaultdict(list)
-    owners_of_link: dict[tuple[str, Link], list[str]] = defaultdict(list)
-    shares_of_link: dict[tuple[str, Link], list[int]] = defaultdict(list)
     allocations = list(allocations)
-    for allocation in allocations:
-        if allocation.id in ids:
-            violations.append(f"isolation: two allocations are called {allocation.id}")
-        ids.add(allocation.id)
-        violations += address_violations(topology, allocation)
-        valid = addressable(topology, allocation)
-        for host in valid.hosts(topology):
-            owners_of_host[valid.parent or "", host].append(allocation.id)
-        for link in valid.links(topology):
-            owners_of_link[valid.parent or "", link].append(allocation.id)
-            shares_of_link[valid.parent or "", link].append(allocation.bandwidth)
+    count = Counter(allocation.id for allocation in allocations)
+    violations = [f"isolation: two allocations are called {id}" for id in count if count[id] > 1]
+    violations += [text for a in allocations for text in address_violations(topology, a)]
+    valid = [addressable(topology, allocation) for allocation in allocations]
+    owners_of_host = grouped(
+        ((a.parent or "", host), a.id) for a in valid for host in a.hosts(topology)
+    )
+    holders_of_link = grouped(
+        ((a.parent or "", link), a) for a in valid for link in a.links(topology)
+    )
     for (_, host), owners in sorted(owners_of_host.items()):
         violations += _ownership(f"host {host}", owners, host in failed_hosts)
-    for (container, link), owners in sorted(
-        owners_of_link.items(), key=lambda x: (topology.tree.link_id(x[0][1]), x[0][0])
+    for (_, link), holders in sorted(
+        holders_of_link.items(), key=lambda x: (topology.tree.link_id(x[0][1]), x[0][0])
     ):
-        name, shares = f"link {link_name(link)}", shares_of_link[container, link]
+        name, owners = f"link {link_name(link)}", [a.id for a in holders]
+        shares = [a.bandwidth for a in holders]
         if all(share < 1_000_000 for share in shares):
             if sum(shares) > cap:
-                holders = " and ".join(owners)
-                violations.append(f"isolation: {sum(shares)} ppm of {name} are given to {holders}")
+                given = f"isolation: {sum(shares)} ppm of {name} are given to "
+                violations.append(given + " and ".join(owners))
             owners = owners[:1]
         violations += _ownership(name, owners, link in failed_links)
-    return violations + _strays(topology, allocations)
+    return [*violations, *_strays(topology, {allocation.id: allocation for allocation in valid})]
 
 
-def _strays(topology: Topology, allocations: Iterable[Allocation]) -> list[str]:
+def _strays(topology: Topology, by_id: Mapping[str, Allocation]) -> Iterator[str]:
     """Hosts and links that allocations inside a container hold and the container does not."""
-    violations = []
-    valid = {allocation.id: addressable(topology, allocation) for allocation in allocations}
-    for child in valid.values():
+    for child in by_id.values():
         if child.parent is None:
             continue
-        parent = valid.get(child.parent)
+        parent = by_id.get(child.parent)
         if parent is None or not parent.container:
-            violations.append(
-                f"isolation: {child.id} is inside {child.parent}, which is no container"
-            )
+            yield f"isolation: {child.id} is inside {child.parent}, which is no container"
             continue
         hosts, links = set(parent.hosts(topology)), set(parent.links(topology))
         strays = [f"host {host}" for host in child.hosts(topology) if host not in hosts]
         strays += [f"link {link_name(link)}" for link in child.links(topology) if link not in links]
-        violations += [
-            f"isolation: {child.id} holds {x}, which its container lacks" for x in strays
-        ]
-    return violations
+        yield from (f"isolation: {child.id} holds {x}, which its container lacks" for x in strays)
 
 
-def _ownership(what: str, owners: list[str], failed: bool) -> list[str]:
+def _ownership(what: str, owners: list[str], failed: bool) -> Iterator[str]:
     """Violations by one host or link: several owners, or failed although it has an owner."""
-    violations = []
     if len(owners) > 1:
-        violations.append(f"isolation: {what} is owned by {' and by '.join(owners)}")
+        yield f"isolation: {what} is owned by {' and by '.join(owners)}"
     if failed:
-        violations.append(f"fault: {what} of {owners[0]} has failed")
-    return violations
+        yield f"fault: {what} of {owners[0]} has failed"
 
 
-def address_violations(topology: Topology, allocation: Allocation) -> list[str]:
+def address_violations(topology: Topology, allocation: Allocation) -> Iterator[str]:
     """Hosts and links of an allocation that this topology lacks."""
     prefix = f"isolation: {allocation.id} holds"
-    violations = []
     for group, hosts, uplinks in allocation.groups:
         if not 0 <= group < topology.groups:
-            violations.append(f"{prefix} leaf group {group}; there are {topology.groups}")
+            yield f"{prefix} leaf group {group}; there are {topology.groups}"
             continue
         for slot in bits(hosts & ~topology.present_slots(group)):
             host = topology.host_at(group, slot) if slot < topology.slots else None
             name = f"slot {slot} of leaf group {group}" if host is None else f"host {host}"
-            violations.append(f"{prefix} {name}, which is absent")
+            yield f"{prefix} {name}, which is absent"
         width = topology.tree.w[1] * topology.planes if topology.leaves_of_group(group) else 0
         if uplinks >> width:
-            violations.append(f"{prefix} uplinks of leaf group {group} beyond its {width}")
+            yield f"{prefix} uplinks of leaf group {group} beyond its {width}"
     for pod, column, uplinks in allocation.columns:
         if not (0 <= pod < topology.pods and 0 <= column < topology.columns_per_pod):
-            violations.append(f"{prefix} uplinks of L2 column {pod}/{column}, which is absent")
+            yield f"{prefix} uplinks of L2 column {pod}/{column}, which is absent"
         elif uplinks >> topology.tree.w[2]:
-            violations.append(
-                f"{prefix} uplinks of L2 column {pod}/{column} beyond its {topology.tree.w[2]}"
-            )
+            yield f"{prefix} uplinks of L2 column {pod}/{column} beyond its {topology.tree.w[2]}"
     for link in addressable(topology, allocation).links(topology):
         if link in topology.absent_links:
-            violations.append(f"{prefix} link {link_name(link)}, which is absent")
-    return violations
+            yield f"{prefix} link {link_name(link)}, which is absent"
 
 
 def addressable(topology: Topology, allocation: Allocation) -> Allocation:

@@ -2,8 +2,6 @@
 
 """Nesting of allocations in containers, from the parents that the allocations name."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from laas_service.domain.allocation import Allocation
@@ -35,9 +33,5 @@ class Nest:
 
         Only allocations with whole links count; None if there is none.
         """
-        if allocation.policy in WHOLE_LINKS:
-            return allocation
-        around = (
-            container for container in self._around(allocation) if container.policy in WHOLE_LINKS
-        )
-        return next(around, None)
+        chain = (allocation, *self._around(allocation))
+        return next((a for a in chain if a.policy in WHOLE_LINKS), None)

@@ -2,13 +2,12 @@
 
 """An allocation's hosts and uplinks by rail, leaf and L2 switch."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from laas_service.domain.allocation import Allocation
+from laas_service.domain.grouping import grouped
 from laas_service.domain.topology import Link, Topology
 
 WHOLE_LINKS = frozenset({"simple", "laas", "jigsaw", "lc", "lc-s", "starcube"})
@@ -38,10 +37,8 @@ class Rail:
 
     def leaves_by_pod(self) -> dict[int, list[LeafPlace]]:
         """Pod -> its leaves that hold hosts, those with most hosts first."""
-        leaves: dict[int, list[LeafPlace]] = defaultdict(list)
-        for place in sorted(self.hosts, key=lambda place: (-len(self.hosts[place]), place)):
-            leaves[place.pod].append(place)
-        return leaves
+        places = sorted(self.hosts, key=lambda place: (-len(self.hosts[place]), place))
+        return grouped((place.pod, place) for place in places)
 
 
 class Partition:

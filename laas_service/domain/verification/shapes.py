@@ -8,8 +8,6 @@ over-subscription). With several rails each condition holds on every rail, and t
 a plane share the spine uplinks of their L2 switches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from random import Random
 

@@ -15,15 +15,14 @@ Paths to a switch's own LID are not walked: a switch outside the plane may have 
 without an owner.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from laas_service.domain.allocation import Allocation
+from laas_service.domain.grouping import grouped
 from laas_service.domain.inventory import Endpoint, Inventory
 from laas_service.domain.shared_plane import SharedPlane
-from laas_service.domain.topology import LeafLink, Link, Topology, link_name
+from laas_service.domain.topology import Link, Topology, link_name
 from laas_service.domain.verification.nest import Nest
 from laas_service.domain.verification.partition import WHOLE_LINKS
 from laas_service.domain.verification.wires import Wires
@@ -74,15 +73,12 @@ class Shared:
             if carrier is not None
             for host in a.hosts(topology)
         }
-        self._leaves: dict[str, set[int]] = defaultdict(set)
-        for allocation in owning:
-            for link in allocation.links(topology):
-                cable = inventory.cable_of_link.get(link)
-                if isinstance(link, LeafLink) and cable is not None:
-                    self._leaves[allocation.id].add(cable.lower.guid)
-        self._attached: dict[int, list[Endpoint]] = defaultdict(list)
-        for endpoint in inventory.endpoints:
-            self._attached[endpoint.at.guid].append(endpoint)
+        cables = inventory.cable_of_link
+        self._leaves = {
+            a.id: {cables[link].lower.guid for link in a.leaf_links(topology) if link in cables}
+            for a in owning
+        }
+        self._attached = grouped((e.at.guid, e) for e in inventory.endpoints)
         self._services = {e.guid for e in inventory.service_endpoints}
         self._foreign: dict[tuple[Link, str], list[str]] = defaultdict(list)
         self._lost: list[str] = []
@@ -116,15 +112,14 @@ class Shared:
                 pair = f"from {senders[0].name} to {target.name} ({target.guid:#018x})"
                 self._lost.append(f"sharing: {pair}: {problem}")
             owned = [
-                cable.link
+                link
                 for cable, _ in path
-                if cable.link in self._owners
-                and (self._plane.l2 or self._owners[cable.link] != owner)
+                if (link := cable.link) is not None
+                and link in self._owners
+                and (self._plane.l2 or self._owners[link] != owner)
             ]
             for link in owned:
-                if link is not None:
-                    self._foreign[link, self._owners[link]].append(
-                        f"from {attached[0].name} to {target.name}"
-                    )
+                sender = attached[0].name
+                self._foreign[link, self._owners[link]].append(f"from {sender} to {target.name}")
             if not problem and not owned:
                 clean |= {start, *(far.guid for far in self._wires.passed(path))}

@@ -5,8 +5,6 @@
 Source: StarCube (Springer 2016), definitions 3.1, 3.3 and 3.5.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

@@ -6,11 +6,10 @@ Tables are physical: the entries that the switches hold, whatever wrote them. Th
 nothing else but the cabling in the inventory. Also finds credit loops.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 
 from laas_service.domain.allocation import Allocation
@@ -224,25 +223,9 @@ def credit_loop(inventory: Inventory, tables: Tables) -> list[PortRef]:
         for port, far in hops.items():
             if far.guid in out:
                 successors[port].add(out[far.guid])
-    return _cycle(successors)
-
-
-def _cycle(successors: Mapping[PortRef, Collection[PortRef]]) -> list[PortRef]:
-    """A cycle of a graph, found by removing nodes without successors; empty if there is none."""
-    waiting = {node: len(following) for node, following in successors.items()}
-    predecessors: dict[PortRef, list[PortRef]] = defaultdict(list)
-    for node, following in successors.items():
-        for successor in following:
-            predecessors[successor].append(node)
-    free = [node for node in predecessors if not waiting.get(node)]
-    while free:
-        for node in predecessors[free.pop()]:
-            waiting[node] -= 1
-            if not waiting[node]:
-                free.append(node)
-    current = next((node for node, count in waiting.items() if count), None)
-    path: list[PortRef] = []
-    while current is not None and current not in path:
-        path.append(current)
-        current = min(successor for successor in successors[current] if waiting.get(successor))
-    return path[path.index(current) :] if current is not None else []
+    try:
+        TopologicalSorter(successors).prepare()
+    except CycleError as error:
+        cycle: list[PortRef] = error.args[1]  # from successor to predecessor, the first one twice
+        return cycle[:0:-1]
+    return []

@@ -2,8 +2,6 @@
 
 """Follows forwarding tables over the cabling, from a switch to a destination."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -28,10 +26,7 @@ class Wires:
         self.tables = tables
         self.endpoints: dict[int, Endpoint] = {e.guid: e for e in inventory.endpoints}
         self._endpoint_of_port = {e.at: e for e in inventory.endpoints}
-        self._cable_of_port: dict[PortRef, tuple[Cable, PortRef, bool]] = {}
-        for cable in inventory.cables:
-            self._cable_of_port[cable.lower] = (cable, cable.upper, True)
-            self._cable_of_port[cable.upper] = (cable, cable.lower, False)
+        self._far_ends = inventory.far_ends
 
     def walk(
         self, start: int, destination: int, known: Collection[int] = ()
@@ -44,28 +39,23 @@ class Wires:
         path: list[Step] = []
         visited = {start}
         switch = start
-        while True:
-            if switch in known:
-                return path, None
+        while switch not in known:
             port = self.tables.get(switch, {}).get(destination)
             if port is None:
                 return path, f"{self._name(switch)} has no entry"
-            if port == 0 or PortRef(switch, port) in self._endpoint_of_port:
-                arrived_at = (
-                    switch if port == 0 else self._endpoint_of_port[PortRef(switch, port)].guid
-                )
-                problem = (
-                    None if arrived_at == destination else f"it arrives at {self._name(arrived_at)}"
-                )
-                return path, problem
-            if PortRef(switch, port) not in self._cable_of_port:
+            out = PortRef(switch, port)
+            if port == 0 or out in self._endpoint_of_port:
+                end = switch if port == 0 else self._endpoint_of_port[out].guid
+                return path, None if end == destination else f"it arrives at {self._name(end)}"
+            if out not in self._far_ends:
                 return path, f"port {port} of {self._name(switch)} leads nowhere"
-            cable, far, up = self._cable_of_port[PortRef(switch, port)]
-            path.append(Step(cable, up))
+            far, cable = self._far_ends[out]
+            path.append(Step(cable, out == cable.lower))
             if far.guid in visited:
                 return path, f"it comes to {self._name(far.guid)} twice"
             visited.add(far.guid)
             switch = far.guid
+        return path, None
 
     def passed(self, path: Sequence[Step]) -> Iterator[PortRef]:
         """The ports through which a path enters the switches on its way."""
@@ -75,8 +65,8 @@ class Wires:
         """(out port, port at its far end) of every switch that forwards over a cable."""
         for switch, row in self.tables.items():
             port = row.get(destination)
-            if port is not None and PortRef(switch, port) in self._cable_of_port:
-                yield PortRef(switch, port), self._cable_of_port[PortRef(switch, port)][1]
+            if port is not None and PortRef(switch, port) in self._far_ends:
+                yield PortRef(switch, port), self._far_ends[PortRef(switch, port)][0]
 
     def _name(self, guid: int) -> str:
         if guid in self.endpoints:

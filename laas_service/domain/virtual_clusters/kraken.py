@@ -15,8 +15,6 @@ printed procedure is not exact. Arrays hold all vertices of a level, so the sear
 at once. No function here changes the site.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
@@ -24,10 +22,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from laas_service.domain.errors import DoubleClaim, InvalidInput, NotFound
-from laas_service.domain.virtual_clusters.links import Numbers, Whole
+from laas_service.domain.errors import DoubleClaim, InvalidInput
 from laas_service.domain.virtual_clusters.plan import Plan, planned
-from laas_service.domain.virtual_clusters.site import Cluster, Site
+from laas_service.domain.virtual_clusters.site import Cluster, Numbers, Site, Whole
 from laas_service.domain.virtual_clusters.tree import Tree
 
 # -- costs of an embedding (sections IV-A and IV-F) ----------------------------
@@ -116,7 +113,7 @@ def downgrade(
         InvalidInput: ``fewer`` would leave no unit, or ``factor`` is not above 0 and up to 1.
         NotFound: the site holds no such cluster.
     """
-    if not 0 <= fewer < len(_held(site, id).demands):
+    if not 0 <= fewer < len(site.held(id)[0].demands):
         raise InvalidInput("fewer", fewer, "give 0 or more units, fewer than the cluster has")
     if not 0 < factor <= 1:
         raise InvalidInput("factor", factor, "give a number above 0, up to 1")
@@ -132,7 +129,7 @@ def change(site: Site, cluster: Cluster, costs: CostModel = fewest_migrations) -
         NotFound: the site holds no such cluster.
         InvalidInput: the demands differ or have a variance, or there are none.
     """
-    _held(site, cluster.id)
+    site.held(cluster.id)
     return _Search(site, cluster, costs).answer()
 
 
@@ -145,14 +142,8 @@ def without_partial_moves(site: Site, cluster: Cluster) -> Plan | None:
     return plan if plan is None or not plan.moves else change(site, cluster, least_footprint)
 
 
-def _held(site: Site, id: str) -> Cluster:
-    if id not in site.clusters:
-        raise NotFound("cluster", id)
-    return site.clusters[id][0]
-
-
 def _changed(site: Site, id: str, more: int, factor: float) -> Cluster:
-    demands = _held(site, id).demands
+    demands = site.held(id)[0].demands
     return Cluster.alike(id, len(demands) + more, demands[0].mean * factor)
 
 

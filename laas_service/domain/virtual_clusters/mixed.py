@@ -8,17 +8,22 @@ dynamic program over substrings of the machines in order of size, and first fit.
 changes the site.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 import numpy as np
 
 from laas_service.domain.errors import LimitExceeded
 from laas_service.domain.topology import bits
-from laas_service.domain.virtual_clusters.links import Demand, Demands, Numbers, smaller
-from laas_service.domain.virtual_clusters.site import Cluster, Embedding, Site
+from laas_service.domain.virtual_clusters.site import (
+    Cluster,
+    Demand,
+    Demands,
+    Embedding,
+    Numbers,
+    Site,
+    smaller,
+)
 
 LARGEST = 10
 """Most machines of a cluster for ``exact``: its tables have up to 2^N entries for each vertex."""
@@ -105,7 +110,7 @@ class _Subsets:
         )
         for level in range(tree.top + 1):
             if level:
-                self.levels.append(self._joined(level))
+                self.levels.append(list(self._joined(level)))
             for vertex, sets in enumerate(self.levels[level]):
                 if everything in sets:
                     embedding: dict[int, tuple[int, ...]] = {}
@@ -113,10 +118,9 @@ class _Subsets:
                     return embedding
         return None
 
-    def _joined(self, level: int) -> list[dict[int, tuple[float, tuple[int, ...]]]]:
+    def _joined(self, level: int) -> Iterator[dict[int, tuple[float, tuple[int, ...]]]]:
         tree, below = self.site.tree, self.levels[level - 1]
         allowed = self.site.links.allowed(level - 1, self.link_demands)
-        vertices = []
         for vertex in range(tree.vertices(level)):
             first = vertex * tree.children[level - 1]
             sets: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
@@ -133,8 +137,7 @@ class _Subsets:
                         ):
                             next_sets[mask | other_mask] = value
                 sets = next_sets
-            vertices.append(sets)
-        return vertices
+            yield sets
 
     def _collect(
         self, level: int, vertex: int, mask: int, embedding: dict[int, tuple[int, ...]]

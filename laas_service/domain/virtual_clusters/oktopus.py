@@ -7,13 +7,10 @@ baseline (Kraken, section V-C). It takes the first of the lowest subtrees that h
 cluster, and fills its children in turn with as many units as they take.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
-from laas_service.domain.virtual_clusters.links import Whole
 from laas_service.domain.virtual_clusters.plan import Plan, planned
-from laas_service.domain.virtual_clusters.site import Cluster, Site
+from laas_service.domain.virtual_clusters.site import Cluster, Site, Whole
 
 
 def oktopus(site: Site, cluster: Cluster) -> Plan | None:

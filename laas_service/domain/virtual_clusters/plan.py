@@ -2,12 +2,11 @@
 
 """Plan of a changed embedding: compute units that move, and units that are added or removed."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from laas_service.domain.grouping import grouped
 from laas_service.domain.virtual_clusters.site import Cluster, Embedding
 from laas_service.domain.virtual_clusters.tree import Tree
 
@@ -54,9 +53,8 @@ def planned(tree: Tree, cluster: Cluster, held: Embedding, counts: Mapping[int, 
     at |= {unit: target for unit, _, target in moves}
     machines = [at[unit] for unit in sorted(at)]
     added = tuple(enumerate(places, len(machines)))
-    embedding: dict[int, tuple[int, ...]] = {}
-    for unit, machine in enumerate(machines + places):
-        embedding[machine] = (*embedding.get(machine, ()), unit)
+    on = grouped((machine, unit) for unit, machine in enumerate(machines + places))
+    embedding = {machine: tuple(units) for machine, units in on.items()}
     return Plan(cluster, embedding, tuple(moves), added, tuple(leaving))
 
 
@@ -68,12 +66,10 @@ def _nearest(
     for level in range(1, tree.top + 1):
         if not leaving or not places:
             break
-        free: dict[int, list[int]] = {}
-        for place in places:
-            free.setdefault(tree.above(place, level), []).append(place)
+        free = grouped((tree.above(place, level), place) for place in places)
         rest = []
         for unit, source in leaving:
-            near = free.get(tree.above(source, level))
+            near = free[tree.above(source, level)]
             if near:
                 moves.append(Move(unit, source, near.pop(0)))
             else:

@@ -7,14 +7,11 @@ sections IV and V. The allocators take the first of the lowest subtrees that hol
 and return an embedding, or None if the cluster does not fit. They do not change the site.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
 
-from laas_service.domain.virtual_clusters.links import Numbers
-from laas_service.domain.virtual_clusters.site import Cluster, Embedding, Site, crossing
+from laas_service.domain.virtual_clusters.site import Cluster, Embedding, Numbers, Site, crossing
 
 
 def svc(site: Site, cluster: Cluster) -> Embedding | None:

@@ -2,8 +2,6 @@
 
 """Trees with slots on machines and capacities on links, for virtual clusters."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

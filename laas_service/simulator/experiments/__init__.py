@@ -2,8 +2,6 @@
 
 """Registry of the experiments that repeat the papers' evaluations; ``laas-simulate NAME``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from laas_service.simulator.experiments import adaptive_fit, kraken, starcube, svc

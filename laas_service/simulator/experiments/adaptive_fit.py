@@ -2,8 +2,6 @@
 
 """Adaptive Fit against first fit decreasing: StarCube (Springer 2016), sections 5.1 to 5.4."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random

@@ -2,14 +2,13 @@
 
 """Figures of an experiment beside the published values, as text, reStructuredText, HTML, JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, NamedTuple, Protocol
 
 from laas_service.simulator import plots
+from laas_service.simulator.checkpoints import Results
 
 Result = Mapping[str, Any]
 """JSON data of one trial; its keys are the experiment's own."""
@@ -21,6 +20,14 @@ class Trial(Protocol):
     def run(self) -> Result:
         """Simulate; equal trials give equal results."""
         ...
+
+
+def kept_run(trial: Trial, results: Results | None) -> Result:
+    """The result of a trial, from the directory of ``results`` if that has it."""
+    if results is None:
+        return trial.run()
+    kept: Result = results.result({"trial": repr(trial)}, lambda checkpoint: trial.run())
+    return kept
 
 
 class Point(NamedTuple):

@@ -2,8 +2,6 @@
 
 """Elastic virtual clusters (Kraken, KrakenNP, Oktopus): Fuerst and others, Kraken, section V."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -190,11 +188,13 @@ class _Run:
 
 
 def _trials(seed: int, runs: int, size: float) -> list[Elastic]:
-    trials = []
-    for number in range(seed, seed + runs):
-        trials += [Elastic(engine, DEFAULT, number, size) for engine in ENGINES]
-        trials += [Elastic(KRAKEN, factor, number, size) for factor in FACTORS if factor != DEFAULT]
-    return trials
+    cells = [(engine, DEFAULT) for engine in ENGINES]
+    cells += [(KRAKEN, factor) for factor in FACTORS if factor != DEFAULT]
+    return [
+        Elastic(engine, factor, number, size)
+        for number in range(seed, seed + runs)
+        for engine, factor in cells
+    ]
 
 
 Papers = Mapping[tuple[str, str], float]

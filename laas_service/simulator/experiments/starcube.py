@@ -2,8 +2,6 @@
 
 """Resource efficiency and moves of StarCube (Springer 2016), sections 5.5 to 5.8."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -165,12 +163,14 @@ def _figures(results: Sequence[Result]) -> list[Figure]:
         points_of: Callable[[Method], list[Point]], lowest: Mapping[Method, float]
     ) -> dict[str, list[Point]]:
         """A curve for each method, and its lowest point, which the book states."""
-        curves = {}
-        for method, name in METHODS.items():
-            points = points_of(method)
-            least = min(point.ours for point in points)
-            curves[name] = [*points, Point("lowest", least, lowest.get(method))]
-        return curves
+        curves = {method: points_of(method) for method in METHODS}
+        return {
+            METHODS[method]: [
+                *points,
+                Point("lowest", min(point.ours for point in points), lowest.get(method)),
+            ]
+            for method, points in curves.items()
+        }
 
     def costs(of: str, ends: Mapping[int, float]) -> dict[str, list[Point]]:
         return {

@@ -2,8 +2,6 @@
 
 """Stochastic virtual clusters (SVC) against deterministic ones: Yu and Shen, section VI."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random

@@ -23,7 +23,7 @@ from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.leases import database_clock
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.fabric_import.generator import inventory
-from laas_service.api.app import ROUTES, Settings, create_app
+from laas_service.api.app import ROUTES, create_app
 from laas_service.api.auth import middleware
 from laas_service.api.openapi import document
 from laas_service.app.admission_queue import AdmissionQueue
@@ -31,9 +31,11 @@ from laas_service.app.agent_registry import AgentRegistry
 from laas_service.app.lifecycle import State
 from laas_service.app.requests import ServicePolicy
 from laas_service.app.use_cases import UseCases
+from laas_service.conf import register_opts
 from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import Topology, Xgft
+from laas_service.messages import ConfirmedBy
 from opensm_writer import render
 from opensm_writer.serve import ServedSets
 from tests.fakes import FakeCompute, FakeSubnetManager
@@ -61,6 +63,7 @@ class Deployment:
         self.slept = 0.0
         self.while_waiting = self.converge
         self.conf = cfg.ConfigOpts()
+        register_opts(self.conf)
         self.conf([], project="laas", default_config_files=[], default_config_dirs=[])
 
     def add_fabric(self, id="main", topology=TOPOLOGY):
@@ -87,9 +90,9 @@ class Deployment:
             return None
         return AgentRegistry(self.store, self.agents, self.served, seconds=15, wake=self.wake)
 
-    def client(self, authenticate=None, settings=None, **rules):
+    def client(self, authenticate=None, **rules):
         authenticate = authenticate or middleware("none", "127.0.0.1", self.conf)
-        app = create_app(self.use_cases(**rules), self.conf, authenticate, settings or Settings())
+        app = create_app(self.use_cases(**rules), self.conf, authenticate)
         app.test_client_class = CheckedClient
         return app.test_client()
 
@@ -115,7 +118,8 @@ class Deployment:
         """Complete every change at once; the worker takes several steps."""
         for record in self.store.allocations(states=(State.ALLOCATING, State.RELEASING)):
             if record.state is State.ALLOCATING:
-                self.store.transition(record, State.ACTIVE, "routes and hosts confirmed")
+                by = ConfirmedBy.SWITCHES
+                self.store.transition(record, State.ACTIVE, "confirmed", confirmed_by=by)
             else:
                 self.store.free(self.store.hand_back(record), "hosts and routes are gone")
 
@@ -162,7 +166,7 @@ def _operation(method, path):
     for template, operations in SPEC["paths"].items():
         pattern = re.sub(
             r"\\\{(\w+)\\\}",
-            lambda found: ".+" if found[1] in ("name", "file") else "[^/]+",
+            lambda found: ".+" if found[1] in ("name", "file", "link_id") else "[^/]+",
             re.escape(template),
         )
         if re.fullmatch(pattern, path) and method.lower() in operations:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 
 import pytest
 
@@ -131,6 +132,80 @@ def test_a_wrong_report_names_the_field_and_changes_nothing(client):
         answer = client.put(f"{F}/agents/sm1", json=body)
         assert answer.status_code == 400, body
         assert answer.json["errors"][0]["field"] == field
+    assert listed(client) == {}
+
+
+READING = {
+    "age": 2.5,
+    "ends": ["0x0002c90201000000 down 4 17", "0x0002c90202000000 unread 1"],
+    "moved": ["0x0002c90201000000 5 0x0002c90201000001 5"],
+    "observer": "0x0002c90300000001 1",
+    "nodes_read": 52,
+    "switches_read": 20,
+    "unknown_switches": [{"guid": "0x0002c90205000000", "name": "new"}],
+    "unknown_cables": ["0x0002c90201000000 9 0x0002c90205000000 1"],
+}
+
+
+def test_a_reading_and_the_switches_that_were_left_out_are_kept(deployment, report):
+    dead, silent = 0x2C90202000000, 0x2C90202000001
+    answer = report(
+        "sm1",
+        generation=1,
+        without=[f"{dead:#018x}"],
+        unconfirmed=[f"{silent:#018x}"],
+        reading=READING,
+    )
+    assert answer.status_code == 200
+    (agent,) = deployment.agents.all("main")
+    assert (agent.seen.without, agent.seen.unconfirmed) == ((dead,), (silent,))
+    reading = agent.seen.reading
+    assert time.time() - 60 < reading.at < time.time() - 2
+    assert [end.state.value for end in reading.ends] == ["down", "down", "unread", "other"]
+    assert reading.ends[-1].other == (0x2C90201000001, 5)
+    assert (reading.observer, reading.ends_left_out) == ((0x2C90300000001, 1), 0)
+    assert report("sm1", generation=1).status_code == 200
+    (agent,) = deployment.agents.all("main")
+    assert (agent.seen.without, agent.seen.unconfirmed, agent.seen.reading) == ((), (), None)
+
+
+def test_a_worker_is_woken_by_another_reading_of_the_active_agent(deployment, report):
+    report("sm1", generation=1, reading=READING)
+    report("sm2", generation=1)
+    deployment.woken = 0
+    report("sm1", generation=1, reading={**READING, "age": 0})
+    report("sm2", generation=1, reading=READING)
+    assert deployment.woken == 0
+    report("sm1", generation=1, reading={**READING, "ends": []})
+    assert deployment.woken == 1
+    report("sm1", generation=1, reading={**READING, "ends": []}, without=["0x0002c90202000000"])
+    assert deployment.woken == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"age": -1},
+        {"age": None},
+        {"ends": ["0x0002c90201000000 up 4"]},
+        {"ends": ["0x0002c90201000000 other 4"]},
+        {"ends": ["0x0002c90201000000 down 256"]},
+        {"ends": ["0x0002c90201000000 down 04"]},
+        {"ends": ["0x0002c90201000000 down"]},
+        {"ends": ["0x0002C90201000000 down 4"]},
+        {"ends": ["0x0002c90201000000 down 4\n"]},
+        {"moved": ["0x0002c90201000000 5"]},
+        {"observer": "0x1 1"},
+        {"nodes_read": -1},
+        {"switches_read": 2**31},
+        {"unknown_switches": [{"guid": "0x0002c90205000000", "name": "a\nb"}]},
+        {"unknown_cables": ["0x0002c90201000000 9 0x0002c90205000000 1"] * 101},
+        {"ends": ["0x0002c90201000000 down 4"] * 2001},
+        {"more": 1},
+    ],
+)
+def test_a_wrong_reading_is_refused(client, report, wrong):
+    assert report("sm1", generation=1, reading={**READING, **wrong}).status_code in (400, 413)
     assert listed(client) == {}
 
 

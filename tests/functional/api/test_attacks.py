@@ -14,7 +14,6 @@ from oslo_config import cfg
 from sqlalchemy import select
 
 from laas_service.adapters.db.models import Base
-from laas_service.api.app import Settings
 from laas_service.conf import register_opts
 from laas_service.domain.errors import InvalidInput
 from laas_service.wiring import Parts
@@ -126,7 +125,8 @@ def test_a_key_of_another_project_is_another_key(guarded):
 def test_a_body_without_end_is_read_no_further_than_the_limit(deployment, said):
     """The service reads at most ``[api] max_body`` bytes, whatever length a request declares."""
     body = Endless()
-    answer = deployment.client(settings=Settings(max_body=5000)).post(
+    deployment.conf.set_override("max_body", 5000, "api")
+    answer = deployment.client().post(
         "/v1/allocations",
         content_type="application/json",
         environ_overrides={"wsgi.input": body, "wsgi.input_terminated": True, **said},

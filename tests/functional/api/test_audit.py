@@ -9,8 +9,6 @@ import logging
 
 import pytest
 
-from laas_service.api.app import Settings
-
 BLUE = {"X-Auth-Token": "blue-token"}
 RED = {"X-Auth-Token": "red-token"}
 ROOT = {"X-Auth-Token": "root-token"}
@@ -94,6 +92,7 @@ def test_a_target_cannot_forge_a_line(guarded, told):
 
 
 def test_it_can_be_switched_off(deployment, told):
-    client = deployment.client(settings=Settings(audit=False))
+    deployment.conf.set_override("audit", False, "api")
+    client = deployment.client()
     assert client.post("/v1/allocations", json={"name": "a", "hosts": 1}).status_code == 202
     assert told() == []

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from laas_service.api.auth import check_loopback, middleware
+from laas_service.api.auth import Loopback, middleware
 from laas_service.domain.errors import InvalidInput
 
 
@@ -42,8 +42,8 @@ def test_while_keystone_is_away_nobody_gets_in(guarded, keystone):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost"])
-def test_loopback(host):
-    check_loopback(host)
+def test_loopback(deployment, host):
+    assert middleware("none", host, deployment.conf) is Loopback
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "laas.example", ""])

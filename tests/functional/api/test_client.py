@@ -56,7 +56,9 @@ def answered(run, *words):
 
 def test_a_life_from_the_terminal(laas):
     made = answered(laas, "allocation", "create", "--name", "blue", "--hosts", "6", "--wait", "10")
-    assert made["state"] == "active"
+    assert (made["state"], made["confirmed_by"]) == ("active", "switches")
+    assert "switches" in laas("allocation", "list")[1]
+    assert "switches" in laas("allocation", "show", "blue")[1]
     assert len(made["hosts"]) == 6
     assert [one["name"] for one in answered(laas, "allocation", "list")] == ["blue"]
     assert answered(laas, "allocation", "show", "blue")["id"] == made["id"]

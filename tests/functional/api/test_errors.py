@@ -8,7 +8,6 @@ import logging
 
 import pytest
 
-from laas_service.api.app import Settings
 from laas_service.domain.errors import Unavailable
 
 GOOD = {"name": "blue", "hosts": 2}
@@ -117,7 +116,8 @@ def test_a_body_that_is_too_long(client):
 
 
 def test_the_longest_body_is_configured(deployment):
-    client = deployment.client(settings=Settings(max_body=1024))
+    deployment.conf.set_override("max_body", 1024, "api")
+    client = deployment.client()
     long = b'{"name": "' + b"x" * 2000 + b'"}'
     answer = client.post("/v1/allocations", data=long, content_type="application/json")
     assert answer.status_code == 413

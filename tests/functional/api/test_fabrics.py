@@ -219,7 +219,15 @@ def test_routing_compares_wanted_and_applied(deployment, client, allocate):
     deployment.subnet_manager.publish(deployment.store.routed("main"))
     after = client.get(f"{F}/routing").json["subnet_managers"]
     assert after == [
-        {"name": "local", "generation": before["generation"], "current": True, "problem": None}
+        {
+            "name": "local",
+            "generation": before["generation"],
+            "confirmed_by": "switches",
+            "current": True,
+            "problem": None,
+            "without": [],
+            "unconfirmed": [],
+        }
     ]
 
 

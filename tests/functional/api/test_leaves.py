@@ -136,10 +136,40 @@ def test_only_a_leaf_can_be_drained(client, switch, status):
     assert client.get(F).json == before
 
 
-def test_a_leaf_does_not_fail(client):
-    answer = client.patch(LEAF, json={"state": "failed"})
+def test_a_failed_leaf_fails_its_hosts_and_links_until_it_is_repaired(client):
+    put(client, LEAF, "drained")
+    failed = put(client, LEAF, "failed")
+    assert (failed["state"], failed["source"]) == ("failed", "operator")
+    assert failed["hosts"] == {"total": 4, "up": 0, "drained": 0, "failed": 4}
+    link = client.get(f"{F}/links?state=failed").json["links"][0]
+    assert (link["id"], link["source"]) == ("leaf-0-1-0", "operator")
+    assert link["evidence"] == "switch leaf-0-1 has failed"
+    assert put(client, LEAF, "up")["hosts"]["drained"] == 4
+    assert put(client, LEAF, "up")["hosts"]["up"] == 4
+
+
+def test_an_unknown_state_of_a_switch_is_refused(client):
+    answer = client.patch(LEAF, json={"state": "broken"})
     assert answer.status_code == 400
     assert answer.json["errors"][0]["field"] == "state"
+
+
+def test_a_spine_under_maintenance_shows_who_still_has_its_links(client, allocate):
+    allocation = allocate(20)
+    _, l2, spine = allocation["spine_links"][0]
+    name = f"spine-{l2}-{spine}"
+    url = f"{F}/switches/{name}"
+    before = client.get(url).json
+    assert (before["state"], before["level"], before["empty"]) == ("up", 3, False)
+    assert before["allocations"][0]["links"] == [f"spine-0-{l2}-{spine}", f"spine-1-{l2}-{spine}"]
+    shown = put(client, url, "maintenance")
+    assert (shown["state"], shown["source"]) == ("maintenance", "operator")
+    listed = client.get(f"{F}/switches?level=3").json["switches"]
+    assert [s["name"] for s in listed if s["state"] == "maintenance"] == [name]
+    drained = client.get(f"{F}/links?state=drained").json["links"]
+    assert {link["id"] for link in drained} == {f"spine-{p}-{l2}-{spine}" for p in (0, 1)}
+    assert put(client, url, "up")["state"] == "up"
+    assert client.get(f"{F}/links?state=drained").json["links"] == []
 
 
 def test_leaves_of_one_name_are_told_apart_by_guid(deployment):

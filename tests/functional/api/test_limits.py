@@ -4,10 +4,15 @@
 
 from __future__ import annotations
 
+import itertools
+
+from laas_service.adapters.db.optimistic import LOSSES
 from laas_service.adapters.db.quotas import SqlQuotas
-from laas_service.api.app import Settings
 from laas_service.api.auth import middleware
-from laas_service.app.records import Limits
+from laas_service.app.records import Limits, LinkState
+from laas_service.domain.policies.base import SEARCH
+from laas_service.domain.policies.jigsaw import Jigsaw
+from laas_service.domain.topology import LeafLink
 
 RED = {"X-Project-Id": "red"}
 BLUE = {"X-Project-Id": "blue"}
@@ -85,7 +90,9 @@ def test_a_repeated_key_is_answered_even_if_there_may_be_no_more(deployment):
 
 
 def test_who_asks_too_fast_is_told_when_to_come_back(deployment):
-    client = deployment.client(settings=Settings(rate=0.001, burst=3))
+    deployment.conf.set_override("rate", 0.001, "limits")
+    deployment.conf.set_override("burst", 3, "limits")
+    client = deployment.client()
     answers = [client.get("/v1/allocations", headers=BLUE) for _ in range(4)]
     assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
     assert answers[3].json["code"] == "too_many_requests"
@@ -115,6 +122,30 @@ def test_an_answer_that_the_budget_cut_off_says_so(deployment):
         assert (fit["largest_fit"] == 32) is not cut
         plane = client.put("/v1/fabrics/main/plane", json={"l2": [0], "dry_run": True})
         assert [one["cut_off"] for one in plane.json["cost"]] == [cut]
+
+
+class Overtaken:
+    """Jigsaw; during each of the first searches another request changes the fabric."""
+
+    name, isolating, monotone = Jigsaw.name, Jigsaw.isolating, Jigsaw.monotone
+
+    def __init__(self, store):
+        self._store = store
+        self._states = itertools.cycle([LinkState.FAILED, LinkState.UP])
+        self.searches = 0
+
+    def propose(self, fabric, request):
+        self.searches += 1
+        if self.searches <= LOSSES:
+            self._store.set_link_state("main", LeafLink(1, 3, 3), next(self._states))
+        return Jigsaw().propose(fabric, request)
+
+
+def test_every_search_after_a_lost_race_has_the_whole_budget(deployment):
+    policy = Overtaken(deployment.store)
+    client = deployment.client(policies={"jigsaw": policy}, search_budget=2 * SEARCH - 1)
+    assert client.post("/v1/allocations", json={"name": "a", "hosts": 2}).status_code == 202
+    assert policy.searches == LOSSES + 1
 
 
 # -- quota and use ---------------------------------------------------------------------

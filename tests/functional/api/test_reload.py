@@ -14,7 +14,7 @@ from oslo_config import cfg, generator
 
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.cmd import reloading
-from laas_service.cmd.api import application, settings
+from laas_service.cmd.api import application
 from laas_service.conf import register_opts
 from laas_service.wiring import Parts
 from tests.functional.api.test_process import command
@@ -186,10 +186,8 @@ def test_every_part_takes_over_its_options(parts, tmp_path):
 def test_the_api_counts_requests_by_the_new_rate(parts, tmp_path):
     made, reload = parts
     client = application(made._conf, made.use_cases(lambda: None)).test_client()
-    app = client.application
     write(tmp_path, limits="rate = 0.001\nburst = 2")
     reload()
-    app.extensions["laas.reload"](settings(made._conf))
     answers = [client.get("/v1/fabrics").status_code for _ in range(4)]
     assert answers == [200, 200, 429, 429]
 

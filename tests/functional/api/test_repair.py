@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from laas_service.messages import ConfirmedBy
 from tests.functional.api.test_tenants import ask as ask
 
 LINKS = "/v1/fabrics/main/links"
@@ -22,7 +23,7 @@ def proceed(deployment):
     topology = deployment.store.fabric("main").topology
     for record in deployment.store.allocations():
         if record.change is not None:
-            deployment.store.proceed(record, record.change.done(topology))
+            deployment.store.proceed(record, record.change.done(topology, ConfirmedBy.SWITCHES))
 
 
 @pytest.fixture
@@ -99,9 +100,11 @@ def test_repair_gives_a_new_version_and_frees_the_old_links_last(client, deploym
     assert shown["degraded"] is None
     assert [event["reason"] for event in shown["history"]][-4:] == [
         "repair: links leaf-0-0-1, leaf-0-1-1 replaced by links leaf-0-0-2, leaf-0-1-2",
-        "routes over the new links confirmed; traffic goes over to them",
-        "traffic confirmed on the new links; the old routes have to go",
-        "old routes gone; freed links leaf-0-0-1, leaf-0-1-1",
+        "routes over the new links confirmed in the switches; traffic goes over to them",
+        "routes that move the traffic to the new links confirmed in the switches; "
+        "the old routes have to go",
+        "withdrawal of the old routes confirmed in the switches; "
+        "freed links leaf-0-0-1, leaf-0-1-1",
     ]
     done = client.post(f"{spread}/repair")
     assert (done.status_code, done.json["version"]) == (200, shown["version"])

@@ -20,7 +20,7 @@ from schemathesis import GenerationMode
 from sqlalchemy import func, select
 
 from laas_service.adapters.db import models
-from laas_service.api.app import ROUTES, Settings, create_app
+from laas_service.api.app import ROUTES, create_app
 from laas_service.api.auth import middleware
 from laas_service.app.lifecycle import State
 from laas_service.app.records import Caller
@@ -63,11 +63,11 @@ def fuzzed(empty_database, tmp_path_factory):
     """A deployment that all examples of all routes share."""
     path = tmp_path_factory.mktemp("fuzz") / "laas.db"
     deployment = Deployment(shutil.copy(empty_database, path)).add_fabric()
+    deployment.conf.set_override("max_wait", 0, "api")
     app = create_app(
         deployment.use_cases(),
         deployment.conf,
         middleware("none", "127.0.0.1", deployment.conf),
-        Settings(max_wait=0),
     )
     yield deployment, schemathesis.openapi.from_wsgi("/v1/openapi.json", app)
     deployment.engine.dispose()

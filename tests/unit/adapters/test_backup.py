@@ -18,10 +18,12 @@ from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.adapters.db.restore import LIFT, restore
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.lifecycle import State
-from laas_service.app.records import Drift, Holding, HostState, LinkState, Move, Wait
+from laas_service.app.records import Drift, Holding, HostState, LinkState, Move, SwitchState, Wait
 from laas_service.domain.allocation import NoFit, Refusal
 from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, LimitExceeded
+from laas_service.domain.faults.observation import Mode
 from laas_service.domain.features import HostChange
+from laas_service.domain.inventory import Switch
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import LeafLink
 from laas_service.messages import Applied
@@ -39,13 +41,14 @@ from tests.unit.adapters.test_store import (
 )
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
+SPINE = 0x2C90200000010
 
 
 @pytest.fixture
 def told(store):
     """A store that records notifications, so that the outbox is not empty."""
     told = SqlStore(store._engine, announce=True)
-    told.add_fabric("f", SMALL, HOSTS)
+    told.add_fabric("f", SMALL, replace(HOSTS, switches=(Switch(SPINE, "spine", 3, 4),)))
     return told
 
 
@@ -70,6 +73,8 @@ def lived_in(store):
     )
     store.set_host_state("f", 5, HostState.DRAINED)
     store.set_link_state("f", LeafLink(0, 0, 0), LinkState.FAILED)
+    store.set_switch_state("f", SPINE, SwitchState.MAINTENANCE)
+    store.set_observation_mode("f", Mode.OBSERVE)
     store.describe_hosts("f", {3: HostChange(frozenset({"gpu"}), 7)})
     store.note_drift("f", Drift.POOL, "host away")
     store.note_applied("f", Applied(None, "nobody"))

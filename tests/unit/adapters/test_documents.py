@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laas_service.adapters import documents
+from laas_service.adapters import documents, snapshot
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, Shape
 from laas_service.domain.constraints import Constraints, Within
 from laas_service.domain.errors import InvalidInput
@@ -102,7 +102,7 @@ def test_malformed_allocation_names_the_field(change, field):
         documents.topology_from,
         documents.inventory_from,
         documents.allocation_from,
-        documents.topology_from_snapshot,
+        snapshot.topology_from_snapshot,
     ],
 )
 @settings(max_examples=30)
@@ -130,14 +130,14 @@ def test_bad_link_and_bad_lid_name_the_field():
 def test_snapshot_comes_back_with_its_faults(topology):
     failed_host = min(set(range(topology.hosts)) - topology.absent_hosts)
     link = LeafLink(0, 0, 1)
-    document = through_json(documents.snapshot_topology(topology, {failed_host}, {link}))
-    assert documents.topology_from_snapshot({"topology": document}) == documents.SnapshotTopology(
+    document = through_json(snapshot.snapshot_topology(topology, {failed_host}, {link}))
+    assert snapshot.topology_from_snapshot({"topology": document}) == snapshot.SnapshotTopology(
         topology, frozenset({failed_host}), frozenset({link})
     )
 
 
 def test_snapshot_has_the_form_of_the_contract():
-    assert documents.snapshot_topology(SPINES, {5}) == {
+    assert snapshot.snapshot_topology(SPINES, {5}) == {
         "m": [2, 2, 2],
         "w": [1, 2, 2],
         "failed_hosts": [5],
@@ -146,14 +146,14 @@ def test_snapshot_has_the_form_of_the_contract():
         "absent_leaf_links": [[0, 1, 1]],
         "absent_spine_links": [[1, 1, 0]],
     }
-    rails = documents.snapshot_topology(RAILS)
+    rails = snapshot.snapshot_topology(RAILS)
     assert rails["rails"] == 2
     assert rails["host_ports"]["3"] == [[0, 2, 1], [0, 3, 1]]
-    assert documents.snapshot_topology(PLAIN)["cables"] == [1, 2]
+    assert snapshot.snapshot_topology(PLAIN)["cables"] == [1, 2]
 
 
 def test_snapshot_written_by_others_is_read():
-    read = documents.topology_from_snapshot(
+    read = snapshot.topology_from_snapshot(
         {"m": [2, 2, 1], "w": [1, 2, 0], "failed_leaf_links": [[0, 1, 0]], "later": 1}
     )
     assert read.topology == Topology(Xgft((2, 2, 1), (1, 2, 0)))
@@ -172,7 +172,7 @@ def test_snapshot_written_by_others_is_read():
 )
 def test_bad_snapshot_is_refused(change, message):
     with pytest.raises(InvalidInput, match=message):
-        documents.topology_from_snapshot({"m": [2, 2, 1], "w": [1, 2, 0]} | change)
+        snapshot.topology_from_snapshot({"m": [2, 2, 1], "w": [1, 2, 0]} | change)
 
 
 @given(

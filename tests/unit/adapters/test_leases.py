@@ -12,6 +12,7 @@ from laas_service.adapters.db.store import SqlStore
 from laas_service.app.lifecycle import State
 from laas_service.app.records import HostState, Lease, LinkState
 from laas_service.domain.errors import LeaseLost
+from laas_service.domain.faults.observation import Mode
 from laas_service.domain.features import HostChange
 from laas_service.domain.topology import LeafLink
 from tests.unit.adapters.test_store import EPOCH, HOSTS, SMALL, admit
@@ -171,6 +172,8 @@ WRITES = {
     "free": lambda s: s.free(s.allocation("h"), "gone"),
     "host state": lambda s: s.set_host_state("f", 9, HostState.FAILED),
     "link state": lambda s: s.set_link_state("f", LeafLink(0, 1, 2), LinkState.FAILED),
+    "observation mode": lambda s: s.set_observation_mode("f", Mode.FROZEN),
+    "acknowledgement": lambda s: s.acknowledge_alarm("f"),
     "features": lambda s: s.describe_hosts("f", {9: HostChange(cost=7)}),
     "admission": lambda s: admit(s, "b", slot=3),
     "fabric": lambda s: s.add_fabric("g", SMALL, HOSTS),
@@ -248,7 +251,7 @@ def test_nobody_takes_over_in_the_middle_of_a_transaction(busy, leases, clock):
             successor.join(0.2)
             assert not seen
 
-    held._at = at
+    held._transactions.at = at
     held.postpone("a", LATER, "Nova is away")
     successor.join(60)
     assert seen == ["Nova is away"]

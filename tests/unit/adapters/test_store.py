@@ -20,8 +20,8 @@ from laas_service.adapters.db import models, schema
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.documents import allocation_document
-from laas_service.app.lifecycle import HOLDING, Action, Phase, State, next_action
-from laas_service.app.records import Faults, HostState, LinkState, Move, Wait
+from laas_service.app.lifecycle import HOLDING, Action, Faults, Phase, State, next_action
+from laas_service.app.records import HostState, LinkState, Move, Wait
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, NoFit, Refusal
 from laas_service.domain.constraints import Constraints, Within
@@ -227,10 +227,10 @@ def test_failed_commit_changes_neither_database_nor_ledger(managed):
         if step == "before commit: admit":
             raise Unavailable("disk full")
 
-    managed._at = crash
+    managed._transactions.at = crash
     with pytest.raises(Unavailable):
         admit(managed, "a", key="key")
-    managed._at = lambda step: None
+    managed._transactions.at = lambda step: None
     assert managed.ledger("f")[0].state() == rebuilt(managed).state() == Ledger(SMALL).state()
     with pytest.raises(NotFound):
         managed.allocation("a")

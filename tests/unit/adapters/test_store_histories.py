@@ -159,8 +159,11 @@ class Histories(RuleBasedStateMachine):
         ]
         link = data.draw(st.sampled_from([x for x in links if x not in self.topology.absent_links]))
         self.stores[process].set_link_state("f", link, state)
-        act = self.model.fail_link if state is LinkState.FAILED else self.model.repair_link
-        act(link)
+        self.model.repair_link(link)
+        if state is LinkState.DRAINED:
+            self.model.drain_link(link)
+        elif state is LinkState.FAILED:
+            self.model.fail_link(link)
 
     @rule(
         process=processes,

@@ -57,6 +57,8 @@ def test_every_operation_of_the_contract_is_there(spec):
         ("GET", "/v1/fabrics/{fabric_id}/idle"),
         ("GET", "/v1/fabrics/{fabric_id}/plane"),
         ("PUT", "/v1/fabrics/{fabric_id}/plane"),
+        ("GET", "/v1/fabrics/{fabric_id}/observation"),
+        ("PATCH", "/v1/fabrics/{fabric_id}/observation"),
         ("GET", "/v1/fabrics/{fabric_id}/agents"),
         ("PUT", "/v1/fabrics/{fabric_id}/agents/{agent}"),
         ("GET", "/v1/fabrics/{fabric_id}/file-set"),

@@ -4,11 +4,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from laas_service.api import rate_limit
 from laas_service.api.rate_limit import Buckets
 from laas_service.domain.errors import TooManyRequests
+
+
+def limits(rate, burst):
+    return SimpleNamespace(rate=rate, burst=burst)
 
 
 class Clock:
@@ -28,7 +34,7 @@ def taken(buckets, project="blue"):
 
 def test_a_burst_and_then_the_rate():
     clock = Clock()
-    buckets = Buckets(rate=2, burst=3, clock=clock)
+    buckets = Buckets(limits(2, 3), clock)
     assert [taken(buckets) for _ in range(4)] == [True, True, True, False]
     with pytest.raises(TooManyRequests) as refused:
         buckets.take("blue")
@@ -40,19 +46,19 @@ def test_a_burst_and_then_the_rate():
 
 
 def test_each_project_has_its_own():
-    buckets = Buckets(rate=1, burst=1, clock=Clock())
+    buckets = Buckets(limits(1, 1), Clock())
     assert [taken(buckets, name) for name in ("blue", "red", "blue")] == [True, True, False]
 
 
 def test_no_rate_is_no_limit():
-    buckets = Buckets(rate=0, burst=1, clock=Clock())
+    buckets = Buckets(limits(0, 1), Clock())
     assert all(taken(buckets) for _ in range(100))
 
 
 def test_who_was_quiet_is_forgotten(monkeypatch):
     monkeypatch.setattr(rate_limit, "MANY", 10)
     clock = Clock()
-    buckets = Buckets(rate=1, burst=1, clock=clock)
+    buckets = Buckets(limits(1, 1), clock)
     for number in range(1000):
         clock.now = number
         assert taken(buckets, f"project {number}")

@@ -11,7 +11,7 @@ from laas_service.app.agent_registry import applied, successor
 from laas_service.app.ports.agents import Agent
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.topology import Topology, Xgft
-from laas_service.messages import AgentReport, Applied, Condition, FabricState
+from laas_service.messages import AgentReport, Applied, Condition, ConfirmedBy, FabricState
 
 LEASE = 15.0
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -55,6 +55,10 @@ def test_who_is_silent_gives_way_to_one_who_can(other):
 # -- confirmed generations -----------------------------------------------------------
 
 
+def confirmed(generation, problem=None):
+    return Applied(generation, problem, by=ConfirmedBy.AGENT)
+
+
 def test_without_an_agent_nothing_is_confirmed():
     for agents in ([], [agent("b", Condition.APPLIED, 9)]):
         found = applied(agents, LEASE)
@@ -67,19 +71,19 @@ def test_the_active_one_confirms_and_a_standby_does_not():
     for condition in set(Condition) - {Condition.APPLIED, Condition.OTHER_GENERATION}:
         found = applied([agent("a", condition, active=True, detail="why"), standby], LEASE)
         words = condition.value.replace("_", " ")
-        assert found == Applied(None, f"agent a: {words}: why")
-    assert applied([standby, runs(7)], LEASE) == Applied(7)
+        assert found == confirmed(None, f"agent a: {words}: why")
+    assert applied([standby, runs(7)], LEASE) == confirmed(7)
 
 
 def test_what_was_confirmed_counts_as_long_as_the_lease():
-    assert applied([runs(9, age=LEASE - 0.001)], LEASE) == Applied(9)
+    assert applied([runs(9, age=LEASE - 0.001)], LEASE) == confirmed(9)
     gone = "no agent reports: a was last seen at 2026-01-01T00:00:00+00:00"
     assert applied([runs(9, age=LEASE)], LEASE) == Applied(None, gone)
 
 
 def test_an_earlier_set_is_confirmed_as_such():
     other = agent("a", Condition.OTHER_GENERATION, 4, active=True)
-    assert applied([other], LEASE) == Applied(4, "agent a: other generation")
+    assert applied([other], LEASE) == confirmed(4, "agent a: other generation")
 
 
 # -- the port -----------------------------------------------------------------------
@@ -126,20 +130,20 @@ def test_right_after_publishing_it_waits_for_the_new_generation():
     manager = told.manager()
     manager.publish(state(4))
     assert told.wakes == 1
-    assert manager.applied("f") == Applied(4)
+    assert manager.applied("f") == confirmed(4)
     assert 0 < told.time < 10
 
 
 def test_it_waits_once_and_no_longer_than_its_patience():
     told = Told([runs(3)])
     manager = told.manager(patience=2.0)
-    assert manager.applied("f") == Applied(3)
+    assert manager.applied("f") == confirmed(3)
     assert told.time == 0, "nothing was published"
     manager.publish(state(4))
-    assert manager.applied("f") == Applied(3)
+    assert manager.applied("f") == confirmed(3)
     assert 1.5 < told.time <= 2.0
     waited = told.time
-    assert manager.applied("f") == Applied(3)
+    assert manager.applied("f") == confirmed(3)
     assert told.time == waited
 
 
@@ -158,4 +162,4 @@ def test_it_waits_for_one_that_may_take_over():
     told = Told([gone, standby], [agent("a", Condition.APPLIED, 3, age=LEASE), successor])
     manager = told.manager()
     manager.publish(state(4))
-    assert manager.applied("f") == Applied(4)
+    assert manager.applied("f") == confirmed(4)

@@ -32,7 +32,7 @@ def ledger():
 def test_one_host(ledger):
     listed = {entry.index: entry for entry in view.hosts(FABRIC, ledger)}
     assert {view.host(FABRIC, ledger, number) for number in listed} == {*listed.values()}
-    assert [entry.index for entry in view.hosts(FABRIC, ledger, (30, 0))] == [0, 30]
+    assert [entry.index for entry in view.hosts(FABRIC, ledger, numbers=(30, 0))] == [0, 30]
 
 
 def test_one_link(ledger):

@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laas_service.app import lifecycle
-from laas_service.app.lifecycle import Action, Change, Phase, Routes, State, Step
-from laas_service.app.records import AllocationRecord, Faults
+from laas_service.app.lifecycle import Action, Change, Faults, Phase, Routes, State, Step
+from laas_service.app.records import AllocationRecord
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare
 from laas_service.domain.errors import Conflict
 from laas_service.domain.topology import LeafLink, Topology, Xgft
+from laas_service.messages import ConfirmedBy
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 SMALL = Topology(Xgft((4, 2, 4), (1, 4, 4)))
@@ -40,7 +41,21 @@ OLD, NEW = placement(uplinks=0b0011), placement(uplinks=0b0110)
 
 def record(state: State, **fields) -> AllocationRecord:
     made = AllocationRecord(
-        *("a", "f", "a", "blue", "test", 2, state, 1, 1, OLD, False, False, None, EPOCH, EPOCH),
+        id="a",
+        fabric="f",
+        name="a",
+        project_id="blue",
+        policy="test",
+        hosts=2,
+        state=state,
+        version=1,
+        pkey=1,
+        placed=OLD,
+        handed_back=False,
+        force=False,
+        error=None,
+        created_at=EPOCH,
+        updated_at=EPOCH,
         generation=7,
     )
     return replace(made, **fields)
@@ -147,7 +162,7 @@ def test_routes_are_confirmed_by_their_generation_or_a_later_one(applied, answer
 def test_a_worker_has_a_step_exactly_for_what_is_due():
     for allocation in everything():
         changes = allocation.state in lifecycle.DUE_IF_CHANGING
-        degraded = lifecycle.has_failed_links(allocation) and not allocation.container
+        degraded = lifecycle.has_replaceable_links(allocation) and not allocation.container
         due = allocation.state in lifecycle.DUE or (
             changes and (allocation.change is not None or degraded)
         )
@@ -200,7 +215,7 @@ def test_the_steps_of_a_change_their_routes_and_reasons():
     told: list[tuple[str, Routes, str]] = []
     phases: list[Phase] = []
     while True:
-        told.append((change.phase.value, change.routes, change.done(SMALL)))
+        told.append((change.phase.value, change.routes, change.done(SMALL, ConfirmedBy.SWITCHES)))
         phases.append(change.phase)
         if change.next_phase is None:
             break
@@ -210,15 +225,49 @@ def test_the_steps_of_a_change_their_routes_and_reasons():
         (
             "prepare",
             Routes(OLD, beside=NEW),
-            "routes over the new links confirmed; traffic goes over to them",
+            "routes over the new links confirmed in the switches; traffic goes over to them",
         ),
         (
             "switch",
             Routes(NEW, beside=OLD),
-            "traffic confirmed on the new links; the old routes have to go",
+            "routes that move the traffic to the new links confirmed in the switches; "
+            "the old routes have to go",
         ),
-        ("withdraw", Routes(NEW), "old routes gone; freed links leaf-0-0-0, leaf-0-1-0"),
+        (
+            "withdraw",
+            Routes(NEW),
+            "withdrawal of the old routes confirmed in the switches; "
+            "freed links leaf-0-0-0, leaf-0-1-0",
+        ),
     ]
+
+
+@pytest.mark.parametrize(
+    ("by", "words"),
+    [
+        (ConfirmedBy.SWITCHES, "confirmed in the switches"),
+        (ConfirmedBy.AGENT, "confirmed by the agent beside OpenSM"),
+        (ConfirmedBy.FILES, "written, nobody read the switches"),
+        (ConfirmedBy.NOBODY, "written, no subnet manager is configured"),
+    ],
+)
+def test_reasons_claim_no_more_than_somebody_saw(by, words):
+    nova = lifecycle.active_reason(by, scripted=False, container=False)
+    assert nova == f"routes {words}; hosts handed over"
+    scripts = lifecycle.active_reason(by, scripted=True, container=False)
+    assert scripts.startswith(f"routes {words}; script that hands the hosts over written")
+    container = lifecycle.active_reason(by, scripted=True, container=True)
+    assert container == f"routes {words}; hosts stay in the pool, for allocations inside"
+    change = Change.begun(OLD, NEW)
+    told = [replace(change, phase=phase).done(SMALL, by) for phase in Phase]
+    told += [
+        lifecycle.freed_reason(by, scripted=scripted, container=container)
+        for scripted in (False, True)
+        for container in (False, True)
+    ]
+    assert [words in reason for reason in told] == [True] * 7
+    claims = [reason for reason in (nova, scripts, container, *told) if "confirmed" in reason]
+    assert bool(claims) is by.was_read
 
 
 def test_a_record_that_changes_shows_what_it_holds_and_what_its_traffic_uses():

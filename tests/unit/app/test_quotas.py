@@ -48,7 +48,7 @@ def test_a_project_sees_its_own_usage_alone(memory, compute):
 
 def test_new_limits_hold_after_a_reload(memory, compute):
     made = quotas(memory, compute)
-    made.reload(Limits(hosts=2))
+    made.limits = Limits(hosts=2)
     assert made.usage(MEMBER).limits == made.limits == Limits(hosts=2)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 THREADS = """\
 import ctypes, threading
-from laas_service.cmd import heaps
+from laas_service.cmd import process
 {share}
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
@@ -25,7 +25,7 @@ libc.fflush(None)
 """
 
 
-@pytest.mark.parametrize(("share", "few"), [("heaps.limit_heaps()", True), ("", False)])
+@pytest.mark.parametrize(("share", "few"), [("process.limit_heaps()", True), ("", False)])
 def test_threads_share_their_heaps(share, few):
     code = THREADS.format(share=share)
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

@@ -131,11 +131,38 @@ def omit_chains(offer, reason):
     offer.describe(chains=f"{fileset.OMITTED}{reason}")
 
 
+def change_cabling(old, new):
+    def spoil(offer):
+        assert old in offer.files["cabling"]
+        offer.rewrite("cabling", offer.files["cabling"].replace(old, new, 1))
+
+    return spoil
+
+
+def reverse_cabling(offer):
+    lines = offer.files["cabling"].splitlines(keepends=True)
+    offer.rewrite("cabling", b"".join(reversed(lines)))
+
+
+def test_a_set_without_the_cabling_is_accepted(offer, home):
+    """Services of earlier releases write no such file."""
+    offer.drop("cabling")
+    directory = fetch_set(offer, home)
+    assert not (directory / "cabling").exists()
+    assert (directory / "lfts").exists()
+
+
 UNFIT = {
     "nothing in it": (lambda o: o.describe(files={}), "missing"),
     "no manifest": (lambda o: o.manifest.clear(), "it has fabric, generation"),
     "more in the manifest": (lambda o: o.describe(more=1), "and no other keys"),
     "empty tables": (lambda o: o.rewrite("lfts", b""), "not the head of a switch's table"),
+    "a cable with three ends": (change_cabling(b"0\n", b"0 1\n"), "not the line of a cable"),
+    "a cable to nowhere": (change_cabling(b"c90300000001 0", b"c90300000002 0"), "contradicts the"),
+    "an adapter with a port": (change_cabling(b"0001 0\n", b"0001 1\n"), "contradicts the"),
+    "a port above 254": (change_cabling(b" 0\n", b" 255\n"), "ports are 0..254"),
+    "cables that descend": (reverse_cabling, "do not ascend"),
+    "an end with two cables": (change_cabling(b"00 2 0x", b"00 1 0x"), "an end has two cables"),
     "torn tables": (lambda o: o.rewrite("lfts", o.files["lfts"][:-100]), "ends without the count"),
     "one switch less": (one_switch_less, "entries of tenant"),
     "torn without a word": (
@@ -186,7 +213,7 @@ UNFIT = {
     ),
     "more files than steps can have": (
         lambda o: o.manifest["files"].update({f"engines/{n}.conf": NEVER for n in range(200)}),
-        "files is a map from names to sha256 with at most 158 names",
+        "files is a map from names to sha256 with at most 159 names",
     ),
     "a checksum that is none": (
         lambda o: o.manifest["files"].update(lfts="x"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from laas_service.domain.errors import InvalidInput, Unavailable
-from laas_service.messages import Applied
+from laas_service.messages import Applied, ConfirmedBy
 from opensm_writer.local import LocalSubnetManager
 from opensm_writer.opensm import OpenSm, Process
 from tests.unit.opensm_writer.states import ONE, POD, TINY, WIDE, state
@@ -21,11 +21,13 @@ def test_without_opensm_an_undamaged_set_is_applied(tmp_path):
     manager = LocalSubnetManager(tmp_path)
     assert manager.applied("tiny") == Applied(None, "no set has been published yet")
     manager.publish(state(generation=3))
-    assert manager.applied("tiny") == Applied(3)
+    assert manager.applied("tiny") == Applied(3, by=ConfirmedBy.NOBODY)
+    assert LocalSubnetManager(tmp_path, attended=True).applied("tiny").by is ConfirmedBy.FILES
     (tmp_path / "tiny" / "current" / "guid2lid").write_text("")
     assert manager.applied("tiny").problem == "files differ from the manifest: guid2lid"
     manager.publish(state(generation=3))
-    assert manager.applied("tiny") == Applied(3)
+    assert manager.applied("tiny") == Applied(3, by=ConfirmedBy.NOBODY)
+    assert LocalSubnetManager(tmp_path, attended=True).applied("tiny").by is ConfirmedBy.FILES
     (tmp_path / "tiny" / "current" / "manifest.json").write_text("nonsense")
     assert "not a manifest" in str(manager.applied("tiny").problem)
 
@@ -53,11 +55,11 @@ def test_with_opensm_only_tables_that_are_read_back_are_applied(tmp_path):
     lfts = tmp_path / "files" / "tiny" / "current" / "lfts"
     assert "No such file" in str(manager.applied("tiny").problem)
     dump.write_text(lfts.read_text())
-    assert manager.applied("tiny") == Applied(1)
+    assert manager.applied("tiny") == Applied(1, by=ConfirmedBy.FILES)
     manager.publish(state([WIDE], generation=2))
     assert "switches differ" in str(manager.applied("tiny").problem)
     dump.write_text(lfts.read_text())
-    assert manager.applied("tiny") == Applied(2)
+    assert manager.applied("tiny") == Applied(2, by=ConfirmedBy.FILES)
     dump.write_text(dump.read_text().partition("Unicast lids [0-80] of switch Lid 77")[0])
     assert "was not seen" in str(manager.applied("tiny").problem)
 
@@ -74,11 +76,11 @@ def test_a_change_of_partitions_alone_is_applied_when_opensm_has_swept(tmp_path)
     assert manager.applied("tiny").generation is None
     with log.open("a") as more:
         more.write("SUBNET UP\n")
-    assert manager.applied("tiny") == Applied(1)
+    assert manager.applied("tiny") == Applied(1, by=ConfirmedBy.SWITCHES)
     manager.publish(state([], generation=2))
     assert manager.applied("tiny").problem == "OpenSM has not swept since the files changed"
     log.write_text("SUBNET UP\n")  # the log was truncated
-    assert manager.applied("tiny") == Applied(2)
+    assert manager.applied("tiny") == Applied(2, by=ConfirmedBy.SWITCHES)
 
 
 def test_it_waits_for_the_sweep_right_after_publishing(tmp_path):
@@ -95,7 +97,7 @@ def test_it_waits_for_the_sweep_right_after_publishing(tmp_path):
         tmp_path / "files", opensm, sleep=sleep, clock=lambda: sum(waited), patience=5
     )
     manager.publish(state())
-    assert manager.applied("tiny") == Applied(7)
+    assert manager.applied("tiny") == Applied(7, by=ConfirmedBy.FILES)
     assert len(waited) == 3
     dump.unlink()
     assert manager.applied("tiny").generation is None
@@ -107,7 +109,7 @@ def test_a_dump_from_a_command(tmp_path):
         tmp_path, OpenSm(dump_command=("cat", str(tmp_path / "tiny" / "current" / "lfts")))
     )
     manager.publish(state())
-    assert manager.applied("tiny") == Applied(7)
+    assert manager.applied("tiny") == Applied(7, by=ConfirmedBy.SWITCHES)
 
 
 @pytest.mark.parametrize("once", ["exit 255", "awk '/Unicast/ {n++} n > 1' $0; exit"])
@@ -118,7 +120,7 @@ def test_one_lost_packet_does_not_fail_the_comparison(tmp_path, once):
     opensm = OpenSm(dump_command=("sh", "-c", script, str(lfts), str(first)))
     manager = LocalSubnetManager(tmp_path, opensm, patience=0)
     manager.publish(state())
-    assert manager.applied("tiny") == Applied(7)
+    assert manager.applied("tiny") == Applied(7, by=ConfirmedBy.SWITCHES)
     assert first.exists()
 
 
@@ -187,7 +189,7 @@ def test_a_standby_has_applied_nothing(tmp_path):
     manager = LocalSubnetManager(tmp_path / "files", opensm, patience=0)
     manager.publish(state())
     log.write_text("SUBNET UP\n")
-    assert manager.applied("tiny") == Applied(7)
+    assert manager.applied("tiny") == Applied(7, by=ConfirmedBy.SWITCHES)
     with log.open("a") as more:
         more.write("Nov 22 06:53:54 160759 [DEE186C0] 0x80 -> Entering STANDBY state\n")
     assert manager.applied("tiny").problem == "another subnet manager is the master"

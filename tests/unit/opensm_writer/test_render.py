@@ -17,12 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laas_service.adapters.fabric_import import generator
+from laas_service.adapters.fabric_import.fabric_file import parse_fabric
 from laas_service.domain.errors import InvalidFile, InvalidInput, LimitExceeded, NotFound
 from laas_service.domain.topology import Topology, Xgft
 from laas_service.messages import FabricState, TenantRoute
 from opensm_writer import parse, publish, render
 from opensm_writer.desired import PortGroup, SubnetConfiguration, subnet_configuration
+from opensm_writer.local import LocalSubnetManager
 from opensm_writer.render import Settings
+from tests.cablings import NO_TREES
 from tests.partitions import partitions, tenant
 from tests.unit.opensm_writer.states import GOLDEN, SETTINGS, TINY, WIDE, state
 
@@ -32,6 +35,22 @@ SMALL = Topology(TREE)
 
 def text(configuration: SubnetConfiguration, name: str, settings: Settings = SETTINGS) -> str:
     return "".join(render.set_files(configuration, settings)[name])
+
+
+def test_tables_that_cut_a_pair_are_published_only_if_asked_by_name(tmp_path):
+    torus = parse_fabric(NO_TREES["torus 4x4"].dump(), "dump", accept_no_fat_tree=True)
+    configuration = subnet_configuration(FabricState("f", 1, torus.topology, torus.inventory, ()))
+    cut = r"320 pair\(s\) .* from switch-0\[.* to node004 .* at switch-2\[.*allow_unreachable_pairs"
+    for attempt in (
+        lambda: publish.publish_set(configuration, SETTINGS, tmp_path),
+        lambda: LocalSubnetManager(tmp_path).rehearse(configuration.state),
+        lambda: LocalSubnetManager(tmp_path).publish(configuration.state),
+    ):
+        with pytest.raises(LimitExceeded, match=cut):
+            attempt()
+        assert not (tmp_path / "f" / "current").exists()
+    publish.publish_set(configuration, replace(SETTINGS, allow_unreachable_pairs=True), tmp_path)
+    assert (tmp_path / "f" / "current").exists()
 
 
 def write_golden() -> None:
@@ -242,6 +261,7 @@ def test_lids_that_would_break_opensm_are_refused():
 DAMAGEABLE = [
     "lfts",
     "guid2lid",
+    "cabling",
     "partitions.conf",
     "port_groups.conf",
     "topologies.conf",

@@ -13,7 +13,7 @@ from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import Topology, Xgft
 from laas_service.simulator.engine import Simulation
 from laas_service.simulator.metrics import Metrics, TimedPolicy
-from laas_service.simulator.workload import Job
+from laas_service.simulator.workload import Job, Jobs
 
 TEN = Xgft((10, 1, 1), (1, 0, 0))
 
@@ -22,7 +22,7 @@ def summary(jobs, rules=None, tree=TEN, policy="baseline", **options):
     fabric = Ledger(Topology(tree))
     metrics = Metrics(fabric.topology.hosts, len(jobs), **options)
     queue = make_queue(fabric, POLICIES[policy](), rules or Discipline("fifo"))
-    Simulation(queue, jobs, metrics).run()
+    Simulation(queue, Jobs.of(jobs), metrics).run()
     return metrics.summary()
 
 

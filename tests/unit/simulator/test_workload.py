@@ -16,6 +16,7 @@ from laas_service.simulator.workload import (
     SPEEDUPS,
     Exponential,
     Job,
+    Jobs,
     read_csv,
     read_swf,
     read_trace,
@@ -44,7 +45,7 @@ def test_swf_leaves_out_what_is_no_usable_job_and_counts_it():
     workload = read_swf(
         ["; a comment\n", "\n", record(run=0), record(allocated=-1, requested=-1), record(run=-1)]
     )
-    assert (workload.jobs, workload.malformed, workload.left_out) == ([], [], 3)
+    assert (len(workload.jobs), workload.malformed, workload.left_out) == (0, [], 3)
 
 
 def test_clean_leaves_out_the_cancelled():
@@ -63,6 +64,20 @@ def test_swf_names_malformed_lines_and_goes_on():
 
 def test_a_job_number_used_twice_stays_two_jobs():
     assert [job.id for job in read_swf([record(7), record(7)]).jobs] == ["7", "7.2"]
+
+
+def test_a_suffix_does_not_give_two_jobs_the_same_id():
+    jobs = read_csv(["7,1,0,9\n", "7,1,0,9\n", "7.2,1,0,9\n", "7,1,0,9\n"]).jobs
+    assert len({job.id for job in jobs}) == 4
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_columns_keep_every_number_as_it_was(mixed):
+    numbers = [0, 7, 2.5, 3.0, 10**30] if mixed else [0.0, 1.5, 3.0, 4.0, 5.0]
+    jobs = [Job(str(x), x, 2, x, 5) for x in numbers]
+    kept = Jobs.of(jobs)
+    assert kept == jobs
+    assert list(map(repr, kept)) == list(map(repr, jobs))
 
 
 def test_csv_is_id_hosts_arrival_run_time():
@@ -128,13 +143,13 @@ def test_other_synthetic_workloads_are_refused_with_an_example(text):
 
 
 def test_arrivals_count_from_the_first_and_scale():
-    jobs = [Job("b", 110, 1, 1), Job("a", 100, 1, 1)]
+    jobs = Jobs.of([Job("b", 110, 1, 1), Job("a", 100, 1, 1)])
     assert [(job.id, job.arrival) for job in with_arrivals(jobs, 0.5)] == [("a", 0), ("b", 5)]
     assert {job.arrival for job in with_arrivals(jobs, 0)} == {0}
 
 
 def test_speedups_are_those_of_the_paper():
-    jobs = [Job(str(n), 0, n, 1000) for n in (1, 4, 5, 64, 65, 128) for _ in range(50)]
+    jobs = Jobs.of(Job(str(n), 0, n, 1000) for n in (1, 4, 5, 64, 65, 128) for _ in range(50))
 
     def saved(scenario):
         faster = with_speedup(jobs, scenario, Random(1))

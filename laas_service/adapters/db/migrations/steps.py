@@ -6,8 +6,6 @@ MariaDB commits every change of a table by itself. An interrupted migration ther
 changes made, and the next ``laas-manage db upgrade`` runs the whole migration again.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import sqlalchemy as sa
@@ -42,3 +40,9 @@ def create_index(name: str, table: str, columns: list[str]) -> None:
 def drop_table(name: str) -> None:
     if has_table(name):
         op.drop_table(name)
+
+
+def copy_column(table: str, source: str, target: str) -> None:
+    """Copy a column's values to another one, in rows where that one is NULL."""
+    rows = sa.table(table, sa.column(source), sa.column(target))
+    op.execute(rows.update().where(rows.c[target].is_(None)).values({target: rows.c[source]}))

@@ -8,19 +8,16 @@ that have no place in the tree stay in the inventory without a link or host numb
 lists every irregularity.
 """
 
-from __future__ import annotations
-
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import networkx as nx
 
 from laas_service.adapters.fabric_import import lids
-from laas_service.adapters.fabric_import.ibnetdiscover import Cabling, End, Kind, Wire, end_name
+from laas_service.adapters.fabric_import.ibnetdiscover import Cabling, End, Kind, end_name
 from laas_service.adapters.fabric_import.recovery.hosts import (
     Adapter,
-    Leaf,
     Selection,
     TenantHosts,
     tenant_hosts,
@@ -29,8 +26,9 @@ from laas_service.adapters.fabric_import.recovery.levels import Levels, levels, 
 from laas_service.adapters.fabric_import.recovery.places import Pair, Wiring, places, wiring
 from laas_service.adapters.fabric_import.recovery.report import ImportReport, Irregularity
 from laas_service.domain.errors import InvalidFile
+from laas_service.domain.grouping import grouped
 from laas_service.domain.inventory import Endpoint, Inventory, PortRef, Switch
-from laas_service.domain.topology import LeafLink, Port, Topology
+from laas_service.domain.topology import Port, Topology, Xgft
 
 __all__ = ["ImportReport", "Imported", "Irregularity", "Selection", "recover"]
 
@@ -73,7 +71,10 @@ class _Recovery:
             for leaf, guid in enumerate(row)
             if guid
         }
-        self.describe = {a.guid: (self._end(*a.at), self._adapter_end(a)) for a in self.adapters}
+        self.describe = {
+            a.guid: (self._end(*a.at), end_name(a.name, PortRef(a.guid, a.port)))
+            for a in self.adapters
+        }
         self.tenants = self._tenants()
 
     def imported(self) -> Imported:
@@ -85,9 +86,9 @@ class _Recovery:
             rails=self.tenants.rails,
             host_ports=ports if self.tenants.rails > 1 else (),
             absent_hosts=absent_hosts,
-            absent_links=wired.absent,
+            absent_links=frozenset(wired.absent),
         )
-        inventory = self._inventory(topology, wired)
+        inventory = self._inventory(topology, wired, ports)
         return Imported(topology, inventory, self._report(topology, wired))
 
     # -- reading the cabling ----------------------------------------------------
@@ -107,10 +108,9 @@ class _Recovery:
         graph: nx.Graph[int] = nx.Graph()
         nodes = self.cabling.nodes.values()
         graph.add_nodes_from(sorted(n.guid for n in nodes if n.kind is Kind.SWITCH))
-        cables = Counter((w.a.guid, w.b.guid) for w in self.switch_wires if w.a.guid != w.b.guid)
-        for (a, b), count in cables.items():
-            counted = graph.edges[a, b]["cables"] if graph.has_edge(a, b) else 0
-            graph.add_edge(a, b, cables=counted + count)
+        pairs = (sorted((w.a.guid, w.b.guid)) for w in self.switch_wires)
+        for (a, b), count in Counter((a, b) for a, b in pairs if a != b).items():
+            graph.add_edge(a, b, cables=count)
         hosts = Counter(
             a.at.guid for a in self.adapters if a.kind is Kind.ADAPTER and not a.aggregation
         )
@@ -124,14 +124,12 @@ class _Recovery:
         return natural(self.cabling.nodes[guid].name), guid
 
     def _bundles(self) -> Mapping[Pair, list[tuple[PortRef, PortRef]]]:
-        bundles: dict[Pair, list[tuple[PortRef, PortRef]]] = defaultdict(list)
-        for wire in self.switch_wires:
-            ends = sorted((self.level[e.guid], e.guid, e.port) for e in (wire.a, wire.b))
-            lower, upper = (PortRef(*end[1:]) for end in ends)
-            bundles[lower.guid, upper.guid].append((lower, upper))
-        for ends_ in bundles.values():
-            ends_.sort()
-        return dict(bundles)
+        ends = (
+            sorted((self.level[e.guid], PortRef(e.guid, e.port)) for e in (wire.a, wire.b))
+            for wire in self.switch_wires
+        )
+        cables = sorted((lower, upper) for (_, lower), (_, upper) in ends)
+        return dict(grouped(((lower.guid, upper.guid), (lower, upper)) for lower, upper in cables))
 
     def _tenants(self) -> TenantHosts:
         hosts = tenant_hosts(self.adapters, self.leaf_of, self.describe, self.selection)
@@ -145,10 +143,8 @@ class _Recovery:
 
     def _host_ports(self) -> tuple[tuple[tuple[Port, ...], ...], frozenset[int], int]:
         """The ports of each tenant host, the slots without a host (if one rail), and m1."""
-        on_leaf: dict[Leaf, list[PortRef]] = defaultdict(list)
-        for host in self.tenants.hosts:
-            for adapter in host:
-                on_leaf[self.leaf_of[adapter.at.guid]].append(adapter.at)
+        adapters = (adapter for host in self.tenants.hosts for adapter in host)
+        on_leaf = grouped((self.leaf_of[adapter.at.guid], adapter.at) for adapter in adapters)
         place = {
             at: Port(*leaf, k)
             for leaf, refs in on_leaf.items()
@@ -163,11 +159,12 @@ class _Recovery:
             absent = set(slots) - {(p.pod * m2 + p.leaf) * m1 + p.k for (p,) in ports}
         return ports, frozenset(absent), m1
 
-    def _inventory(self, topology: Topology, wired: Wiring) -> Inventory:
+    def _inventory(
+        self, topology: Topology, wired: Wiring, ports: Iterable[tuple[Port, ...]]
+    ) -> Inventory:
         tree, nodes = topology.tree, self.cabling.nodes
         at_rail: dict[PortRef, tuple[int, int]] = {}
         names = [""] * topology.hosts
-        ports, _, _ = self._host_ports()
         for number, (host, places_) in enumerate(zip(self.tenants.hosts, ports, strict=True)):
             if topology.rails == 1:
                 pod, leaf, k = places_[0]
@@ -198,24 +195,21 @@ class _Recovery:
 
     def _report(self, topology: Topology, wired: Wiring) -> ImportReport:
         tenants, counted = self.tenants, Counter(self.level.values())
-        irregularities = [*self._odd_switches(), *self._odd_cables(wired), *self._absent(topology)]
-        irregularities += [*self._slow(), *self._back_to_back(), *tenants.irregularities]
+        by_number = sorted(wired.absent, key=topology.tree.link_id)
+        missing = [wired.absent[link] for link in by_number if all(wired.absent[link])]
+        irregularities = [*self._odd_switches(), *self._odd_cables(wired)]
+        irregularities += [*self._absent(topology.tree, missing), *self._slow()]
+        irregularities += [*self._back_to_back(), *tenants.irregularities]
         group_sizes = Counter(
             tuple(self.leaf_of[adapter.at.guid] for adapter in host) for host in tenants.hosts
         )
-        words = (a.name.partition(" ")[0] for a in self.adapters if not a.aggregation)
-        named = set(filter(None, words))
+        named = {a.name.partition(" ")[0] for a in self.adapters if not a.aggregation} - {""}
         excluded = [a for a in self.adapters if a.host and self.selection.excludes(a.host)]
         return ImportReport(
             source=self.cabling.source,
             switches=tuple(counted[level] for level in range(1, max(counted) + 1)),
             pods=tuple((len(pod.leaves), len(pod.l2s)) for pod in self.levels.pods),
-            m=topology.tree.m,
-            w=topology.tree.w,
-            bundles=topology.tree.cables,
-            taper=topology.tree.taper,
-            rails=topology.rails,
-            planes=topology.planes,
+            topology=topology,
             leaf_groups=tuple(group_sizes[leaves] for leaves in tenants.groups),
             other_groups=tenants.other_groups,
             hosts=len(tenants.hosts),
@@ -225,7 +219,7 @@ class _Recovery:
             excluded_ports=len(excluded),
             cables=len(wired.cables),
             irregular_cables=sum(cable.link is None for cable in wired.cables),
-            absent_cables=len(list(self._absent_links(topology))),
+            absent_cables=len(missing),
             irregularities=tuple(irregularities),
             skipped=self.cabling.skipped,
         )
@@ -235,9 +229,6 @@ class _Recovery:
 
     def _switch(self, guid: int) -> str:
         return f"{self.cabling.nodes[guid].name}[{guid:#018x}]"
-
-    def _adapter_end(self, adapter: Adapter) -> str:
-        return end_name(adapter.name, PortRef(adapter.guid, adapter.port))
 
     def _odd_switches(self) -> Iterable[Irregularity]:
         for guid, level in self.levels.beyond.items():
@@ -274,36 +265,20 @@ class _Recovery:
         index = next(row.index(lower) for row in self.places.l2_guids if lower in row)
         return upper in self.places.spine_guids[index]
 
-    def _absent_links(self, topology: Topology) -> Iterable[tuple[int, int]]:
-        """The switches of each absent link, if both of them exist."""
-        p2, p3 = topology.tree.cables
-        for link in sorted(topology.absent_links, key=topology.tree.link_id):
-            row = self.places.l2_guids[link.pod]
-            if isinstance(link, LeafLink):
-                lower = self.places.leaf_guids[link.pod][link.leaf]
-                upper = row[link.up // p2] if link.up // p2 < len(row) else 0
-            else:
-                lower, group = row[link.l2], self.places.spine_guids[link.l2]
-                upper = group[link.up // p3] if link.up // p3 < len(group) else 0
-            if lower and upper:
-                yield lower, upper
-
-    def _absent(self, topology: Topology) -> Iterable[Irregularity]:
-        missing = Counter(self._absent_links(topology))
-        for (lower, upper), count in missing.items():
-            usual = topology.tree.cables[self.level[lower] - 1]
+    def _absent(self, tree: Xgft, missing: Iterable[Pair]) -> Iterable[Irregularity]:
+        for lower, upper in dict.fromkeys(missing):
+            usual = tree.cables[self.level[lower] - 1]
             present = len(self.bundles.get((lower, upper), ()))
             ends = (self._switch(lower), self._switch(upper))
-            detail = f"{present} of {usual} cables" if count else ""
-            yield Irregularity("missing cable", detail, (ends,))
+            yield Irregularity("missing cable", f"{present} of {usual} cables", (ends,))
 
     def _slow(self) -> Iterable[Irregularity]:
         """Cables slower than most cables between the same two levels, or to hosts."""
-        by_kind: dict[tuple[int, ...], list[Wire]] = defaultdict(list)
-        for wire in self.cabling.wires:
-            if wire.speed:
-                kind = tuple(sorted(self.level.get(e.guid, 0) for e in (wire.a, wire.b)))
-                by_kind[kind].append(wire)
+        by_kind = grouped(
+            (tuple(sorted(self.level.get(e.guid, 0) for e in (wire.a, wire.b))), wire)
+            for wire in self.cabling.wires
+            if wire.speed
+        )
         for _, wires in sorted(by_kind.items()):
             usual = Counter(w.speed for w in wires).most_common(1)[0][0]
             for wire in wires:

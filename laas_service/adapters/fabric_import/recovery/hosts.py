@@ -8,17 +8,16 @@ spread their rails over pods in the same way. Other hosts are kept out of alloca
 a host has two adapters on one leaf, the first is the rail's port.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from laas_service.adapters.fabric_import.ibnetdiscover import Kind
 from laas_service.adapters.fabric_import.recovery.levels import natural
 from laas_service.adapters.fabric_import.recovery.report import Irregularity
+from laas_service.domain.grouping import grouped
 from laas_service.domain.inventory import PortRef
 
 _NAMELESS = re.compile(r"MT[0-9]{3,}\b.*|.*Mellanox Technologies.*|", re.I)
@@ -73,11 +72,9 @@ class Selection:
         return any(fnmatchcase(host, glob) for glob in self.managers)
 
     def excludes(self, host: str) -> bool:
-        if self.manages(host):
-            return True
-        return any(fnmatchcase(host, glob) for glob in self.exclude) and not any(
-            fnmatchcase(host, glob) for glob in self.include
-        )
+        excluded = any(fnmatchcase(host, glob) for glob in self.exclude)
+        included = any(fnmatchcase(host, glob) for glob in self.include)
+        return self.manages(host) or (excluded and not included)
 
 
 @dataclass(frozen=True)
@@ -109,52 +106,46 @@ class _Hosts:
     odd: list[Irregularity] = field(default_factory=list)
     other_groups: list[tuple[int, int]] = field(default_factory=list)
 
-    def keep_out(self, kind: str, detail: str, hosts: Iterable[str]) -> None:
+    def report(self, kind: str, detail: str, adapters: Iterable[Adapter] = ()) -> None:
+        cables = tuple(self.describe[adapter.guid] for adapter in adapters)
+        self.odd.append(Irregularity(kind, detail, cables))
+
+    def keep_out(self, hosts: Iterable[str], detail: str) -> None:
         for host in sorted(hosts, key=natural):
-            cables = [self.describe[a.guid] for ports in self.on.pop(host).values() for a in ports]
-            self.odd.append(Irregularity(kind, f"{host} {detail}", tuple(cables)))
+            adapters = [adapter for ports in self.on.pop(host).values() for adapter in ports]
+            self.report("host breaks the rail pattern", f"{host} {detail}; kept out", adapters)
 
     def select_rails(self) -> int:
         """Determine R, and keep out the hosts on another number of leaves."""
         counts = Counter(len(leaves) for leaves in self.on.values())
         rails = max(counts, key=lambda n: (counts[n], n))
-        others: dict[frozenset[Leaf], list[str]] = defaultdict(list)
-        for host, leaves in self.on.items():
-            if len(leaves) != rails:
-                others[frozenset(leaves)].append(host)
+        others = grouped((frozenset(on), host) for host, on in self.on.items() if len(on) != rails)
         for leaf_set, hosts in sorted(others.items(), key=lambda item: sorted(item[0])):
             if len(hosts) > 1:
                 self.other_groups.append((len(leaf_set), len(hosts)))
-            detail = f"is on {len(leaf_set)} leaves where most hosts are on {rails}; kept out"
-            self.keep_out("host breaks the rail pattern", detail, hosts)
+            self.keep_out(hosts, f"is on {len(leaf_set)} leaves where most hosts are on {rails}")
         return rails
 
     def members(self) -> dict[frozenset[Leaf], list[str]]:
         """Hosts by leaf set; of overlapping leaf sets the one with most hosts stays."""
-        members: dict[frozenset[Leaf], list[str]] = defaultdict(list)
-        for host, on in self.on.items():
-            members[frozenset(on)].append(host)
+        members = grouped((frozenset(on), host) for host, on in self.on.items())
         taken: set[Leaf] = set()
         for leaves in sorted(
             members, key=lambda leaf_set: (-len(members[leaf_set]), sorted(leaf_set))
         ):
             if leaves & taken:
-                detail = "shares some, not all, of its leaves with a larger leaf group; kept out"
-                self.keep_out("host breaks the rail pattern", detail, members.pop(leaves))
+                detail = "shares some, not all, of its leaves with a larger leaf group"
+                self.keep_out(members.pop(leaves), detail)
             taken |= leaves
         return {leaves: hosts for leaves, hosts in members.items() if hosts}
 
     def rail_order(self, leaves: frozenset[Leaf], hosts: Sequence[str]) -> tuple[Leaf, ...]:
         """The leaves of a group in the order in which most hosts number their adapters."""
-        rank: Counter[Leaf] = Counter()
-        for host in hosts:
-            for place, leaf in enumerate(self.leaves_in_order(host)):
-                rank[leaf] += place
-        return tuple(sorted(leaves, key=lambda leaf: (rank[leaf], leaf)))
-
-    def leaves_in_order(self, host: str) -> list[Leaf]:
-        on = self.on[host]
-        return sorted(on, key=lambda leaf: on[leaf][0].order)
+        ports = [self.on[host] for host in hosts]
+        orders = [sorted(on, key=lambda leaf: on[leaf][0].order) for on in ports]
+        return tuple(
+            sorted(leaves, key=lambda leaf: (sum(order.index(leaf) for order in orders), leaf))
+        )
 
     def in_port_order(self, hosts: Iterable[str], leaf: Leaf) -> list[str]:
         return sorted(hosts, key=lambda host: self.on[host][leaf][0].at)
@@ -169,29 +160,24 @@ class _Hosts:
                 others = [hca_of[host][x] for x in leaves if x != leaf]
                 if hca_of[host][leaf] != usual and usual in others:
                     adapter = self.on[host][leaf][0]
-                    self.odd.append(
-                        Irregularity(
-                            "adapter on another rail",
-                            f"{adapter.name} is on rail {rail}, where its leaf group has another "
-                            "adapter; allocated as it is plugged in",
-                            (self.describe[adapter.guid],),
-                        )
+                    self.report(
+                        "adapter on another rail",
+                        f"{adapter.name} is on rail {rail}, where its leaf group has another "
+                        "adapter; allocated as it is plugged in",
+                        [adapter],
                     )
 
     def report_extra(self) -> None:
         """Report second adapters of a host on one leaf, unless most hosts have them."""
         sizes = Counter(len(ports) for on in self.on.values() for ports in on.values())
         usual = max(sizes, key=lambda size: (sizes[size], -size))
-        extra = [a for on in self.on.values() for ports in on.values() for a in ports[1:]]
         if usual > 1:
             detail = f"{usual} adapters of a host on one leaf; only the first is a rail"
-            self.odd.append(Irregularity("several adapters on a leaf", detail))
-            extra = [a for on in self.on.values() for p in on.values() for a in p[usual:]]
+            self.report("several adapters on a leaf", detail)
+        extra = [a for on in self.on.values() for ports in on.values() for a in ports[usual:]]
         for adapter in sorted(extra, key=lambda a: a.at):
-            detail = (
-                f"{adapter.name} is an additional adapter of its host on this leaf; not allocated"
-            )
-            self.odd.append(Irregularity("extra adapter", detail, (self.describe[adapter.guid],)))
+            detail = "is an additional adapter of its host on this leaf; not allocated"
+            self.report("extra adapter", f"{adapter.name} {detail}", [adapter])
 
 
 def tenant_hosts(
@@ -220,9 +206,9 @@ def tenant_hosts(
             nameless[adapter.name].append(adapter)
     for name, ports in sorted(nameless.items()):
         detail = f"{len(ports)} ports are described only as {name!r}; kept out"
-        _report(work, "adapters without a host name", detail, ports)
+        work.report("adapters without a host name", detail, ports)
     for host, ports in sorted(misplaced.items()):
-        _report(work, "host above the leaves", f"{host or 'a nameless host'} kept out", ports)
+        work.report("host above the leaves", f"{host or 'a nameless host'} kept out", ports)
         work.on.pop(host, None)
     work.on = dict(work.on)
     if not work.on:
@@ -247,11 +233,6 @@ def tenant_hosts(
     )
 
 
-def _report(work: _Hosts, kind: str, detail: str, adapters: Collection[Adapter]) -> None:
-    cables = tuple(work.describe[adapter.guid] for adapter in adapters)
-    work.odd.append(Irregularity(kind, detail, cables))
-
-
 def _paired_pods(
     work: _Hosts, groups: dict[tuple[Leaf, ...], list[str]]
 ) -> dict[tuple[Leaf, ...], list[str]]:
@@ -266,10 +247,12 @@ def _paired_pods(
     pattern = Counter(
         _pattern(leaves) for leaves in groups for _ in groups[leaves] if _sizes(leaves) == usual
     ).most_common(1)[0][0]
-    orders: Counter[tuple[int, ...]] = Counter()
-    for leaves, hosts in groups.items():
-        if _sizes(leaves) == usual:
-            orders[_planes(leaves, pattern)] += len(hosts)
+    orders = Counter(
+        _planes(leaves, pattern)
+        for leaves in groups
+        if _sizes(leaves) == usual
+        for _ in groups[leaves]
+    )
     accepted: dict[frozenset[int], tuple[int, ...]] = {}
     taken: set[int] = set()
     for planes in sorted(orders, key=lambda p: (-orders[p], p)):
@@ -283,8 +266,7 @@ def _paired_pods(
         if ordered:
             kept[ordered] = hosts
         else:
-            detail = "has its leaves in other pods than most hosts; kept out"
-            work.keep_out("host breaks the rail pattern", detail, hosts)
+            work.keep_out(hosts, "has its leaves in other pods than most hosts")
     return kept
 
 

@@ -20,11 +20,13 @@ from __future__ import annotations
 import itertools
 import re
 import statistics
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import networkx as nx
+
+from laas_service.domain.grouping import grouped
 
 Key = Callable[[int], tuple[object, ...]]
 """Sort key of a switch GUID; it makes every choice deterministic."""
@@ -82,9 +84,7 @@ def levels(graph: nx.Graph[int], hosts: Counter[int], key: Key) -> Levels:
         pods[pod_of[next(n for n in graph[switch] if n in pod_of)]].add(switch)
         rest.remove(switch)
     spines = {s for s in rest if any(n in pod_of for n in graph[s])}
-    l2_of = defaultdict(list)
-    for l2, pod in pod_of.items():
-        l2_of[pod].append(l2)
+    l2_of = grouped((pod, l2) for l2, pod in pod_of.items())
     sorted_pods = [
         Pod(tuple(sorted(leaves, key=key)), tuple(sorted(l2_of[number], key=key)))
         for number, leaves in enumerate(pods)
@@ -138,9 +138,7 @@ def _pods(
     none of its L2 switches belongs to that pod.
     """
     bit = {l2: 1 << i for i, l2 in enumerate(sorted(l2s))}
-    by_mask: dict[int, list[int]] = defaultdict(list)
-    for leaf in leaves:
-        by_mask[sum(bit[n] for n in graph[leaf] if n in bit)].append(leaf)
+    by_mask = grouped((sum(bit[n] for n in graph[leaf] if n in bit), leaf) for leaf in leaves)
     similar: nx.Graph[int] = nx.Graph()
     similar.add_nodes_from(mask for mask in by_mask if mask)
     for a, b in itertools.combinations(similar, 2):
@@ -155,13 +153,17 @@ def _pods(
     pod_of_leaf = {leaf: number for number, pod in enumerate(pods) for leaf in pod}
     pod_of: dict[int, int] = {}
     for l2 in sorted(l2s):
-        votes: Counter[int] = Counter()
-        for n, data in graph[l2].items():
-            if n in pod_of_leaf:
-                votes[pod_of_leaf[n]] += data["cables"]
+        votes = _votes(graph, l2, pod_of_leaf)
         if votes:
             pod_of[l2] = min(votes, key=lambda pod: (-votes[pod], pod))
     return _without_spines(graph, pods, pod_of, by_mask[0])
+
+
+def _votes(graph: nx.Graph[int], switch: int, pod_of: Mapping[int, int]) -> Counter[int]:
+    """The cables of a switch to each pod, by the pods of its neighbours."""
+    return Counter(
+        pod_of[n] for n, data in graph[switch].items() if n in pod_of for _ in range(data["cables"])
+    )
 
 
 def _without_spines(
@@ -180,10 +182,7 @@ def _place_unsure(
     """Put switches with few hosts into pods; return those that are next to no pod yet."""
     leftover = set()
     for switch in unsure:
-        votes: Counter[int] = Counter()
-        for n, data in graph[switch].items():
-            if n in pod_of:
-                votes[pod_of[n]] += data["cables"]
+        votes = _votes(graph, switch, pod_of)
         if not votes:
             leftover.add(switch)
         elif 2 * max(votes.values()) > votes.total():
@@ -199,13 +198,14 @@ def _empty_leaves(
     if len(pods) > 1 and not any(len(reached) > 1 for reached in reach.values()):
         return []
     size = Counter(pod_of.values())
-    empty = []
-    for switch, reached in reach.items():
-        above = sum(n in pod_of for n in graph[switch])
-        whole = above == len(graph[switch]) and above > (len(pods) > 1)
-        if len(reached) == 1 and whole and 2 * above > size[min(reached)]:
-            empty.append(switch)
-    return empty
+    return [
+        switch
+        for switch, reached in reach.items()
+        if len(reached) == 1
+        and all(n in pod_of for n in graph[switch])
+        and len(graph[switch]) > (len(pods) > 1)
+        and 2 * len(graph[switch]) > size[min(reached)]
+    ]
 
 
 def _beyond(graph: nx.Graph[int], rest: set[int], spines: set[int]) -> dict[int, int]:

@@ -8,13 +8,12 @@ spines, those L2 switches are interchangeable and get indices in their order. Ea
 its own virtual spines on the shared ones.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from laas_service.adapters.fabric_import.recovery.levels import Key, Levels
+from laas_service.domain.grouping import grouped
 from laas_service.domain.inventory import Cable, PortRef
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Xgft
 
@@ -123,11 +122,10 @@ def _spine_groups(
     """The spines of each L2 index: those that more than half as many pods reach at this
     index as at any other. A wrong cable joins the others."""
     width = len(l2_guids[0]) if l2_guids else 0
-    reach: dict[int, Counter[int]] = defaultdict(Counter)
-    for row in l2_guids:
-        for i, l2 in enumerate(row):
-            for spine in above[l2]:
-                reach[spine][i] += 1
+    indices = grouped(
+        (spine, i) for row in l2_guids for i, l2 in enumerate(row) for spine in above[l2]
+    )
+    reach = {spine: Counter(pods) for spine, pods in indices.items()}
     groups: list[list[int]] = [[] for _ in range(width)]
     for spine in sorted(reach, key=key):
         most = max(reach[spine].values())
@@ -142,21 +140,22 @@ class Wiring:
     """Every switch-to-switch cable, and the links of the tree without a cable."""
 
     cables: tuple[Cable, ...]
-    absent: frozenset[Link]
+    absent: Mapping[Link, Pair]
+    """The switches that each absent link would join; 0 for one that is absent, too."""
 
 
 def wiring(places: Places, tree: Xgft, bundles: Bundles) -> Wiring:
     """Assign links to cables; only the first ``p`` cables of a bundle get one."""
     link_of: dict[tuple[PortRef, PortRef], Link] = {}
-    absent: set[Link] = set()
+    absent: dict[Link, Pair] = {}
     for link, pair, cable in _links(places, tree):
         ends = bundles.get(pair, [])
         if cable < len(ends):
             link_of[ends[cable]] = link
         else:
-            absent.add(link)
+            absent[link] = pair
     cables = sorted(ends for bundle in bundles.values() for ends in bundle)
-    return Wiring(tuple(Cable(*ends, link_of.get(ends)) for ends in cables), frozenset(absent))
+    return Wiring(tuple(Cable(*ends, link_of.get(ends)) for ends in cables), absent)
 
 
 def _links(places: Places, tree: Xgft) -> Iterable[tuple[Link, Pair, int]]:

@@ -2,11 +2,11 @@
 
 """Import report: counts of what was recognised, and every irregularity."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+from laas_service.domain.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,9 @@ class ImportReport:
     pods: tuple[tuple[int, int], ...]
     """(leaves, L2 switches) of each pod."""
 
-    m: tuple[int, int, int]
-    w: tuple[int, int, int]
-    bundles: tuple[int, int]
-    taper: tuple[int, int]
-    rails: int
-    planes: int
+    topology: Topology
     leaf_groups: tuple[int, ...]
-    """Number of hosts of each group of ``rails`` leaves."""
+    """Number of hosts of each leaf group."""
 
     other_groups: tuple[tuple[int, int], ...]
     """(leaves, hosts) of groups with another number of leaves; their hosts are kept out."""
@@ -69,25 +64,23 @@ class ImportReport:
 
     def lines(self) -> Iterator[str]:
         """The report as text, one finding a line."""
+        tree, rails = self.topology.tree, self.topology.rails
         levels = " / ".join(map(str, self.switches))
         yield f"{self.source}: {sum(self.switches)} switches on levels of {levels}"
         yield (
-            f"tree XGFT(3; {','.join(map(str, self.m))}; {','.join(map(str, self.w))}), "
-            f"{self.bundles[0]} and {self.bundles[1]} parallel cables, "
-            f"taper {self.taper[0]}:1 at leaves and {self.taper[1]}:1 at L2 switches"
+            f"tree XGFT(3; {','.join(map(str, tree.m))}; {','.join(map(str, tree.w))}), "
+            f"{tree.cables[0]} and {tree.cables[1]} parallel cables, "
+            f"taper {tree.taper[0]}:1 at leaves and {tree.taper[1]}:1 at L2 switches"
         )
         pods = Counter(self.pods)
         shapes = ", ".join(f"{n} of {a} leaves and {b} L2" for (a, b), n in pods.items())
         yield f"{len(self.pods)} pods: {shapes}"
         yield (
             f"{self.hosts} hosts for tenants of {self.named_hosts} named, "
-            f"{self.rails} rail(s) in {self.planes} plane(s), {self.host_ports} host ports, "
+            f"{rails} rail(s) in {self.topology.planes} plane(s), {self.host_ports} host ports, "
             f"{self.aggregation_nodes} aggregation nodes, {self.excluded_ports} ports excluded"
         )
-        yield (
-            f"{len(self.leaf_groups)} leaf groups of {self.rails} leaves: "
-            + _sizes(self.leaf_groups)
-        )
+        yield f"{len(self.leaf_groups)} leaf groups of {rails} leaves: {_sizes(self.leaf_groups)}"
         for leaves, hosts in self.other_groups:
             yield f"a leaf group of {leaves} leaves with {hosts} hosts, kept out"
         yield (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from laas_service.adapters import documents
+from laas_service.adapters import documents, snapshot
 from laas_service.adapters.fabric_import import ibnetdiscover
 from laas_service.adapters.fabric_import.fabric_file import parse_xgft, read_fabric
 from laas_service.adapters.fabric_import.generator import Description, generate
@@ -86,7 +86,7 @@ def test_snapshot_with_faults_and_text_of_it():
     topology = generate(Description(xgft="3;4,4,3;1,4,4", rails=2, missing_cables=2)).topology
     link = LeafLink(0, 0, 1)
     document = {
-        "topology": documents.snapshot_topology(topology, {3}, {link}),
+        "topology": snapshot.snapshot_topology(topology, {3}, {link}),
         "allocations": [],
     }
     fabric = read_fabric(json.dumps(document))
@@ -102,7 +102,7 @@ def test_snapshot_with_faults_and_text_of_it():
 def test_snapshot_may_carry_its_inventory():
     made = generate(Description(xgft="2;2,2;1,2", shuffled=True))
     document = {
-        "topology": documents.snapshot_topology(made.topology),
+        "topology": snapshot.snapshot_topology(made.topology),
         "inventory": documents.inventory_document(made.inventory),
     }
     assert read_fabric(json.dumps(document)).inventory == made.inventory

@@ -25,14 +25,14 @@ def kinds(report):
 
 def test_lassen():
     lassen = read("lassen-edr-2019")
-    report = lassen.report
+    report, tree = lassen.report, lassen.topology.tree
     assert report.switches == (84, 54, 36)
     assert Counter(report.pods) == {(18, 9): 4, (8, 9): 1, (4, 9): 1}
-    assert (report.m, report.w, report.bundles) == ((18, 18, 6), (1, 9, 18), (1, 1))
-    assert report.taper[0] == 2
+    assert (tree.m, tree.w, tree.cables) == ((18, 18, 6), (1, 9, 18), (1, 1))
+    assert tree.taper[0] == 2
     assert report.host_ports == 1470
     assert report.aggregation_nodes == 174
-    assert (report.named_hosts, report.hosts, report.rails) == (721, 719, 2)
+    assert (report.named_hosts, report.hosts, report.topology.rails) == (721, 719, 2)
     assert Counter(report.leaf_groups) == {18: 38, 12: 1, 8: 2, 7: 1}
     assert kinds(report) == {
         "extra parallel cable": 72,  # the second cables of the pod of eight leaves
@@ -66,10 +66,10 @@ def test_dgx():
     report = dgx.report
     assert report.switches == (31, 9)
     assert report.pods == ((31, 9),)
-    assert (report.w, report.bundles) == ((1, 18, 0), (2, 1))
+    assert (report.topology.tree.w, report.topology.tree.cables) == ((1, 18, 0), (2, 1))
     assert report.host_ports == 542
     assert report.aggregation_nodes == 40
-    assert (report.named_hosts, report.rails) == (123, 4)
+    assert (report.named_hosts, report.topology.rails) == (123, 4)
     assert Counter(report.leaf_groups) == {18: 2, 17: 1, 16: 1, 15: 1, 14: 1, 11: 1}
     assert (3, 11) in report.other_groups
     assert report.hosts + 11 == 120
@@ -94,7 +94,7 @@ def test_dgx_rails_of_a_group_agree():
 def test_lab_of_four_switches():
     lab = read("lab4sw-2023")
     assert lab.report.switches == (2, 2)
-    assert (lab.report.m, lab.report.w) == ((3, 2, 1), (1, 2, 0))
+    assert (lab.topology.tree.m, lab.topology.tree.w) == ((3, 2, 1), (1, 2, 0))
     assert (lab.report.hosts, lab.report.aggregation_nodes) == (4, 4)
     assert lab.report.irregularities == ()
     assert sorted(filter(None, lab.inventory.host_names)) == [

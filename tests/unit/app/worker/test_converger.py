@@ -11,10 +11,10 @@ import pytest
 
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
-from laas_service.app.lifecycle import Action, Phase, State
+from laas_service.app.lifecycle import Action, Faults, Phase, State
 from laas_service.app.placement_changes import begin_link_repair
 from laas_service.app.ports.compute import Handover
-from laas_service.app.records import AllocationRecord, Drift, Faults, HostState, LinkState
+from laas_service.app.records import AllocationRecord, Drift, HostState, LinkState
 from laas_service.app.requests import AllocationRequest
 from laas_service.app.worker.converger import Converger, Pace
 from laas_service.app.worker.drift import difference_of_handovers
@@ -111,7 +111,7 @@ def test_a_commit_whose_answer_was_lost_leaves_no_error_behind(store):
             lose.remove(step)
             raise Unavailable("the database failed: server closed the connection")
 
-    store._at = at
+    store._transactions.at = at
     world.allocate("a", 0)
     world.converger.run_once()
     record = store.allocation("a")
@@ -346,13 +346,13 @@ def test_dying_at_any_step_and_starting_again(world, force):
                 raise Crash(step)
 
         world.converger = world.restarted()
-        world.converger._at = world.store._at = die
+        world.converger._at = world.store._transactions.at = die
         try:
             world.later()
             world.converger.run_once()
         except Crash:
             pass
-        world.store._at = lambda step: None
+        world.store._transactions.at = lambda step: None
         for host in HOSTS.host_names:  # a host handed over is owned and routed
             if world.compute.accepts(host):
                 assert "a" in world.owned()
@@ -476,7 +476,7 @@ def test_routes_that_the_switches_no_longer_run_are_reported_counted_and_publish
     world.switches.running["f"] = world.switches.published["f"] = older
     world.later()
     assert world.converger.reconcile() == [
-        "fabric f: the switches no longer run generation 2: generation 1 is applied"
+        "fabric f: generation 2 is no longer confirmed: generation 1 is applied"
     ]
     assert world.switches.tenants("f") == {"a"}
     assert world.converger.reconcile() == []
@@ -652,9 +652,11 @@ def test_failed_link_is_replaced_and_told(world):
     assert story(world)[-5:] == [
         "failed: link leaf-0-1-1",
         "repair: links leaf-0-0-1, leaf-0-1-1 replaced by links leaf-0-0-2, leaf-0-1-2",
-        "routes over the new links confirmed; traffic goes over to them",
-        "traffic confirmed on the new links; the old routes have to go",
-        "old routes gone; freed links leaf-0-0-1, leaf-0-1-1",
+        "routes over the new links confirmed in the switches; traffic goes over to them",
+        "routes that move the traffic to the new links confirmed in the switches; "
+        "the old routes have to go",
+        "withdrawal of the old routes confirmed in the switches; "
+        "freed links leaf-0-0-1, leaf-0-1-1",
     ]
     assert world.converger.run_once() == 0
 
@@ -687,11 +689,11 @@ def test_dying_at_any_step_of_a_repair_and_starting_again(world):
                 raise Crash(step)
 
         world.converger = world.restarted()
-        world.converger._at = world.store._at = die
+        world.converger._at = world.store._transactions.at = die
         with suppress(Crash):
             world.later()
             world.converger.run_once()
-        world.store._at = lambda step: None
+        world.store._transactions.at = lambda step: None
         assert routed(world) in allowed
         way = routed(world)[0]
         assert way is not None

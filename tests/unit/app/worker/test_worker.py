@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from laas_service.app.worker.watchdog import never_stuck
+from laas_service.app.worker.watchdog import Watchdog
 from laas_service.app.worker.worker import Worker
 from laas_service.domain.errors import Unavailable
 
@@ -19,7 +19,7 @@ class Rounds:
     def __init__(self, *answers):
         self.answers = list(answers)
         self.rounds = 0
-        self.watchdog = never_stuck()
+        self.watchdog = Watchdog(lambda: 0.0, 1.0)  # never finds its thread stuck
         self.looks = 0
         self.reconciled = 0
         self.left = False

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laas_service.domain.allocation import Allocation, GroupShare, Request, Shape
+from laas_service.domain.errors import DoubleClaim
 from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.faults.repair import NestedSets, nested, repair
 from laas_service.domain.ledger import Ledger, Masks
@@ -212,7 +213,7 @@ def test_a_repair_is_found_where_the_policy_places_the_same_hosts(tree, seed):
     hosts = allocation.hosts(fabric.topology)
     for host in hosts:
         view.repair_host(host)
-    view = view.within(Masks.of_hosts(fabric.topology, hosts))
+    view = view.within(replace(Masks.whole(fabric.topology), hosts=fabric.topology.slots_of(hosts)))
     placed = policy.propose(view, Request("t", allocation.requested))
     assert isinstance(answer, Allocation) == isinstance(placed, Allocation)
 
@@ -329,3 +330,44 @@ def test_a_tenant_that_owns_no_links_has_nothing_to_repair():
     fabric.claim(mine)
     fabric.fail_link(LeafLink(0, 0, 0))
     assert repair(fabric, mine) is mine
+
+
+def test_drained_links_are_left_only_if_that_is_asked_and_possible():
+    fabric = Ledger(FULL)
+    mine = two_pods(fabric)
+    drained = SpineLink(0, 1, 1)
+    fabric.drain_link(drained)
+    assert repair(fabric, mine) is mine
+    answer = repair(fabric, mine, [drained])
+    assert isinstance(answer, Allocation)
+    assert drained not in set(answer.links(FULL))
+    every_spine = [SpineLink(0, 1, up) for up in range(FULL.tree.w[2])]
+    for link in every_spine:
+        fabric.drain_link(link)
+    assert isinstance(repair(fabric, mine, every_spine), Degraded)
+
+
+def test_a_repair_keeps_working_drained_links_if_there_are_no_others():
+    fabric = Ledger(FULL)
+    mine = two_pods(fabric)
+    for up in range(FULL.tree.w[2]):
+        fabric.drain_link(SpineLink(0, 1, up))
+    failed = SpineLink(0, 0, 1)
+    assert failed in set(mine.links(FULL))
+    fabric.fail_link(failed)
+    answer = repair(fabric, mine, [SpineLink(0, 1, 1)])
+    assert isinstance(answer, Allocation)
+    assert {failed, SpineLink(0, 1, 1)} & set(answer.links(FULL)) == {SpineLink(0, 1, 1)}
+
+
+def test_drained_links_get_no_new_owner_and_keep_their_old_one():
+    fabric = Ledger(FULL)
+    mine = two_pods(fabric)
+    link = SpineLink(0, 1, 1)
+    fabric.drain_link(link)
+    assert fabric.owners_of_links()[link] == mine.id
+    fabric.release(mine.id)
+    with pytest.raises(DoubleClaim):
+        fabric.claim(mine)
+    fabric.repair_link(link)
+    fabric.claim(mine)

@@ -4,14 +4,19 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from laas_service.domain.admission.admit import admit
-from laas_service.domain.allocation import Allocation, GroupShare, NoFit, Request
+from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, NoFit, Request
 from laas_service.domain.ledger import Ledger, LedgerView, Masks
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.search.misfits import NEVER, Misfits
 from laas_service.domain.topology import LeafLink, SpineLink, Topology, Xgft
+from tests.unit.domain.policies.test_brute_force import TREES
 
 TREE = Topology(Xgft((2, 3, 3), (1, 3, 3)))  # 3 pods of 3 leaves of 2 hosts
 JIGSAW = POLICIES["jigsaw"]()
@@ -116,3 +121,101 @@ def test_a_trial_puts_back_what_was_known(fabric):
     fabric.release("everywhere")  # the generation at which the trial cached a misfit
     assert anywhere(fabric) == NEVER
     assert in_pods(fabric) == [NEVER] * 3
+
+
+def across(view: LedgerView) -> int:
+    return view.reader_cache(Misfits).in_several_pods(view)
+
+
+@pytest.fixture
+def scattered() -> Ledger:
+    """Each pod has one free leaf, and one with two tenants. Pod 0 has no spine at column 0.
+
+    So the three free leaves do not fit together.
+    """
+    ledger = Ledger(Topology(Xgft((2, 2, 3), (1, 2, 2))))  # 3 pods of 2 leaves of 2 hosts
+    for group in (0, 2, 4):
+        ledger.claim(Allocation(f"left {group}", 1, "baseline", (GroupShare(group, 1, 0),)))
+        ledger.claim(Allocation(f"right {group}", 1, "baseline", (GroupShare(group, 2, 0),)))
+    ledger.claim(Allocation("spines", 1, "baseline", (), (ColumnShare(0, 0, 3),)))
+    assert isinstance(JIGSAW.propose(ledger, Request("x", 6)), NoFit)
+    assert across(ledger) == 6
+    return ledger
+
+
+def test_a_refusal_in_several_pods_outlives_what_does_not_matter_to_it(scattered):
+    scattered.release("left 0")  # one host of its leaf is free now, not both
+    scattered.release("right 2")
+    scattered.fail_host(11)
+    scattered.repair_link(LeafLink(1, 0, 0))  # of a leaf with one free host
+    assert anywhere(scattered) == NEVER
+    assert across(scattered) == 6
+    for policy in ("laas", "jigsaw"):
+        assert isinstance(POLICIES[policy]().propose(scattered, Request("x", 6)), NoFit)
+
+
+@pytest.mark.parametrize(
+    "free",
+    [
+        lambda fabric: fabric.release("right 0"),
+        lambda fabric: fabric.release("spines"),
+        lambda fabric: fabric.repair_link(SpineLink(2, 1, 1)),
+        lambda fabric: fabric.repair_link(LeafLink(1, 1, 1)),
+        lambda fabric: fabric.repair_host(10),
+    ],
+)
+def test_a_refusal_in_several_pods_ends_with_a_leaf_or_spine_that_matters(scattered, free):
+    scattered.release("left 0")
+    scattered.fail_link(SpineLink(2, 1, 1))
+    scattered.fail_link(LeafLink(1, 1, 1))
+    scattered.fail_host(10)
+    assert across(scattered) == 6
+    free(scattered)
+    assert across(scattered) == NEVER
+
+
+def test_a_freed_leaf_matters_once_it_is_as_large_as_the_remainder_leaf(scattered):
+    """Five hosts are two full leaves and a remainder leaf of one host."""
+    scattered.claim(
+        Allocation("more", 1, "baseline", (GroupShare(1, 1, 0),), (ColumnShare(0, 1, 3),))
+    )
+    assert isinstance(JIGSAW.propose(scattered, Request("x", 5)), NoFit)
+    assert across(scattered) == 5
+    scattered.fail_host(0)
+    scattered.release("left 0")  # its host is down
+    assert across(scattered) == 5
+    scattered.release("right 0")
+    assert across(scattered) == NEVER
+
+
+@settings(max_examples=60, deadline=None)
+@given(tree=st.sampled_from(sorted(TREES)), seed=st.integers(0, 10**6))
+def test_a_head_of_a_queue_is_answered_as_if_nothing_were_remembered(tree, seed):
+    """Each request is asked again after every release, fault and repair, until it fits."""
+    rng, topology = Random(seed), TREES[tree]
+    ledger, live = Ledger(topology), []
+    links = topology.tree.leaf_links + topology.tree.spine_links
+    for number in range(12):
+        hosts, fits = rng.choice((1, 2, 3, 4, 5, 7, 9, 12)), False
+        for _ in range(20):
+            for name in ("laas", "jigsaw", "lc"):
+                fresh = ledger.copy()
+                fresh.reader_caches.clear()
+                request = Request(f"t{number}", hosts)
+                answer = POLICIES[name]().propose(ledger, request)
+                assert answer == POLICIES[name]().propose(fresh, request)
+                if isinstance(answer, Allocation) and not fits:
+                    ledger.claim(answer)
+                    live.append(answer.id)
+                    fits = True
+            if fits:
+                break
+            verb = rng.choice(
+                ("release",) * 3 + ("fail_host", "repair_host", "fail_link", "repair_link")
+            )
+            if verb.endswith("host"):
+                getattr(ledger, verb)(rng.randrange(topology.hosts))
+            elif verb.endswith("link"):
+                getattr(ledger, verb)(topology.tree.link_at(rng.randrange(links)))
+            elif live:
+                ledger.release(live.pop(rng.randrange(len(live))))

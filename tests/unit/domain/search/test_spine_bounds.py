@@ -76,3 +76,17 @@ def test_without_budget_nothing_is_ruled_out():
     fabric = random_spines(Random(3))
     among = (1 << PODS) - 1
     assert SpineBounds(fabric, SearchBudget(0)).candidates(among, 3, 4, COLUMNS) == among
+
+
+def test_an_answer_for_want_of_budget_is_not_remembered():
+    fabric = random_spines(Random(3))
+    among = (1 << PODS) - 1
+    asked = among, 3, 4, COLUMNS
+    expected = SpineBounds(fabric, SearchBudget(10**6)).candidates(*asked)
+    assert expected != among
+    for work in range(0, 200, 5):
+        budget = SearchBudget(10**6)
+        bounds = SpineBounds(fabric, budget)
+        with budget.portion(10**6 // max(work, 1)):
+            bounds.candidates(*asked)
+        assert bounds.candidates(*asked) == expected

@@ -14,8 +14,14 @@ from hypothesis import strategies as st
 
 from laas_service.domain.errors import DoubleClaim, InvalidInput, LimitExceeded, NotFound
 from laas_service.domain.virtual_clusters import mixed
-from laas_service.domain.virtual_clusters.links import Demand, Demands, Links, smaller
-from laas_service.domain.virtual_clusters.site import Cluster, Site
+from laas_service.domain.virtual_clusters.site import (
+    Cluster,
+    Demand,
+    Demands,
+    Links,
+    Site,
+    smaller,
+)
 from laas_service.domain.virtual_clusters.svc import svc, tivc
 from laas_service.domain.virtual_clusters.tree import Tree, tapered
 from tests.unit.domain.virtual_clusters import judge

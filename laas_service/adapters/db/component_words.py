@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""What operators and observation say of hosts, links and switches, and the states that follow.
+
+A host or link has failed if anybody says so of it or of a switch that it is connected to. It is
+drained if it has not failed, and somebody says that no new owner may have it.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from laas_service.adapters.db import models
+from laas_service.adapters.db.transactions import FEW
+from laas_service.app.records import (
+    FabricRecord,
+    HostState,
+    LinkState,
+    Source,
+    SwitchState,
+    Word,
+    Words,
+)
+from laas_service.app.views import leaf as leaf_view
+from laas_service.domain.topology import Link
+
+UP, DRAINED, FAILED = HostState.UP.value, HostState.DRAINED.value, HostState.FAILED.value
+"""The states of hosts, and of links."""
+
+MAINTENANCE = SwitchState.MAINTENANCE.value
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The hosts and links whose state changed: the previous state and the new one."""
+
+    hosts: Mapping[int, tuple[HostState, HostState]] = field(default_factory=dict)
+    links: Mapping[Link, tuple[LinkState, LinkState]] = field(default_factory=dict)
+
+    @property
+    def routes(self) -> bool:
+        """Whether routes change: those of links that have failed, or had."""
+        return any(LinkState.FAILED in states for states in self.links.values())
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchWord:
+    """What operators said of a switch."""
+
+    name: str
+    level: int
+    state: str
+    since: datetime
+
+    def effect_on_link(self) -> str:
+        """The state of its links. A leaf under maintenance needs no links drained: nobody new
+        gets a host there."""
+        if self.state == FAILED:
+            return FAILED
+        return DRAINED if self.level > 1 else UP
+
+    def effect_on_host(self) -> str:
+        """The state of the hosts on it, if it is a leaf."""
+        return FAILED if self.state == FAILED else DRAINED
+
+    def text(self) -> str:
+        return f"switch {self.name} {'has failed' if self.state == FAILED else 'is maintained'}"
+
+
+def switch_words(session: Session, fabric: FabricRecord) -> dict[int, SwitchWord]:
+    """What operators said of switches that the fabric has, by GUID."""
+    table, known = models.SwitchState, fabric.inventory.switch_of_guid
+    rows = session.scalars(select(table).where(table.fabric == fabric.id).order_by(table.guid))
+    return {
+        switch.guid: SwitchWord(switch.name, switch.level, row.state, row.since)
+        for row in rows
+        if (switch := known.get(int(row.guid, 16))) is not None
+    }
+
+
+def links_of(fabric: FabricRecord, switches: Collection[int]) -> dict[Link, list[int]]:
+    """The links of these switches, each with those of the switches that it connects."""
+    links: dict[Link, list[int]] = defaultdict(list)
+    if switches:
+        for link, cable in fabric.inventory.cable_of_link.items():
+            for end in (cable.lower, cable.upper):
+                if end.guid in switches:
+                    links[link].append(end.guid)
+    return links
+
+
+def maintained_links(session: Session, fabric: FabricRecord) -> set[Link]:
+    """The links that their owners should leave, because a switch is under maintenance."""
+    words = switch_words(session, fabric)
+    return set(
+        links_of(fabric, {guid for guid, word in words.items() if word.effect_on_link() == DRAINED})
+    )
+
+
+def settle(
+    session: Session,
+    fabric: FabricRecord,
+    *,
+    hosts: Collection[int] | None = None,
+    links: Collection[Link] | None = None,
+) -> Changes:
+    """Bring the recorded states in line with what is said; of these hosts and links, None: all.
+
+    The fabric's row must be locked.
+    """
+    words, tree = switch_words(session, fabric), fabric.topology.tree
+    of_hosts: dict[int, list[str]] = defaultdict(list)
+    for guid, word in words.items():
+        if word.level == 1:
+            for host in leaf_view.hosts_on(fabric, guid):
+                of_hosts[host].append(word.effect_on_host())
+    of_links: dict[int, list[str]] = {
+        tree.link_id(link): [words[guid].effect_on_link() for guid in guids]
+        for link, guids in links_of(fabric, words).items()
+    }
+    link_ids = None if links is None else {tree.link_id(link) for link in links}
+    host_changes = _settled(
+        session, fabric, models.HostState, "host", hosts, of_hosts, lambda row: [row.operator]
+    )
+    link_changes = _settled(
+        session,
+        fabric,
+        models.LinkState,
+        "link",
+        link_ids,
+        of_links,
+        lambda row: [row.operator, row.observed],
+    )
+    session.flush()
+    return Changes(
+        {
+            number: (HostState(old), HostState(new))
+            for number, (old, new) in sorted(host_changes.items())
+        },
+        {
+            tree.link_at(number): (LinkState(old), LinkState(new))
+            for number, (old, new) in sorted(link_changes.items())
+        },
+    )
+
+
+def _settled(
+    session: Session,
+    fabric: FabricRecord,
+    table: Any,
+    key: str,
+    chosen: Collection[int] | None,
+    of_switches: Mapping[int, list[str]],
+    said: Callable[[Any], list[str | None]],
+) -> dict[int, tuple[str, str]]:
+    """The previous and the new state of each host or link whose state changes.
+
+    ``of_switches`` are the states that follow from words about switches; ``said`` gives what is
+    said of the host or link itself.
+    """
+    rows = rows_of(session, fabric.id, table, key, chosen)
+    numbers = rows.keys() | (
+        of_switches.keys() if chosen is None else of_switches.keys() & set(chosen)
+    )
+    changes: dict[int, tuple[str, str]] = {}
+    for number in sorted(numbers):
+        row = rows.get(number)
+        own = [] if row is None else said(row)
+        new = _worst(*own, *of_switches.get(number, ()))
+        old = UP if row is None else row.state
+        if row is None:
+            if new != UP:
+                session.add(table(fabric=fabric.id, state=new, **{key: number}))
+        elif new == UP:
+            session.delete(row)
+        else:
+            row.state = new
+        if new != (old or UP):
+            changes[number] = (old or UP, new)
+    return changes
+
+
+def rows_of(
+    session: Session, fabric_id: str, table: Any, key: str, chosen: Collection[int] | None
+) -> dict[int, Any]:
+    """The rows of these hosts or links (None: all) by number, locked."""
+    column = getattr(table, key)
+    query = select(table).where(table.fabric == fabric_id).order_by(column).with_for_update()
+    if chosen is not None and len(chosen) <= FEW:
+        query = query.where(column.in_(chosen))
+    rows = {getattr(row, key): row for row in session.scalars(query)}
+    if chosen is None:
+        return rows
+    wanted = set(chosen)
+    return {number: row for number, row in rows.items() if number in wanted}
+
+
+def _worst(*states: str | None) -> str:
+    for state in (FAILED, DRAINED):
+        if state in states:
+            return state
+    return UP
+
+
+def words(session: Session, fabric: FabricRecord) -> Words:
+    """All words about parts that are not up; of each part the word that decides comes first."""
+    switches, tree = switch_words(session, fabric), fabric.topology.tree
+    by_link = links_of(fabric, switches)
+    hosts: dict[int, list[Word]] = defaultdict(list)
+    links: dict[Link, list[Word]] = defaultdict(list)
+    host_table, link_table = models.HostState, models.LinkState
+    for row in session.scalars(select(host_table).where(host_table.fabric == fabric.id)):
+        if row.operator is not None:
+            hosts[row.host].append(
+                Word(Source.OPERATOR, row.operator, row.operator_since, _leaves(fabric, row.leaves))
+            )
+    for row_ in session.scalars(select(link_table).where(link_table.fabric == fabric.id)):
+        link = tree.link_at(row_.link)
+        if row_.operator is not None:
+            links[link].append(Word(Source.OPERATOR, row_.operator, row_.operator_since))
+        if row_.observed is not None:
+            links[link].append(
+                Word(Source.OBSERVED, row_.observed, row_.observed_since, row_.evidence)
+            )
+    for guid, switch in switches.items():
+        if switch.level == 1:
+            for host in leaf_view.hosts_on(fabric, guid):
+                effect = switch.effect_on_host()
+                hosts[host].append(Word(Source.OPERATOR, effect, switch.since, switch.text()))
+    for link, guids in by_link.items():
+        for switch in (switches[guid] for guid in guids):
+            if (effect := switch.effect_on_link()) != UP:
+                links[link].append(Word(Source.OPERATOR, effect, switch.since, switch.text()))
+    return Words(
+        {host: _ordered(said) for host, said in hosts.items()},
+        {link: _ordered(said) for link, said in links.items()},
+        {guid: Word(Source.OPERATOR, word.state, word.since) for guid, word in switches.items()},
+    )
+
+
+def _ordered(said: Iterable[Word]) -> tuple[Word, ...]:
+    """Failed before drained, operators before observation; else as given."""
+    return tuple(
+        sorted(said, key=lambda word: (word.state != FAILED, word.source is not Source.OPERATOR))
+    )
+
+
+def _leaves(fabric: FabricRecord, guids: list[str] | None) -> str | None:
+    """The evidence of a drain with leaves."""
+    if guids is None:
+        return None
+    known = fabric.inventory.switch_of_guid
+    names = (known[int(g, 16)].name if int(g, 16) in known else g for g in guids)
+    return f"drained with leaf {', '.join(names)}"

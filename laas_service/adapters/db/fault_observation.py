@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The observation of fabrics: memory, mode, alarm, news, and what it records of links."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from laas_service.adapters.db import component_words, models
+from laas_service.adapters.db.component_states import ComponentStates
+from laas_service.adapters.db.engine import retrying
+from laas_service.adapters.db.ledger_cache import LedgerCache
+from laas_service.adapters.db.transactions import Transactions
+from laas_service.app.records import FabricRecord, LinkState, News, Observation, Source
+from laas_service.domain.faults.memory import (
+    NOTHING_SEEN,
+    Memory,
+    acknowledge,
+    memory_document,
+    memory_from,
+)
+from laas_service.domain.faults.observation import Judgement, Mode, OperatorStates
+from laas_service.domain.faults.reading import FabricReading
+from laas_service.domain.topology import Link
+
+KEPT_NEWS = 100
+"""The newest news of a fabric that are kept."""
+
+WITHHELD = "its switch does not answer, but may still forward"
+"""The evidence for a link that is drained by observation."""
+
+
+@dataclass
+class FaultObservation:
+    """Records readings and the states they lead to, and the mode that operators choose."""
+
+    transactions: Transactions
+    ledgers: LedgerCache
+    states: ComponentStates
+
+    def observation(self, fabric_id: str) -> Observation:
+        with self.transactions.reading() as session:
+            return _observation(session, self.ledgers.record(session, fabric_id))
+
+    @retrying().wraps
+    def judged(
+        self,
+        fabric_id: str,
+        reading: FabricReading,
+        judge: Callable[[Observation], Judgement],
+        seconds: float,
+    ) -> Judgement:
+        before = self.observation(fabric_id)
+        judgement = judge(before)
+        if not _to_write(before, judgement, seconds):
+            return judgement
+        with self.transactions.writing("observe") as session:
+            fabric = self.states.locked(session, fabric_id)
+            before = _observation(session, fabric)
+            judgement = judge(before)
+            row = _row(session, fabric_id)
+            row.memory = memory_document(judgement.memory)
+            row.read_at = datetime.fromtimestamp(reading.at, UTC)
+            row.observer = _observer(reading, fabric)
+            news = [[self.transactions.now().isoformat(), text] for text in judgement.news]
+            row.news = [*row.news, *news][-KEPT_NEWS:]
+            for text in judgement.news:
+                self.transactions.announce(session, fabric_id, "observation.news", text)
+            if judgement.raised and judgement.alarm is not None:
+                self.transactions.announce(
+                    session, fabric_id, "observation.alarm", judgement.alarm.text
+                )
+            if judgement.cleared and before.memory.alarm is not None:
+                text = f"ended: {before.memory.alarm.text}"
+                self.transactions.announce(session, fabric_id, "observation.cleared", text)
+            links = self._record_observed(session, fabric, judgement.memory)
+            changes = component_words.settle(session, fabric, hosts=[], links=links)
+            self.states.record_changes(session, fabric, changes, None, source=Source.OBSERVED)
+            return judgement
+
+    def _record_observed(
+        self, session: Session, fabric: FabricRecord, memory: Memory
+    ) -> list[Link]:
+        """Record the links that the memory holds as failed or withheld, and no others.
+
+        Returns the links of which something else is said than before.
+        """
+        table, topology = models.LinkState, fabric.topology
+        said = _said(memory, self.transactions.now())
+        wanted = {
+            topology.tree.link_id(link): word
+            for link, word in said.items()
+            if topology.tree.has_link(link) and link not in topology.absent_links
+        }
+        rows = component_words.rows_of(session, fabric.id, table, "link", None)
+        changed = []
+        for number in sorted(wanted.keys() | rows.keys()):
+            row, word = rows.get(number), wanted.get(number)
+            state = None if word is None else word[0]
+            if (None if row is None else row.observed) == state:
+                continue
+            if row is None:
+                row = table(fabric=fabric.id, link=number, state=LinkState.UP.value)
+                session.add(row)
+            row.observed, row.observed_since, row.evidence = word or (None, None, None)
+            changed.append(topology.tree.link_at(number))
+        return changed
+
+    @retrying().wraps
+    def set_observation_mode(self, fabric_id: str, mode: Mode | None) -> None:
+        with self.transactions.writing("set observation mode") as session:
+            self.states.locked(session, fabric_id)
+            _row(session, fabric_id).mode = mode and mode.value
+
+    @retrying().wraps
+    def acknowledge_alarm(self, fabric_id: str) -> None:
+        with self.transactions.writing("acknowledge alarm") as session:
+            self.states.locked(session, fabric_id)
+            row = _row(session, fabric_id)
+            row.memory = memory_document(acknowledge(memory_from(row.memory)))
+
+
+def _to_write(before: Observation, judgement: Judgement, seconds: float) -> bool:
+    """Whether a judgement says something new, or the recorded time of a reading is old."""
+    old, new = before.memory, judgement.memory
+    if judgement.news or judgement.raised or judgement.cleared or judgement.changes:
+        return True
+    if _without_time(old) != _without_time(new):
+        return True
+    return new.at is not None and (old.at is None or new.at - old.at >= seconds)
+
+
+def _without_time(memory: Memory) -> Mapping[str, Any]:
+    document = memory_document(memory)
+    del document["at"]
+    return document
+
+
+def _said(memory: Memory, now: datetime) -> dict[Link, tuple[str, datetime, str]]:
+    """By link, the state that observation records, since when, and the evidence."""
+    said = dict.fromkeys(memory.withheld, (LinkState.DRAINED.value, now, WITHHELD))
+    for link in memory.marked:
+        entry = memory.links[link]
+        since = datetime.fromtimestamp(entry.since, UTC)
+        said[link] = (LinkState.FAILED.value, since, entry.evidence)
+    return said
+
+
+def _row(session: Session, fabric_id: str) -> models.Observation:
+    """The row of a fabric, locked; a new one if it has none. The fabric must be locked."""
+    table = models.Observation
+    row = session.scalar(select(table).where(table.fabric == fabric_id).with_for_update())
+    if row is None:
+        row = table(fabric=fabric_id, memory=memory_document(NOTHING_SEEN), news=[])
+        session.add(row)
+    return row
+
+
+def _observation(session: Session, fabric: FabricRecord) -> Observation:
+    table = models.Observation
+    row = session.scalar(select(table).where(table.fabric == fabric.id))
+    operator = _operator_states(session, fabric)
+    if row is None:
+        return Observation(operator=operator)
+    return Observation(
+        Mode(row.mode) if row.mode else None,
+        memory_from(row.memory),
+        tuple(News(datetime.fromisoformat(at), text) for at, text in row.news),
+        row.read_at,
+        row.observer,
+        operator,
+    )
+
+
+def _operator_states(session: Session, fabric: FabricRecord) -> OperatorStates:
+    """What operators said of links and switches; a leaf is drained if hosts are with it."""
+    link, host = models.LinkState, models.HostState
+    failed = session.scalars(
+        select(link.link).where(link.fabric == fabric.id, link.operator == LinkState.FAILED.value)
+    )
+    drained = session.scalars(
+        select(host.leaves).where(host.fabric == fabric.id, host.leaves.is_not(None))
+    )
+    leaves = {int(guid, 16) for guids in drained for guid in guids or ()}
+    return OperatorStates(
+        frozenset(map(fabric.topology.tree.link_at, failed)),
+        frozenset(component_words.switch_words(session, fabric).keys() | leaves),
+    )
+
+
+def _observer(reading: FabricReading, fabric: FabricRecord) -> str | None:
+    """The name of the port that a reading was made through."""
+    if reading.observer is None:
+        return None
+    guid, port = reading.observer
+    for endpoint in fabric.inventory.endpoints:
+        if endpoint.guid == guid:
+            return f"{endpoint.name} port {port}"
+    return f"{guid:#018x} port {port}"

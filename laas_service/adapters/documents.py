@@ -1,0 +1,400 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""JSON-able documents of topologies, inventories, allocations and states, both ways.
+
+They travel on the bus and are stored in the database, so they are exact (reading gives what was
+written), stable (equal values give equal documents) and carry a version. GUIDs are
+``0x%016x``, masks are hexadecimal, and links have their REST names. A wrong document is refused
+with its field.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+)
+
+from laas_service.app.lifecycle import Faults
+from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, Shape
+from laas_service.domain.constraints import Constraints, Within
+from laas_service.domain.errors import InvalidInput
+from laas_service.domain.features import DEAREST, PLAIN_HOSTS, TRAIT, Features, HostFeatures
+from laas_service.domain.inventory import Cable, Endpoint, Inventory, PortRef, Switch
+from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
+from laas_service.domain.topology import Link, Port, Topology, Xgft, link_name, parse_link
+
+VERSION = 1
+
+
+def _from_hex(value: object) -> int:
+    if isinstance(value, str) and value.startswith("0x"):
+        try:
+            return int(value, 16)
+        except ValueError:
+            pass
+    raise ValueError("give a hexadecimal number such as 0x1f")
+
+
+def _link(value: object) -> Link:
+    try:
+        return parse_link(value if isinstance(value, str) else "")
+    except InvalidInput as error:
+        raise ValueError(error.fix) from error
+
+
+Natural = Annotated[StrictInt, Field(ge=0)]
+Rails = Annotated[StrictInt, Field(ge=1)]
+Guid = Annotated[int, BeforeValidator(_from_hex), Field(ge=0, lt=1 << 64)]
+Mask = Annotated[int, BeforeValidator(_from_hex), Field(ge=0)]
+LinkName = Annotated[Any, BeforeValidator(_link)]
+Lid = Annotated[StrictInt, Field(ge=1, le=0xBFFF)]
+Triple = tuple[Natural, Natural, Natural]
+Trait = Annotated[StrictStr, Field(pattern=TRAIT)]
+Cost = Annotated[StrictInt, Field(ge=0, le=DEAREST)]
+
+
+class Strict(BaseModel):
+    """A document without unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Document(Strict):
+    """A strict document with a version."""
+
+    version: Literal[1]
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def validated(model: type[Model], kind: str, document: object) -> Model:
+    """The document as a model; ``kind`` is what errors call it.
+
+    Raises:
+        InvalidInput: it is none; names the field.
+    """
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = "".join(f"[{x}]" if isinstance(x, int) else f".{x}" for x in first["loc"])
+        value = first["input"] if first["type"] != "missing" else None
+        raise InvalidInput(kind + place, _short(value), _fix(first["msg"])) from error
+
+
+def _fix(message: str) -> str:
+    text = message.removeprefix("Value error, ")
+    return text[0].lower() + text[1:]
+
+
+def _short(value: object) -> object:
+    text = repr(value)
+    return value if len(text) <= 80 else text[:77] + "..."
+
+
+# -- topologies and inventories -------------------------------------------------
+
+
+class _Topology(Document):
+    m: Triple
+    w: Triple
+    cables: tuple[Natural, Natural]
+    rails: Rails
+    host_ports: list[list[Triple]]
+    absent_hosts: list[Natural]
+    absent_links: list[LinkName]
+
+
+def topology_document(topology: Topology) -> dict[str, Any]:
+    """The topology as a document; ``topology_from`` is the inverse."""
+    tree = topology.tree
+    return {
+        "version": VERSION,
+        "m": list(tree.m),
+        "w": list(tree.w),
+        "cables": list(tree.cables),
+        "rails": topology.rails,
+        "host_ports": [[list(port) for port in ports] for ports in topology.host_ports],
+        "absent_hosts": sorted(topology.absent_hosts),
+        "absent_links": [link_name(link) for link in in_order(tree, topology.absent_links)],
+    }
+
+
+def topology_from(document: object) -> Topology:
+    """The topology of a document.
+
+    Raises:
+        InvalidInput: it is no topology document; names the field.
+    """
+    read = validated(_Topology, "topology", document)
+    return Topology(
+        Xgft(read.m, read.w, read.cables),
+        rails=read.rails,
+        host_ports=ports_from(read.host_ports),
+        absent_hosts=frozenset(read.absent_hosts),
+        absent_links=frozenset(read.absent_links),
+    )
+
+
+def ports_from(rows: Iterable[Iterable[tuple[int, int, int]]]) -> tuple[tuple[Port, ...], ...]:
+    """The ports of each host, from rows of three numbers for each port."""
+    return tuple(tuple(Port(*port) for port in row) for row in rows)
+
+
+def in_order(tree: Xgft, links: Iterable[Link]) -> list[Link]:
+    """The links by ``Xgft.link_id``."""
+    return sorted(links, key=tree.link_id)
+
+
+class _Inventory(Document):
+    host_names: list[StrictStr]
+    switches: list[tuple[Guid, StrictStr, Natural, Natural]]
+    cables: list[tuple[Guid, Natural, Guid, Natural, LinkName | None]]
+    endpoints: list[tuple[Guid, StrictStr, Guid, Natural, Natural | None, Natural]]
+    leaf_guids: list[Guid]
+    l2_guids: list[Guid]
+    spine_guids: list[Guid]
+    lids: list[tuple[Guid, Lid]]
+
+
+def inventory_document(inventory: Inventory) -> dict[str, Any]:
+    """The inventory as a document; ``inventory_from`` is the inverse."""
+    return {
+        "version": VERSION,
+        "host_names": list(inventory.host_names),
+        "switches": [[_hex(s.guid), s.name, s.level, s.ports] for s in inventory.switches],
+        "cables": [
+            [
+                *_end(cable.lower),
+                *_end(cable.upper),
+                link_name(cable.link) if cable.link else None,
+            ]
+            for cable in inventory.cables
+        ],
+        "endpoints": [
+            [_hex(e.guid), e.name, *_end(e.at), e.host, e.rail] for e in inventory.endpoints
+        ],
+        "leaf_guids": [_hex(guid) for guid in inventory.leaf_guids],
+        "l2_guids": [_hex(guid) for guid in inventory.l2_guids],
+        "spine_guids": [_hex(guid) for guid in inventory.spine_guids],
+        "lids": [[_hex(guid), lid] for guid, lid in sorted(inventory.lids.items())],
+    }
+
+
+def inventory_from(document: object) -> Inventory:
+    """The inventory of a document.
+
+    Raises:
+        InvalidInput: it is no inventory document; names the field.
+    """
+    read = validated(_Inventory, "inventory", document)
+    return Inventory(
+        host_names=tuple(read.host_names),
+        switches=tuple(Switch(*row) for row in read.switches),
+        cables=tuple(Cable(PortRef(*row[:2]), PortRef(*row[2:4]), row[4]) for row in read.cables),
+        endpoints=tuple(
+            Endpoint(guid, name, PortRef(switch, port), host, rail)
+            for guid, name, switch, port, host, rail in read.endpoints
+        ),
+        leaf_guids=tuple(read.leaf_guids),
+        l2_guids=tuple(read.l2_guids),
+        spine_guids=tuple(read.spine_guids),
+        lids=dict(read.lids),
+    )
+
+
+def _hex(guid: int) -> str:
+    return f"{guid:#018x}"
+
+
+def _end(end: PortRef) -> tuple[str, int]:
+    return _hex(end.guid), end.port
+
+
+# -- allocations and constraints ------------------------------------------------
+
+
+class _Allocation(Document):
+    id: StrictStr
+    requested: Natural
+    policy: StrictStr
+    groups: list[tuple[Natural, Mask, Mask]]
+    columns: list[tuple[Natural, Natural, Mask]]
+    shape: tuple[Natural, Natural, Natural, Natural, Natural] | None
+    parent: StrictStr | None = None
+    container: StrictBool = False
+
+
+class _Constraints(Strict):
+    traits: list[Trait] = []
+    avoid_hosts: list[Natural] = []
+    avoid_pods: list[Natural] = []
+    within: Within | None = None
+    spread: Rails = 1
+    max_host_cost: Cost | None = None
+    cheapest: StrictBool = False
+
+
+def allocation_document(allocation: Allocation) -> dict[str, Any]:
+    """The allocation as a compact document; ``allocation_from`` is the inverse."""
+    shape = allocation.shape
+    nested: dict[str, Any] = {} if allocation.parent is None else {"parent": allocation.parent}
+    if allocation.container:
+        nested["container"] = True
+    return {
+        "version": VERSION,
+        "id": allocation.id,
+        "requested": allocation.requested,
+        "policy": allocation.policy,
+        "groups": [[group, hex(hosts), hex(ups)] for group, hosts, ups in allocation.groups],
+        "columns": [[pod, column, hex(ups)] for pod, column, ups in allocation.columns],
+        "shape": shape
+        and [
+            shape.pods,
+            shape.leaves,
+            shape.hosts,
+            shape.remainder_leaves,
+            shape.remainder_hosts,
+        ],
+        **nested,
+    }
+
+
+def allocation_from(document: object) -> Allocation:
+    """The allocation of a document.
+
+    Raises:
+        InvalidInput: it is no allocation document; names the field.
+    """
+    read = validated(_Allocation, "allocation", document)
+    return Allocation(
+        id=read.id,
+        requested=read.requested,
+        policy=read.policy,
+        groups=tuple(GroupShare(*share) for share in read.groups),
+        columns=tuple(ColumnShare(*share) for share in read.columns),
+        shape=Shape(*read.shape) if read.shape else None,
+        parent=read.parent,
+        container=read.container,
+    )
+
+
+def constraints_document(constraints: Constraints) -> dict[str, Any]:
+    """The constraints that are set, hosts and pods by number; ``constraints_from`` inverts it."""
+    values = {name: getattr(constraints, name) for name in constraints.names}
+    for name in ("traits", "avoid_hosts", "avoid_pods"):
+        if name in values:
+            values[name] = sorted(values[name])
+    if constraints.within is not None:
+        values["within"] = constraints.within.value
+    return values
+
+
+def constraints_from(document: object) -> Constraints | None:
+    """The constraints of a document, None if it has none.
+
+    Raises:
+        InvalidInput: it is no document of constraints; names the field.
+    """
+    read = validated(_Constraints, "constraints", document)
+    constraints = Constraints(
+        traits=frozenset(read.traits),
+        avoid_hosts=frozenset(read.avoid_hosts),
+        avoid_pods=frozenset(read.avoid_pods),
+        within=read.within,
+        spread=read.spread,
+        max_host_cost=read.max_host_cost,
+        cheapest=read.cheapest,
+    )
+    return constraints if constraints.names else None
+
+
+# -- states ---------------------------------------------------------------------
+
+
+DIGITS = 9
+"""Digits of a host's number; Python refuses to read a number of thousands of digits."""
+
+
+class HostDocument(Strict):
+    """Traits and cost of a host, in files and snapshots."""
+
+    traits: list[Trait] = []
+    cost: Cost = 0
+
+
+class PlaneDocument(Strict):
+    """The numbers of the L2 switches and spines of a plane."""
+
+    l2: tuple[Natural, ...] = ()
+    spines: tuple[Natural, ...] = ()
+
+
+def host_document(features: HostFeatures) -> dict[str, Any]:
+    """The features of a host as a document; ``host_features`` is the inverse."""
+    return {"traits": sorted(features.traits), "cost": features.cost}
+
+
+def host_features(read: HostDocument) -> HostFeatures:
+    return HostFeatures(frozenset(read.traits), read.cost)
+
+
+def faults_document(faults: Faults) -> dict[str, Any]:
+    """The document in the record of an allocation; ``faults_from`` is its inverse."""
+    document: dict[str, Any] = {
+        "links": [link_name(link) for link in faults.links],
+        "hosts": list(faults.hosts),
+    }
+    if faults.drained:
+        document["drained"] = [link_name(link) for link in faults.drained]
+    return document
+
+
+def faults_from(document: Any) -> Faults:
+    """The faults of a document."""
+    return Faults(
+        tuple(map(parse_link, document["links"])),
+        tuple(document["hosts"]),
+        tuple(map(parse_link, document.get("drained", ()))),
+    )
+
+
+def plane_document(plane: SharedPlane) -> dict[str, Any] | None:
+    """The shared plane as a document, None if there is none; ``plane_from`` is the inverse."""
+    return {"l2": list(plane.l2), "spines": list(plane.spines)} if plane else None
+
+
+def plane_from(document: object) -> SharedPlane:
+    """The shared plane of a document.
+
+    Raises:
+        InvalidInput: it is no such document; names the field.
+    """
+    if document is None:
+        return NO_PLANE
+    read = validated(PlaneDocument, "shared_plane", document)
+    return SharedPlane(read.l2, read.spines)
+
+
+def features_from(read: Mapping[str, HostDocument], topology: Topology, field: str) -> Features:
+    """The features of hosts, from documents by number; errors name ``field``.
+
+    Raises:
+        InvalidInput: the topology has no such host.
+    """
+    features = {}
+    for name, host in read.items():
+        if not name.isdecimal() or len(name) > DIGITS or int(name) >= topology.hosts:
+            raise InvalidInput(field, name, f"use the numbers of hosts, 0..{topology.hosts - 1}")
+        if int(name) not in topology.absent_hosts:
+            features[int(name)] = host_features(host)
+    return PLAIN_HOSTS.having(features)

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Schemas of the observation of a fabric: its mode, the last reading, alarm and news."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Literal, Self
+
+from pydantic import AwareDatetime, Field
+
+from laas_service.api.schemas.base import Body, Guid, Schema, guid
+from laas_service.app.requests import Observed
+from laas_service.domain.faults.interpretation import SwitchState
+from laas_service.domain.faults.memory import LinkCondition
+from laas_service.domain.faults.observation import Mode
+from laas_service.domain.topology import link_name
+
+
+class ObservedLink(Schema):
+    id: str
+    condition: LinkCondition
+    since: AwareDatetime
+    evidence: str
+    recorded: Annotated[bool, Field(description="Whether the link is recorded as failed.")]
+
+
+class ObservedSwitch(Schema):
+    guid: Guid
+    name: str
+    state: SwitchState
+    since: AwareDatetime
+
+
+class AbsentHost(Schema):
+    name: str
+    since: AwareDatetime
+
+
+class Alarm(Schema):
+    """Why nothing is recorded until it is acknowledged, or the fabric is as before."""
+
+    since: AwareDatetime
+    text: str
+
+
+class ObservedNews(Schema):
+    at: AwareDatetime
+    text: str
+
+
+class Observation(Schema):
+    fabric: str
+    mode: Annotated[
+        Mode,
+        Field(
+            description="`act` records and repairs, `observe` only tells, `frozen` also keeps all "
+            "routes as they are."
+        ),
+    ]
+    configured: Annotated[bool, Field(description="Whether the mode is that of [faults] mode.")]
+    read_at: Annotated[AwareDatetime | None, Field(description="The time of the last reading.")]
+    observer: Annotated[str | None, Field(description="The port that it was made through.")]
+    alarm: Alarm | None
+    links: Annotated[
+        list[ObservedLink], Field(description="Suspected, failed and quarantined links.")
+    ]
+    withheld: Annotated[
+        list[str], Field(description="Links through silent switches, for no new owner.")
+    ]
+    switches: Annotated[list[ObservedSwitch], Field(description="Those that do not answer.")]
+    absent_hosts: Annotated[list[AbsentHost], Field(description="Not a fault by itself.")]
+    news: Annotated[
+        list[ObservedNews],
+        Field(description="What is not as recorded, newest last; re-import the fabric."),
+    ]
+
+    @classmethod
+    def of(cls, observed: Observed) -> Self:
+        seen, fabric = observed.observation, observed.fabric
+        memory, known = seen.memory, fabric.inventory.switch_of_guid
+        return cls(
+            fabric=fabric.id,
+            mode=observed.mode,
+            configured=seen.mode is None,
+            read_at=seen.read_at,
+            observer=seen.observer,
+            alarm=None
+            if memory.alarm is None
+            else Alarm(since=_time(memory.alarm.at), text=memory.alarm.text),
+            links=[
+                ObservedLink(
+                    id=link_name(link),
+                    condition=entry.condition,
+                    since=_time(entry.since),
+                    evidence=entry.evidence,
+                    recorded=entry.marked,
+                )
+                for link, entry in memory.links.items()
+                if entry.condition.bad or entry.marked
+            ],
+            withheld=sorted(map(link_name, memory.withheld)),
+            switches=[
+                ObservedSwitch(
+                    guid=guid(switch),
+                    name=known[switch].name if switch in known else guid(switch),
+                    state=entry.state,
+                    since=_time(entry.since),
+                )
+                for switch, entry in memory.switches.items()
+            ],
+            absent_hosts=[
+                AbsentHost(name=name, since=_time(since)) for name, since in memory.hosts.items()
+            ],
+            news=[ObservedNews(at=news.at, text=news.text) for news in seen.news],
+        )
+
+
+class ObservationChange(Body):
+    """At least one field; the others stay unchanged."""
+
+    mode: Annotated[
+        Literal["act", "observe", "frozen", "configured"] | None,
+        Field(description="`configured`: that of [faults] mode."),
+    ] = None
+    acknowledge: Annotated[
+        bool, Field(description="Accept what raised the alarm, so that it is recorded.")
+    ] = False
+
+
+def _time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The recorded observation of fabrics: what readings of ports lead to."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from laas_service.app.records import Observation
+from laas_service.domain.faults.observation import Judgement, Mode
+from laas_service.domain.faults.reading import FabricReading
+
+
+class FaultObservation(Protocol):
+    """The record of readings and of the states they lead to. ``NotFound`` from every method."""
+
+    def observation(self, fabric_id: str) -> Observation:
+        """What is remembered and recorded now."""
+
+    def judged(
+        self,
+        fabric_id: str,
+        reading: FabricReading,
+        judge: Callable[[Observation], Judgement],
+        seconds: float,
+    ) -> Judgement:
+        """Judge a reading, and record the judgement with all changes of links: one transaction,
+        one generation.
+
+        ``judge`` may be called twice, as the record may change before the transaction. A judgement
+        that says nothing new is not written, unless the last one was written ``seconds`` ago.
+        """
+
+    def set_observation_mode(self, fabric_id: str, mode: Mode | None) -> None:
+        """Record the mode; with None the configured one is valid again."""
+
+    def acknowledge_alarm(self, fabric_id: str) -> None:
+        """Accept what raised the alarm: the next judgement marks it. Nothing without an alarm."""

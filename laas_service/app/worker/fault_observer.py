@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Observes the links of fabrics: reads ports, judges the readings, records what follows."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+from laas_service.app.ports.fabrics import FabricReader
+from laas_service.app.ports.fault_observation import FaultObservation
+from laas_service.app.ports.subnet_manager import SubnetManager
+from laas_service.app.records import FabricRecord, Observation
+from laas_service.domain.errors import LaasError, LeaseLost
+from laas_service.domain.faults.interpretation import Cabling, interpret
+from laas_service.domain.faults.observation import Judgement, Mode, Rules, judge
+from laas_service.domain.inventory import Inventory
+from laas_service.domain.topology import link_name
+from laas_service.domain.wording import listed
+
+LOG = logging.getLogger(__name__)
+
+WRITES = 6
+"""How often, in the lifetime of a reading, the time of the last reading is recorded."""
+
+
+class ObserverStore(FabricReader, FaultObservation, Protocol):
+    """The recorded fabrics and observations."""
+
+
+class FaultObserver:
+    """Observes the links of fabrics, one round at a time.
+
+    ``rules`` are as configured; their mode is valid where no operator chose another one. All
+    memory is in the store, so a new worker goes on where the last one ended. ``clock`` gives
+    seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        store: ObserverStore,
+        subnet_manager: SubnetManager,
+        *,
+        rules: Rules,
+        clock: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._subnet_manager = subnet_manager
+        self._rules = rules
+        self._clock = clock
+        self._cablings: dict[str, tuple[Inventory, Cabling]] = {}
+
+    def is_frozen(self, fabric_id: str) -> bool:
+        """Whether nothing of the fabric's routes may change. Raises: NotFound."""
+        return self._mode(self._store.observation(fabric_id)) is Mode.FROZEN
+
+    def observe(self, fabric: FabricRecord) -> Judgement | None:
+        """Judge the present reading, and record what follows; None if there is no reading.
+
+        Errors are logged; the next round tries again. Raises: LeaseLost.
+        """
+        try:
+            return self._observe(fabric)
+        except LeaseLost:
+            raise
+        except LaasError as error:
+            LOG.warning("fabric %s is not observed: %s", fabric.id, error)
+            return None
+
+    def _observe(self, fabric: FabricRecord) -> Judgement | None:
+        reading = self._subnet_manager.reading(fabric.id)
+        if reading is None:
+            return None
+        interpretation = interpret(self._cabling(fabric), reading)
+
+        def judgement(seen: Observation) -> Judgement:
+            rules = replace(self._rules, mode=self._mode(seen))
+            return judge(seen.memory, interpretation, rules, self._clock(), seen.operator)
+
+        seconds = self._rules.reading_lifetime / WRITES
+        made = self._store.judged(fabric.id, reading, judgement, seconds)
+        _log(fabric.id, made)
+        return made
+
+    def _mode(self, seen: Observation) -> Mode:
+        return seen.mode or self._rules.mode
+
+    def _cabling(self, fabric: FabricRecord) -> Cabling:
+        """The cabling of a fabric, made once for each layout."""
+        inventory, cabling = self._cablings.get(fabric.id, (None, None))
+        if cabling is None or inventory is not fabric.inventory:
+            cabling = Cabling(fabric.inventory)
+            self._cablings[fabric.id] = fabric.inventory, cabling
+        return cabling
+
+
+def _log(fabric_id: str, judgement: Judgement) -> None:
+    for fault in judgement.fail:
+        LOG.warning(
+            "fabric %s: %s has failed: %s", fabric_id, link_name(fault.link), fault.evidence
+        )
+    if judgement.restore:
+        names = listed(map(link_name, judgement.restore))
+        LOG.info("fabric %s: up again: %s", fabric_id, names)
+    if judgement.raised and judgement.alarm is not None:
+        LOG.error("fabric %s: %s", fabric_id, judgement.alarm.text)
+    if judgement.cleared:
+        LOG.info("fabric %s: the alarm of the observation has ended", fabric_id)
+    for text in judgement.news:
+        LOG.warning("fabric %s: %s", fabric_id, text)

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""What the service remembers of a fabric between two readings, and what operators do to it.
+
+The memory holds only what is not up or went down recently. It is stored as a JSON document.
+"""
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from laas_service.domain.errors import InvalidInput
+from laas_service.domain.faults.interpretation import SwitchState
+from laas_service.domain.topology import Link, link_name, parse_link
+
+
+class LinkCondition(StrEnum):
+    """The condition of a link, whether or not the record says the same."""
+
+    WATCHED = "watched"  # not down; it went down recently
+    SUSPECTED = "suspected"  # down for less than the hold-down
+    FAILED = "failed"  # down for the hold-down, and not seen up since
+    QUARANTINED = "quarantined"  # went down too often; it has to stay up to be usable
+
+    @property
+    def bad(self) -> bool:
+        """Whether a link in this condition is not usable, or soon will not be."""
+        return self is not LinkCondition.WATCHED
+
+    @property
+    def unusable(self) -> bool:
+        """Whether the record should say that a link in this condition has failed."""
+        return self in (LinkCondition.FAILED, LinkCondition.QUARANTINED)
+
+
+class Standing(StrEnum):
+    """What the circuit breaker makes of a change."""
+
+    NEW = "new"  # not decided
+    PASSED = "passed"  # let through; still counts in its window
+    ACCEPTED = "accepted"  # acknowledged by an operator; does not count
+
+
+@dataclass(frozen=True, slots=True)
+class LinkMemory:
+    """A link that is not up, or went down recently. Times are seconds since the epoch."""
+
+    condition: LinkCondition
+    since: float
+    """When the first of an uninterrupted row of readings said that the link is down; for a
+    quarantined link, when the quarantine began."""
+    evidence: str
+    downs: tuple[float, ...] = ()
+    """When it went down, ascending; only recent times."""
+    up_since: float | None = None
+    """Since when it is seen up; None if it was not seen up after the last time it went down."""
+    switch: int = 0
+    """The GUID of the dead switch that took it down; 0 if none did."""
+    marked: bool = False
+    """Whether the record says failed, source ``observed``."""
+    standing: Standing = Standing.NEW
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchMemory:
+    """A switch that is not read."""
+
+    state: SwitchState
+    since: float
+    """When it was first not read, seconds since the epoch."""
+    standing: Standing = Standing.NEW
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """Why nothing is marked until an operator acknowledges it, or the fabric is as before."""
+
+    at: float
+    text: str
+    """What was seen."""
+    observer: bool = False
+    """Whether the observer itself has no way to the fabric."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What earlier readings leave behind; an empty memory is that of a sound fabric."""
+
+    at: float | None = None
+    """The time of the last reading that was believed."""
+    links: Mapping[Link, LinkMemory] = field(default_factory=dict)
+    switches: Mapping[int, SwitchMemory] = field(default_factory=dict)
+    """By GUID."""
+    hosts: Mapping[str, float] = field(default_factory=dict)
+    """Names of absent hosts, and since when they are absent."""
+    withheld: frozenset[Link] = frozenset()
+    """Links that cannot be confirmed: nobody new gets them, their owners keep them."""
+    opened: float | None = None
+    """When the first change was seen that is not decided; None if there is none."""
+    alarm: Alarm | None = None
+    blind_since: float | None = None
+    """Since when the observer has no way to the fabric; None if it has one."""
+    blindness_accepted: bool = False
+    """Whether an operator acknowledged that."""
+    told: tuple[str, ...] = ()
+    """The news of the last reading."""
+
+    @property
+    def marked(self) -> frozenset[Link]:
+        """The links that the record holds as failed, source ``observed``."""
+        return frozenset(link for link, entry in self.links.items() if entry.marked)
+
+
+NOTHING_SEEN = Memory()
+
+
+def effective(
+    operator_failed: Set[Link], memory: Memory, owned: Set[Link] = frozenset()
+) -> frozenset[Link]:
+    """The links that nobody new can get and no new route may use.
+
+    An operator's *failed* always counts, and so does what is observed. ``owned`` are the links
+    that allocations hold: behind a silent switch they keep forwarding and are not failed. Once
+    their owner releases them, they are withheld as the others are.
+    """
+    return frozenset(operator_failed | memory.marked | (memory.withheld - owned))
+
+
+def acknowledge(memory: Memory) -> Memory:
+    """The memory after an operator accepted what is seen: the next judgement marks it.
+
+    Changes nothing if no alarm stands.
+    """
+    if memory.alarm is None:
+        return memory
+    if memory.alarm.observer:
+        return replace(memory, alarm=None, blindness_accepted=True)
+    accepted = Standing.ACCEPTED
+    links = {
+        link: replace(entry, standing=accepted) if entry.condition.bad else entry
+        for link, entry in memory.links.items()
+    }
+    switches = {guid: replace(s, standing=accepted) for guid, s in memory.switches.items()}
+    return replace(memory, links=links, switches=switches, alarm=None)
+
+
+def release(memory: Memory, links: Iterable[Link]) -> Memory:
+    """The memory after an operator called these links repaired: quarantines and histories end.
+
+    A link becomes usable when a reading says that it is up, so one that is seen down stays failed.
+    """
+    released = {
+        link: replace(
+            entry,
+            condition=LinkCondition.FAILED if entry.condition.unusable else entry.condition,
+            downs=(),
+            up_since=None if entry.condition.unusable else entry.up_since,
+        )
+        for link in links
+        if (entry := memory.links.get(link)) is not None
+    }
+    return replace(memory, links={**memory.links, **released})
+
+
+def memory_document(memory: Memory) -> dict[str, Any]:
+    """The JSON document of a memory."""
+    alarm = memory.alarm
+    return {
+        "at": memory.at,
+        "links": {
+            link_name(link): {
+                "condition": entry.condition.value,
+                "since": entry.since,
+                "evidence": entry.evidence,
+                "downs": list(entry.downs),
+                "up_since": entry.up_since,
+                "switch": entry.switch,
+                "marked": entry.marked,
+                "standing": entry.standing.value,
+            }
+            for link, entry in memory.links.items()
+        },
+        "switches": {
+            f"{guid:#018x}": {
+                "state": entry.state.value,
+                "since": entry.since,
+                "standing": entry.standing.value,
+            }
+            for guid, entry in memory.switches.items()
+        },
+        "hosts": dict(memory.hosts),
+        "withheld": sorted(map(link_name, memory.withheld)),
+        "opened": memory.opened,
+        "alarm": alarm and {"at": alarm.at, "text": alarm.text, "observer": alarm.observer},
+        "blind_since": memory.blind_since,
+        "blindness_accepted": memory.blindness_accepted,
+        "told": list(memory.told),
+    }
+
+
+def memory_from(document: Mapping[str, Any]) -> Memory:
+    """The memory in a document.
+
+    Raises:
+        InvalidInput: the document has another form.
+    """
+    try:
+        alarm = document["alarm"]
+        return Memory(
+            document["at"],
+            {parse_link(name): _link(entry) for name, entry in document["links"].items()},
+            {
+                int(guid, 16): SwitchMemory(
+                    SwitchState(entry["state"]), entry["since"], Standing(entry["standing"])
+                )
+                for guid, entry in document["switches"].items()
+            },
+            dict(document["hosts"]),
+            frozenset(map(parse_link, document["withheld"])),
+            document["opened"],
+            alarm and Alarm(alarm["at"], alarm["text"], alarm["observer"]),
+            document["blind_since"],
+            document["blindness_accepted"],
+            tuple(document["told"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InvalidInput("memory", str(error), "give the document of a memory") from error
+
+
+def _link(entry: Mapping[str, Any]) -> LinkMemory:
+    return LinkMemory(
+        LinkCondition(entry["condition"]),
+        entry["since"],
+        entry["evidence"],
+        tuple(entry["downs"]),
+        entry["up_since"],
+        entry["switch"],
+        entry["marked"],
+        Standing(entry["standing"]),
+    )

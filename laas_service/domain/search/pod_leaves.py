@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The leaf groups of each pod as a search sees them, kept from one search to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from itertools import accumulate
+from operator import or_
+
+from laas_service.domain.ledger import LedgerView
+from laas_service.domain.search.budget import SearchBudget
+from laas_service.domain.search.matching import KonigBound, konig_bounds
+from laas_service.domain.topology import Topology, bits
+
+UNLIMITED = 1 << 40
+"""Units of work, more than any bound takes."""
+
+
+class PodLeaves:
+    """The leaf groups of one pod by the number of one tenant's hosts that each can have.
+
+    A leaf group can have as many hosts as are free on it and as its free uplinks carry. The
+    object belongs to what is free in the pod, not to the pod: pods that look alike share one.
+    """
+
+    capacities: list[tuple[int, int]]
+    """(Hosts that it can have, number in the pod) of the groups with free hosts, best fit first."""
+    counts: list[int]
+    """``counts[n]``: the number of leaf groups that can have n hosts."""
+
+    def __init__(self, topology: Topology, by_free: Sequence[int], uplinks: Sequence[int]) -> None:
+        self.by_free = list(by_free)
+        self.uplinks = list(uplinks)
+        self._planes = topology.plane_fields
+        taper, _ = topology.taper
+        self.capacities = [
+            (min(free, taper * self._fewest_in_a_plane(uplinks[local])), local)
+            for free, groups in enumerate(by_free[1:], 1)
+            for local in bits(groups)
+        ]
+        exactly = [0] * (topology.slots + 1)
+        for capacity, _ in self.capacities:
+            exactly[capacity] += 1
+        self.counts = list(accumulate(reversed(exactly)))[::-1]
+        self._bounds: dict[int, tuple[list[tuple[int, list[KonigBound]]], int]] = {}
+
+    def _fewest_in_a_plane(self, uplinks: int) -> int:
+        if len(self._planes) == 1:
+            return uplinks.bit_count()
+        return min((uplinks & plane).bit_count() for plane in self._planes)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PodLeaves) and self.looks_like(other.by_free, other.uplinks)
+
+    def looks_like(self, by_free: Sequence[int], uplinks: Sequence[int]) -> bool:
+        """Whether a pod has the same free hosts and uplinks, leaf by leaf."""
+        return self.uplinks == uplinks and self.by_free == by_free
+
+    @cached_property
+    def by_uplink(self) -> list[int]:
+        """For each uplink, the bit set of the groups of the pod that have it free."""
+        width = sum(self._planes).bit_length()
+        matrix = "".join([f"{mask:0{width}b}" for mask in reversed(self.uplinks)])
+        return [int(matrix[place::width], 2) for place in range(width - 1, -1, -1)]
+
+    def most_sharing(self, leaf_hosts: int, width: int) -> tuple[int, int]:
+        """A bound on the groups with ``leaf_hosts`` hosts that share ``width`` uplinks a plane.
+
+        The second number is the work that the bound takes when it is not known, in units of
+        ``SearchBudget``.
+        """
+        count = self.counts[leaf_hosts]
+        if count not in self._bounds:
+            self._bounds[count] = self._konig_bounds(leaf_hosts)
+        bounds, work = self._bounds[count]
+        most = count
+        for uplinks, of_plane in bounds:
+            if uplinks < width:
+                return 0, work
+            most = min(most, *(bound.most_rows(width) for bound in of_plane))
+        return most, work
+
+    def _konig_bounds(self, leaf_hosts: int) -> tuple[list[tuple[int, list[KonigBound]]], int]:
+        """By plane, the number of uplinks of any of these groups and the bounds; and the work."""
+        budget, bounds = SearchBudget(UNLIMITED), []
+        uplinks = [self.uplinks[local] for room, local in self.capacities if room >= leaf_hosts]
+        for plane in self._planes:
+            rows = tuple(mask & plane for mask in uplinks)
+            bounds.append((reduce(or_, rows).bit_count(), konig_bounds(rows, budget)))
+        return bounds, UNLIMITED - budget.left
+
+
+@dataclass(slots=True)
+class LeavesOfPods:
+    """The ``PodLeaves`` of all pods as they were last seen; kept with a ledger (``reader_cache``).
+
+    The list is replaced, never changed, so that threads may share it.
+    """
+
+    _pods: tuple[PodLeaves, ...] = ()
+
+    def copy(self) -> LeavesOfPods:
+        return LeavesOfPods(self._pods)
+
+    def now(self, fabric: LedgerView) -> tuple[PodLeaves, ...]:
+        """The leaves of all pods as they are now. Only pods that changed are looked at."""
+        topology, uplinks = fabric.topology, fabric.free_uplinks
+        width, last = topology.groups_per_pod, self._pods
+        pods, first = [], 0
+        known: dict[tuple[tuple[int, ...], tuple[int, ...]], PodLeaves] = {}
+        for pod, by_free in enumerate(fabric.pod_groups_by_free):
+            of_pod = uplinks[first : first + width]
+            first += width
+            if last and last[pod].looks_like(by_free, of_pod):
+                pods.append(last[pod])
+                continue
+            key = tuple(by_free), tuple(of_pod)
+            if key not in known:
+                known[key] = PodLeaves(topology, by_free, of_pod)
+            pods.append(known[key])
+        self._pods = tuple(pods)
+        return self._pods

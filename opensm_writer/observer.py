@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Reads the ports of a fabric after events in OpenSM's log, and at regular intervals."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from laas_service.domain.errors import Unavailable
+from laas_service.domain.inventory import CableEnds
+from opensm_writer.links import Comparison, compared
+from opensm_writer.opensm import OpenSm
+
+LOG = logging.getLogger(__name__)
+
+REST = 9
+"""After the ports were read, they are not read for this many times as long."""
+
+RETRY = 5.0
+"""Seconds until the ports are read again if that failed."""
+
+
+class LinkObserver:
+    """The ports that the OpenSM of this machine reaches, compared with a fabric's cables.
+
+    They are read if OpenSM's log tells of a change, if the last reading differs from the one
+    before it, and else every ``opensm.links_interval`` seconds; but at most for a tenth of the
+    time. Without ``opensm.links_command`` nothing is read. ``now`` is seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        opensm: OpenSm,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._opensm, self._clock, self._now = opensm, clock, now
+        self._cables: tuple[CableEnds, ...] = ()
+        self._seen: Comparison | None = None
+        self._event = False  # the ports may have changed since the last reading
+        self._again = True  # read again although nothing tells of a change
+        self._mark = opensm.mark() if opensm.links_command else ""
+        self._begun = self._rest_until = clock()
+        self._problem = ""
+
+    def look(self, cables: tuple[CableEnds, ...], *, doubtful: bool = False) -> Comparison | None:
+        """The last comparison; reads the ports before if that is due or the last is ``doubtful``.
+
+        ``at`` of its reading is now if OpenSM has a log and it tells of no change since, else
+        the time at which the ports were read. None before the first reading.
+        """
+        if not self._opensm.links_command or not cables:
+            return None
+        if cables != self._cables:
+            self._cables, self._seen, self._again = cables, None, True
+        event, self._mark = self._opensm.link_events(self._mark)
+        self._event |= event
+        late = self._clock() - self._begun >= self._opensm.links_interval
+        due = self._event or self._again or late or doubtful
+        if due and self._clock() >= self._rest_until:
+            self._read()
+        elif self._seen is not None and self._opensm.log_file is not None and not self._event:
+            self._seen = _at(self._seen, self._now())
+        return self._seen
+
+    def _read(self) -> None:
+        self._begun = self._clock()
+        at = self._now()
+        try:
+            links = self._opensm.links()
+        except Unavailable as error:
+            if str(error) != self._problem:
+                LOG.warning("the ports of the fabric cannot be read: %s", error)
+            self._problem, self._event, pause = str(error), True, RETRY
+        else:
+            seen = compared(self._cables, links, at)
+            self._again = self._seen is None or _at(seen, 0) != _at(self._seen, 0)
+            if self._again:
+                self._tell(seen, links.skipped)
+            self._seen, self._event, self._problem, pause = seen, False, "", 0.0
+        ended = self._clock()
+        self._rest_until = ended + max(pause, REST * (ended - self._begun))
+
+    def _tell(self, seen: Comparison, skipped: int) -> None:
+        reading = seen.reading
+        LOG.info(
+            "%s nodes were read, %s of them switches; ends of cables that are not up: %s; "
+            "dead switches: %s, silent ones: %s; lines skipped: %s",
+            reading.nodes_read,
+            reading.switches_read,
+            len(reading.ends) + reading.ends_left_out,
+            len(seen.dead),
+            len(seen.silent),
+            skipped,
+        )
+
+
+def _at(comparison: Comparison, at: float) -> Comparison:
+    return replace(comparison, reading=replace(comparison.reading, at=at))

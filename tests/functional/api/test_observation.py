@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Observed faults over REST: who says what, the mode, the alarm, links named by their ports."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from urllib.parse import quote
+
+import pytest
+
+from laas_service.app.records import Observation
+from laas_service.domain.faults.interpretation import Cabling, interpret
+from laas_service.domain.faults.observation import Judgement, Rules, judge
+from laas_service.domain.faults.reading import EndReading, FabricReading, PortState
+from laas_service.domain.inventory import PortRef
+from laas_service.domain.topology import parse_link
+
+F = "/v1/fabrics/main"
+RULES = Rules(hold_down=2.0, reading_lifetime=1e9)
+LINK = "leaf-0-3-2"
+
+
+@pytest.fixture
+def see(deployment):
+    """Judge and record four readings in which these links are down."""
+    store, inventory = deployment.store, deployment.store.fabric("main").inventory
+    clock = [1_800_000_000.0]
+
+    def see(*down: str) -> None:
+        cables = [inventory.cable_of_link[parse_link(name)] for name in down]
+        ends = [
+            EndReading(end, PortState.DOWN)
+            for cable in cables
+            for end in (cable.lower, cable.upper)
+        ]
+        for _ in range(4):
+            clock[0] += 1
+            reading = FabricReading(clock[0], tuple(ends), PortRef(1, 1), 32, 32)
+            seen = interpret(Cabling(inventory), reading)
+
+            def judgement(before: Observation, seen=seen) -> Judgement:
+                rules = replace(RULES, mode=before.mode or RULES.mode)
+                return judge(before.memory, seen, rules, clock[0], before.operator)
+
+            store.judged("main", reading, judgement, 0.0)
+
+    return see
+
+
+def link(client, name=LINK):
+    links = client.get(f"{F}/links").json["links"]
+    return next(link for link in links if link["id"] == name)
+
+
+def set_link(client, name, state):
+    answer = client.patch(f"{F}/links/{name}", json={"state": state})
+    assert answer.status_code == 200, answer.text
+    return answer.json
+
+
+def test_an_observed_fault_is_shown_with_its_source_and_evidence(client, see):
+    assert (link(client)["state"], link(client)["source"]) == ("up", None)
+    see(LINK)
+    shown = link(client)
+    assert (shown["state"], shown["source"]) == ("failed", "observed")
+    assert (shown["condition"], shown["evidence"]) == ("failed", "both ends are down")
+    assert shown["since"].startswith("2027-01-15T08:00:01")
+    observation = client.get(f"{F}/observation").json
+    assert (observation["mode"], observation["configured"]) == ("act", True)
+    assert observation["alarm"] is None
+    assert observation["observer"] == "0x0000000000000001 port 1"
+    [seen] = observation["links"]
+    assert (seen["id"], seen["recorded"]) == (LINK, True)
+    see()
+    assert link(client)["state"] == "up"
+
+
+def test_an_operators_repair_leaves_a_link_failed_that_is_seen_down(client, see):
+    see(LINK)
+    failed = set_link(client, LINK, "failed")
+    assert (failed["state"], failed["source"]) == ("failed", "operator")
+    repaired = set_link(client, LINK, "up")
+    assert (repaired["state"], repaired["source"]) == ("failed", "observed")
+
+
+def test_links_are_named_by_the_ports_at_both_ends(client):
+    shown = link(client)
+    for end, name in (("lower", "leaf-0-3"), ("upper", "l2-0-2")):
+        port = shown[end]["port"]
+        for node in (shown[end]["guid"], name):
+            assert set_link(client, f"{node}/{port}", "failed")["id"] == LINK
+            assert set_link(client, quote(f"{node}/{port}", safe=""), "up")["id"] == LINK
+
+
+@pytest.mark.parametrize(
+    ("named", "status"),
+    [("leaf-0-3/99", 404), ("leaf-0-3/x", 404), ("nobody/1", 404), ("leaf-9-9-9", 404), ("x", 400)],
+)
+def test_names_of_no_link_are_refused(client, named, status):
+    answer = client.patch(f"{F}/links/{named}", json={"state": "failed"})
+    assert answer.status_code == status
+
+
+def test_the_mode_is_chosen_and_given_back(client, see):
+    answer = client.patch(f"{F}/observation", json={"mode": "observe"}).json
+    assert (answer["mode"], answer["configured"]) == ("observe", False)
+    see(LINK)
+    assert link(client)["state"] == "up"
+    assert link(client)["condition"] == "failed"
+    [seen] = client.get(f"{F}/observation").json["links"]
+    assert not seen["recorded"]
+    answer = client.patch(f"{F}/observation", json={"mode": "configured"}).json
+    assert (answer["mode"], answer["configured"]) == ("act", True)
+    see(LINK)
+    assert link(client)["state"] == "failed"
+
+
+@pytest.mark.parametrize("body", [{}, {"mode": "off"}, {"acknowledge": False}, {"alarm": None}])
+def test_a_change_of_nothing_is_refused(client, body):
+    assert client.patch(f"{F}/observation", json=body).status_code == 400
+
+
+def test_an_alarm_is_shown_and_acknowledged(client, see):
+    lost = [f"leaf-{pod}-{leaf}-0" for pod in (0, 1) for leaf in range(4)]
+    see(*lost)
+    alarm = client.get(f"{F}/observation").json["alarm"]
+    assert "8 of 64 links" in alarm["text"]
+    assert client.get(f"{F}/links?state=failed").json["links"] == []
+    metrics = client.get("/metrics").text
+    assert 'laas_observation_alarm{fabric="main"} 1.0' in metrics
+    answer = client.patch(f"{F}/observation", json={"acknowledge": True}).json
+    assert answer["alarm"] is None
+    see(*lost)
+    failed = client.get(f"{F}/links?state=failed").json["links"]
+    assert [link["id"] for link in failed] == lost
+    metrics = client.get("/metrics").text
+    labels = 'fabric="main",source="observed",state="failed"'
+    assert f"laas_links_not_up{{{labels}}} 8.0" in metrics

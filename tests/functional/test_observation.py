@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The worker beside the real OpenSM reads the ports, and confirms without a dead switch."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from functools import partial
+from random import Random
+
+import pytest
+
+from laas_service.adapters.db.transactions import utc_now
+from laas_service.app.lifecycle import State
+from laas_service.app.requests import AllocationRequest
+from laas_service.app.worker.converger import Converger
+from laas_service.domain.admission.admit import admit
+from laas_service.domain.allocation import Request
+from laas_service.domain.faults.reading import PortState
+from laas_service.domain.inventory import PortRef
+from laas_service.domain.policies.jigsaw import Jigsaw
+from opensm_writer.local import LocalSubnetManager
+from tests.fakes import FakeCompute
+from tests.functional.test_opensm import TENANTS, site, tree_site
+from tests.marks import needs_ibsim
+from tests.waiting import eventually
+
+pytestmark = needs_ibsim
+
+
+@pytest.fixture
+def here():
+    topology, inventory, sm = tree_site(aggregation_nodes=False)
+    with site(topology, inventory, sm) as made:
+        command = (*made.dump[:-2], "iblinkinfo", "-l", "-o", "16", "-t", "200")
+        made.opensm = replace(made.opensm, links_command=command, links_interval=3600)
+        made.manager = LocalSubnetManager(made.sim.directory / "files", made.opensm, patience=60)
+        made.start = ("-f", "osm.log", "-s", "2", "-D", "0x43", "--dump_files_dir", ".")
+        made.boot(TENANTS[:2])
+        yield made
+
+
+def states(here):
+    reading = here.manager.reading("site")
+    return {end: state for end, state, _ in reading.ends} if reading else None
+
+
+def until(here, expected, what):
+    eventually(lambda: states(here) == expected, lambda: f"{what}: {states(here)}")
+
+
+def cables_of(here, guid):
+    """Its own end, the other end."""
+    return [
+        (end, other)
+        for pair in here.inventory.cable_ends
+        for end, other in (pair, pair[::-1])
+        if end.guid == guid
+    ]
+
+
+def test_a_cut_cable_is_read_after_the_trap(here):
+    """The interval is an hour: only OpenSM's log makes the worker look again."""
+    until(here, {}, "all is up")
+    reading = here.manager.reading("site")
+    assert reading.switches_read == len(here.inventory.switches)
+    assert reading.observer is not None
+    assert reading.observer.guid == here.sm
+    first, second = next(
+        cable for cable in here.inventory.cable_ends if cable[1].port and cable[0].guid
+    )
+    here.sim.console(f'Unlink "S-{first.guid:016x}"[{first.port}]')
+    until(here, {first: PortState.DOWN, second: PortState.DOWN}, "the cable is down")
+    here.sim.console(
+        f'Link "S-{first.guid:016x}"[{first.port}] "S-{second.guid:016x}"[{second.port}]'
+    )
+    until(here, {}, "all is up again")
+
+
+def test_a_dead_spine_is_left_out_until_it_returns(here):
+    until(here, {}, "all is up")
+    spine = here.inventory.spine_guids[0]
+    here.sim.console(f'Unlink "S-{spine:016x}"')
+    expected: dict[PortRef, PortState] = {}
+    for end, other in cables_of(here, spine):
+        expected |= {end: PortState.UNREAD, other: PortState.DOWN}
+    until(here, expected, "the spine is dead")
+    here.change(TENANTS[:3])
+    assert here.manager.applied("site").without == (spine,)
+    for end, other in cables_of(here, spine):
+        here.sim.console(
+            f'Link "S-{end.guid:016x}"[{end.port}] "S-{other.guid:016x}"[{other.port}]'
+        )
+    until(here, {}, "all is up again")
+    eventually(
+        lambda: (a := here.manager.applied("site")).generation == here.generation and not a.without,
+        lambda: f"the returned switch is compared: {here.manager.applied('site')}",
+    )
+    assert spine in here.rows()
+
+
+def test_a_new_tenant_becomes_active_while_a_spine_is_dead(here, store):
+    spine = here.inventory.spine_guids[0]
+    here.sim.console(f'Unlink "S-{spine:016x}"')
+    eventually(lambda: states(here), "the spine is dead")
+    shutil.rmtree(here.sim.directory / "files")
+    store.add_fabric("site", here.topology, here.inventory)
+    worker = Converger(store, FakeCompute(), here.manager, now=utc_now, chance=Random(1))
+    new = AllocationRequest(
+        id="a", fabric="site", name="a", project_id="blue", policy="jigsaw", hosts=18
+    )
+    store.admit(new, partial(admit, Jigsaw(), request=Request("a", 18)))
+
+    def is_active():
+        worker.run_once()
+        return store.allocation("a").state is State.ACTIVE
+
+    eventually(is_active, lambda: str(here.manager.applied("site")))
+    assert here.manager.applied("site").without == (spine,)
+
+
+def test_a_silent_spine_is_unconfirmed(here):
+    until(here, {}, "all is up")
+    spine = here.inventory.spine_guids[1]
+    here.sim.console(f'Error "S-{spine:016x}" 100')
+    expected: dict[PortRef, PortState] = {}
+    for end, other in cables_of(here, spine):
+        expected |= {end: PortState.UNREAD, other: PortState.SILENT}
+    until(here, expected, "the spine is silent")
+    here.change(TENANTS[:3])
+    applied = here.manager.applied("site")
+    assert (applied.without, applied.unconfirmed) == ((), (spine,))

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Makes the tables of published and measured figures in the documentation again.
+
+``python -m tests.published`` runs the commands that the pages name and replaces the tables. It
+takes hours of processor time; killed, it goes on where it was. Names of tables choose some.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from laas_service.cmd import simulate
+
+DOC = Path(__file__).parents[1] / "doc" / "source"
+
+
+class Published(NamedTuple):
+    """A file of tables, the page that includes it, and the commands as the page names them."""
+
+    file: str
+    page: str
+    commands: tuple[str, ...]
+
+    @property
+    def path(self) -> Path:
+        return DOC / self.file
+
+
+PUBLISHED = {
+    "adaptive-fit": Published(
+        "reference/consolidation-results.inc",
+        "reference/consolidation.rst",
+        ("laas-simulate adaptive-fit --seed 1",),
+    ),
+    "svc": Published(
+        "reference/virtual-clusters-results.inc",
+        "reference/virtual-clusters.rst",
+        ("laas-simulate svc --seed 1",),
+    ),
+    "starcube": Published(
+        "reference/stars-results.inc",
+        "reference/stars.rst",
+        ("laas-simulate starcube --seed 1 --runs 1",),
+    ),
+    "kraken": Published(
+        "reference/kraken-results.inc",
+        "reference/virtual-clusters.rst",
+        ("laas-simulate kraken --seed 1 --size 0.25",),
+    ),
+    "papers": Published(
+        "user/simulation-results.inc",
+        "user/simulation.rst",
+        (
+            "laas-simulate sweep --suite papers --traces DIR --json papers.jsonl",
+            "laas-simulate report --format rst papers.jsonl --output simulation-results.inc",
+        ),
+    ),
+}
+"""Name of the experiment or suite -> its tables; those that take longest come last."""
+
+
+def make(name: str, traces: str, work: Path, workers: int) -> int:
+    """Run the commands of a table; return their exit status."""
+    published = PUBLISHED[name]
+    runs = ["--workers", str(workers), "--checkpoint", str(work / name)]
+    for command in published.commands:
+        _, kind, *options = command.split()
+        if kind == "sweep":
+            options += runs
+        elif kind != "report":
+            options += ["--format", "rst", "--output", str(published.path), *runs]
+        places = {
+            "DIR": traces,
+            "papers.jsonl": str(work / "papers.jsonl"),
+            "simulation-results.inc": str(published.path),
+        }
+        status = simulate.main([kind, *(places.get(option, option) for option in options)])
+        if status:
+            return status
+    return 0
+
+
+def _work() -> Path:
+    """The directory of finished runs, one for each state of the code."""
+    describe = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    done = subprocess.run(describe, cwd=DOC, capture_output=True, text=True, check=True)
+    return Path(tempfile.gettempdir()) / f"laas-published-{done.stdout.strip()}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.published", description=__doc__)
+    parser.add_argument("names", metavar="NAME", nargs="*", help=f"of {', '.join(PUBLISHED)}")
+    parser.add_argument(
+        "--traces",
+        default=str(Path(os.environ.get("LAAS_SHARED", "")) / "traces"),
+        help="directory of the traces (LAAS_SHARED/traces)",
+    )
+    parser.add_argument("--workers", type=int, default=1, help="processes (1)")
+    parser.add_argument("--work", type=Path, help="directory of the finished runs")
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(PUBLISHED):
+        parser.error(f"no such table: {', '.join(sorted(unknown))}")
+    work = options.work or _work()
+    work.mkdir(parents=True, exist_ok=True)
+    for name in options.names or PUBLISHED:
+        print(f"{name}: {PUBLISHED[name].file}, finished runs in {work}", flush=True)
+        status = make(name, options.traces, work, options.workers)
+        if status:
+            return status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

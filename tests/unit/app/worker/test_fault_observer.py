@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Observed faults: from a reading to other links for the tenants, in one round of a worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from random import Random
+
+import pytest
+
+from laas_service.adapters.db.leases import SqlLeases
+from laas_service.adapters.db.store import SqlStore
+from laas_service.app.lifecycle import State
+from laas_service.app.records import AllocationRecord, LinkState, SwitchState
+from laas_service.app.requests import AllocationRequest
+from laas_service.app.worker.converger import Converger, Pace
+from laas_service.app.worker.fault_observer import FaultObserver
+from laas_service.domain.allocation import Request
+from laas_service.domain.errors import LeaseLost, Unavailable
+from laas_service.domain.faults.observation import Mode, Rules
+from laas_service.domain.policies.jigsaw import Jigsaw
+from laas_service.domain.topology import Link, SpineLink
+from tests.fakes import FakeCompute, FakeSubnetManager
+from tests.unit.domain.faults.model import FaultyFabric
+
+RULES = Rules(hold_down=2.0, breaker_share=0.2, breaker_window=10.0, reading_lifetime=30.0)
+
+
+@dataclass
+class Site:
+    """A fabric with faults, a subnet manager that reads its ports, and the worker."""
+
+    store: SqlStore
+    rules: Rules = RULES
+    fabric: FaultyFabric = field(default_factory=lambda: FaultyFabric.of(xgft="3;2,2,2;1,4,4"))
+    compute: FakeCompute = field(default_factory=FakeCompute)
+    switches: FakeSubnetManager = field(default_factory=FakeSubnetManager)
+    now: float = 1_800_000_000.0
+
+    def __post_init__(self) -> None:
+        generated = self.fabric.generated
+        self.store.add_fabric("f", generated.topology, generated.inventory)
+        self.converger = self.restarted()
+
+    def restarted(self, store: SqlStore | None = None) -> Converger:
+        """A new worker, that remembers nothing."""
+        observer = FaultObserver(
+            store or self.store, self.switches, rules=self.rules, clock=lambda: self.now
+        )
+        self.converger = Converger(
+            store or self.store,
+            self.compute,
+            self.switches,
+            now=lambda: datetime.fromtimestamp(self.now, UTC),
+            chance=Random(1),
+            pace=Pace(0.1, 0.1),
+            observer=observer,
+        )
+        return self.converger
+
+    def round(self, seconds: float = 1.0) -> None:
+        self.now += seconds
+        self.switches.readings["f"] = self.fabric.read(self.now)
+        self.converger.run_once()
+
+    def rounds(self, count: int) -> None:
+        for _ in range(count):
+            self.round()
+
+    def tenant(self, hosts: int = 6) -> set[Link]:
+        """An active tenant on two pods; its links."""
+        new = AllocationRequest(
+            id="t", fabric="f", name="t", project_id="blue", policy="jigsaw", hosts=hosts
+        )
+        self.store.admit(new, lambda ledger: Jigsaw().propose(ledger, Request("t", hosts)))
+        self.round()
+        assert self.record.state is State.ACTIVE
+        return self.links
+
+    @property
+    def record(self) -> AllocationRecord:
+        return self.store.allocation("t")
+
+    @property
+    def links(self) -> set[Link]:
+        placed = self.record.placed
+        assert placed is not None
+        return set(placed.links(self.fabric.generated.topology))
+
+    @property
+    def failed(self) -> set[Link]:
+        return set(self.store.ledger("f")[0].failed_links)
+
+    @property
+    def published(self) -> int:
+        return self.switches.published["f"].generation
+
+    def cut(self, *links: Link) -> None:
+        self.fabric.cut |= {self.fabric.cable(link) for link in links}
+
+    def mend(self, *links: Link) -> None:
+        self.fabric.cut -= {self.fabric.cable(link) for link in links}
+
+    def spine_of(self, link: Link) -> int:
+        return self.fabric.cable(link).upper.guid
+
+
+@pytest.fixture
+def site(store):
+    return Site(store)
+
+
+def spine_link(links: set[Link]) -> SpineLink:
+    return min(link for link in links if isinstance(link, SpineLink))
+
+
+def test_a_tenant_gets_other_links_for_a_cut_one_without_an_operators_word(site):
+    cut = spine_link(site.tenant())
+    site.cut(cut)
+    site.rounds(2)
+    assert cut in site.links
+    site.round()
+    record = site.record
+    assert (record.state, record.faults, record.change) == (State.ACTIVE, None, None)
+    assert cut not in site.links
+    assert site.published == site.store.fabric("f").routes_generation
+    assert site.switches.running["f"].failed_links == (cut,)
+    assert any("failed: link" in event.reason for event in record.history)
+    site.mend(cut)
+    site.round()
+    assert site.failed == set()
+
+
+def test_a_restart_of_the_worker_in_the_hold_down_keeps_the_time(site):
+    cut = spine_link(site.tenant())
+    site.cut(cut)
+    site.round()
+    site.restarted()
+    site.round()
+    assert site.failed == set()
+    site.round()
+    assert site.failed == {cut}
+
+
+def test_a_dead_spine_is_one_generation_and_a_new_tenant_gets_no_link_of_it(site):
+    dead = site.spine_of(spine_link(site.tenant()))
+    site.fabric.dead.add(dead)
+    site.rounds(3)
+    cables = site.fabric.generated.inventory.cable_of_link.items()
+    assert site.failed == {x for x, cable in cables if dead in (cable.lower.guid, cable.upper.guid)}
+    assert not site.failed & site.links
+
+
+def test_an_alarm_marks_and_publishes_nothing_until_it_is_acknowledged(site):
+    links = sorted(link for link in site.tenant() if isinstance(link, SpineLink))
+    dead = {site.spine_of(links[0]), site.spine_of(links[-1])}
+    assert len(dead) == 2
+    before = site.published
+    site.fabric.dead |= dead
+    site.rounds(5)
+    assert site.failed == set()
+    assert site.published == before
+    assert "2 of" in site.store.observation("f").memory.alarm.text
+    site.store.acknowledge_alarm("f")
+    site.rounds(2)
+    assert site.failed
+    assert not site.failed & site.links
+
+
+def test_an_operators_failed_stays_when_the_cable_is_up(site):
+    link = spine_link(site.tenant())
+    site.store.set_link_state("f", link, LinkState.FAILED)
+    site.cut(link)
+    site.rounds(3)
+    site.mend(link)
+    site.rounds(3)
+    assert site.failed == {link}
+    site.store.set_link_state("f", link, LinkState.UP)
+    site.round()
+    assert site.failed == set()
+
+
+@pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.FROZEN])
+def test_nothing_is_changed_by_observation_in_the_other_modes(site, mode):
+    links = site.tenant()
+    site.store.set_observation_mode("f", mode)
+    before = site.store.fabric("f").generation
+    site.cut(spine_link(links))
+    site.rounds(4)
+    assert (site.store.fabric("f").generation, site.links) == (before, links)
+
+
+def test_a_frozen_fabric_keeps_its_routes_until_it_is_released(site):
+    links = site.tenant()
+    site.store.set_observation_mode("f", Mode.FROZEN)
+    before = site.published
+    failed = spine_link(links)
+    site.store.set_link_state("f", failed, LinkState.FAILED)
+    site.rounds(2)
+    assert (site.published, site.links) == (before, links)
+    site.store.set_observation_mode("f", Mode.ACT)
+    site.round()
+    assert failed not in site.links
+    assert site.published == site.store.fabric("f").routes_generation
+
+
+def test_a_worker_that_lost_its_lease_records_nothing(site):
+    leases = SqlLeases(site.store._engine)
+    lease = leases.take("f", "one", 60.0)
+    assert lease is not None
+    site.restarted(site.store.under(lease))
+    cut = spine_link(site.tenant())
+    site.cut(cut)
+    site.rounds(2)
+    assert lease is not None
+    leases.give_back(lease)
+    leases.take("f", "two", 60.0)
+    with pytest.raises(LeaseLost):
+        site.round()
+    assert site.failed == set()
+
+
+def test_steps_are_taken_if_the_ports_cannot_be_read(site, monkeypatch):
+    def reading(fabric: str) -> None:
+        raise Unavailable("iblinkinfo does not answer")
+
+    monkeypatch.setattr(site.switches, "reading", reading)
+    assert site.tenant()
+
+
+def test_tenants_leave_a_switch_under_maintenance_where_they_can(site):
+    link = spine_link(site.tenant())
+    spine = site.spine_of(link)
+    site.store.set_switch_state("f", spine, SwitchState.MAINTENANCE)
+    site.round()
+    assert link not in site.links
+    assert (site.record.faults, site.record.error) == (None, None)
+
+
+def test_tenants_that_cannot_leave_keep_their_links_and_say_so(site):
+    links = site.tenant()
+    for switch in site.fabric.generated.inventory.switches:
+        if switch.level == 3:
+            site.store.set_switch_state("f", switch.guid, SwitchState.MAINTENANCE)
+    site.round()
+    assert (site.record.state, site.links) == (State.ACTIVE, links)
+    assert "not moved before maintenance" in site.record.error

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Cablings that are no fat-trees are refused; the default tables of all others reach everybody."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from itertools import combinations
+
+import networkx as nx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from laas_service.adapters.fabric_import.fabric_file import (
+    FabricFile,
+    parse_fabric,
+    read_fabric,
+)
+from laas_service.adapters.fabric_import.generator import Description, generate
+from laas_service.domain.errors import InvalidFile
+from laas_service.domain.routing.fabric_tables import forwarding_tables
+from laas_service.domain.routing.fat_tree import breaches
+from tests.cablings import NO_TREES, TREES, Cabled, guid
+from tests.shared import SHARED, needs_shared
+from tests.walks import Walks
+
+
+def assert_all_pairs_are_joined(fabric: FabricFile) -> None:
+    """Walk the default tables between all adapters that the cabling connects."""
+    inventory = fabric.inventory
+    walks = Walks.over(inventory, forwarding_tables(fabric.topology, inventory, []))
+    cabling: nx.Graph[int] = nx.Graph()
+    cabling.add_nodes_from(switch.guid for switch in inventory.switches)
+    cabling.add_edges_from((c.lower.guid, c.upper.guid) for c in inventory.cables)
+    for part in nx.connected_components(cabling):
+        adapters = [e for e in inventory.endpoints if e.at.guid in part]
+        for switch in {e.at.guid for e in adapters}:
+            for target in adapters:
+                walks.path(switch, target.guid)
+
+
+TOLD = {
+    "triangle": ("1 of 3 cables between switches lie outside the tree", 0, 1),
+    "full mesh of 4": ("2 of 6 cables between switches lie outside the tree", 0, 1),
+    "full mesh of 8": ("12 of 28 cables between switches lie outside the tree", 0, 1),
+    "torus 4x4": ("12 of 32 cables between switches lie outside the tree", 0, 12),
+    "torus 3x3x3": ("46 of 81 cables between switches lie outside the tree", 1, 2),
+    "mesh 4x4": ("11 pair(s) of leaves are connected, but by no path that goes up", 3, 7),
+    "3-cube": ("4 pair(s) of a leaf and a switch with adapters above the leaves", 3, 7),
+    "4-cube": ("12 of 32 cables between switches lie outside the tree", 0, 8),
+    "dragonfly": ("47 of 90 cables between switches lie outside the tree", 0, 1),
+    "ring of 5": ("1 pair(s) of leaves are connected, but by no path that goes up", 0, 1),
+    "ring of 6": ("8 of 12 adapters are above the leaves", 1, None),
+    "chain of 6": ("4 pair(s) of leaves are connected, but by no path that goes up", 0, 1),
+    "two switches": ("1 of 1 cables between switches lie outside the tree", 0, 1),
+    "slim fly of 10": ("5 of 15 cables between switches lie outside the tree", 1, 6),
+    "slim fly of 50": ("94 of 175 cables between switches lie outside the tree", 0, 1),
+    "random regular": ("12 of 32 cables between switches lie outside the tree", 0, 10),
+    "cascaded switch": ("2 pair(s) of leaves are connected, but by no path that goes up", 1, 4),
+}
+"""What each is told first, and the switches at the ends of the first cable that is named."""
+
+
+@pytest.mark.parametrize("name", NO_TREES)
+def test_no_fat_tree_is_refused_with_the_first_cables(name):
+    cabled, (told, one, other) = NO_TREES[name], TOLD[name]
+    with pytest.raises(InvalidFile) as refused:
+        parse_fabric(cabled.dump(), "dump")
+    start, _, rest = refused.value.why.partition(": ")
+    first, _, cables = rest.partition(": ")
+    assert start == "the cabling is no fat-tree of two or three levels"
+    assert first.startswith(told)
+    named = re.match(r"switch-(\d+)\[(0x\w+)\] port \d+ - (?:switch-(\d+)|node)", cables)
+    assert named, cables
+    assert (int(named[1]), int(named[2], 16)) == (one, guid(one))
+    assert other == (int(named[3]) if named[3] else None)
+    assert refused.value.why.endswith("--accept-no-fat-tree imports the cabling as it is")
+
+
+@pytest.mark.parametrize("name", NO_TREES)
+def test_any_cabling_imports_if_asked_by_name(name):
+    fabric = parse_fabric(NO_TREES[name].dump(), "dump", accept_no_fat_tree=True)
+    assert fabric.topology.hosts
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_odd_trees_import_and_reach_everybody(name):
+    assert_all_pairs_are_joined(parse_fabric(TREES[name].dump(), "dump"))
+
+
+def test_one_wrong_cable_is_reported_and_not_refused():
+    report = parse_fabric(TREES["a cable between two leaves"].dump(), "dump").report
+    assert report is not None
+    assert [odd.kind for odd in report.irregularities] == ["cable inside a level"]
+
+
+@needs_shared
+@pytest.mark.parametrize("name", ["lassen-edr-2019", "dgx-ndr-2025", "lab4sw-2023"])
+def test_real_fabrics_are_fat_trees(name):
+    fabric = read_fabric(SHARED / "fabrics" / f"{name}.ibnetdiscover.txt")
+    assert breaches(fabric.topology, fabric.inventory) == []
+    assert forwarding_tables(fabric.topology, fabric.inventory, []).unreached is None
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Cabled:
+    """Any switches, cables and hosts."""
+    switches = draw(st.integers(1, 9))
+    pairs = list(combinations(range(switches), 2))
+    cables = draw(st.lists(st.sampled_from(pairs), max_size=24)) if pairs else []
+    hosts = draw(st.lists(st.integers(0, 4), min_size=switches, max_size=switches))
+    return Cabled(dict(enumerate(hosts)), tuple(sorted(cables)))
+
+
+@st.composite
+def damaged_trees(draw: st.DrawFn) -> Cabled:
+    """Trees of two or three levels without some cables, with wrong ones and hosts anywhere."""
+    pods, leaves, l2s, spines = (draw(st.integers(1, 3)) for _ in range(4))
+    leaf = list(range(pods * leaves))
+    l2 = [len(leaf) + n for n in range(pods * l2s)]
+    spine = [len(leaf) + len(l2) + n for n in range(l2s * spines)]
+    cables = [
+        *((leaf[p * leaves + a], l2[p * l2s + i]) for p in range(pods) for a in range(leaves)
+          for i in range(l2s)),
+        *((l2[p * l2s + i], spine[i * spines + j]) for p in range(pods) for i in range(l2s)
+          for j in range(spines)),
+    ]  # fmt: skip
+    everything = [*leaf, *l2, *spine]
+    gone = draw(st.sets(st.sampled_from(range(len(cables))), max_size=4))
+    pairs = st.tuples(st.sampled_from(everything), st.sampled_from(everything))
+    wrong = draw(st.lists(pairs.filter(lambda pair: pair[0] != pair[1]), max_size=3))
+    extra = draw(st.dictionaries(st.sampled_from(everything), st.integers(0, 2), max_size=3))
+    hosts = dict.fromkeys(everything, 0) | dict.fromkeys(leaf, 2) | extra
+    return Cabled(hosts, (*(c for n, c in enumerate(cables) if n not in gone), *wrong))
+
+
+@given(graphs() | damaged_trees())
+def test_any_cabling_is_refused_or_its_default_tables_join_all_that_it_connects(cabled):
+    with suppress(InvalidFile):
+        assert_all_pairs_are_joined(parse_fabric(cabled.dump(), "dump"))
+
+
+@given(graphs() | damaged_trees())
+def test_tables_that_cut_a_pair_say_so(cabled):
+    """What is imported by name is refused when its tables are published, if they cut anybody."""
+    try:
+        fabric = parse_fabric(cabled.dump(), "dump", accept_no_fat_tree=True)
+    except InvalidFile:
+        return
+    if forwarding_tables(fabric.topology, fabric.inventory, []).unreached is None:
+        assert_all_pairs_are_joined(fabric)
+    else:
+        with pytest.raises(AssertionError, match="dead end"):
+            assert_all_pairs_are_joined(fabric)
+
+
+TREE = generate(Description(xgft="3;2,2,2;1,2,2", subnet_managers=1))
+
+
+@given(st.sets(st.integers(0, TREE.topology.tree.leaf_links + TREE.topology.tree.spine_links - 1)))
+def test_faults_cut_no_leaves_that_working_links_join_up_and_down(numbers):
+    inventory, tree = TREE.inventory, TREE.topology.tree
+    failed = {tree.link_at(number) for number in numbers}
+    tables = forwarding_tables(TREE.topology, inventory, [], failed)
+    assert tables.unreached is None
+    walks = Walks.over(inventory, tables)
+    climbs: nx.DiGraph[int] = nx.DiGraph()
+    climbs.add_nodes_from(inventory.leaf_guids)
+    working = [cable for cable in inventory.cables if cable.link not in failed]
+    climbs.add_edges_from((cable.lower.guid, cable.upper.guid) for cable in working)
+    above = {leaf: {leaf, *nx.descendants(climbs, leaf)} for leaf in inventory.leaf_guids}
+    for leaf in inventory.leaf_guids:
+        for target in inventory.endpoints:
+            if above[leaf] & above[target.at.guid]:
+                assert all(cable.link not in failed for cable, _ in walks.path(leaf, target.guid))
+
+
+def test_a_fault_stops_no_publication():
+    """Hosts on two spines meet over the pivot alone; a fault may cut them off."""
+    fabric = parse_fabric(TREES["ring of 4, hosts on all"].dump(), "dump")
+    cables = list(fabric.inventory.cable_of_link)
+    for failed in (cables[:1], cables[:3], cables):
+        tables = forwarding_tables(fabric.topology, fabric.inventory, [], failed)
+        assert tables.unreached is None

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""When the ports of a fabric are read, with a file in place of ``iblinkinfo``."""
+
+from __future__ import annotations
+
+import pytest
+
+from laas_service.adapters.fabric_import import generator
+from opensm_writer import observer
+from opensm_writer.observer import LinkObserver
+from opensm_writer.opensm import OpenSm
+from tests.unit.opensm_writer.iblinkinfo import output
+
+MADE = generator.generate(generator.Description(xgft="3;2,2,2;1,2,2", subnet_managers=1))
+CABLES = MADE.inventory.cable_ends
+MANAGER = next(e for e in MADE.inventory.endpoints if e.host is None).guid
+SPINE = MADE.inventory.spine_guids[0]
+TRAP = (
+    "Nov 22 15:57:27 250709 [B54A86C0] 0x02 -> log_notice: Reporting Urgent Notice "
+    '"Link state change" from switch LID 3, GUID 0x0000000000200001\n'
+)
+
+
+class Site:
+    """A clock that stands still unless the command runs, which takes ``seconds``."""
+
+    def __init__(self, directory, log=True):
+        self.time, self.seconds = 0.0, 0.5
+        self.links, self.log, self.runs = directory / "links", directory / "log", directory / "runs"
+        self.log.write_text("OpenSM\n")
+        self.set()
+        script = 'echo >> "$0"; cat "$1"'
+        self.opensm = OpenSm(
+            links_command=("sh", "-c", script, str(self.runs), str(self.links)),
+            log_file=self.log if log else None,
+        )
+        self.observer = LinkObserver(self.opensm, clock=self.clock, now=lambda: self.time + 1000)
+
+    def clock(self):
+        return self.time
+
+    def set(self, **changes):
+        self.links.write_text(output(CABLES, MANAGER, **changes))
+
+    def tell(self, text=TRAP):
+        with self.log.open("a") as log:
+            log.write(text)
+
+    def count(self):
+        return len(self.runs.read_text()) if self.runs.exists() else 0
+
+    def look(self, after=0.0, **options):
+        """Look after some seconds; whether the ports were read, and the reading's time."""
+        self.time += after
+        before = self.count()
+        seen = self.observer.look(CABLES, **options)
+        return self.count() > before, seen and seen.reading.at - 1000
+
+    def settled(self):
+        assert self.look()[0]
+        assert self.look(5)[0]
+        assert not self.look(5)[0]
+
+
+@pytest.fixture
+def site(tmp_path):
+    return Site(tmp_path)
+
+
+def test_ports_are_read_after_an_event_and_at_intervals(site):
+    site.settled()
+    assert site.look(5) == (False, 15)
+    site.tell()
+    assert site.look(1) == (True, 16)
+    assert site.look(1) == (False, 17)
+    assert site.look(59) == (True, 76)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'x -> log_notice: Reporting Informational Notice "GID out of service", GID:fe80::20:2\n',
+        'x -> log_notice: Reporting Informational Notice "GID in service", GID:fe80::20:2\n',
+        "x -> SUBNET UP\n",
+    ],
+)
+def test_events(site, line):
+    site.settled()
+    site.tell("x -> Entering MASTER state\n")
+    assert not site.look(1)[0]
+    site.tell(line[:10])
+    assert not site.look(1)[0]
+    site.tell(line[10:])
+    assert site.look(1)[0]
+    assert not site.look(1)[0]
+
+
+def test_a_new_log_is_read_from_its_start(site):
+    site.settled()
+    site.log.unlink()
+    assert not site.look(1)[0]
+    site.tell()
+    assert site.look(1)[0]
+
+
+def test_a_changed_reading_is_read_again(site):
+    site.settled()
+    site.set(dead=[SPINE])
+    site.tell()
+    assert site.look(1)[0]
+    assert site.look(1)[0]
+    assert not site.look(1)[0]
+
+
+def test_at_most_a_tenth_of_the_time_is_spent(site, monkeypatch):
+    real = OpenSm.links
+
+    def slow(opensm):
+        site.time += 2
+        return real(opensm)
+
+    monkeypatch.setattr(OpenSm, "links", slow)
+    begun, count = site.time, 0
+    for _ in range(400):
+        site.tell()
+        count += site.look(0.25)[0]
+    spent = site.time - begun
+    assert 0.05 < 2 * count / spent <= 0.11
+    site.tell()
+    site.look(20)
+    site.tell()
+    at = site.look(1)[1]
+    assert site.look(1) == (False, at)  # the event makes the reading old until the next one
+
+
+def test_a_doubtful_reading_is_read_again(site):
+    site.settled()
+    assert site.look(1, doubtful=True)[0]
+
+
+def test_without_a_log_a_reading_holds_as_of_its_own_time(tmp_path):
+    site = Site(tmp_path, log=False)
+    site.settled()
+    assert site.look(5) == (False, 5)
+    assert site.look(55) == (True, 70)
+
+
+def test_other_cables_are_compared_at_once(site):
+    site.settled()
+    assert len(site.observer.look(CABLES[1:]).reading.unknown_cables) == 1
+
+
+def test_failures_are_repeated_after_a_pause(site, caplog):
+    site.settled()
+    site.links.write_text("")
+    site.tell()
+    assert site.look(1) == (True, 10)
+    assert site.look(1) == (False, 10)
+    site.set()
+    assert site.look(observer.RETRY) == (True, 17)
+    assert site.look(1) == (False, 18)
+    assert len([r for r in caplog.records if "printed no port" in r.message]) == 1
+
+
+def test_without_a_command_nothing_is_read(tmp_path):
+    assert LinkObserver(OpenSm(log_file=tmp_path / "log")).look(CABLES) is None
+
+
+def test_a_set_without_the_cabling_is_not_compared(site):
+    assert site.observer.look(()) is None
+    assert site.count() == 0
