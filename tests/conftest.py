@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 
@@ -19,6 +20,19 @@ from tests.marks import pytest_runtest_makereport as pytest_runtest_makereport
 # the examples are the same in every run, so that a failure can be reproduced.
 settings.register_profile("laas", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("laas")
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before():
+    """A command that configures logging in a test leaves no handler on a closed stream behind."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    for handler in [handler for handler in root.handlers if handler not in handlers]:
+        root.removeHandler(handler)
+    for handler in [handler for handler in handlers if handler not in root.handlers]:
+        root.addHandler(handler)
+    root.setLevel(level)
 
 
 @pytest.fixture(scope="session")
