@@ -50,7 +50,7 @@ def test_a_service_does_not_lend_its_rights(client, people):
 def test_an_application_credential_reaches_what_its_rules_say(client, keystone, people):
     """Access rules name the service by its type in the catalog."""
     if not keystone.has_endpoint("isolated-network"):
-        keystone.endpoint("isolated-network", "http://127.0.0.1:9")
+        keystone.endpoint("isolated-network", "http://127.0.0.1:9", region="Elsewhere")
     session = keystone.session("member", project="blue")
     rule = {"method": "GET", "path": "/v1/fabrics", "service": "isolated-network"}
     wanted = {"name": "only fabrics", "access_rules": [rule]}
