@@ -121,7 +121,8 @@ class Allocations:
 
         With ``wait`` it is queued if there is no room, unless it would not fit the
         empty fabric. A queued request is overtaken only as the queue discipline allows. A
-        repeated idempotency key gives the first answer's record.
+        repeated idempotency key gives the first answer's record, even if the request itself
+        would be refused now.
 
         Raises:
             InvalidInput: an unknown policy, no project or fabric to choose, no host asked for,
@@ -131,6 +132,8 @@ class Allocations:
             IdempotencyMismatch: the key was used for another request.
             QuotaExceeded: the project would have more than it may.
         """
+        if previous := self._answered(caller, asked):
+            return previous
         request = self._completed(caller, asked)
         budget = RequestBudget(self._search_budget)
         queue = self._queue.within(budget)
@@ -336,6 +339,12 @@ class Allocations:
 
     # -- details ----------------------------------------------------------------
 
+    def _answered(self, caller: Caller, asked: AllocationRequest) -> AllocationRecord | None:
+        """The record of the first answer to this key. Raises: InvalidInput, Forbidden."""
+        if asked.idempotency_key is None:
+            return None
+        return self._store.answered(self._lookup.project(caller, asked.project_id), asked)
+
     def _completed(self, caller: Caller, asked: AllocationRequest) -> AllocationRequest:
         """The request, checked, with an id, the defaults and numbers instead of names."""
         policy = self._lookup.policy(asked.policy)
@@ -358,6 +367,7 @@ class Allocations:
             by=caller.initiator,
             limits=self._quotas.limits,
             alone=self._quotas.one_per_project and not asked.container,
+            as_asked=asked,
         )
 
     def _over_quota(self, request: AllocationRequest, server_limit: int | None) -> NoFit | None:

@@ -85,6 +85,8 @@ class AllocationRequest:
     """Of a project without a quota of its own."""
     alone: bool = False
     """Its project may hold no other allocation; containers do not count."""
+    as_asked: "AllocationRequest | None" = None
+    """The request as the caller made it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,13 @@ class Admission:
     transactions: Transactions
     optimist: Optimist
 
+    def answered(self, project_id: str, asked: AllocationRequest) -> AllocationRecord | None:
+        with self.transactions.reading() as session:
+            row = session.get(models.Idempotency, (project_id, asked.idempotency_key))
+            if row is None or row.asked != _asked_document(asked):
+                return None
+            return read_record(session, row.allocation)
+
     def admit(
         self, new: AllocationRequest, propose: Callable[[Ledger], Allocation | NoFit | Wait]
     ) -> AllocationRecord | NoFit:
@@ -156,6 +163,7 @@ class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
                     project_id=new.project_id,
                     key=new.idempotency_key,
                     request=_request_document(new),
+                    asked=_asked_document(new.as_asked or new),
                     allocation=new.id,
                 )
             )
@@ -243,6 +251,11 @@ def _request_document(new: AllocationRequest) -> dict[str, Any]:
     if new.container:
         document["container"] = True
     return document
+
+
+def _asked_document(asked: AllocationRequest) -> dict[str, Any]:
+    """The fields of a request as its caller made it, with the names of hosts to avoid."""
+    return {**_request_document(asked), "avoid": list(asked.avoid)}
 
 
 def _claim_once(draft: Ledger, allocation: Allocation) -> None:

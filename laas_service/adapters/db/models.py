@@ -375,6 +375,9 @@ class Idempotency(Base):
     project_id: Mapped[str] = mapped_column(exact(255), primary_key=True)
     key: Mapped[str] = mapped_column(exact(255), primary_key=True)
     request: Mapped[Any] = mapped_column(JSON())
+    """With the defaults filled in."""
+    asked: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    """As the caller made it; NULL in rows of earlier releases."""
     allocation: Mapped[str] = mapped_column(exact(64), ForeignKey("allocation.id"))
 
 

@@ -70,6 +70,7 @@ class SqlStore:
         self._optimist = Optimist(transactions, ledgers, self._turns, self._threads)
 
         admission = Admission(transactions, self._optimist)
+        self.answered = admission.answered
         self.admit, self.admit_waiting = admission.admit, admission.admit_waiting
 
         quotas = SqlQuotas(self._engine)

@@ -68,6 +68,13 @@ def every_allocation(
 class Admissions(Protocol):
     """Admission of new and queued requests, within quotas."""
 
+    def answered(self, project_id: str, asked: AllocationRequest) -> AllocationRecord | None:
+        """The allocation of an earlier request of the project with the same key and fields.
+
+        ``asked`` is the request as the caller made it. None if the key is new, or came with
+        other fields; ``admit`` decides then.
+        """
+
     def admit(
         self, request: AllocationRequest, propose: Callable[[Ledger], Allocation | NoFit | Wait]
     ) -> AllocationRecord | NoFit:

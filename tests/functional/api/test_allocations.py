@@ -307,6 +307,44 @@ def test_a_refused_request_may_be_repeated_with_its_key(deployment, client, allo
     assert client.post("/v1/allocations", json=body, headers=key).status_code == 202
 
 
+@pytest.fixture
+def nested(client, allocate):
+    """A request with a key inside a container that has been released since, and its answer."""
+    outer = allocate(8, "outer", container=True)["id"]
+    body = {"name": "inner", "hosts": 2, "parent": outer}
+    body["constraints"] = {"avoid_hosts": ["node31", "node30"]}
+    key = {"Idempotency-Key": "k"}
+    first = client.post("/v1/allocations?wait=5", json=body, headers=key).json
+    assert first["state"] == "active"
+    for id in (first["id"], outer):
+        assert client.delete(f"/v1/allocations/{id}?wait=5").json["state"] == "released"
+    return body, first
+
+
+def test_a_used_key_answers_before_the_request_is_checked(client, nested):
+    body, first = nested
+    new = client.post("/v1/allocations", json=body, headers={"Idempotency-Key": "new"})
+    assert new.status_code == 400
+    again = client.post("/v1/allocations", json=body, headers={"Idempotency-Key": "k"})
+    assert (again.status_code, again.json["id"]) == (202, first["id"])
+    assert again.json["state"] == "released"
+
+
+@pytest.mark.parametrize("change", [{"hosts": 3}, {"name": "x"}, {"constraints": {}}])
+def test_a_used_key_does_not_answer_another_request(client, nested, change):
+    body, _ = nested
+    headers = {"Idempotency-Key": "k"}
+    other = client.post("/v1/allocations", json={**body, **change}, headers=headers)
+    assert (other.status_code, "id" in other.json) == (400, False)
+
+
+def test_a_used_key_is_answered_while_nova_cannot_be_asked(client, deployment, monkeypatch):
+    headers, body = {"Idempotency-Key": "k"}, {"name": "blue", "hosts": 6}
+    first = client.post("/v1/allocations", json=body, headers=headers).json
+    monkeypatch.setattr(deployment.compute, "server_limit", pytest.fail)
+    assert client.post("/v1/allocations", json=body, headers=headers).json["id"] == first["id"]
+
+
 # -- versions ------------------------------------------------------------------------
 
 
