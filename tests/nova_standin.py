@@ -16,6 +16,7 @@ import threading
 import time
 import uuid
 from collections import defaultdict
+from collections.abc import Collection
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -80,6 +81,9 @@ class Cloud:
         self.page = 1000  # hypervisors per page
 
     # -- for tests --------------------------------------------------------------
+
+    refused: Collection[str] = ()
+    """Hosts that may join no aggregate."""
 
     def copy(self):
         """A copy of the state, without recorded calls and faults."""
@@ -204,6 +208,8 @@ class Cloud:
             raise Refusal(404, f"Compute host {host} could not be found.")
         if host in aggregate.hosts:
             raise Refusal(409, f"Aggregate {id} already has host {host}.")
+        if host in self.refused:
+            raise Refusal(409, f"Cannot add host {host}: it is in another zone.")
         if aggregate.availability_zone and any(h == host for h, _ in self.servers.values()):
             raise Refusal(409, f"Cannot add host {host}: it runs servers in another zone.")
         aggregate.hosts.append(host)

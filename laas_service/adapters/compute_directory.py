@@ -82,8 +82,15 @@ class DirectoryCompute:
         self._sentinel = sentinel
 
     def pool(self, hosts: Collection[str]) -> None:
-        """Write the commands that add hosts to the pool, for those not in it yet."""
-        _check_arguments("hosts", hosts)
+        """Write the commands that add hosts to the pool, for those not in it yet.
+
+        When an error names a host, all others have joined.
+        """
+        safe = {host for host in hosts if _is_argument(host)}
+        self._join_pool(safe)
+        _check_arguments("hosts", sorted(set(hosts) - safe))
+
+    def _join_pool(self, hosts: Collection[str]) -> None:
         with self._state() as state:
             missing = tuple(sorted(set(hosts) - set(state.pool)))
             if not missing:
@@ -289,10 +296,14 @@ def _checked_id(id: str) -> str:
     return id
 
 
+def _is_argument(value: str) -> bool:
+    return bool(value) and not value.startswith("-") and value.isprintable()
+
+
 def _check_arguments(field: str, values: Collection[str]) -> None:
     """Check words of a command line, where a leading dash would make an option."""
     for value in values:
-        if not value or value.startswith("-") or not value.isprintable():
+        if not _is_argument(value):
             raise InvalidInput(
                 field, value, "it must not be empty, begin with '-' or hold unprintable characters"
             )

@@ -30,6 +30,7 @@ from laas_service.domain.features import DEAREST, PLAIN_HOSTS, TRAIT, Features, 
 from laas_service.domain.inventory import Cable, Endpoint, Inventory, PortRef, Switch
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Port, Topology, Xgft, link_name, parse_link
+from laas_service.domain.wording import printable
 
 VERSION = 1
 
@@ -199,10 +200,13 @@ def inventory_from(document: object) -> Inventory:
     read = validated(_Inventory, "inventory", document)
     return Inventory(
         host_names=tuple(read.host_names),
-        switches=tuple(Switch(*row) for row in read.switches),
+        switches=tuple(
+            Switch(guid, printable(name), level, ports)
+            for guid, name, level, ports in read.switches
+        ),
         cables=tuple(Cable(PortRef(*row[:2]), PortRef(*row[2:4]), row[4]) for row in read.cables),
         endpoints=tuple(
-            Endpoint(guid, name, PortRef(switch, port), host, rail)
+            Endpoint(guid, printable(name), PortRef(switch, port), host, rail)
             for guid, name, switch, port, host, rail in read.endpoints
         ),
         leaf_guids=tuple(read.leaf_guids),

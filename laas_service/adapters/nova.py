@@ -516,13 +516,22 @@ class NovaCompute:
         return present is not None and host in present.hosts
 
     def _join_pool(self, hosts: Collection[str], *, touch: bool = False) -> None:
-        """Add hosts to the pool; write its metadata again if a host joined, or with ``touch``."""
+        """Add hosts to the pool; write its metadata again if a host joined, or with ``touch``.
+
+        A host that cannot join does not keep out the others; the first error is raised then.
+        """
         pool = self._ensured(self._pool_name, self._pooled)
         missing = sorted(set(hosts) - pool.hosts)
+        refusals: list[LaasError] = []
         for host in missing:
-            self._add(pool, host)
+            try:
+                self._add(pool, host)
+            except (Conflict, NotFound) as error:
+                refusals.append(error)
         if missing or touch:
             self._set(pool, self._pooled)
+        if refusals:
+            raise refusals[0]
 
     def _ensure_mirrored(
         self, aggregate: _Aggregate, handover: Handover, providers: Mapping[str, list[str]]

@@ -30,7 +30,16 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 
 
 def brief(value: Any) -> str:
-    """A value of an answer as a short text; ``--json`` prints the full value."""
+    """A value of an answer as a short text for a terminal; ``--json`` prints the full value."""
+    return printable(_brief(value))
+
+
+def printable(text: str) -> str:
+    """The text with each character but line ends that is not printable as an escape."""
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+
+
+def _brief(value: Any) -> str:
     match value:
         case None:
             return "-"

@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from laas_service.client import calls, options
-from laas_service.client.formatting import BULKY, COLUMNS, brief
+from laas_service.client.formatting import BULKY, COLUMNS, brief, printable
 from laas_service.client.options import Argument, Command, argument
 from laas_service.client.rest import SERVICE_TYPE, Refused, Rest
 
@@ -367,7 +367,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         result = args.act(Rest(adapter(args)), args)
     except (Refused, ClientException) as error:
-        print(f"laas: {error}", file=sys.stderr)
+        print(printable(f"laas: {error}"), file=sys.stderr)
         return 1
     if args.json:
         print(json.dumps(result, indent=2))

@@ -2,11 +2,17 @@
 
 """The inventory of a fabric: host names, GUIDs, switches, ports and cables; immutable."""
 
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
 from laas_service.domain.topology import Link
+
+HOST_NAME = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]{0,254}")
+"""A name of a host that Nova accepts, and that is no option of a command."""
+
+HOST_NAME_RULE = "a host's name has 1 to 255 of A-Z a-z 0-9 . _ -, without - in front"
 
 
 class PortRef(NamedTuple):

@@ -1,11 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Lists of names in sentences: the first few, and how many more there are."""
+"""Names in sentences: lists that give the first few, and names without control characters."""
 
 from collections.abc import Iterable
 
 SHOWN = 5
 """Names that a sentence gives before it counts the rest."""
+
+CONTROLS = r"\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+"""Characters that no name has, as the inside of a class of a regular expression: the control
+characters C0 and C1, line and paragraph separators, and those that change the direction of text."""
+
+
+def printable(text: str) -> str:
+    """The text with each character that is not printable as an escape such as ``\\x1b``."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def listed(names: Iterable[object], shown: int = SHOWN) -> str:

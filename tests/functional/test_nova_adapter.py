@@ -308,6 +308,13 @@ def test_busy_hosts_stay_out_of_the_pool_and_the_others_join(cloud, compute):
     assert cloud.snapshot()[0]["laas-pool"] == (POOLED, set(ALL))
 
 
+def test_a_host_that_nova_refuses_does_not_keep_the_others_out_of_the_pool(cloud, compute):
+    cloud.refused = {"n2"}
+    with pytest.raises(Conflict, match="n2 cannot join"):
+        compute.pool(ALL)
+    assert cloud.snapshot()[0]["laas-pool"] == (POOLED, {"n1", "n3", "n4"})
+
+
 def test_a_server_that_was_on_its_way_into_the_pool_is_reported(cloud, compute):
     def late(call, about):
         if (call, about) == ("add_host", "n3"):

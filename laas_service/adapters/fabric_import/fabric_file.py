@@ -21,7 +21,7 @@ from laas_service.adapters.fabric_import.generator import of_sane_size, parse_xg
 from laas_service.adapters.fabric_import.recovery import ImportReport, Selection, recover
 from laas_service.domain.errors import InvalidFile, InvalidInput
 from laas_service.domain.features import PLAIN_HOSTS, Features
-from laas_service.domain.inventory import Inventory
+from laas_service.domain.inventory import HOST_NAME, HOST_NAME_RULE, Inventory
 from laas_service.domain.routing.fat_tree import breaches
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology
@@ -134,6 +134,13 @@ def _check_ports(inventory: Inventory) -> None:
             raise InvalidInput("inventory", at, "name a port of a switch of the inventory")
 
 
+def _check_host_names(inventory: Inventory) -> None:
+    """Check that compute accepts each host's name."""
+    for number, name in enumerate(inventory.host_names):
+        if name and not HOST_NAME.fullmatch(name):
+            raise InvalidInput(f"inventory.host_names.{number}", name, HOST_NAME_RULE)
+
+
 def _from_json(text: str, source: str, *, accept_no_fat_tree: bool) -> FabricFile:
     try:
         document = json.loads(text.removeprefix("\ufeff").rstrip())
@@ -151,6 +158,8 @@ def _from_json(text: str, source: str, *, accept_no_fat_tree: bool) -> FabricFil
     of_sane_size(state.topology.tree)
     stored = document.get("inventory")
     inventory = documents.inventory_from(stored) if stored else None
+    if inventory:
+        _check_host_names(inventory)
     if inventory and not accept_no_fat_tree:
         _check_ports(inventory)
         _check_fat_tree(source, state.topology, inventory)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from laas_service.domain.errors import InvalidFile
 from laas_service.domain.inventory import Inventory, PortRef
+from laas_service.domain.wording import printable
 
 MAX_PORTS = 254
 """Highest port number of an InfiniBand switch."""
@@ -36,6 +37,7 @@ class Node:
     guid: int
     kind: Kind
     name: str
+    """Without control characters: the reader escapes them."""
     ports: int
     line: int
 
@@ -122,7 +124,7 @@ class _Reader:
         elif _GUID_LINE.match(text):
             self.current = None
         elif not _SECTION.match(text):
-            self.skipped.append((number, text))
+            self.skipped.append((number, printable(text)))
 
     def node(self, number: int, text: str) -> None:
         match = _NODE.match(text)
@@ -135,7 +137,7 @@ class _Reader:
             raise self.refuse(number, f"{match['id']} was described before, at line {first}")
         if not 1 <= ports <= MAX_PORTS:
             raise self.refuse(number, f"{ports} ports; a node has 1 to {MAX_PORTS}")
-        name = (match["name"] or "").strip()
+        name = printable((match["name"] or "").strip())
         self.current = self.nodes[guid] = Node(guid, Kind(id[1]), name, ports, number)
 
     def port(self, number: int, text: str) -> None:

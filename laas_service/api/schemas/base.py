@@ -7,17 +7,18 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from laas_service.app.records import PROJECT
+from laas_service.domain.wording import CONTROLS
 
 AT_ONCE = 1000
 """The most items a page of a list has."""
 
 Name = Annotated[
-    str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$", examples=["blue"])
+    str, Field(min_length=1, max_length=255, pattern=rf"^[^{CONTROLS}]+$", examples=["blue"])
 ]
 Project = Annotated[str, Field(pattern=PROJECT)]
-Reference = Annotated[str, Field(max_length=255, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Reference = Annotated[str, Field(max_length=255, pattern=rf"^[^{CONTROLS}]*$")]
 """The name of something that must exist already."""
-HostName = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]
+HostName = Annotated[str, Field(min_length=1, max_length=255, pattern=rf"^[^{CONTROLS}]+$")]
 Hosts = Annotated[int, Field(ge=1, le=2**31 - 1, description="How many hosts.")]
 Triple = Annotated[
     tuple[int, int, int],

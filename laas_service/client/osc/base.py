@@ -15,7 +15,7 @@ from openstack.exceptions import ForbiddenException
 from osc_lib import exceptions
 from osc_lib.command import command
 
-from laas_service.client.formatting import COLUMNS, brief
+from laas_service.client.formatting import COLUMNS, brief, printable
 from laas_service.client.options import Argument, argument
 from laas_service.client.rest import Refused, Rest
 
@@ -36,7 +36,7 @@ def command_errors() -> Iterator[None]:
     try:
         yield
     except (Refused, ClientException) as error:
-        raise exceptions.CommandError(str(error)) from error
+        raise exceptions.CommandError(printable(str(error))) from error
 
 
 class RestCommand(command.Command):
@@ -99,7 +99,8 @@ def fields(resource: Mapping[str, Any]) -> tuple[Sequence[str], Iterable[Any]]:
 
 
 def _cell(value: Any) -> Any:
-    return value if isinstance(value, str | int | float) else Value(value)
+    plain = value.isprintable() if isinstance(value, str) else isinstance(value, int | float)
+    return value if plain else Value(value)
 
 
 def _heading(column: str) -> str:

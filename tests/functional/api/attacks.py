@@ -76,6 +76,8 @@ NASTY = (
     "\ufdd0\uffff",
 )
 """Pieces of paths, shell, SQL, templates and Unicode; the service must take them as plain text."""
+CONTROLS = "\x01\x1b\x7f\x80\x85\x9b\x9f\u061c\u200e\u200f\u2028\u2029\u202a\u202e\u2066\u2069"
+"""Control characters of all blocks, separators, and characters that change the direction."""
 
 
 def _url(route: Route, allocation: str, host: str = "node00") -> str:
@@ -503,6 +505,17 @@ def nasty_names(victim: Any) -> Iterator[Request]:
             yield {"path": f"/v1/allocations?{query}", "headers": RED}
 
 
+def control_characters(victim: Any) -> Iterator[Request]:
+    path = f"/v1/allocations/{victim['id']}"
+    for control in CONTROLS:
+        name = f"blue{control}x"
+        yield _post({**NEW, "name": name})
+        yield {"method": "PATCH", "path": path, "json": {"name": name}}
+        for field in ("fabric", "policy", "parent"):
+            yield _post({**NEW, field: name})
+        yield _post({**NEW, "constraints": {"avoid_hosts": [name]}}, headers=ADMIN)
+
+
 def nasty_agents(victim: Any) -> Iterator[Request]:
     """Requests with a service's token, which may report and fetch, for files it must not reach."""
     found = {"condition": "starting"}
@@ -583,6 +596,7 @@ ATTEMPTS: dict[str, Callable[[Any], Iterator[Request]]] = {
     "NaN, infinity, fractions, signs, numbers of 5,000 digits": no_numbers,
     "Numbers of pods, links and switches that are far too large": large_numbers,
     "Paths, shell, SQL, templates and odd Unicode in every name": nasty_names,
+    "Control characters and bidirectional overrides in every name": control_characters,
     "The same in the names of agents, and of the files that agents fetch": nasty_agents,
     "Reports of an agent with wrong numbers and texts, or with more than that": wrong_reports,
     "Many ranges of a file at once, and ranges that are none": odd_ranges,

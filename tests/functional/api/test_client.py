@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from keystoneauth1 import noauth
+from sqlalchemy import text
 from waitress import wasyncore
 from waitress.server import create_server
 
@@ -157,6 +158,18 @@ def test_tables_name_what_matters(laas, deployment):
         status, out, err = laas(*words)
         assert (status, err) == (0, "")
         assert expected in out
+
+
+def test_control_characters_are_escaped_on_the_terminal(laas, deployment):
+    """A record of an earlier release, which accepted such names."""
+    made = answered(laas, "allocation", "create", "--name", "blue", "--hosts", "6")
+    with deployment.engine.begin() as connection:
+        connection.execute(text("update allocation set name = :n"), {"n": "\x1b[2J\u202eeulb\x9b"})
+    for words in (("list",), ("show", made["id"])):
+        status, out, _ = laas("allocation", *words)
+        assert status == 0
+        assert out.replace("\n", "").isprintable()
+        assert r"\x1b[2J\u202eeulb\x9b" in out
 
 
 def test_lists_are_complete_over_all_pages(laas, monkeypatch):

@@ -177,6 +177,12 @@ def test_names_are_arguments_and_never_shell(path, openstack):
     assert lists(path) == {}  # a Slurm node cannot have this name
 
 
+def test_a_host_with_a_bad_name_does_not_keep_the_others_out_of_the_pool(path, openstack):
+    with pytest.raises(InvalidInput, match="hosts: '--property'"):
+        DirectoryCompute(path).pool(["n1", "--property", "n2"])
+    assert openstack.aggregates(path) == {"laas-pool": pool("n1", "n2")}
+
+
 @pytest.mark.parametrize("id", ["", "../x", "a/b", ".hidden", "-rf", "a b", "a\n", "x" * 129])
 def test_ids_that_are_no_file_names_are_refused(path, id):
     compute = DirectoryCompute(path)

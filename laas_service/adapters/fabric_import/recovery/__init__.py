@@ -102,7 +102,7 @@ class _Recovery:
                 if self._is_switch(far) and not self._is_switch(near):
                     node = self.cabling.nodes[near.guid]
                     at = PortRef(far.guid, far.port)
-                    yield Adapter(near.port_guid, near.port, node.kind, node.name, at)
+                    yield Adapter(near.port_guid, near.port, node.kind, node.name, at, node.line)
 
     def _levels(self) -> Levels:
         graph: nx.Graph[int] = nx.Graph()

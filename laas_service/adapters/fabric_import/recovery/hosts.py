@@ -4,7 +4,8 @@
 
 The first word of its adapters' descriptions names a host. The number of rails R is the number of
 leaves that most hosts are on. Hosts that share one leaf must share all R, and all groups must
-spread their rails over pods in the same way. Other hosts are kept out of allocation, by name. If
+spread their rails over pods in the same way. Other hosts are kept out of allocation, by name, and
+so are hosts whose name compute would refuse. If
 a host has two adapters on one leaf, the first is the rail's port.
 """
 
@@ -18,7 +19,8 @@ from laas_service.adapters.fabric_import.ibnetdiscover import Kind
 from laas_service.adapters.fabric_import.recovery.levels import natural
 from laas_service.adapters.fabric_import.recovery.report import Irregularity
 from laas_service.domain.grouping import grouped
-from laas_service.domain.inventory import PortRef
+from laas_service.domain.inventory import HOST_NAME, HOST_NAME_RULE, PortRef
+from laas_service.domain.wording import listed
 
 _NAMELESS = re.compile(r"MT[0-9]{3,}\b.*|.*Mellanox Technologies.*|", re.I)
 """Descriptions that firmware gives an adapter before a driver adds the host's name."""
@@ -29,13 +31,15 @@ Leaf = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """One adapter port: GUID, number, description, and the switch port it is plugged into."""
+    """One adapter port: GUID, number, description, the switch port it is plugged into, and the
+    line of the file that describes its adapter."""
 
     guid: int
     port: int
     kind: Kind
     name: str
     at: PortRef
+    line: int = 0
 
     @property
     def aggregation(self) -> bool:
@@ -194,11 +198,14 @@ def tenant_hosts(
     work = _Hosts(defaultdict(lambda: defaultdict(list)), describe)
     misplaced: dict[str, list[Adapter]] = defaultdict(list)
     nameless: dict[str, list[Adapter]] = defaultdict(list)
+    misnamed: dict[str, list[Adapter]] = defaultdict(list)
     for adapter in sorted(adapters, key=lambda a: a.order):
         host = adapter.host
         if adapter.aggregation or (host and selection.excludes(host)):
             continue
-        if adapter.at.guid not in leaf_of:
+        if host and not HOST_NAME.fullmatch(host):
+            misnamed[host].append(adapter)
+        elif adapter.at.guid not in leaf_of:
             misplaced[host].append(adapter)
         elif host:
             work.on[host][leaf_of[adapter.at.guid]].append(adapter)
@@ -207,6 +214,10 @@ def tenant_hosts(
     for name, ports in sorted(nameless.items()):
         detail = f"{len(ports)} ports are described only as {name!r}; kept out"
         work.report("adapters without a host name", detail, ports)
+    for host, ports in sorted(misnamed.items()):
+        lines = listed(sorted({f"line {adapter.line}" for adapter in ports}))
+        detail = f"{host} ({lines}) kept out; {HOST_NAME_RULE}"
+        work.report("host name that compute refuses", detail, ports)
     for host, ports in sorted(misplaced.items()):
         work.report("host above the leaves", f"{host or 'a nameless host'} kept out", ports)
         work.on.pop(host, None)

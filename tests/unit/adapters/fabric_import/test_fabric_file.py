@@ -108,6 +108,20 @@ def test_snapshot_may_carry_its_inventory():
     assert read_fabric(json.dumps(document)).inventory == made.inventory
 
 
+def test_names_in_the_inventory_of_a_snapshot_are_checked():
+    made = generate(Description(xgft="2;2,2;1,2"))
+    document = {
+        "topology": snapshot.snapshot_topology(made.topology),
+        "inventory": documents.inventory_document(made.inventory),
+    }
+    document["inventory"]["switches"][0][1] = "\x1b[2Jleaf"
+    assert read_fabric(json.dumps(document)).inventory.switches[0].name == r"\x1b[2Jleaf"
+    document["inventory"]["host_names"][2] = "--property"
+    with pytest.raises(InvalidInput, match="--property") as refused:
+        read_fabric(json.dumps(document))
+    assert refused.value.field == "inventory.host_names.2"
+
+
 @pytest.mark.parametrize(
     ("text", "line", "why"),
     [

@@ -319,6 +319,48 @@ class TestOddities:
         assert len(odd.cables) == 2
 
 
+HOSTILE = [
+    "--property",
+    "-rf",
+    "n\0",
+    "n\x1b[2J",
+    "n\x9b2J",
+    "\u202egnp",
+    "n\u2028m",
+    "n\u2066m",
+    "n;reboot",
+    "nöde",
+    "n" * 256,
+]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_host_that_compute_would_refuse_is_kept_out_by_its_line(name):
+    """The other hosts are imported; nothing that a person reads has a control character."""
+    text = ibnetdiscover.render(made(xgft="3;2,2,3;1,2,2").inventory)
+    text = text.replace("node05", name)
+    [line] = [
+        n for n, row in enumerate(text.split("\n"), 1) if row.startswith("Ca") and name in row
+    ]
+    result = recover(ibnetdiscover.parse(text))
+    (odd,) = result.report.irregularities
+    assert odd.kind == "host name that compute refuses"
+    assert f"(line {line}) kept out" in odd.detail
+    names = [f"node{number:02d}" for number in range(12) if number != 5]
+    assert sorted(filter(None, result.inventory.host_names)) == names
+    assert all(row.isprintable() for row in result.report.lines())
+    assert all(endpoint.name.isprintable() for endpoint in result.inventory.endpoints)
+
+
+def test_switches_and_skipped_lines_are_shown_without_control_characters():
+    text = ibnetdiscover.render(made(xgft="2;2,2;1,2").inventory)
+    result = recover(
+        ibnetdiscover.parse("\x1b[2Jshell$ ibnetdiscover\n" + text.replace("l2-", "\x1b["))
+    )
+    assert all(row.isprintable() for row in result.report.lines())
+    assert r"\x1b[0-0" in {switch.name for switch in result.inventory.switches}
+
+
 def test_planes_that_never_meet():
     """Every rail is a plane of its own, and there are no spines."""
     fabric = made(xgft="3;4,3,2;1,3,1", rails=2, wiring="plane")
