@@ -9,6 +9,7 @@ with its field.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -31,6 +32,7 @@ from laas_service.domain.inventory import Cable, Endpoint, Inventory, PortRef, S
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Port, Topology, Xgft, link_name, parse_link
 from laas_service.domain.wording import printable
+from laas_service.messages import Initiator
 
 VERSION = 1
 
@@ -370,6 +372,16 @@ def faults_from(document: Any) -> Faults:
         tuple(document["hosts"]),
         tuple(map(parse_link, document.get("drained", ()))),
     )
+
+
+def initiator_document(by: Initiator | None) -> dict[str, str] | None:
+    """The JSON document of an initiator, None for None."""
+    return None if by is None else asdict(by)
+
+
+def initiator_from(document: Any) -> Initiator | None:
+    """The initiator in a document of ``initiator_document``."""
+    return None if document is None else Initiator(**document)
 
 
 def plane_document(plane: SharedPlane) -> dict[str, Any] | None:

@@ -172,6 +172,7 @@ def set_observation(call: Call, fabric_id: str, body: schemas.ObservationChange)
         raise InvalidInput("mode", None, "say what to change: mode or acknowledge")
     configured = body.mode == "configured"
     observed = call.fabrics.set_observation(
+        call.caller,
         fabric_id,
         mode=None if body.mode is None or configured else Mode(body.mode),
         configured=configured,

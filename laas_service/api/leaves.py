@@ -10,7 +10,14 @@ from pydantic import Field
 from laas_service.api.resource import Answer, Call
 from laas_service.api.schemas.allocations import AllocatedHost
 from laas_service.api.schemas.base import Body, Guid, Schema, guid
-from laas_service.api.schemas.fabrics import Evidence, Since, SourceOfState, SwitchCondition, said
+from laas_service.api.schemas.fabrics import (
+    By,
+    Evidence,
+    Since,
+    SourceOfState,
+    SwitchCondition,
+    said,
+)
 from laas_service.app.lifecycle import State
 from laas_service.app.records import HostState, SwitchState
 from laas_service.app.views.leaf import LeafEntry
@@ -53,6 +60,7 @@ class Leaf(Schema):
         Field(description="`drained`: a leaf of which no host is up; others as in the list."),
     ]
     source: SourceOfState
+    by: By
     since: Since
     evidence: Evidence
     hosts: LeafHosts

@@ -212,7 +212,13 @@ class Fabrics:
         return Observed(fabric, seen, seen.mode or self._fault_mode)
 
     def set_observation(
-        self, fabric_id: str, *, mode: Mode | None, configured: bool, acknowledge: bool
+        self,
+        caller: Caller,
+        fabric_id: str,
+        *,
+        mode: Mode | None,
+        configured: bool,
+        acknowledge: bool,
     ) -> Observed:
         """Choose the mode of observation (``configured``: the configured one), or accept an alarm.
 
@@ -221,9 +227,9 @@ class Fabrics:
         """
         self._store.fabric(fabric_id)
         if mode is not None or configured:
-            self._store.set_observation_mode(fabric_id, mode)
+            self._store.set_observation_mode(fabric_id, mode, by=caller.initiator)
         if acknowledge:
-            self._store.acknowledge_alarm(fabric_id)
+            self._store.acknowledge_alarm(fabric_id, by=caller.initiator)
         self._wake()
         return self.observation(fabric_id)
 

@@ -52,13 +52,15 @@ class Source(enum.Enum):
 class Word:
     """What one source says of a host, link or switch.
 
-    ``since`` is None if it was recorded by a release that kept no times.
+    ``since`` is None if it was recorded by a release that kept no times. ``by`` is the operator who
+    said it; None if observation says it, or it was recorded by a release that kept no names.
     """
 
     source: Source
     state: str
     since: datetime | None
     evidence: str | None = None
+    by: Initiator | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +84,23 @@ class News:
 
 
 @dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """An alarm (``text``) that an operator accepted."""
+
+    at: datetime
+    text: str
+    by: Initiator | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """What observation of a fabric remembers, and the last reading.
 
     ``mode`` is None unless an operator chose one; the configured mode is valid then. ``read_at``
     is the time of the last reading, None if there was none, ``observer`` the port it was made
     through. ``operator`` are the failures and the maintenance that operators recorded.
+    ``mode_by`` chose the mode, or gave it back, at ``mode_since``. ``acknowledged`` is the last
+    alarm that an operator accepted.
     """
 
     mode: Mode | None = None
@@ -96,6 +109,9 @@ class Observation:
     read_at: datetime | None = None
     observer: str | None = None
     operator: OperatorStates = NO_WORDS
+    mode_since: datetime | None = None
+    mode_by: Initiator | None = None
+    acknowledged: Acknowledgement | None = None
 
 
 class Drift(enum.Enum):

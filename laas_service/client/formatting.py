@@ -52,6 +52,8 @@ def _brief(value: Any) -> str:
         case {"m": m, "w": w, "rails": rails}:
             tree = f"XGFT(3; {','.join(map(str, m))}; {','.join(map(str, w))})"
             return tree if rails == 1 else f"{tree}, {rails} rails"
+        case {"user_id": user, "request_id": request}:
+            return f"{user} ({request})"
         case {"guid": guid, "port": port}:
             return f"{guid}/{port}"
         case dict():

@@ -23,7 +23,7 @@ from laas_service.adapters.db.transactions import (
     batches,
     locked_generation,
 )
-from laas_service.adapters.documents import plane_document
+from laas_service.adapters.documents import initiator_document, plane_document
 from laas_service.app import notifications
 from laas_service.app.records import (
     FabricRecord,
@@ -69,8 +69,7 @@ class ComponentStates:
                 row = table(fabric=fabric_id, host=host, state=UP.value)
                 session.add(row)
             row.leaves = None  # from now on the state is the host's own
-            if row.operator != word:
-                row.operator, row.operator_since = word, word and self.transactions.now()
+            component_words.say(row, word, self.transactions.now(), by)
             changes = component_words.settle(session, fabric, hosts=[host], links=[])
             return self.record_changes(session, fabric, changes, by)
 
@@ -88,8 +87,7 @@ class ComponentStates:
             if row is None:
                 row = table(fabric=fabric_id, link=number, state=LinkState.UP.value)
                 session.add(row)
-            if row.operator != word:
-                row.operator, row.operator_since = word, word and self.transactions.now()
+            component_words.say(row, word, self.transactions.now(), by)
             if word is None and row.observed is not None:
                 _release(session, fabric_id, link)
             changes = component_words.settle(session, fabric, hosts=[], links=[link])
@@ -112,11 +110,16 @@ class ComponentStates:
                 session.delete(row)
             elif row is None:
                 new = table(
-                    fabric=fabric_id, guid=name, state=state.value, since=self.transactions.now()
+                    fabric=fabric_id,
+                    guid=name,
+                    state=state.value,
+                    since=self.transactions.now(),
+                    said_by=initiator_document(by),
                 )
                 session.add(new)
             else:
                 row.state, row.since = state.value, self.transactions.now()
+                row.said_by = initiator_document(by)
             session.flush()
             changes = component_words.settle(
                 session,
@@ -200,7 +203,7 @@ class ComponentStates:
             hosts, name = leaf_view.hosts_on(fabric, leaf), f"{leaf:#018x}"
             rows = component_words.rows_of(session, fabric_id, models.HostState, "host", hosts)
             if state is DRAINED:
-                self._drain(session, fabric_id, hosts, rows, name)
+                self._drain(session, fabric_id, hosts, rows, name, by)
             else:
                 _undrain(rows, name)
             changes = component_words.settle(session, fabric, hosts=hosts, links=[])
@@ -213,6 +216,7 @@ class ComponentStates:
         hosts: Collection[int],
         rows: Mapping[int, models.HostState],
         leaf: str,
+        by: Initiator | None,
     ) -> None:
         """Drain the hosts with this leaf; those of which something else is said keep that."""
         for host in hosts:
@@ -221,7 +225,7 @@ class ComponentStates:
                 row = models.HostState(fabric=fabric_id, host=host, state=UP.value)
                 session.add(row)
             if row.operator is None:
-                row.operator, row.operator_since = DRAINED.value, self.transactions.now()
+                component_words.say(row, DRAINED.value, self.transactions.now(), by)
                 row.leaves = [leaf]
             elif row.leaves is not None and leaf not in row.leaves:
                 row.leaves = [*row.leaves, leaf]
@@ -299,7 +303,7 @@ def _undrain(rows: Mapping[int, models.HostState], leaf: str) -> None:
     """Undrain the hosts that are drained with this leaf alone."""
     for row in rows.values():
         if row.leaves == [leaf]:
-            row.operator = row.operator_since = row.leaves = None
+            row.operator = row.operator_since = row.operator_by = row.leaves = None
         elif row.leaves is not None and leaf in row.leaves:
             row.leaves = [other for other in row.leaves if other != leaf]
 

@@ -7,7 +7,7 @@ drained if it has not failed, and somebody says that no new owner may have it.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
 from laas_service.adapters.db.transactions import FEW
+from laas_service.adapters.documents import initiator_document, initiator_from
 from laas_service.app.records import (
     FabricRecord,
     HostState,
@@ -28,6 +29,7 @@ from laas_service.app.records import (
 )
 from laas_service.app.views import leaf as leaf_view
 from laas_service.domain.topology import Link
+from laas_service.messages import Initiator
 
 UP, DRAINED, FAILED = HostState.UP.value, HostState.DRAINED.value, HostState.FAILED.value
 """The states of hosts, and of links."""
@@ -56,6 +58,7 @@ class SwitchWord:
     level: int
     state: str
     since: datetime
+    by: Initiator | None = None
 
     def effect_on_link(self) -> str:
         """The state of its links. A leaf under maintenance needs no links drained: nobody new
@@ -68,6 +71,10 @@ class SwitchWord:
         """The state of the hosts on it, if it is a leaf."""
         return FAILED if self.state == FAILED else DRAINED
 
+    def word(self, state: str) -> Word:
+        """The word about a link or host that has this state because of the switch."""
+        return Word(Source.OPERATOR, state, self.since, self.text(), self.by)
+
     def text(self) -> str:
         return f"switch {self.name} {'has failed' if self.state == FAILED else 'is maintained'}"
 
@@ -77,7 +84,9 @@ def switch_words(session: Session, fabric: FabricRecord) -> dict[int, SwitchWord
     table, known = models.SwitchState, fabric.inventory.switch_of_guid
     rows = session.scalars(select(table).where(table.fabric == fabric.id).order_by(table.guid))
     return {
-        switch.guid: SwitchWord(switch.name, switch.level, row.state, row.since)
+        switch.guid: SwitchWord(
+            switch.name, switch.level, row.state, row.since, initiator_from(row.said_by)
+        )
         for row in rows
         if (switch := known.get(int(row.guid, 16))) is not None
     }
@@ -102,6 +111,16 @@ def maintained_links(session: Session, fabric: FabricRecord) -> set[Link]:
     )
 
 
+def say(
+    row: models.HostState | models.LinkState, state: str | None, at: datetime, by: Initiator | None
+) -> None:
+    """Record what an operator says of a host or link; the same word again changes nothing."""
+    if row.operator != state:
+        row.operator = state
+        row.operator_since = at if state else None
+        row.operator_by = initiator_document(by) if state else None
+
+
 def settle(
     session: Session,
     fabric: FabricRecord,
@@ -124,18 +143,8 @@ def settle(
         for link, guids in links_of(fabric, words).items()
     }
     link_ids = None if links is None else {tree.link_id(link) for link in links}
-    host_changes = _settled(
-        session, fabric, models.HostState, "host", hosts, of_hosts, lambda row: [row.operator]
-    )
-    link_changes = _settled(
-        session,
-        fabric,
-        models.LinkState,
-        "link",
-        link_ids,
-        of_links,
-        lambda row: [row.operator, row.observed],
-    )
+    host_changes = _settled(session, fabric, models.HostState, "host", hosts, of_hosts)
+    link_changes = _settled(session, fabric, models.LinkState, "link", link_ids, of_links)
     session.flush()
     return Changes(
         {
@@ -156,12 +165,10 @@ def _settled(
     key: str,
     chosen: Collection[int] | None,
     of_switches: Mapping[int, list[str]],
-    said: Callable[[Any], list[str | None]],
 ) -> dict[int, tuple[str, str]]:
     """The previous and the new state of each host or link whose state changes.
 
-    ``of_switches`` are the states that follow from words about switches; ``said`` gives what is
-    said of the host or link itself.
+    ``of_switches`` are the states that follow from words about switches.
     """
     rows = rows_of(session, fabric.id, table, key, chosen)
     numbers = rows.keys() | (
@@ -170,7 +177,7 @@ def _settled(
     changes: dict[int, tuple[str, str]] = {}
     for number in sorted(numbers):
         row = rows.get(number)
-        own = [] if row is None else said(row)
+        own = [] if row is None else [row.operator, row.observed]
         new = _worst(*own, *of_switches.get(number, ()))
         old = UP if row is None else row.state
         if row is None:
@@ -215,32 +222,36 @@ def words(session: Session, fabric: FabricRecord) -> Words:
     links: dict[Link, list[Word]] = defaultdict(list)
     host_table, link_table = models.HostState, models.LinkState
     for row in session.scalars(select(host_table).where(host_table.fabric == fabric.id)):
-        if row.operator is not None:
-            hosts[row.host].append(
-                Word(Source.OPERATOR, row.operator, row.operator_since, _leaves(fabric, row.leaves))
-            )
+        hosts[row.host] += _own_words(row, _leaves(fabric, row.leaves))
     for row_ in session.scalars(select(link_table).where(link_table.fabric == fabric.id)):
-        link = tree.link_at(row_.link)
-        if row_.operator is not None:
-            links[link].append(Word(Source.OPERATOR, row_.operator, row_.operator_since))
-        if row_.observed is not None:
-            links[link].append(
-                Word(Source.OBSERVED, row_.observed, row_.observed_since, row_.evidence)
-            )
+        links[tree.link_at(row_.link)] += _own_words(row_)
     for guid, switch in switches.items():
         if switch.level == 1:
             for host in leaf_view.hosts_on(fabric, guid):
-                effect = switch.effect_on_host()
-                hosts[host].append(Word(Source.OPERATOR, effect, switch.since, switch.text()))
+                hosts[host].append(switch.word(switch.effect_on_host()))
     for link, guids in by_link.items():
         for switch in (switches[guid] for guid in guids):
             if (effect := switch.effect_on_link()) != UP:
-                links[link].append(Word(Source.OPERATOR, effect, switch.since, switch.text()))
+                links[link].append(switch.word(effect))
     return Words(
         {host: _ordered(said) for host, said in hosts.items()},
         {link: _ordered(said) for link, said in links.items()},
-        {guid: Word(Source.OPERATOR, word.state, word.since) for guid, word in switches.items()},
+        {
+            guid: Word(Source.OPERATOR, word.state, word.since, by=word.by)
+            for guid, word in switches.items()
+        },
     )
+
+
+def _own_words(
+    row: models.HostState | models.LinkState, operators_evidence: str | None = None
+) -> Iterator[Word]:
+    """What is said of a host or link itself."""
+    if row.operator is not None:
+        by = initiator_from(row.operator_by)
+        yield Word(Source.OPERATOR, row.operator, row.operator_since, operators_evidence, by)
+    if row.observed is not None:
+        yield Word(Source.OBSERVED, row.observed, row.observed_since, row.evidence)
 
 
 def _ordered(said: Iterable[Word]) -> tuple[Word, ...]:

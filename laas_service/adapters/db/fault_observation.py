@@ -5,7 +5,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -15,7 +15,16 @@ from laas_service.adapters.db.component_states import ComponentStates
 from laas_service.adapters.db.engine import retrying
 from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.transactions import Transactions
-from laas_service.app.records import FabricRecord, LinkState, News, Observation, Source
+from laas_service.adapters.documents import initiator_document, initiator_from
+from laas_service.app.records import (
+    Acknowledgement,
+    FabricRecord,
+    HostState,
+    LinkState,
+    News,
+    Observation,
+    Source,
+)
 from laas_service.domain.faults.memory import (
     NOTHING_SEEN,
     Memory,
@@ -26,6 +35,7 @@ from laas_service.domain.faults.memory import (
 from laas_service.domain.faults.observation import Judgement, Mode, OperatorStates
 from laas_service.domain.faults.reading import FabricReading
 from laas_service.domain.topology import Link
+from laas_service.messages import Initiator
 
 KEPT_NEWS = 100
 """The newest news of a fabric that are kept."""
@@ -77,51 +87,57 @@ class FaultObservation:
             if judgement.cleared and before.memory.alarm is not None:
                 text = f"ended: {before.memory.alarm.text}"
                 self.transactions.announce(session, fabric_id, "observation.cleared", text)
-            links = self._record_observed(session, fabric, judgement.memory)
-            changes = component_words.settle(session, fabric, hosts=[], links=links)
+            hosts, links = self._record_observed(session, fabric, judgement.memory)
+            changes = component_words.settle(session, fabric, hosts=hosts, links=links)
             self.states.record_changes(session, fabric, changes, None, source=Source.OBSERVED)
             return judgement
 
     def _record_observed(
         self, session: Session, fabric: FabricRecord, memory: Memory
-    ) -> list[Link]:
-        """Record the links that the memory holds as failed or withheld, and no others.
+    ) -> tuple[list[int], list[Link]]:
+        """Record the hosts and links that the memory holds as failed or withheld, and no others.
 
-        Returns the links of which something else is said than before.
+        Returns those whose observed state changes.
         """
-        table, topology = models.LinkState, fabric.topology
-        said = _said(memory, self.transactions.now())
-        wanted = {
+        topology, now = fabric.topology, self.transactions.now()
+        hosts = {
+            number: word
+            for number, word in _said_of_hosts(memory).items()
+            if 0 <= number < topology.hosts and number not in topology.absent_hosts
+        }
+        links = {
             topology.tree.link_id(link): word
-            for link, word in said.items()
+            for link, word in _said_of_links(memory, now).items()
             if topology.tree.has_link(link) and link not in topology.absent_links
         }
-        rows = component_words.rows_of(session, fabric.id, table, "link", None)
-        changed = []
-        for number in sorted(wanted.keys() | rows.keys()):
-            row, word = rows.get(number), wanted.get(number)
-            state = None if word is None else word[0]
-            if (None if row is None else row.observed) == state:
-                continue
-            if row is None:
-                row = table(fabric=fabric.id, link=number, state=LinkState.UP.value)
-                session.add(row)
-            row.observed, row.observed_since, row.evidence = word or (None, None, None)
-            changed.append(topology.tree.link_at(number))
-        return changed
+        changed_hosts = _record(session, fabric, models.HostState, "host", hosts)
+        changed_links = _record(session, fabric, models.LinkState, "link", links)
+        return changed_hosts, [topology.tree.link_at(number) for number in changed_links]
 
     @retrying().wraps
-    def set_observation_mode(self, fabric_id: str, mode: Mode | None) -> None:
+    def set_observation_mode(
+        self, fabric_id: str, mode: Mode | None, *, by: Initiator | None = None
+    ) -> None:
         with self.transactions.writing("set observation mode") as session:
             self.states.locked(session, fabric_id)
-            _row(session, fabric_id).mode = mode and mode.value
+            row = _row(session, fabric_id)
+            row.mode, row.mode_since = mode and mode.value, self.transactions.now()
+            row.mode_by = initiator_document(by)
 
     @retrying().wraps
-    def acknowledge_alarm(self, fabric_id: str) -> None:
+    def acknowledge_alarm(self, fabric_id: str, *, by: Initiator | None = None) -> None:
         with self.transactions.writing("acknowledge alarm") as session:
             self.states.locked(session, fabric_id)
             row = _row(session, fabric_id)
-            row.memory = memory_document(acknowledge(memory_from(row.memory)))
+            memory = memory_from(row.memory)
+            if memory.alarm is None:
+                return
+            row.memory = memory_document(acknowledge(memory))
+            row.acknowledged = {
+                "at": self.transactions.now().isoformat(),
+                "text": memory.alarm.text,
+                "by": initiator_document(by),
+            }
 
 
 def _to_write(before: Observation, judgement: Judgement, seconds: float) -> bool:
@@ -140,14 +156,55 @@ def _without_time(memory: Memory) -> Mapping[str, Any]:
     return document
 
 
-def _said(memory: Memory, now: datetime) -> dict[Link, tuple[str, datetime, str]]:
-    """By link, the state that observation records, since when, and the evidence."""
-    said = dict.fromkeys(memory.withheld, (LinkState.DRAINED.value, now, WITHHELD))
+class _Word(NamedTuple):
+    """What observation says of a host or link."""
+
+    state: str
+    since: datetime
+    evidence: str
+
+
+def _record(
+    session: Session, fabric: FabricRecord, table: Any, key: str, said: Mapping[int, _Word]
+) -> list[int]:
+    """Record what is said of hosts or links, by number; those whose observed state changes."""
+    rows = component_words.rows_of(session, fabric.id, table, key, None)
+    changed = []
+    for number in sorted(said.keys() | rows.keys()):
+        row, word = rows.get(number), said.get(number)
+        if word is not None and row is not None and row.observed == word.state:
+            row.evidence = word.evidence
+            continue
+        if word is None and (row is None or row.observed is None):
+            continue
+        if row is None:
+            row = table(fabric=fabric.id, state=component_words.UP, **{key: number})
+            session.add(row)
+        row.observed, row.observed_since, row.evidence = word or (None, None, None)
+        changed.append(number)
+    return changed
+
+
+def _said_of_links(memory: Memory, now: datetime) -> dict[Link, _Word]:
+    """What observation records of links."""
+    said = dict.fromkeys(memory.withheld, _Word(LinkState.DRAINED.value, now, WITHHELD))
     for link in memory.marked:
         entry = memory.links[link]
-        since = datetime.fromtimestamp(entry.since, UTC)
-        said[link] = (LinkState.FAILED.value, since, entry.evidence)
+        said[link] = _Word(LinkState.FAILED.value, _time(entry.since), entry.evidence)
     return said
+
+
+def _said_of_hosts(memory: Memory) -> dict[int, _Word]:
+    """What observation records of hosts, by number."""
+    failed, drained = HostState.FAILED.value, HostState.DRAINED.value
+    return {
+        number: _Word(failed if host.failed else drained, _time(host.since), host.evidence)
+        for number, host in memory.withheld_hosts.items()
+    }
+
+
+def _time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 def _row(session: Session, fabric_id: str) -> models.Observation:
@@ -173,7 +230,17 @@ def _observation(session: Session, fabric: FabricRecord) -> Observation:
         row.read_at,
         row.observer,
         operator,
+        row.mode_since,
+        initiator_from(row.mode_by),
+        _acknowledgement(row.acknowledged),
     )
+
+
+def _acknowledgement(document: Any) -> Acknowledgement | None:
+    if document is None:
+        return None
+    at, by = datetime.fromisoformat(document["at"]), initiator_from(document["by"])
+    return Acknowledgement(at, document["text"], by)
 
 
 def _operator_states(session: Session, fabric: FabricRecord) -> OperatorStates:

@@ -286,8 +286,10 @@ class PkeyClaim(Base):
 class HostState(Base):
     """A host that is not up. ``state`` follows from what is said of it and of its leaves.
 
-    ``operator`` is what operators said of the host (NULL: nothing). ``leaves`` are the GUIDs
-    (``0x%016x``) of the leaves that it was drained with, NULL if that was said of the host itself.
+    ``operator`` is what operators said of the host, ``observed`` what observation says, with the
+    evidence; NULL is nothing. ``operator_by`` is the document of an ``Initiator``. ``leaves`` are
+    the GUIDs (``0x%016x``) of the leaves that it was drained with, NULL if that was said of the
+    host itself.
     """
 
     __tablename__ = "host_state"
@@ -298,6 +300,10 @@ class HostState(Base):
     leaves: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     operator: Mapped[str | None] = mapped_column(exact(16))
     operator_since: Mapped[datetime | None] = mapped_column(Moment())
+    operator_by: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    observed: Mapped[str | None] = mapped_column(exact(16))
+    observed_since: Mapped[datetime | None] = mapped_column(Moment())
+    evidence: Mapped[str | None] = mapped_column(Text())
 
 
 class HostFeature(Base):
@@ -315,7 +321,8 @@ class LinkState(Base):
     """A cable that is not up. ``state`` follows from what is said of it and of its switches.
 
     ``operator`` is what operators said of the cable, ``observed`` what observation says, with the
-    evidence; NULL is nothing.
+    evidence; NULL is nothing. ``operator_by`` is the document of an ``Initiator``. ``moved``: an
+    end is linked to another port than the recorded one, so no table may lead over the cable.
     """
 
     __tablename__ = "link_state"
@@ -325,13 +332,19 @@ class LinkState(Base):
     state: Mapped[str] = mapped_column(exact(16))
     operator: Mapped[str | None] = mapped_column(exact(16))
     operator_since: Mapped[datetime | None] = mapped_column(Moment())
+    operator_by: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     observed: Mapped[str | None] = mapped_column(exact(16))
     observed_since: Mapped[datetime | None] = mapped_column(Moment())
     evidence: Mapped[str | None] = mapped_column(Text())
+    moved: Mapped[bool] = mapped_column(server_default=false())
 
 
 class SwitchState(Base):
-    """A switch, by its GUID (``0x%016x``), that operators failed or put under maintenance."""
+    """A switch, by its GUID (``0x%016x``), that operators failed or put under maintenance.
+
+    ``said_by`` is the document of an ``Initiator``. ``repaired_at`` is when operators took that
+    back; the row stays until the tables of the switch are confirmed.
+    """
 
     __tablename__ = "switch_state"
 
@@ -339,18 +352,25 @@ class SwitchState(Base):
     guid: Mapped[str] = mapped_column(exact(18), primary_key=True)
     state: Mapped[str] = mapped_column(exact(16))
     since: Mapped[datetime] = mapped_column(Moment())
+    said_by: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    repaired_at: Mapped[datetime | None] = mapped_column(Moment())
 
 
 class Observation(Base):
     """What observation of a fabric remembers (``domain.faults.memory``), and its last reading.
 
-    ``mode`` is NULL unless an operator chose one. ``news`` are [time, text], the newest last.
+    ``mode`` is NULL unless an operator chose one, ``mode_by`` at ``mode_since``. ``news`` are
+    [time, text], the newest last. ``acknowledged`` is the last alarm that an operator accepted:
+    ``at``, ``by`` and ``text``.
     """
 
     __tablename__ = "observation"
 
     fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
     mode: Mapped[str | None] = mapped_column(exact(16))
+    mode_since: Mapped[datetime | None] = mapped_column(Moment())
+    mode_by: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    acknowledged: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     memory: Mapped[Any] = mapped_column(JSON())
     news: Mapped[Any] = mapped_column(JSON())
     read_at: Mapped[datetime | None] = mapped_column(Moment())

@@ -22,7 +22,7 @@ from laas_service.domain.allocation import NoFit, Refusal
 from laas_service.domain.allocation import Shape as DomainShape
 from laas_service.domain.faults.memory import LinkCondition
 from laas_service.domain.topology import Port, link_name
-from laas_service.messages import ConfirmedBy
+from laas_service.messages import ConfirmedBy, Initiator
 
 
 class Shape(Schema):
@@ -282,11 +282,33 @@ Since = Annotated[
 Evidence = Annotated[str | None, Field(description="What was seen, or which switch it is about.")]
 
 
+class SaidBy(Shown):
+    """The user whose request it was."""
+
+    user_id: str
+    project_id: str
+    request_id: str
+
+
+By = Annotated[
+    SaidBy | None, Field(description="Of source `operator`: who said it, if that is recorded.")
+]
+
+
 def said(word: Word | None) -> dict[str, Any]:
     """The fields that say who says that something is not up, since when and why."""
     if word is None:
-        return {"source": None, "since": None, "evidence": None}
-    return {"source": word.source.value, "since": word.since, "evidence": word.evidence}
+        return {"source": None, "by": None, "since": None, "evidence": None}
+    return {
+        "source": word.source.value,
+        "by": said_by(word.by),
+        "since": word.since,
+        "evidence": word.evidence,
+    }
+
+
+def said_by(initiator: Initiator | None) -> SaidBy | None:
+    return None if initiator is None else SaidBy.model_validate(initiator)
 
 
 class Host(Schema):
@@ -294,6 +316,7 @@ class Host(Schema):
     name: str
     state: HostState
     source: SourceOfState
+    by: By
     since: Since
     evidence: Evidence
     absent_since: Annotated[
@@ -351,6 +374,7 @@ class Link(Schema):
         LinkState, Field(description="`drained`: no new owner gets it, and its owner keeps it.")
     ]
     source: SourceOfState
+    by: By
     since: Since
     evidence: Evidence
     condition: Annotated[
@@ -408,6 +432,7 @@ class Switch(Schema):
         ),
     ]
     source: SourceOfState
+    by: By
     since: Since
     evidence: Evidence
     ports: int

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AwareDatetime, Field
 
 from laas_service.api.schemas.base import Body, Guid, Schema, guid
+from laas_service.api.schemas.fabrics import SaidBy, said_by
 from laas_service.app.requests import Observed
 from laas_service.domain.faults.interpretation import SwitchState
 from laas_service.domain.faults.memory import LinkCondition
@@ -42,6 +43,14 @@ class Alarm(Schema):
     text: str
 
 
+class Acknowledged(Schema):
+    """The last alarm that was accepted."""
+
+    at: AwareDatetime
+    by: Annotated[SaidBy | None, Field(description="Who accepted it.")]
+    text: str
+
+
 class ObservedNews(Schema):
     at: AwareDatetime
     text: str
@@ -57,14 +66,20 @@ class Observation(Schema):
         ),
     ]
     configured: Annotated[bool, Field(description="Whether the mode is that of [faults] mode.")]
+    mode_by: Annotated[SaidBy | None, Field(description="Who chose the mode, or gave it back.")]
+    mode_since: AwareDatetime | None
     read_at: Annotated[AwareDatetime | None, Field(description="The time of the last reading.")]
     observer: Annotated[str | None, Field(description="The port that it was made through.")]
     alarm: Alarm | None
+    acknowledged: Acknowledged | None
     links: Annotated[
         list[ObservedLink], Field(description="Suspected, failed and quarantined links.")
     ]
     withheld: Annotated[
         list[str], Field(description="Links through silent switches, for no new owner.")
+    ]
+    withheld_hosts: Annotated[
+        list[str], Field(description="Hosts at switches that do not answer, for no new owner.")
     ]
     switches: Annotated[list[ObservedSwitch], Field(description="Those that do not answer.")]
     absent_hosts: Annotated[list[AbsentHost], Field(description="Not a fault by itself.")]
@@ -81,11 +96,20 @@ class Observation(Schema):
             fabric=fabric.id,
             mode=observed.mode,
             configured=seen.mode is None,
+            mode_by=said_by(seen.mode_by),
+            mode_since=seen.mode_since,
             read_at=seen.read_at,
             observer=seen.observer,
             alarm=None
             if memory.alarm is None
             else Alarm(since=_time(memory.alarm.at), text=memory.alarm.text),
+            acknowledged=None
+            if seen.acknowledged is None
+            else Acknowledged(
+                at=seen.acknowledged.at,
+                by=said_by(seen.acknowledged.by),
+                text=seen.acknowledged.text,
+            ),
             links=[
                 ObservedLink(
                     id=link_name(link),
@@ -98,6 +122,11 @@ class Observation(Schema):
                 if entry.condition.bad or entry.marked
             ],
             withheld=sorted(map(link_name, memory.withheld)),
+            withheld_hosts=[
+                fabric.inventory.host_names[host]
+                for host in memory.withheld_hosts
+                if host < len(fabric.inventory.host_names)
+            ],
             switches=[
                 ObservedSwitch(
                     guid=guid(switch),

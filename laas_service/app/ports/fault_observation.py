@@ -8,6 +8,7 @@ from typing import Protocol
 from laas_service.app.records import Observation
 from laas_service.domain.faults.observation import Judgement, Mode
 from laas_service.domain.faults.reading import FabricReading
+from laas_service.messages import Initiator
 
 
 class FaultObservation(Protocol):
@@ -30,8 +31,10 @@ class FaultObservation(Protocol):
         that says nothing new is not written, unless the last one was written ``seconds`` ago.
         """
 
-    def set_observation_mode(self, fabric_id: str, mode: Mode | None) -> None:
-        """Record the mode; with None the configured one is valid again."""
+    def set_observation_mode(
+        self, fabric_id: str, mode: Mode | None, *, by: Initiator | None = None
+    ) -> None:
+        """Record the mode, and who chose it; with None the configured one is valid again."""
 
-    def acknowledge_alarm(self, fabric_id: str) -> None:
+    def acknowledge_alarm(self, fabric_id: str, *, by: Initiator | None = None) -> None:
         """Accept what raised the alarm: the next judgement marks it. Nothing without an alarm."""

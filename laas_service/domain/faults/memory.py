@@ -73,6 +73,17 @@ class SwitchMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class WithheldHost:
+    """A host that nobody new gets, because it cannot be reached as recorded."""
+
+    since: float
+    """Seconds since the epoch."""
+    evidence: str
+    failed: bool = False
+    """Whether it is cut off for certain, as its leaf is dead; else its owner may still use it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Alarm:
     """Why nothing is marked until an operator acknowledges it, or the fabric is as before."""
 
@@ -96,6 +107,8 @@ class Memory:
     """Names of absent hosts, and since when they are absent."""
     withheld: frozenset[Link] = frozenset()
     """Links that cannot be confirmed: nobody new gets them, their owners keep them."""
+    withheld_hosts: Mapping[int, WithheldHost] = field(default_factory=dict)
+    """Hosts, by number, at switches that do not answer."""
     opened: float | None = None
     """When the first change was seen that is not decided; None if there is none."""
     alarm: Alarm | None = None
@@ -191,6 +204,10 @@ def memory_document(memory: Memory) -> dict[str, Any]:
         },
         "hosts": dict(memory.hosts),
         "withheld": sorted(map(link_name, memory.withheld)),
+        "withheld_hosts": {
+            str(number): [host.since, host.evidence, host.failed]
+            for number, host in sorted(memory.withheld_hosts.items())
+        },
         "opened": memory.opened,
         "alarm": alarm and {"at": alarm.at, "text": alarm.text, "observer": alarm.observer},
         "blind_since": memory.blind_since,
@@ -218,6 +235,10 @@ def memory_from(document: Mapping[str, Any]) -> Memory:
             },
             dict(document["hosts"]),
             frozenset(map(parse_link, document["withheld"])),
+            {
+                int(number): WithheldHost(*host)
+                for number, host in document.get("withheld_hosts", {}).items()
+            },
             document["opened"],
             alarm and Alarm(alarm["at"], alarm["text"], alarm["observer"]),
             document["blind_since"],

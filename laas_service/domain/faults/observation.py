@@ -24,6 +24,7 @@ from laas_service.domain.faults.memory import (
     Memory,
     Standing,
     SwitchMemory,
+    WithheldHost,
 )
 from laas_service.domain.topology import LeafLink, Link, link_name
 from laas_service.domain.wording import listed
@@ -443,12 +444,14 @@ class _Judgement:
             if not links[link].downs:
                 del links[link]
         withheld = self._withheld(switches) - {link for link, e in links.items() if e.marked}
+        hosts = self._withheld_hosts(switches)
         return Judgement(
             replace(
                 memory,
                 links=links,
                 switches=switches,
                 withheld=withheld,
+                withheld_hosts=hosts,
                 opened=opened,
                 alarm=None,
             ),
@@ -463,6 +466,20 @@ class _Judgement:
         if due and entry.standing is Standing.NEW and self._held_down(entry):
             return replace(entry, standing=Standing.PASSED)
         return entry
+
+    def _withheld_hosts(self, switches: Mapping[int, SwitchMemory]) -> dict[int, WithheldHost]:
+        """The hosts at switches that do not answer; those at a dead one have failed."""
+        withheld: dict[int, WithheldHost] = {}
+        for guid, entry in switches.items():
+            if entry.standing is Standing.NEW:
+                continue
+            failed = entry.state is SwitchState.DEAD
+            name = self._cabling.switch_name(guid)
+            evidence = f"its switch {name} {'is dead' if failed else 'does not answer'}"
+            for host in self._cabling.hosts_of_switch.get(guid, ()):
+                if host not in withheld or (failed and not withheld[host].failed):
+                    withheld[host] = WithheldHost(entry.since, evidence, failed)
+        return dict(sorted(withheld.items()))
 
     def _withheld(self, switches: Mapping[int, SwitchMemory]) -> frozenset[Link]:
         """The links that nobody can confirm: those of silent switches, and those between two

@@ -80,7 +80,10 @@ def test_an_operators_repair_leaves_a_link_failed_that_is_seen_down(client, see)
     see(LINK)
     failed = set_link(client, LINK, "failed")
     assert (failed["state"], failed["source"]) == ("failed", "operator")
+    assert failed["by"]["user_id"]
+    assert failed["by"].keys() == {"user_id", "project_id", "request_id"}
     repaired = set_link(client, LINK, "up")
+    assert repaired["by"] is None
     assert (repaired["state"], repaired["source"]) == ("failed", "observed")
 
 
@@ -105,6 +108,10 @@ def test_names_of_no_link_are_refused(client, named, status):
 def test_the_mode_is_chosen_and_given_back(client, see):
     answer = client.patch(f"{F}/observation", json={"mode": "observe"}).json
     assert (answer["mode"], answer["configured"]) == ("observe", False)
+    assert answer["mode_by"] == set_link(client, "leaf-0-0-0", "failed")["by"] | {
+        "request_id": answer["mode_by"]["request_id"]
+    }
+    assert answer["mode_since"] is not None
     see(LINK)
     assert link(client)["state"] == "up"
     assert link(client)["condition"] == "failed"
@@ -131,6 +138,8 @@ def test_an_alarm_is_shown_and_acknowledged(client, see):
     assert 'laas_observation_alarm{fabric="main"} 1.0' in metrics
     answer = client.patch(f"{F}/observation", json={"acknowledge": True}).json
     assert answer["alarm"] is None
+    assert answer["acknowledged"]["text"] == alarm["text"]
+    assert answer["acknowledged"]["by"]["user_id"]
     see(*lost)
     failed = client.get(f"{F}/links?state=failed").json["links"]
     assert [link["id"] for link in failed] == lost

@@ -42,13 +42,14 @@ from tests.unit.adapters.test_store import (
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 SPINE = 0x2C90200000010
+INVENTORY = replace(HOSTS, switches=(Switch(SPINE, "spine", 3, 4),))
 
 
 @pytest.fixture
 def told(store):
     """A store that records notifications, so that the outbox is not empty."""
     told = SqlStore(store._engine, announce=True)
-    told.add_fabric("f", SMALL, replace(HOSTS, switches=(Switch(SPINE, "spine", 3, 4),)))
+    told.add_fabric("f", SMALL, INVENTORY)
     return told
 
 

@@ -15,13 +15,14 @@ from laas_service.adapters.db.store import SqlStore
 from laas_service.app.lifecycle import Faults
 from laas_service.app.records import HostState, LinkState, Observation, Source, SwitchState
 from laas_service.app.requests import AllocationRequest
-from laas_service.domain.allocation import Allocation, Request
+from laas_service.domain.allocation import Allocation, NoFit, Request
 from laas_service.domain.errors import NotFound
 from laas_service.domain.faults.interpretation import Cabling, interpret
 from laas_service.domain.faults.memory import LinkCondition
 from laas_service.domain.faults.observation import Judgement, Mode, Rules, judge
 from laas_service.domain.policies.jigsaw import Jigsaw
 from laas_service.domain.topology import LeafLink, Link, SpineLink
+from laas_service.messages import Initiator
 from tests.unit.domain.faults.model import FaultyFabric
 
 A, B, C = LeafLink(1, 0, 1), LeafLink(1, 1, 0), SpineLink(1, 1, 0)
@@ -280,6 +281,100 @@ def test_operators_and_observation_at_the_same_time_leave_both_words(site):
     assert all(set(site.said(link)) == {OPERATOR, OBSERVED} for link in links)
     fresh = SqlStore(site.store._engine)
     assert site.store.ledger("f")[0].state() == fresh.ledger("f")[0].state()
+
+
+def test_hosts_of_a_dead_leaf_go_to_nobody_until_it_is_back(site):
+    leaf = site.guid(1, 3)
+    site.fabric.dead.add(leaf)
+    for _ in range(4):
+        site.look()
+    ledger = site.store.ledger("f")[0]
+    assert set(ledger.failed_hosts) == {12, 13, 14, 15}
+    [word] = site.store.words("f").hosts[13]
+    assert (word.source, word.state, word.by) == (Source.OBSERVED, "failed", None)
+    assert word.evidence == "its switch leaf-1-1 is dead"
+    assert word.since.timestamp() == pytest.approx(site.now - 3)
+    refused = site.store.admit(
+        AllocationRequest(
+            id="t", fabric="f", name="t", project_id="blue", policy="jigsaw", hosts=16
+        ),
+        lambda ledger: Jigsaw().propose(ledger, Request("t", 16)),
+    )
+    assert isinstance(refused, NoFit)
+    assert "4 more are failed or drained" in refused.detail
+    site.store.set_host_state("f", 12, HostState.DRAINED)
+    site.fabric.dead.clear()
+    site.look()
+    site.look()
+    ledger = site.store.ledger("f")[0]
+    assert (set(ledger.failed_hosts), set(ledger.drained_hosts)) == (set(), {12})
+    fresh = SqlStore(site.store._engine).ledger("f")[0]
+    assert fresh.state() == ledger.state()
+
+
+def test_hosts_of_a_silent_leaf_stay_with_their_owners_and_go_to_nobody_new(site):
+    placed = site.tenant(16)
+    leaf = site.guid(1, 3)
+    site.fabric.silent.add(leaf)
+    for _ in range(4):
+        site.look()
+    ledger = site.store.ledger("f")[0]
+    assert (set(ledger.failed_hosts), set(ledger.drained_hosts)) == (set(), {12, 13, 14, 15})
+    assert site.store.allocation("t").faults is None
+    assert site.store.allocation("t").placed == placed
+    [word] = site.store.words("f").hosts[12]
+    assert (word.state, word.evidence) == ("drained", "its switch leaf-1-1 does not answer")
+
+
+def test_hosts_stay_as_they_are_during_an_alarm_and_for_an_observer_that_only_observes(site):
+    site.store.set_observation_mode("f", Mode.OBSERVE)
+    site.fabric.dead.add(site.guid(1, 3))
+    for _ in range(4):
+        site.look()
+    assert set(site.store.ledger("f")[0].failed_hosts) == set()
+    site.store.set_observation_mode("f", Mode.ACT)
+    site.fabric.dead.add(site.guid(1, 2))
+    site.look()
+    for _ in range(4):
+        site.look()
+    assert site.store.observation("f").memory.alarm is not None
+    assert set(site.store.ledger("f")[0].failed_hosts) <= {12, 13, 14, 15}
+
+
+BY = Initiator("req-1", "olga", "admins")
+
+
+def test_every_word_of_an_operator_has_a_name(site):
+    store, spine, leaf = site.store, site.guid(3), site.guid(1, 1)
+    store.set_link_state("f", A, LinkState.FAILED, by=BY)
+    store.set_host_state("f", 0, HostState.FAILED, by=BY)
+    store.set_leaf_state("f", leaf, HostState.DRAINED, by=BY)
+    store.set_switch_state("f", spine, SwitchState.FAILED, by=BY)
+    store.set_observation_mode("f", Mode.ACT, by=BY)
+    words = store.words("f")
+    said = [words.links[A], words.hosts[0], words.hosts[4], words.links[min(site.links_of(spine))]]
+    assert [word.by for [word] in said] == [BY] * 4
+    assert words.switches[spine].by == BY
+    assert store.observation("f").mode_by == BY
+    other = replace(BY, user_id="otto")
+    store.set_link_state("f", A, LinkState.FAILED, by=other)
+    assert store.words("f").links[A][0].by == BY
+    store.set_host_state("f", 0, HostState.DRAINED, by=other)
+    assert store.words("f").hosts[0][0].by == other
+    store.set_link_state("f", A, LinkState.UP, by=other)
+    store.set_leaf_state("f", leaf, HostState.UP, by=other)
+    assert A not in store.words("f").links
+    assert 4 not in store.words("f").hosts
+
+
+def test_who_accepted_an_alarm_is_recorded(site):
+    site.store.acknowledge_alarm("f", by=BY)
+    assert site.store.observation("f").acknowledged is None
+    site.cut(*site.links_of(site.guid(1, 1)), *site.links_of(site.guid(1, 2)))
+    alarm = site.store.observation("f").memory.alarm
+    site.store.acknowledge_alarm("f", by=BY)
+    accepted = site.store.observation("f").acknowledged
+    assert (accepted.text, accepted.by) == (alarm.text, BY)
 
 
 def test_what_earlier_releases_recorded_is_the_operators_word(site):

@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from laas_service.adapters.db import models, soundness
 from laas_service.adapters.db.engine import connect, consistent_read
 from laas_service.adapters.db.store import SqlStore
-from tests.unit.adapters.test_backup import lived_in
-from tests.unit.adapters.test_store import HOSTS, SMALL
+from tests.unit.adapters.test_backup import INVENTORY, lived_in
+from tests.unit.adapters.test_store import SMALL
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def lived(empty_database, tmp_path_factory):
     shutil.copy(empty_database, path)
     engine = connect(f"sqlite:///{path}")
     told = SqlStore(engine, announce=True)
-    told.add_fabric("f", SMALL, HOSTS)
+    told.add_fabric("f", SMALL, INVENTORY)
     lived_in(told)
     engine.dispose()
     return path
