@@ -19,12 +19,16 @@ from laas_service.domain.inventory import Inventory
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology
 
+PKEYS = range(0x0001, 0x7FFF)
+"""All partition keys that a tenant can have, without the membership bit; 0x7fff is the default
+partition's."""
+
 
 @dataclass(frozen=True, slots=True)
 class TenantRoute:
     """One allocation whose traffic the subnet manager has to keep on its own links.
 
-    ``pkey`` is the tenant's partition key, 0x0001..0x7FFE, unique in the fabric.
+    ``pkey`` is the tenant's partition key, one of ``PKEYS``, unique in the fabric.
 
     While the placement changes, the tenant holds a second placement, ``beside``. Its entries are
     in the forwarding tables wherever ``allocation`` has none, so that a packet which meets old

@@ -47,6 +47,7 @@ from laas_service.domain.errors import InvalidInput
 from laas_service.domain.faults.observation import Mode, Rules
 from laas_service.domain.policies import POLICIES
 from laas_service.garbage import Collector
+from laas_service.messages import PKEYS
 from opensm_writer import render
 from opensm_writer.fileset import published_generation
 from opensm_writer.local import LocalSubnetManager
@@ -130,7 +131,12 @@ class Parts:
 
     @cached_property
     def store(self) -> SqlStore:
-        return SqlStore(self._engine, at=self._at, announce=messaging.announces(self._conf))
+        return SqlStore(
+            self._engine,
+            at=self._at,
+            announce=messaging.announces(self._conf),
+            pkeys=tenant_pkeys(self._conf.opensm.pkeys),
+        )
 
     @cached_property
     def quotas(self) -> SqlQuotas:
@@ -439,6 +445,18 @@ def limits(options: cfg.ConfigOpts.GroupAttr) -> Limits:
         hosts=None if options.hosts < 0 else options.hosts,
         allocations=None if options.allocations < 0 else options.allocations,
     )
+
+
+def tenant_pkeys(text: str) -> range:
+    """The partition keys that [opensm] pkeys names. Raises: InvalidInput."""
+    try:
+        first, last = (int(end, 16) for end in text.split("-"))
+    except ValueError:
+        first, last = 0, 0
+    if not PKEYS[0] <= first <= last <= PKEYS[-1]:
+        fix = "give FIRST-LAST within 0x0001-0x7ffe, such as 0x0001-0x3fff"
+        raise InvalidInput("[opensm] pkeys", text, fix)
+    return range(first, last + 1)
 
 
 def _guid(text: str) -> int:

@@ -20,13 +20,10 @@ from laas_service.domain.inventory import Inventory, PortRef
 from laas_service.domain.routing.default_tables import NO_ROUTE
 from laas_service.domain.routing.fabric_tables import ForwardingTables, forwarding_tables
 from laas_service.domain.topology import Link
-from laas_service.messages import FabricState
+from laas_service.messages import PKEYS, FabricState
 
 MAX_LID = 0xBFFF
 MAX_PORT = 254
-MAX_PKEY = 0x7FFE
-"""Highest partition key of a tenant; 0x7fff is the default partition."""
-
 BLOCK = 64
 """LIDs in one block of a forwarding table."""
 
@@ -169,7 +166,7 @@ def partitions(state: FabricState) -> tuple[Partition, ...]:
     result = []
     for tenant in state.tenants:
         name = tenant.allocation.id
-        if not 1 <= tenant.pkey <= MAX_PKEY:
+        if tenant.pkey not in PKEYS:
             raise InvalidInput(f"pkey of {name}", tenant.pkey, "keys are 0x0001..0x7ffe")
         if owners.setdefault(tenant.pkey, name) != name:
             raise InvalidInput(f"pkey of {name}", tenant.pkey, f"{owners[tenant.pkey]} has it")

@@ -320,7 +320,9 @@ def cabling(text: str, source: str) -> tuple[CableEnds, ...]:
 
 
 _MAX_LINE = 4000
-_PARTITION = re.compile(r"([^=,:\s]+)=0x([0-9a-f]{4})((?:, ?[a-z]+(?:=\w+)?)*) :\n([^;:]*) ;\n")
+_PARTITION = re.compile(
+    r"([^=,:\s]+)=0x([0-9a-f]{4})(, indx0)?(, ipoib, rate=2)?, defmember=full :\n([^;:]*) ;\n"
+)
 _DEFAULT = re.compile(r"Default=0x7fff : ALL=limited, ALL_SWITCHES=full, SELF=full([^;:]*) ;\n")
 
 
@@ -331,6 +333,7 @@ class PartitionFile:
     services: tuple[int, ...]  # port GUIDs, full members of the default partition
     multicast: bool  # whether a tenant has a broadcast group
     partitions: tuple[Partition, ...]
+    at_index_0: bool = True  # whether a tenant's key stands at index 0 of its ports
 
 
 def partitions(text: str, source: str) -> PartitionFile:
@@ -347,17 +350,18 @@ def partitions(text: str, source: str) -> PartitionFile:
     if default is None:
         raise InvalidFile(source, 1, "the first rule is not the default partition's")
     services = _members(default[1].removeprefix(","), "=full", source, 1) if default[1] else ()
-    result, multicast, at = [], False, default.end()
+    result, multicast, at_index_0, at = [], False, True, default.end()
     while at < len(text):
         first = text.count("\n", 0, at) + 1
         rule = _PARTITION.match(text, at)
-        if rule is None or not rule[3].endswith("defmember=full"):
+        if rule is None:
             raise InvalidFile(source, first, "this is not a partition rule")
-        multicast = multicast or "ipoib" in rule[3]
-        members = _members(rule[4], "", source, first + 1)
+        at_index_0 = at_index_0 and rule[3] is not None
+        multicast = multicast or rule[4] is not None
+        members = _members(rule[5], "", source, first + 1)
         result.append(Partition(rule[1], int(rule[2], 16), members))
         at = rule.end()
-    return PartitionFile(services, multicast, tuple(result))
+    return PartitionFile(services, multicast, tuple(result), at_index_0)
 
 
 def _members(text: str, suffix: str, source: str, first: int) -> tuple[int, ...]:

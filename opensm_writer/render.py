@@ -36,7 +36,7 @@ from opensm_writer.desired import (
 
 MAX_NAME = 64
 
-FORM = 3
+FORM = 4
 """Version of the bytes; increased in a release that renders equal values differently."""
 
 ENTRY_SIZE = len("0x0001 001 # portguid 0x0002c90300000001:\n")
@@ -177,13 +177,14 @@ def partitions(partitions: Iterable[Partition], settings: Settings) -> Iterator[
 
     Hosts are limited members of the default partition, so that they reach services but not
     each other. Each GUID has a line of its own, because OpenSM refuses lines of more than about
-    4,090 bytes and then makes every port a full member of everything.
+    4,090 bytes and then makes every port a full member of everything. A tenant's key stands at
+    index 0 of its ports (``indx0``), because GASNet and NVSHMEM use that index.
     """
     services = [f",\n  {guid_text(guid)}=full" for guid in sorted(settings.services)]
     yield f"Default=0x7fff : ALL=limited, ALL_SWITCHES=full, SELF=full{''.join(services)} ;\n"
     group = ", ipoib, rate=2" if settings.multicast else ""
     for partition in partitions:
-        yield f"{partition.name}={partition.pkey:#06x}{group}, defmember=full :\n"
+        yield f"{partition.name}={partition.pkey:#06x}, indx0{group}, defmember=full :\n"
         yield ",\n".join(f"  {guid_text(guid)}" for guid in partition.members) + " ;\n"
 
 

@@ -17,10 +17,10 @@ from laas_service.domain.errors import InvalidFile
 from laas_service.domain.inventory import ADAPTER_PORT
 from laas_service.domain.routing.default_tables import NO_ROUTE
 from laas_service.domain.wording import listed
+from laas_service.messages import PKEYS
 from opensm_writer import fileset, parse, render
 from opensm_writer.desired import (
     MAX_LID,
-    MAX_PKEY,
     MAX_STEPS,
     SAFE_NAME,
     group_name,
@@ -69,7 +69,7 @@ def manifest(document: Any, fabric: str) -> Manifest:
     _check_names(digests, chains)
     if (
         not isinstance(tenants, dict)
-        or len(tenants) > MAX_PKEY
+        or len(tenants) > len(PKEYS)
         or not all(
             SAFE_NAME.fullmatch(name) and isinstance(prints, dict) and prints.keys() == _PRINTS
             for name, prints in tenants.items()

@@ -89,6 +89,19 @@ Hosts are limited members of the default partition. They reach only its full mem
 subnet manager, and these ports. Never list a tenant host.
 """,
     ),
+    cfg.StrOpt(
+        "pkeys",
+        default="0x0001-0x7ffe",
+        help="""
+Partition keys that new allocations may get, as FIRST-LAST in hexadecimal, without the membership
+bit.
+
+Narrow it if somebody else, such as Neutron, gives keys to ports of the fabric: keys outside of it
+are never given to a tenant, and ports that have them are not reported. Set the same value for
+the API, the workers and the agents. An allocation keeps its key for life, so one that was made
+under a wider range keeps a key outside of it.
+""",
+    ),
     cfg.BoolOpt(
         "one_rule_per_group",
         default=False,

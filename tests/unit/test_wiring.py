@@ -94,6 +94,9 @@ def test_an_agent_says_what_it_lacks(conf, set_up, said):
         ("api", "default_policy", "laas", "use_cases"),
         ("opensm", "services", ["storage"], "subnet_manager"),
         ("opensm", "directory", "/a b", "subnet_manager"),
+        ("opensm", "pkeys", "0x0000-0x7ffe", "store"),
+        ("opensm", "pkeys", "0x0001-0x7fff", "store"),
+        ("opensm", "pkeys", "2", "store"),
     ],
 )
 def test_wrong_option_is_named(conf, group, name, value, part):

@@ -32,7 +32,6 @@ from laas_service.domain.errors import (
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.topology import Topology
 
-PKEYS = range(0x0001, 0x7FFF)
 """Partition keys for tenants; 0x7FFF is the default partition."""
 
 
@@ -213,7 +212,7 @@ def _admitted(
     document = allocation_document(answer)
     return {
         "generation": transactions.advance(session, fabric_id, {"claim": document}, routes=True),
-        "pkey": 0 if answer.container else _free_pkey(session, fabric_id),
+        "pkey": 0 if answer.container else _free_pkey(session, fabric_id, transactions.pkeys),
         "placed": document,
         "ends_at": None if duration is None else transactions.now() + timedelta(seconds=duration),
     }
@@ -272,11 +271,13 @@ def _must_contain(parent: AllocationRecord, fabric_id: str) -> None:
         raise Conflict(f"container {parent.id!r} is {parent.state.value}; name another")
 
 
-def _free_pkey(session: Session, fabric_id: str) -> int:
-    """The lowest partition key that no tenant of the fabric has. Raises: LimitExceeded."""
+def _free_pkey(session: Session, fabric_id: str, pkeys: range) -> int:
+    """The lowest of the keys that no tenant of the fabric has. Raises: LimitExceeded."""
     table = models.PkeyClaim
     taken = set(session.scalars(select(table.pkey).where(table.fabric == fabric_id)))
-    for pkey in PKEYS:
+    for pkey in pkeys:
         if pkey not in taken:
             return pkey
-    raise LimitExceeded(f"all {len(PKEYS)} partition keys of fabric {fabric_id!r} are in use")
+    raise LimitExceeded(
+        f"all {len(pkeys)} partition keys of fabric {fabric_id!r} in [opensm] pkeys are in use"
+    )

@@ -32,6 +32,7 @@ from laas_service.domain.errors import Conflict, InvalidInput, Unavailable
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.topology import Topology
+from laas_service.messages import PKEYS
 
 FABRIC_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 """A fabric's id is also the name of a directory."""
@@ -53,10 +54,11 @@ class SqlStore:
         at: Callable[[str], None] = nowhere,
         keep_deltas: int = KEEP_DELTAS,
         announce: bool = False,
+        pkeys: range = PKEYS,
     ) -> None:
         self._engine = engine
         self._ledgers, self._turns, self._threads = LedgerCache(), Turns(engine), ThreadOrder()
-        self._compose(Transactions(engine, now, at, keep_deltas, announce))
+        self._compose(Transactions(engine, now, at, keep_deltas, announce, pkeys))
 
     def under(self, lease: Lease) -> Self:
         """See ``app.worker.fabric_leases.LeasedStore.under``; the cache is shared."""

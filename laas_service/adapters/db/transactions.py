@@ -43,7 +43,8 @@ class Transactions:
     """The transactions of one database, and what they do alike; safe to share between threads.
 
     ``at`` is called with a step's name around every commit, and after every lost race (for fault
-    injection). With ``announce``, notifications are put into the outbox.
+    injection). With ``announce``, notifications are put into the outbox. New tenants get one of
+    ``pkeys``.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Transactions:
         at: Callable[[str], None],
         keep_deltas: int,
         announce: bool,
+        pkeys: range,
     ) -> None:
         self._engine = engine
         self._keep_deltas = keep_deltas
@@ -60,6 +62,7 @@ class Transactions:
         self._lease: Lease | None = None
         self.now = now
         self.at = at
+        self.pkeys = pkeys
 
     def under(self, lease: Lease) -> Self:
         """These transactions for the holder of a lease; see ``writing``."""

@@ -394,13 +394,13 @@ def test_choice_is_made_anew_when_somebody_left_meanwhile(managed):
     assert not any(claims(managed).values())
 
 
-def test_partition_keys_run_out_with_a_clear_error(managed, monkeypatch):
-    monkeypatch.setattr("laas_service.adapters.db.admission.PKEYS", range(1, 3))
-    assert [admit(managed, "a", 0).pkey, admit(managed, "b", 1).pkey] == [1, 2]
-    with pytest.raises(LimitExceeded, match="partition keys"):
-        admit(managed, "c", 2)
-    release(managed, "a")
-    assert admit(managed, "c", 2).pkey == 1
+def test_partition_keys_are_those_of_the_range_and_run_out_with_a_clear_error(managed):
+    narrow = SqlStore(managed._engine, pkeys=range(0x40, 0x42))
+    assert [admit(narrow, "a", 0).pkey, admit(narrow, "b", 1).pkey] == [0x40, 0x41]
+    with pytest.raises(LimitExceeded, match=r"all 2 partition keys .* pkeys"):
+        admit(narrow, "c", 2)
+    release(narrow, "a")
+    assert admit(narrow, "c", 2).pkey == 0x40
 
 
 def test_unknown_names(managed):

@@ -108,6 +108,7 @@ DEFAULT = "Default=0x7fff : ALL=limited, ALL_SWITCHES=full, SELF=full ;\n"
         ("", 1),
         ("t=0x0101, defmember=full :\n  0x0002c90300000001 ;\n", 1),
         (f"{DEFAULT}t=0x0101, defmember=full :\n  0x0002c90300000001\n", 2),
+        (f"{DEFAULT}t=0x0101, indx1, defmember=full :\n  0x0002c90300000001 ;\n", 2),
         (f"{DEFAULT}t=0x0101, defmember=limited :\n  0x0002c90300000001 ;\n", 2),
         (f"{DEFAULT}t=0x0101, defmember=full :\n  0x0002c90300000001,\n  node7 ;\n", 4),
         (DEFAULT.replace("SELF=full", "SELF=full" + " " * 4000), 1),

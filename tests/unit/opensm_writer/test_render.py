@@ -199,7 +199,9 @@ def test_multicast_left_on_gives_capped_groups():
     configuration = subnet_configuration(state())
     assert "disable_multicast FALSE\n" in text(configuration, "opensm.conf", settings)
     assert (
-        text(configuration, "partitions.conf", settings).count(", ipoib, rate=2, defmember=full")
+        text(configuration, "partitions.conf", settings).count(
+            ", indx0, ipoib, rate=2, defmember=full"
+        )
         == 3
     )
 
