@@ -21,7 +21,7 @@ from operator import or_
 from typing import NamedTuple
 
 from laas_service.domain.search.budget import SearchBudget
-from laas_service.domain.search.matching import konig_bounds, matching_size
+from laas_service.domain.search.matching import konig_bounds, matching_size, sure_bounds
 
 Biclique = tuple[list[int], int]
 """Row numbers, ascending, and the mask of the bits that all these rows have."""
@@ -90,8 +90,10 @@ def ruled_out(rows: Sequence[int], count: int, field: int, need: int, budget: Se
     if not budget.spend(len(rows)):
         return False
     shift = (field & -field).bit_length() - 1  # equal columns share one entry of the cache
-    bounds = konig_bounds(tuple((row & field) >> shift for row in rows), budget)
-    return not all(bound.allows(count, need) for bound in bounds)
+    within = tuple([(row & field) >> shift for row in rows])
+    if all(bound.allows(count, need) for bound in sure_bounds(within)):
+        return False
+    return not all(bound.allows(count, need) for bound in konig_bounds(within, budget))
 
 
 def _depth_first(
@@ -173,6 +175,8 @@ def _refuted(
     field, need = max(spec.needs, key=lambda pair: (lacking & pair[0]).bit_count())
     within = live & field
     spare = len(left) + within.bit_count() - spec.min_rows - need
+    if spare >= min(len(left), within.bit_count()):
+        return False  # no matching is larger
     size, work = matching_size([within & ~rows[row] for row in left], spare)
     budget.spend(len(left) + work)
     return size > spare

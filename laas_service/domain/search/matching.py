@@ -35,20 +35,44 @@ def konig_bounds(rows: tuple[int, ...], budget: SearchBudget) -> list[KonigBound
     that lack a bit or bits that a row lacks, in proportion. Cached results cost as much
     budget as new ones, so that an answer does not depend on earlier searches.
     """
-    most, work = heaviest_biclique(rows, 1, 1)
-    budget.spend(len(rows) + work)
-    bounds = [KonigBound(1, 1, most)]
-    union, common = reduce(or_, rows), reduce(and_, rows)
-    if union != common:
-        incomplete_rows = sum(row != union for row in rows)
-        incomplete_bits = (union ^ common).bit_count()
-        bit_weight = max(1, round(incomplete_rows / incomplete_bits))
-        row_weight = max(1, round(incomplete_bits / incomplete_rows))
-        if bit_weight != row_weight:
-            most, work = heaviest_biclique(rows, row_weight, bit_weight)
-            budget.spend(work)
-            bounds.append(KonigBound(row_weight, bit_weight, most))
+    budget.spend(len(rows))
+    bounds = []
+    for row_weight, bit_weight in _weights(rows):
+        most, work = heaviest_biclique(rows, row_weight, bit_weight)
+        budget.spend(work)
+        bounds.append(KonigBound(row_weight, bit_weight, most))
     return bounds
+
+
+def sure_bounds(rows: tuple[int, ...]) -> list[KonigBound]:
+    """Bounds that allow nothing that ``konig_bounds`` does not; they need no matching.
+
+    A biclique of all rows or of all bits weighs as much.
+    """
+    union, common = reduce(or_, rows), reduce(and_, rows)
+    incomplete = sum(row != union for row in rows)
+    all_rows = len(rows), common.bit_count()
+    all_bits = len(rows) - incomplete, union.bit_count()
+    return [
+        KonigBound(
+            row_weight,
+            bit_weight,
+            max(row_weight * n + bit_weight * m for n, m in (all_rows, all_bits)),
+        )
+        for row_weight, bit_weight in _weights(rows)
+    ]
+
+
+def _weights(rows: tuple[int, ...]) -> list[tuple[int, int]]:
+    """The weights of a row and of a bit in each of ``konig_bounds``."""
+    union, common = reduce(or_, rows), reduce(and_, rows)
+    if union == common:
+        return [(1, 1)]
+    incomplete_rows = sum(row != union for row in rows)
+    incomplete_bits = (union ^ common).bit_count()
+    bit_weight = max(1, round(incomplete_rows / incomplete_bits))
+    row_weight = max(1, round(incomplete_bits / incomplete_rows))
+    return [(1, 1)] if bit_weight == row_weight else [(1, 1), (row_weight, bit_weight)]
 
 
 @lru_cache(maxsize=1024)

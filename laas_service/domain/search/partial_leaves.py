@@ -15,10 +15,11 @@ The answer is the first placement of the search among the leaves, whatever ruled
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
+from itertools import chain
 from math import comb, prod
 
 from laas_service.domain.allocation import Shape
-from laas_service.domain.search.bicliques import BicliqueSpec, bicliques
+from laas_service.domain.search.leaf_bicliques import LeafBicliques
 from laas_service.domain.search.multi_pod import MultiPod
 from laas_service.domain.search.pod_leaves import LeavesOfPods, PodLeaves
 from laas_service.domain.search.search import Search
@@ -105,12 +106,10 @@ class PartialLeaves:
         shapes = [shape for shape in shapes if _has_room(descending, shape)]
         if not shapes:
             return
-        groups = [
-            number * self._topology.groups_per_pod + local
-            for number, (pod, bound) in enumerate(zip(self._pods, bounds, strict=True))
-            for capacity, local in (pod.capacities if bound >= fewest else ())
-            if capacity >= leaf_hosts
-        ]
+        groups = self._uplink_sets.fields.joined(
+            pod.with_room[leaf_hosts] if bound >= fewest else 0
+            for pod, bound in zip(self._pods, bounds, strict=True)
+        )
         uplinks = None if sets is None else [chosen for chosen, _ in sets]
         search = partial(self._on_bicliques, leaf_hosts, width, leaves, groups=groups, sets=uplinks)
         with budget.attempt(WORK_WITHOUT_BOUNDS):
@@ -165,31 +164,21 @@ class PartialLeaves:
         width: int,
         leaves: int,
         shapes: Sequence[Shape],
-        groups: list[int],
+        groups: int,
         sets: Sequence[int] | None = None,
     ) -> Iterator[Placement]:
         """Placements on the bicliques of these leaf groups, each set of common uplinks once.
 
         With ``sets``, only bicliques that have one of these sets of uplinks in common.
         """
-        search, uplinks = self._search, self._fabric.free_uplinks
-        pod_of = [group // self._topology.groups_per_pod for group in groups]
-
-        def feasible(left: list[int]) -> bool:
-            counts = [0] * self._topology.pods
-            for row in left:
-                counts[pod_of[row]] += 1
-            counts.sort(reverse=True)
-            return any(_has_room(counts, shape) for shape in shapes)
-
-        def trim(live: int) -> int:
-            return live if sets is None or _any_within(sets, live) else 0
-
-        needs = [(plane, width) for plane in self._topology.plane_fields]
-        spec = BicliqueSpec(leaves, needs, search.has_uplinks(width), trim, feasible)
+        search, matrix = self._search, self._uplink_sets.matrix
+        found = LeafBicliques(matrix, groups, leaves, width, shapes, sets, search.budget)
         tried = set()
-        for biclique, common in bicliques([uplinks[g] for g in groups], spec, search.budget):
-            if common in tried or not trim(common) or not search.budget.spend(len(biclique)):
+        first = found.first()
+        for common in chain(() if first is None else (first,), found.all()):
+            if common in tried or (sets is not None and not _any_within(sets, common)):
+                continue
+            if not search.budget.spend(leaves):
                 continue
             tried.add(common)
             several_pods = MultiPod(search, common, leaf_hosts)

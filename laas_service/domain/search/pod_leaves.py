@@ -27,7 +27,12 @@ class PodLeaves:
     """
 
     capacities: list[tuple[int, int]]
-    """(Hosts that it can have, number in the pod) of the groups with free hosts, best fit first."""
+    """(Hosts that it can have, number in the pod) of the groups with free hosts, best fit first.
+
+    A group's place in this list is its *rank*.
+    """
+    with_room: list[int]
+    """``with_room[n]``: the bit set, by rank, of the leaf groups that can have n hosts."""
     counts: list[int]
     """``counts[n]``: the number of leaf groups that can have n hosts."""
 
@@ -42,9 +47,10 @@ class PodLeaves:
             for local in bits(groups)
         ]
         exactly = [0] * (topology.slots + 1)
-        for capacity, _ in self.capacities:
-            exactly[capacity] += 1
-        self.counts = list(accumulate(reversed(exactly)))[::-1]
+        for rank, (capacity, _) in enumerate(self.capacities):
+            exactly[capacity] |= 1 << rank
+        self.with_room = list(accumulate(reversed(exactly), or_))[::-1]
+        self.counts = list(map(int.bit_count, self.with_room))
         self._bounds: dict[int, tuple[list[tuple[int, list[KonigBound]]], int]] = {}
 
     def _fewest_in_a_plane(self, uplinks: int) -> int:
@@ -61,9 +67,12 @@ class PodLeaves:
 
     @cached_property
     def by_uplink(self) -> list[int]:
-        """For each uplink, the bit set of the groups of the pod that have it free."""
+        """For each uplink, the bit set, by rank, of the groups that have it free."""
         width = sum(self._planes).bit_length()
-        matrix = "".join([f"{mask:0{width}b}" for mask in reversed(self.uplinks)])
+        if not self.capacities:
+            return [0] * width
+        uplinks = self.uplinks
+        matrix = "".join([f"{uplinks[local]:0{width}b}" for _, local in reversed(self.capacities)])
         return [int(matrix[place::width], 2) for place in range(width - 1, -1, -1)]
 
     def most_sharing(self, leaf_hosts: int, width: int) -> tuple[int, int]:

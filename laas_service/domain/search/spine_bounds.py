@@ -17,13 +17,14 @@ has leaves. Three bounds follow; each is sharper and costs more work than the on
 from __future__ import annotations
 
 from collections import Counter
-from functools import lru_cache, reduce
+from functools import reduce
 from itertools import compress
-from operator import and_, or_
+from operator import and_
 
 from laas_service.domain.ledger import LedgerView
+from laas_service.domain.search.bicliques import bit_counts, counted_at_least
 from laas_service.domain.search.budget import SearchBudget
-from laas_service.domain.search.matching import KonigBound, konig_bounds
+from laas_service.domain.search.matching import KonigBound, konig_bounds, sure_bounds
 from laas_service.domain.topology import bits
 
 MAX_COLUMN_BYTES = 16
@@ -38,7 +39,7 @@ class SpineBounds:
         self._free = fabric.free_spines
         self._budget = budget
         self._columns: list[tuple[_Column, int]] | None = None
-        self._shared: list[list[bytes]] | None = None
+        self._shared: list[bytes] | None = None
         self._known: dict[tuple[int, int, int, int], int] = {}
         self._cut_off = False
         self.needed = False
@@ -88,7 +89,7 @@ class SpineBounds:
     def _count_pairs(self, columns: list[tuple[_Column, int]]) -> bool:
         """Count once what each two pods share by column; False without budget for it.
 
-        ``self._shared[pod][other]``, for ``other < pod``, has one byte for each column.
+        ``self._shared[pod]`` has, for each ``other < pod`` in turn, one byte for each column.
         """
         if self._shared is not None:
             return True
@@ -101,15 +102,13 @@ class SpineBounds:
         self._budget.spend(cost)
         size = 1 << (size - 1).bit_length()
         masks = [column.masks for column, _ in columns]
-        sides = [
-            sum(column[pod] << 8 * size * place for place, column in enumerate(masks))
-            for pod in range(pods)
-        ]
-        steps = _popcount_steps(size, width)
-        self._shared = [
-            [_popcounts(side & other, size, width, steps) for other in sides[:pod]]
-            for pod, side in enumerate(sides)
-        ]
+        steps = _popcount_steps(size, pods * width)
+        self._shared, below = [], 0
+        for pod in range(pods):
+            side = b"".join([column[pod].to_bytes(size, "little") for column in masks])
+            both = below & int.from_bytes(side * pod, "little")
+            self._shared.append(_popcounts(both, size, pod * width, steps))
+            below |= int.from_bytes(side, "little") << 8 * pod * len(side)
         return True
 
     def _core(self, among: int, pods: int, need: int, columns: int) -> int:
@@ -121,12 +120,15 @@ class SpineBounds:
         at_least = bytes(need) + b"\1" * (256 - need)
         counts = [times for _, times in self._distinct_columns()]
         all_distinct = all(times == 1 for times in counts)
-        neighbours = dict.fromkeys(listed, 0)
+        neighbours, width = dict.fromkeys(listed, 0), len(counts)
         for place, pod in enumerate(listed):
-            shared = self._shared[pod]
+            enough = self._shared[pod].translate(at_least)
             for other in listed[:place]:
-                enough = shared[other].translate(at_least)
-                agreeing = enough.count(1) if all_distinct else sum(compress(counts, enough))
+                first, end = other * width, (other + 1) * width
+                if all_distinct:
+                    agreeing = enough.count(1, first, end)
+                else:
+                    agreeing = sum(compress(counts, enough[first:end]))
                 if agreeing >= columns:
                     neighbours[pod] |= 1 << other
                     neighbours[other] |= 1 << pod
@@ -147,32 +149,26 @@ class _Column:
         self.common = reduce(and_, masks).bit_count()
         self._budget = budget
         self._by_pod = sorted((mask.bit_count() for mask in masks), reverse=True)
-        self._by_spine: list[int] = []
+        self._pod_counts: list[int] = []
+        self._sure_bounds: list[KonigBound] = []
         self._bounds: list[KonigBound] = []
 
     def allows(self, pods: int, need: int) -> bool:
         """Whether the bounds allow ``pods`` pods to share ``need`` spine uplinks."""
         if self._by_pod[pods - 1] < need:
             return False
-        if not self._by_spine:
+        if not self._pod_counts:
             if not self._budget.spend(len(self.masks)):
                 return True
-            self._by_spine = _pods_by_spine(self.masks)
-            self._bounds = konig_bounds(self.masks, self._budget)
-        if need > len(self._by_spine) or self._by_spine[need - 1] < pods:
+            self._pod_counts = bit_counts(self.masks)
+            self._sure_bounds = sure_bounds(self.masks)
+        if counted_at_least(pods, self._pod_counts).bit_count() < need:
             return False
+        if not self._bounds:
+            if all(bound.allows(pods, need) for bound in self._sure_bounds):
+                return True
+            self._bounds = konig_bounds(self.masks, self._budget)
         return all(bound.allows(pods, need) for bound in self._bounds)
-
-
-@lru_cache(maxsize=1024)
-def _pods_by_spine(masks: tuple[int, ...]) -> list[int]:
-    """The number of pods in which a spine uplink is free, for each of them, descending."""
-    union = reduce(or_, masks)
-    counts = dict.fromkeys(bits(union), len(masks))
-    for mask, times in Counter(masks).items():
-        for bit in bits(union & ~mask):
-            counts[bit] -= times
-    return sorted(counts.values(), reverse=True)
 
 
 def _greedy_colours(neighbours: dict[int, int], among: int) -> int:
@@ -188,21 +184,18 @@ def _greedy_colours(neighbours: dict[int, int], among: int) -> int:
     return count
 
 
-@lru_cache(maxsize=16)
-def _popcount_steps(size: int, width: int) -> tuple[tuple[int, int], ...]:
-    """Shifts and masks to count the bits of ``width`` fields of ``size`` bytes in parallel."""
-    field = 8 * size
-    lowest = sum(1 << field * c for c in range(width))
+def _popcount_steps(size: int, fields: int) -> list[tuple[int, int]]:
+    """Shifts and masks to count the bits of so many fields of ``size`` bytes in parallel."""
     steps, shift = [], 1
-    while shift < field:
-        half = sum(((1 << shift) - 1) << at for at in range(0, field, 2 * shift))
-        steps.append((shift, half * lowest))
+    while shift < 8 * size:
+        half = sum(((1 << shift) - 1) << at for at in range(0, 8 * size, 2 * shift))
+        steps.append((shift, int.from_bytes(half.to_bytes(size, "little") * fields, "little")))
         shift *= 2
-    return tuple(steps)
+    return steps
 
 
-def _popcounts(mask: int, size: int, width: int, steps: tuple[tuple[int, int], ...]) -> bytes:
+def _popcounts(mask: int, size: int, fields: int, steps: list[tuple[int, int]]) -> bytes:
     """The number of bits in each field of a mask, one byte a field."""
     for shift, half in steps:
         mask = (mask & half) + (mask >> shift & half)
-    return mask.to_bytes(size * width, "little")[::size]
+    return mask.to_bytes(size * fields, "little")[::size]

@@ -17,17 +17,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import comb
 
 from laas_service.domain.allocation import Shape
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.search.bicliques import bit_counts, counted_at_least
 from laas_service.domain.search.budget import SearchBudget
+from laas_service.domain.search.leaf_bicliques import LeafMatrix
 from laas_service.domain.search.pod_fields import PodFields, pod_fields
 from laas_service.domain.search.pod_leaves import PodLeaves
 from laas_service.domain.topology import bits
 
 MOST_SETS = 48
 """Where more sets pass, they are not listed: there is probably a placement."""
+
+FEW_LEAF_SETS = 8
+"""Where the leaves can be chosen in so few ways, sets of uplinks are not listed either."""
 
 COST_OF_A_SET = 6
 COST_OF_A_SHAPE = 2
@@ -49,12 +54,12 @@ class UplinkSets:
 
     def __init__(self, fabric: LedgerView, pods: Sequence[PodLeaves], budget: SearchBudget) -> None:
         topology = fabric.topology
-        self._fields = fields = pod_fields(
+        self.fields = fields = pod_fields(
             topology.pods, max(topology.groups_per_pod, topology.tree.w[2])
         )
         self._budget = budget
         self._planes = [list(bits(plane)) for plane in topology.plane_fields]
-        self._free_hosts = fabric.pod_groups_by_free
+        self._pods = pods
         self._groups = fabric.reader_cache(_GroupsByUplink).now(pods, fields)
         self._spines = fabric.reader_cache(_SpinesByColumn).now(fabric, fields)
         self._above: list[tuple[_Spines, int]] = []
@@ -64,6 +69,17 @@ class UplinkSets:
         self._spine_taper = topology.taper[1]
         budget.spend(2 * topology.pods)
 
+    @cached_property
+    def matrix(self) -> LeafMatrix:
+        """The leaf groups by uplink; a group's place in its pod's field is its rank."""
+        width, pods = self.fields.width, self._pods
+
+        def uplinks_of(place: int) -> int:
+            pod = pods[place // width]
+            return pod.uplinks[pod.capacities[place % width][1]]
+
+        return LeafMatrix(self.fields, self._groups, self._planes, uplinks_of)
+
     def passing(
         self, leaf_hosts: int, width: int, leaves: int, shapes: Sequence[Shape]
     ) -> list[PassingSet] | None:
@@ -72,8 +88,8 @@ class UplinkSets:
         All shapes have ``leaves`` full leaves of ``leaf_hosts`` hosts. None if the budget runs
         out or more than ``MOST_SETS`` sets pass.
         """
-        groups = self._fields.joined(sum(by_free[leaf_hosts:]) for by_free in self._free_hosts)
-        open_shapes = [(shape, self._fields.ones) for shape in shapes]
+        groups = self.fields.joined(pod.with_room[leaf_hosts] for pod in self._pods)
+        open_shapes = [(shape, self.fields.ones) for shape in shapes]
         found: list[PassingSet] = []
         try:
             self._extend(groups, open_shapes, 0, (0, width, self._planes[0]), width, leaves, found)
@@ -107,6 +123,12 @@ class UplinkSets:
             if len(found) > MOST_SETS:
                 raise _TooMany
             return
+        groups &= counted_at_least(missing, bit_counts([groups & self._groups[u] for u in uplinks]))
+        count = groups.bit_count()
+        if count < leaves:
+            return
+        if not chosen and comb(count, leaves) <= FEW_LEAF_SETS:
+            raise _TooMany
         passing: list[tuple[int, int, list[_Open]]] = []
         for place, uplink in enumerate(uplinks):
             if len(passing) + len(uplinks) - place < missing:
@@ -128,7 +150,7 @@ class UplinkSets:
         """The shapes that ``groups`` and the spines above one uplink leave open."""
         if not self._budget.spend(COST_OF_A_SET + COST_OF_A_SHAPE * len(shapes)):
             raise _TooMany
-        fields = self._fields
+        fields = self.fields
         counts = fields.counts(groups)
         with_leaves: dict[int, int] = {}
         above, rails = self._above[uplink]
@@ -161,7 +183,7 @@ class UplinkSets:
         """
         if shape.pods == 1:
             return True
-        width = self._fields.width
+        width = self.fields.width
         pods, count = [bit // width for bit in bits(full_pods)], 0
         columns = [self._above[uplink] for uplink in bits(uplinks)]
         while count != len(pods):

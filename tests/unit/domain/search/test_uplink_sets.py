@@ -95,15 +95,17 @@ def test_leaves_by_uplink_follow_the_ledger(name):
     width = ledger.topology.groups_per_pod
     for _ in history(Random(name), ledger, 60):
         for pod, leaves in enumerate(remembered.now(ledger)):
+            locals_by_rank = [local for _, local in leaves.capacities]
             for uplink, groups in enumerate(leaves.by_uplink):
-                assert set(bits(groups)) == {
+                assert {locals_by_rank[rank] for rank in bits(groups)} == {
                     local
-                    for local in range(width)
+                    for local in locals_by_rank
                     if ledger.free_uplinks[pod * width + local] >> uplink & 1
                 }
             for hosts in range(ledger.topology.slots + 1):
-                with_room = [local for room, local in leaves.capacities if room >= hosts]
-                assert leaves.counts[hosts] == len(with_room)
+                ranks = [rank for rank, (room, _) in enumerate(leaves.capacities) if room >= hosts]
+                assert list(bits(leaves.with_room[hosts])) == ranks
+                assert leaves.counts[hosts] == len(ranks)
 
 
 def test_an_attempt_takes_nothing_from_the_search_and_cuts_off_nothing():
