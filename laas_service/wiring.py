@@ -493,11 +493,17 @@ def _opensm(options: cfg.ConfigOpts.GroupAttr) -> OpenSm | None:
         dump_file=_path(options.dump_file),
         links_command=tuple(options.links_command),
         links_interval=options.links_interval,
+        counters_command=tuple(options.counters_command),
+        counters_rate=options.counters_rate,
         log_file=_path(options.log_file),
         cache_directory=_path(options.cache_directory),
         timeout=options.timeout,
     )
-    unset = OpenSm(timeout=options.timeout, links_interval=options.links_interval)
+    unset = OpenSm(
+        timeout=options.timeout,
+        links_interval=options.links_interval,
+        counters_rate=options.counters_rate,
+    )
     return None if opensm == unset else opensm
 
 

@@ -11,9 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from laas_service.domain.errors import Unavailable
+from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import FabricReading
 from laas_service.messages import FabricState
 from opensm_writer import fetch, publish, reload, render
+from opensm_writer.counters import CounterReader
 from opensm_writer.desired import subnet_configuration
 from opensm_writer.health import Observation
 from opensm_writer.links import Comparison
@@ -42,6 +44,8 @@ class OpenSmDriver:
         self._published: publish.PublishedSet | None = None
         self._rows: dict[int, bytes] = {}
         self._observer = LinkObserver(opensm) if opensm is not None else None
+        self._counters = CounterReader(opensm) if opensm is not None else None
+        self._serving: SetOnDisk | None = None  # the current set, if OpenSM runs and is the master
         self._not_compared: frozenset[int] = frozenset()  # switches, when the tables were read
 
     @property
@@ -108,6 +112,7 @@ class OpenSmDriver:
         Raises:
             OSError: the directory of the sets cannot be read.
         """
+        self._serving = None
         current = self._sets.current()
         if current is None or current.damage is not None:
             observation = Observation(damage=current.damage if current is not None else None)
@@ -129,6 +134,7 @@ class OpenSmDriver:
             swept_badly = observation.sweep.ended and observation.sweep.problem is not None
             if current is None:
                 return observation
+            self._serving = current
             links = self._look(current)
             observation = _with_reading(observation, links)
             if not reuse_tables or swept_badly or _unreached(links) != self._not_compared:
@@ -146,16 +152,28 @@ class OpenSmDriver:
         None without a current set, and while OpenSM does not run or is not the master.
         """
         try:
-            current = self.current
+            self._serving = current = self.current
             if self._opensm is None or current is None:
                 return None
             self._opensm.process()
             if self._opensm.stands_by():
+                self._serving = None
                 return None
         except (Unavailable, OSError):
+            self._serving = None
             return None
         links = self._look(current)
         return links.reading if links is not None else None
+
+    def counters(self, limit: int | None = None) -> tuple[SwitchCounters, ...]:
+        """Counters that were read since the last call, of ``limit`` ports; see ``CounterReader``.
+
+        None if the last ``look`` or ``observe`` found no current set, or OpenSM not running or
+        not the master.
+        """
+        if self._counters is None or self._serving is None:
+            return ()
+        return self._counters.take(self._serving.tables, self._serving.cables, limit)
 
     def _look(self, current: SetOnDisk, *, doubtful: bool = False) -> Comparison | None:
         if self._observer is None:

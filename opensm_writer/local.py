@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from laas_service.domain.errors import InvalidInput, Unavailable
+from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import FabricReading
 from laas_service.messages import Applied, Condition, ConfirmedBy, FabricState
 from opensm_writer import health, publish, render
@@ -131,6 +132,10 @@ class LocalSubnetManager:
     def reading(self, fabric: str) -> FabricReading | None:
         """See ``laas_service.app.ports.subnet_manager.SubnetManager``."""
         return self._driver(fabric).look()
+
+    def counters(self, fabric: str) -> tuple[SwitchCounters, ...]:
+        """See ``laas_service.app.ports.subnet_manager.SubnetManager``."""
+        return self._driver(fabric).counters()
 
     def _driver(self, fabric: str) -> OpenSmDriver:
         if fabric not in self._drivers:

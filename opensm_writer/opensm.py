@@ -51,6 +51,9 @@ _LINK_EVENTS = (
 )
 """In log lines after which the ports may have changed."""
 
+_BAD_KEY = re.compile(rb'Reporting Security Notice "Bad [PQ]_Key[^"\n]*" from [^\n]*?LID1 (\d+),')
+"""A notice of a bad P_Key or Q_Key, and the LID of the sender of the packet."""
+
 NOT_MASTER = "another subnet manager is the master"
 
 UNFINISHED = "OpenSM's sweep is not finished"
@@ -88,6 +91,8 @@ class OpenSm:
     dump_file: Path | None = None  # read if there is no dump_command
     links_command: tuple[str, ...] = ()  # prints the ports of all nodes (``iblinkinfo -l``)
     links_interval: float = 60  # seconds between two readings of the ports without an event
+    counters_command: tuple[str, ...] = ()  # prints the counters of ports (``perfquery``)
+    counters_rate: float = 200  # ports of which counters are read in a second, at most
     log_file: Path | None = None
     cache_directory: Path | None = None  # where OpenSM reads ``guid2lid`` when it starts
     timeout: float = 60  # seconds, for each command
@@ -163,6 +168,37 @@ class OpenSm:
         if not links.ports:
             raise Unavailable(f"{self.links_command[0]} printed no port")
         return links
+
+    def counters(self, lid: int, ports: Collection[int]) -> str:
+        """What ``counters_command`` prints for ports of a switch.
+
+        It is run for the counters that every port has (``-l LID PORTS``), for those of 64 bits
+        (``-x``) and for those of error correction (``-T``), which a port may lack.
+
+        Raises:
+            Unavailable: the first run failed.
+        """
+        where = ("-l", str(lid), ",".join(map(str, ports)))
+        text = b"".join(self._printed((*self.counters_command, *where)))
+        for table in ("-x", "-T"):
+            with suppress(Unavailable):
+                text += b"".join(self._printed((*self.counters_command, table, *where)))
+        return text.decode(errors="replace")
+
+    def bad_key_traps(self, mark: str) -> tuple[list[int], str]:
+        """The LIDs that sent packets with bad keys, by the log since a mark; and the next mark.
+
+        Empty without a log, or if it cannot be read.
+        """
+        if self.log_file is None:
+            return [], mark
+        try:
+            part = _log_since(self.log_file, mark)
+        except OSError:
+            return [], mark
+        lines = part.text[: part.text.rfind(b"\n") + 1]
+        found = [int(lid) for lid in _BAD_KEY.findall(lines)]
+        return found, f"{part.inode} {part.start + len(lines)}"
 
     def link_events(self, mark: str) -> tuple[bool, str]:
         """Whether the log tells of a port, a node or a sweep since a mark; and the next mark.

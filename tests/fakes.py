@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from laas_service.app.ports.compute import Handover, Observed, Occupant
 from laas_service.domain.errors import Conflict, HostsBusy, LaasError
+from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import FabricReading
 from laas_service.messages import Applied, ConfirmedBy, FabricState
 
@@ -119,6 +120,7 @@ class FakeSubnetManager:
         self.published: dict[str, FabricState] = {}
         self.running: dict[str, FabricState] = {}
         self.readings: dict[str, FabricReading] = {}
+        self.fresh_counters: list[SwitchCounters] = []
 
     def apply(self) -> None:
         """Make the switches run the tables published last."""
@@ -148,3 +150,7 @@ class FakeSubnetManager:
 
     def reading(self, fabric: str) -> FabricReading | None:
         return self.readings.get(fabric)
+
+    def counters(self, fabric: str) -> tuple[SwitchCounters, ...]:
+        fresh, self.fresh_counters = self.fresh_counters, []
+        return tuple(fresh)

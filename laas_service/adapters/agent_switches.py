@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from laas_service.app.agent_registry import applied
 from laas_service.app.ports.agents import Agents
+from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import FabricReading
 from laas_service.messages import Applied, ConfirmedBy, FabricState
 
@@ -64,3 +65,7 @@ class AgentSubnetManager:
         """The last reading of the active agent, also if that no longer reports."""
         active = next((agent for agent in self._agents.all(fabric) if agent.active), None)
         return active.seen.reading if active is not None else None
+
+    def counters(self, fabric: str) -> tuple[SwitchCounters, ...]:
+        """Nothing: what agents report is recorded when it comes in."""
+        return ()

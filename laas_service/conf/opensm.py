@@ -198,6 +198,33 @@ Seconds after which links_command is run although OpenSM's log tells of no chang
 At most a tenth of the time is spent in it. Lower it where log_file is not set.
 """,
     ),
+    cfg.ListOpt(
+        "counters_command",
+        default=[],
+        help="""
+Command and arguments, separated by commas, that print the counters of ports: 'perfquery'.
+
+The process beside OpenSM adds '-l LID PORTS', then the same with -x and with -T, for one switch
+after the other. [faults] says what follows from the counters. Without the command no counters are
+read. Keep a timeout in it on a large fabric, such as 'perfquery,-t,200': a switch that does not
+answer is left out of a round. The command never resets a counter.
+
+A command of your own may also print, after 'PortSelect:..N', a line 'Effective Physical BER:
+15E-255' as mlxlink does; symbol errors of that port do not count then.
+""",
+    ),
+    cfg.FloatOpt(
+        "counters_rate",
+        default=200.0,
+        min=1.0,
+        help="""
+The most ports of which counters are read in a second.
+
+Each port costs up to three management packets and their answers. At 11,664 hosts (58,320 switch
+ports) a round over the fabric takes five minutes at 200. Raise it for fresher figures; an agent
+hands over at most 400 ports in each [opensm] agent_poll_interval.
+""",
+    ),
     cfg.StrOpt(
         "log_file",
         help="""

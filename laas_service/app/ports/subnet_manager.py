@@ -5,6 +5,7 @@
 from typing import Protocol
 
 from laas_service.app.ports.observations import Observations
+from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import FabricReading
 from laas_service.messages import Applied, ConfirmedBy, FabricState
 
@@ -33,6 +34,12 @@ class SubnetManager(Switches, Protocol):
         """The last look at the ports of the fabric; None if there is none. ``Unavailable``.
 
         ``at`` is by the clock of the service.
+        """
+
+    def counters(self, fabric: str) -> tuple[SwitchCounters, ...]:
+        """Port counters that were read since the last call, the newest of each switch.
+
+        ``at`` is by the clock of the service. Empty where the store gets them otherwise.
         """
 
 

@@ -1,38 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Thresholds of port counters, and the audit of a tenant's links."""
+"""Thresholds of port counters, data by allocation, and the audit of a tenant's links."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from laas_service.domain.allocation import Allocation, Request
+from laas_service.domain.errors import InvalidInput
+from laas_service.domain.faults import counter_documents
 from laas_service.domain.faults.counters import (
-    Carried,
+    BAD_KEYS,
+    CounterMemory,
     CounterRules,
+    Data,
     Increase,
+    Owners,
     PortCounters,
-    Threshold,
+    SwitchCounters,
     Tolerance,
-    audit,
+    accounted,
+    dismissed,
+    excessive,
+    findings,
     increase,
-    proposals,
+    thresholds_from,
 )
 from laas_service.domain.faults.interpretation import Cabling
-from laas_service.domain.inventory import PortRef
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
-from laas_service.domain.topology import LeafLink, Link, Topology
+from laas_service.domain.topology import LeafLink, SpineLink
 from tests.unit.domain.faults.model import FaultyFabric
 
 LINK = LeafLink(1, 0, 1)
 TOP = (1 << 64) - 1
+RULES = CounterRules()
+STRICT = replace(RULES, tolerance=Tolerance(0.0, 0.0))
+HOUR, DAY = 3600.0, 86400.0
 
 
-def counters(at: float = 0.0, rate: float | None = None, **values: int) -> PortCounters:
-    return PortCounters(at, values, rate)
+def counters(rate: float | None = None, **values: int) -> PortCounters:
+    return PortCounters(values, rate)
 
 
 @pytest.mark.parametrize(
@@ -56,103 +70,381 @@ def test_a_counter_that_a_reading_lacks_has_no_increase():
     assert increase("PortRcvErrors", counters(), counters(PortRcvErrors=1)) is None
 
 
-def proposed(older: PortCounters, newer: PortCounters, **rules: object) -> list[str]:
-    fabric = FaultyFabric.of(xgft="3;4,2,2;1,2,2")
-    end, nobody = fabric.cable(LINK).lower, PortRef(1, 1)
-    answer = proposals(
-        Cabling(fabric.generated.inventory),
-        {end: older, nobody: older},
-        {end: newer, nobody: newer},
-        replace(CounterRules(), **rules),  # type: ignore[arg-type]
-    )
-    assert all((proposal.link, proposal.end) == (LINK, end) for proposal in answer)
-    return [proposal.text for proposal in answer]
+# -- thresholds -------------------------------------------------------------------
 
 
-def test_a_link_beyond_a_threshold_is_proposed():
-    older, newer = counters(LinkDownedCounter=2), counters(60.0, LinkDownedCounter=13)
-    assert proposed(older, newer) == [
-        "leaf-1-0 port 6: LinkDownedCounter grew by 11 in 60 s, allowed are 10 in 3600 s"
+class Port:
+    """One port of a leaf, towards an L2 switch, whose counters a test sets."""
+
+    def __init__(self, rules: CounterRules = RULES) -> None:
+        fabric = FaultyFabric.of(xgft="3;4,2,2;1,2,2")
+        self.cabling, self.rules = Cabling(fabric.generated.inventory), rules
+        self.end = fabric.cable(LINK).lower
+        self.memory: CounterMemory | None = None
+
+    def read(self, at: float, rate: float | None = None, **values: int) -> list[str]:
+        """What is told of the link after this reading."""
+        reading = SwitchCounters(self.end.guid, at, {self.end.port: counters(rate, **values)})
+        owners = Owners({}, {})
+        self.memory = accounted(self.memory, reading, self.cabling, owners, self.rules)
+        self.memory = through_documents(self.memory)
+        found = findings(self.memory, self.cabling, self.rules)
+        telling = excessive(found.errors, self.cabling)
+        assert set(telling) <= {LINK}
+        return list(telling.values())
+
+
+def through_documents(memory: CounterMemory) -> CounterMemory:
+    document = json.loads(json.dumps(counter_documents.memory_document(memory)))
+    assert counter_documents.memory_from(document) == memory
+    return counter_documents.memory_from(document)
+
+
+def test_a_link_beyond_a_threshold_is_told_until_the_period_is_over():
+    port = Port()
+    assert not port.read(0, PortRcvErrors=2)
+    assert not port.read(60, PortRcvErrors=12)
+    assert port.read(120, PortRcvErrors=13) == [
+        "leaf-1-0 port 6: PortRcvErrors grew by 11 in 120 s, allowed are 10 in 3600 s"
     ]
-    assert not proposed(older, counters(60.0, LinkDownedCounter=12))
-    assert not proposed(older, counters(7200.0, LinkDownedCounter=22))
-    assert proposed(older, counters(7200.0, LinkDownedCounter=23))
-    reset = proposed(counters(PortRcvErrors=100), counters(9.0, PortRcvErrors=50))
-    assert "at least 50" in reset[0]
+    assert port.read(120 + HOUR - 1, PortRcvErrors=13)
+    assert not port.read(120 + HOUR, PortRcvErrors=13)
+
+
+def test_slow_growth_is_not_added_up_beyond_the_period():
+    port = Port()
+    for hour in range(30):
+        assert not port.read(hour * 0.9 * HOUR, PortRcvErrors=5 * hour)
+
+
+def test_readings_far_apart_allow_more():
+    port = Port()
+    port.read(0, PortRcvErrors=0)
+    assert not port.read(10 * HOUR, PortRcvErrors=100)
+    assert port.read(20 * HOUR, PortRcvErrors=201)
+
+
+def test_downed_links_are_counted_by_day():
+    port = Port()
+    for hour in range(11):
+        assert not port.read(hour * HOUR, LinkDownedCounter=hour)
+    assert (
+        "11 in 39600 s, allowed are 10 in 86400 s" in port.read(11 * HOUR, LinkDownedCounter=11)[0]
+    )
+
+
+def test_a_reset_counts_what_came_after_it_and_says_so():
+    port = Port()
+    port.read(0, PortRcvErrors=60000)
+    assert not port.read(9, PortRcvErrors=4)
+    assert "at least 50" in port.read(18, PortRcvErrors=50)[0]
+
+
+def test_a_counter_at_its_limit_grows_no_more():
+    port = Port()
+    port.read(0, SymbolErrorCounter=0xFFFF)
+    assert not port.read(9, SymbolErrorCounter=0xFFFF)
 
 
 def test_waiting_is_no_fault_unless_configured():
-    older, newer = counters(PortXmitWait=0), counters(60.0, PortXmitWait=10**9)
-    assert not proposed(older, newer)
-    assert proposed(older, newer, thresholds=(Threshold("PortXmitWait", 10**6, 60.0),))
+    def told(rules: CounterRules, ticks: int) -> list[str]:
+        port = Port(rules)
+        port.read(0, PortXmitWait=0)
+        return port.read(HOUR, PortXmitWait=ticks)
+
+    assert not told(RULES, 10**9)
+    share = replace(RULES, thresholds=thresholds_from({"PortXmitWait": "20%"}, 4e-9))
+    fifth = int(0.2 * HOUR / 4e-9)
+    assert not told(share, fifth)
+    assert "allowed are 20% of the time" in told(share, fifth + 10)[0]
 
 
-def test_symbol_errors_do_not_count_beside_a_bit_error_rate():
-    older, newer = counters(SymbolErrorCounter=0), counters(60.0, SymbolErrorCounter=5000)
-    assert proposed(older, newer)
-    assert not proposed(older, replace(newer, bit_error_rate=1e-15))
-    assert proposed(older, replace(newer, bit_error_rate=1e-9)) == [
+@pytest.mark.parametrize("values", [{"FECModeActive": 1}, {"rate": 1e-15}])
+def test_symbol_errors_do_not_count_where_errors_are_corrected(values):
+    port = Port()
+    port.read(0, SymbolErrorCounter=0)
+    assert port.read(60, SymbolErrorCounter=5000)
+    port = Port()
+    port.read(0, SymbolErrorCounter=0, **values)
+    assert not port.read(60, SymbolErrorCounter=5000, **values)
+    assert not port.read(120, SymbolErrorCounter=9000)  # this reading lacks the mode
+    port.read(180, PortFECUncorrectableBlockCtr=0, **values)
+    assert port.read(240, PortFECUncorrectableBlockCtr=2, **values)
+
+
+def test_a_bit_error_rate_counts_while_it_is_too_high():
+    port = Port()
+    assert port.read(0, rate=1e-9) == [
         "leaf-1-0 port 6: bit error rate 1.0e-09, allowed are 1.0e-12"
     ]
+    assert not port.read(60, rate=1e-13)
 
 
-def test_the_ports_of_hosts_are_proposed_without_a_link():
-    inventory = FaultyFabric.of(xgft="3;4,2,2;1,2,2").generated.inventory
-    end = inventory.endpoints[3].at
-    newer = {end: counters(1.0, rate=1e-3)}
-    assert [p.link for p in proposals(Cabling(inventory), {}, newer, CounterRules())] == [None]
+def test_a_replaced_cable_begins_anew():
+    port = Port()
+    port.read(0, PortRcvErrors=0)
+    assert port.memory is not None
+    use = port.memory.uses[port.end.port]
+    port.memory = replace(port.memory, uses={port.end.port: use._replace(peer="0x1 1")})
+    assert not port.read(60, PortRcvErrors=5000)
 
 
-def tenant(rails: int) -> tuple[Topology, Allocation]:
-    """A tenant of 12 hosts over two pods."""
-    fabric = FaultyFabric.of(xgft="3;4,4,2;1,4,4", rails=rails)
-    topology = fabric.generated.topology
-    answer = POLICIES["laas"]().propose(Ledger(topology), Request("t", 12 * 2 // rails))
-    assert isinstance(answer, Allocation)
-    return topology, answer
+def test_an_operators_word_forgets_the_errors():
+    port = Port()
+    port.read(0, PortRcvErrors=0)
+    assert port.read(60, PortRcvErrors=50)
+    assert port.memory is not None
+    port.memory = dismissed(port.memory, port.end.port)
+    assert not port.read(120, PortRcvErrors=50)
+    assert port.read(180, PortRcvErrors=61)
 
 
-@pytest.mark.parametrize("rails", [1, 2])
-def test_a_tenants_own_data_is_no_excess(rails):
-    """All data of each leaf leaves it on its first link; nothing more may go up or come down."""
-    topology, allocation = tenant(rails)
-    ports = {(h, rail): 1000 for h in allocation.hosts(topology) for rail in range(rails)}
-    links = list(allocation.leaf_links(topology))
-    first: dict[tuple[int, int], Link] = {(link.pod, link.leaf): link for link in reversed(links)}
-    on_leaf = dict.fromkeys(first, 0)
-    for host, rail in ports:
-        place = topology.ports_of(host)[rail]
-        on_leaf[place.pod, place.leaf] += 1000
-    total = sum(ports.values())
-    carried = {link: Carried(on_leaf[leaf], total - on_leaf[leaf]) for leaf, link in first.items()}
-    none = Tolerance(0, 0.0)
-    assert audit(topology, allocation, carried, ports, none) == []
-    leaf, link = min(first.items())
-    for more in (Carried(1, 0), Carried(0, 1)):
-        here = carried[link]
-        changed = {**carried, link: Carried(here.up + more.up, here.down + more.down)}
-        excess = audit(topology, allocation, changed, ports, none)
-        assert [(e.carried - e.injected) for e in excess] == [1]
-        assert excess[0].place.startswith(f"leaf {leaf[0]}/{leaf[1]}, ")
-        assert not audit(topology, allocation, changed, ports, Tolerance(words=1, share=0.0))
-        assert not audit(topology, allocation, changed, ports, Tolerance())
+def test_the_same_reading_again_and_an_older_one_change_nothing():
+    port = Port()
+    port.read(100, PortRcvErrors=0)
+    port.read(160, PortRcvErrors=9)
+    before = port.memory
+    port.read(160.2, PortRcvErrors=9)
+    port.read(130, PortRcvErrors=5)
+    assert port.memory == before
 
 
-def test_foreign_data_on_spine_links_is_an_excess():
-    topology, allocation = tenant(1)
-    ports = {(host, 0): 1000 for host in allocation.hosts(topology)}
-    links = list(allocation.spine_links(topology))
-    assert links
-    carried: dict[Link, Carried] = {links[0]: Carried(10**6, 0)}
-    places = [e.place for e in audit(topology, allocation, carried, ports, Tolerance())]
-    assert places == [f"spine links of pod {links[0].pod}, upwards"]
+@pytest.mark.parametrize(
+    ("configured", "tick"),
+    [
+        ({"PortRcvErors": "10/hour"}, 0.0),
+        ({"PortXmitConstraintErrors": "10/hour"}, 0.0),
+        ({"PortRcvErrors": "10"}, 0.0),
+        ({"PortRcvErrors": "10%"}, 1e-9),
+        ({"PortXmitWait": "10%"}, 0.0),
+    ],
+)
+def test_a_wrong_threshold_is_refused(configured, tick):
+    with pytest.raises(InvalidInput, match=r"\[faults\] error_thresholds"):
+        thresholds_from(configured, tick)
 
 
-def test_no_verdict_without_all_ports():
-    topology, allocation = tenant(1)
-    links: list[Link] = [*allocation.leaf_links(topology)]
-    carried = dict.fromkeys(links, Carried(10**9, 10**9))
-    ports = {(host, 0): 0 for host in allocation.hosts(topology)}
-    assert audit(topology, allocation, carried, ports, Tolerance())
-    del ports[min(ports)]
-    assert not audit(topology, allocation, carried, ports, Tolerance())
+# -- data and the audit -------------------------------------------------------------
+
+
+class Tenants:
+    """A fabric with two tenants over two pods, and the words that cross its ports.
+
+    The model carries each packet hop by hop; it knows nothing of owners.
+    """
+
+    def __init__(self) -> None:
+        made = FaultyFabric.of(xgft="3;2,2,4;1,2,2").generated
+        self.topology, self.inventory = made.topology, made.inventory
+        self.cabling, ledger = Cabling(made.inventory), Ledger(made.topology)
+        self.tenants = []
+        for name in ("blue", "red"):
+            answer = POLICIES["laas"]().propose(ledger, Request(name, 8))
+            assert isinstance(answer, Allocation)
+            ledger.claim(answer)
+            self.tenants.append(answer)
+        self.owners = Owners(ledger.owners_of_links(), ledger.owners_of_hosts())
+        self.words = {
+            switch.guid: {n: [0, 0, 0] for n in range(1, switch.ports + 1)}
+            for switch in made.inventory.switches
+        }
+        self.memories: dict[int, CounterMemory] = {}
+        self.at = 0.0
+        self.rules = STRICT
+
+    def cross(self, end, sent, words):
+        self.words[end.guid][end.port][0 if sent else 1] += words
+
+    def send(self, source, destination, links, words):
+        """Words from host to host over links, in the order of the path; up first, then down."""
+        self.cross(self.port(source), False, words)
+        place = self.port(source).guid
+        for link in links:
+            cable = self.inventory.cable_of_link[link]
+            near, far = cable.lower, cable.upper
+            if near.guid != place:
+                near, far = far, near
+            self.cross(near, True, words)
+            self.cross(far, False, words)
+            place = far.guid
+        assert place == self.port(destination).guid
+        self.cross(self.port(destination), True, words)
+
+    def port(self, host):
+        return self.cabling.ports_of_host[host][0]
+
+    def path(self, allocation, source, destination):
+        """A path over the allocation's links."""
+        leaves = list(allocation.leaf_links(self.topology))
+        spines = list(allocation.spine_links(self.topology))
+        first, last = (self.topology.ports_of(h)[0] for h in (source, destination))
+        if (first.pod, first.leaf) == (last.pod, last.leaf):
+            return []
+        for up in leaves:
+            if (up.pod, up.leaf) != (first.pod, first.leaf):
+                continue
+            down = LeafLink(last.pod, last.leaf, up.up)
+            if down not in leaves:
+                continue
+            if first.pod == last.pod:
+                return [up, down]
+            for spine in spines:
+                other = SpineLink(last.pod, spine.l2, spine.up)
+                if (spine.pod, spine.l2) == (first.pod, up.up) and other in spines:
+                    return [up, spine, other, down]
+        raise AssertionError((source, destination))
+
+    def read(self, guids=None, after=60.0):
+        """Read switches, all by default, and account for them."""
+        self.at += after
+        for guid in guids or self.words:
+            ports = {
+                number: counters(PortXmitData=out, PortRcvData=into, PortMulticastXmitPkts=copies)
+                for number, (out, into, copies) in self.words[guid].items()
+            }
+            reading = SwitchCounters(guid, self.at, ports)
+            self.memories[guid] = through_documents(
+                accounted(self.memories.get(guid), reading, self.cabling, self.owners, self.rules)
+            )
+
+    def foreign(self):
+        """(switch, owner, direction, bytes too many)."""
+        return [
+            (guid, f.owner, f.direction, f.sent - f.received)
+            for guid, memory in self.memories.items()
+            for f in findings(memory, self.cabling, self.rules).foreign
+        ]
+
+    def data(self, owner, leaf):
+        found = [findings(m, self.cabling, self.rules) for m in self.memories.values()]
+        levels = {switch.guid: switch.level for switch in self.inventory.switches}
+        some = [f.data[owner] for f in found if owner in f.data and (levels[f.guid] == 1) == leaf]
+        return Data(*map(sum, zip(*some, strict=True)))
+
+
+def pairs(tenants, allocation):
+    hosts = list(allocation.hosts(tenants.topology))
+    return [(a, b, tenants.path(allocation, a, b)) for a, b in pairwise([*hosts, hosts[0]])]
+
+
+def test_a_tenants_own_data_is_no_excess_whenever_switches_are_read():
+    site = Tenants()
+    order = sorted(site.words)
+    for round_ in range(8):
+        for number, guid in enumerate(order):
+            for allocation in site.tenants:
+                a, b, path = pairs(site, allocation)[number % 5]
+                site.send(a, b, path, 10**9 * (number % 3 + round_ % 2))
+            site.read([guid], after=1.0)
+    assert site.foreign() == []
+
+
+def test_data_by_allocation_adds_up():
+    site = Tenants()
+    blue = site.tenants[0]
+    site.read()
+    crossing = pairs(site, blue)
+    for a, b, path in crossing:
+        site.send(a, b, path, 100)
+    site.read()
+    leaf = sum(bool(path) for _, _, path in crossing)
+    spine = sum(len(path) == 4 for _, _, path in crossing)
+    assert spine
+    hosts = 400 * len(crossing)
+    assert site.data("blue", leaf=True) == (hosts, hosts, 400 * leaf, 400 * leaf)
+    assert site.data("blue", leaf=False).up == 400 * spine
+    assert site.data("red", leaf=True) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("hop", range(4))
+def test_a_strangers_data_on_a_tenants_link_is_an_excess_where_it_enters(hop):
+    """A host of red sends over a link of blue instead of one of its own."""
+    site = Tenants()
+    blue, red = site.tenants
+    path = next(path for _, _, path in pairs(site, red) if len(path) == 4)
+    own = {*blue.leaf_links(site.topology), *blue.spine_links(site.topology)}
+    link = next(x for x in sorted(own, key=str) if isinstance(x, type(path[hop])))
+    site.read()
+    site.read()
+    cable = site.inventory.cable_of_link[link]
+    upwards = hop < 2
+    entering = cable.lower if upwards else cable.upper
+    leaving = cable.upper if upwards else cable.lower
+    for _ in range(4):
+        site.cross(entering, True, 1000)
+        site.cross(leaving, False, 1000)
+        site.read()
+    found = site.foreign()
+    assert [(guid, owner) for guid, owner, _, _ in found][:1] == [(entering.guid, "blue")]
+    assert {direction for _, _, direction, _ in found} == {"up" if upwards else "down"}
+    site.rules = replace(RULES, tolerance=Tolerance(bytes_per_second=100.0, share=0.0))
+    assert site.foreign() == []  # 3000 words in 300 s on each link are tolerated
+
+
+def test_multicast_is_tolerated():
+    site = Tenants()
+    link = next(iter(site.tenants[0].leaf_links(site.topology)))
+    end = site.inventory.cable_of_link[link].lower
+    site.read()
+    site.read()
+    for _ in range(4):
+        site.words[end.guid][end.port][0] += 2 * 1056
+        site.words[end.guid][end.port][2] += 2
+        site.read()
+    assert site.foreign() == []
+
+
+@given(st.integers(0, 5), st.sampled_from(["reset", "one port", "gone"]))
+def test_resets_make_no_excess_and_no_data(when, what):
+    site = Tenants()
+    blue = site.tenants[0]
+    crossing = pairs(site, blue)
+    leaf = site.port(crossing[0][0]).guid
+    sent = 0
+    for number in range(8):
+        for a, b, path in crossing:
+            site.send(a, b, path, 10**6)
+            sent += 4 * 10**6
+        if number == when:
+            if what == "reset":
+                site.words[leaf] = {n: [0, 0, 0] for n in site.words[leaf]}
+            elif what == "one port":
+                site.words[leaf][site.port(crossing[0][0]).port] = [7, 7, 0]
+            else:
+                site.memories.pop(leaf, None)
+        site.read()
+        assert site.foreign() == []
+    assert site.data("blue", leaf=True).injected <= sent
+
+
+def test_data_of_an_earlier_owner_is_nobodys():
+    site = Tenants()
+    for _ in range(3):
+        for a, b, path in pairs(site, site.tenants[0]):
+            site.send(a, b, path, 10**6)
+        site.read()
+    owners = site.owners
+    site.owners = Owners(
+        {link: "green" for link, owner in owners.links.items() if owner == "blue"},
+        {host: "green" for host, owner in owners.hosts.items() if owner == "blue"},
+    )
+    site.read()
+    assert site.data("green", leaf=True) == (0, 0, 0, 0)
+    assert not any("blue" in memory.traffic for memory in site.memories.values())
+
+
+def test_packets_with_a_foreign_key_are_told_of_their_owner():
+    site = Tenants()
+    end = site.port(site.tenants[0].hosts(site.topology)[0])
+    memory = None
+    for at, count in ((0.0, 3), (60.0, 4)):
+        values = {"PortRcvConstraintErrors": 2 * count, BAD_KEYS: count}
+        reading = SwitchCounters(end.guid, at, {end.port: counters(**values)})
+        memory = accounted(memory, reading, site.cabling, site.owners, RULES)
+    assert memory is not None
+    errors = findings(memory, site.cabling, RULES).errors
+    assert [(e.counter, e.owner, e.text) for e in errors] == [
+        (BAD_KEYS, "blue", "BadKeyTraps grew by 1 in 60 s"),
+        ("PortRcvConstraintErrors", "blue", "PortRcvConstraintErrors grew by 2 in 60 s"),
+    ]
+    assert excessive(errors, site.cabling) == {}
