@@ -51,6 +51,8 @@ class FabricState:
 
     ``tenants`` ascend by allocation id, ``failed_links`` by link id. Equal states
     render to equal bytes. Traffic of hosts without a tenant uses ``shared_plane``.
+    ``moved_links`` are those of the failed links with an end that is linked to another port than
+    the recorded one: no table leads over them.
     """
 
     fabric: str
@@ -60,6 +62,7 @@ class FabricState:
     tenants: tuple[TenantRoute, ...]
     failed_links: tuple[Link, ...] = ()
     shared_plane: SharedPlane = NO_PLANE
+    moved_links: tuple[Link, ...] = ()
 
 
 class ConfirmedBy(StrEnum):

@@ -147,6 +147,7 @@ def subnet_configuration(
         state.failed_links,
         previous.tables if previous is not None else None,
         state.shared_plane,
+        state.moved_links,
     )
     routing_chains, omitted = None, None
     try:
@@ -260,14 +261,14 @@ def _plane_ports(state: FabricState) -> _PlanePorts:
 def _switch_ports(
     state: FabricState, allocation: Allocation
 ) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """Both ends of every cable of a tenant, and the switch ports of its hosts."""
+    """Both ends of every cable of a tenant that was not moved, and the ports of its hosts."""
     inventory = state.inventory
     ends: list[PortRef] = [
         inventory.endpoint_of_port[host, rail].at
         for host in allocation.hosts(state.topology)
         for rail in range(state.topology.rails)
     ]
-    for link in allocation.links(state.topology):
+    for link in set(allocation.links(state.topology)).difference(state.moved_links):
         cable = inventory.cable_of_link[link]
         ends += [cable.lower, cable.upper]
     return _by_switch(ends)

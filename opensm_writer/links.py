@@ -197,7 +197,9 @@ def _unreached(
             elif other.port == ADAPTER_PORT and other.guid in read:
                 told[end.guid].add(of_adapters[other.guid])
             elif other.port != ADAPTER_PORT:
-                told[end.guid].add(links.ports.get(other))
+                linked = links.ports.get(other)
+                moved = isinstance(linked, PortRef) and linked.guid != end.guid
+                told[end.guid].add(PortState.DOWN if moved else linked)
     dead = {guid for guid, states in told.items() if states == {PortState.DOWN}}
     silent = {guid for guid, states in told.items() if PortState.SILENT in states}
     behind = {guid for guid, states in told.items() if not states and beside[guid]}

@@ -205,7 +205,7 @@ def _fingerprints(
             inventory.cables,
             inventory.endpoints,
             state.failed_links,
-            *filter(None, [state.shared_plane]),
+            *filter(None, [state.shared_plane, state.moved_links]),
         )
     )
     members = {partition.pkey: partition.members for partition in configuration.partitions}

@@ -152,8 +152,12 @@ class ComponentStates:
         by: Initiator | None,
         why: str = "",
         source: Source = Source.OPERATOR,
+        routes: bool = False,
     ) -> int:
-        """Record changed states as one generation, which is returned; notify of each."""
+        """Record changed states as one generation, which is returned; notify of each.
+
+        With ``routes`` the routes change although no state may.
+        """
         changed: list[tuple[int | Link, HostState | LinkState, HostState | LinkState]]
         changed = [(host, *states) for host, states in changes.hosts.items()]
         changed += [(link, *states) for link, states in changes.links.items()]
@@ -173,12 +177,14 @@ class ComponentStates:
                 ),
             )
         generation = fabric.generation
-        if changed:
+        if changed or routes:
             delta: dict[str, Any] = {
                 "hosts": [[host, new.value] for host, (_, new) in changes.hosts.items()],
                 "links": [[link_name(link), new.value] for link, (_, new) in changes.links.items()],
             }
-            generation = self.transactions.advance(session, fabric.id, delta, routes=changes.routes)
+            generation = self.transactions.advance(
+                session, fabric.id, delta, routes=changes.routes or routes
+            )
         recorded_faults.update_records(self.transactions, session, fabric, by)
         return generation
 

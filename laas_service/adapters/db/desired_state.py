@@ -48,15 +48,18 @@ class DesiredState:
             for allocation in routed_allocations(route.allocation for route in routes_of.values())
         ]
         failed = (down.fabric == fabric_id, down.state == LinkState.FAILED.value)
-        links = session.scalars(select(down.link).where(*failed))
+        query = select(down.link, down.moved).where(*failed).order_by(down.link)
+        links = {row.link: row.moved for row in session.execute(query)}
+        link_at = record.topology.tree.link_at
         return FabricState(
             record.id,
             record.routes_generation,
             record.topology,
             record.inventory,
             tuple(sorted(tenants, key=lambda tenant: tenant.allocation.id)),
-            tuple(record.topology.tree.link_at(link) for link in sorted(links)),
+            tuple(map(link_at, links)),
             record.shared_plane,
+            tuple(link_at(link) for link, moved in links.items() if moved),
         )
 
 

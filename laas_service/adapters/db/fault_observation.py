@@ -2,7 +2,7 @@
 
 """The observation of fabrics: memory, mode, alarm, news, and what it records of links."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -89,7 +89,10 @@ class FaultObservation:
                 self.transactions.announce(session, fabric_id, "observation.cleared", text)
             hosts, links = self._record_observed(session, fabric, judgement.memory)
             changes = component_words.settle(session, fabric, hosts=hosts, links=links)
-            self.states.record_changes(session, fabric, changes, None, source=Source.OBSERVED)
+            closed = _close(session, fabric, judgement.memory.closed)
+            self.states.record_changes(
+                session, fabric, changes, None, source=Source.OBSERVED, routes=closed
+            )
             return judgement
 
     def _record_observed(
@@ -183,6 +186,16 @@ def _record(
         row.observed, row.observed_since, row.evidence = word or (None, None, None)
         changed.append(number)
     return changed
+
+
+def _close(session: Session, fabric: FabricRecord, links: Collection[Link]) -> bool:
+    """Record the links over which no table may lead; whether they change."""
+    closed = {fabric.topology.tree.link_id(link) for link in links}
+    rows = component_words.rows_of(session, fabric.id, models.LinkState, "link", None)
+    changed = [row for number, row in rows.items() if row.moved != (number in closed)]
+    for row in changed:
+        row.moved = not row.moved
+    return bool(changed)
 
 
 def _said_of_links(memory: Memory, now: datetime) -> dict[Link, _Word]:

@@ -3,11 +3,14 @@
 """What a reading says of links, switches and hosts, by the recorded cabling.
 
 A link is *down* if both its ends say so, or if one end says so and the switch at the other end
-is dead. A link of which the reading proves neither that it is up nor that it is down is *unsure*:
-its ends disagree, one of them was not read, or it is linked to other ports. All other links are
-up. A switch is *dead* if it was not read and every neighbour that was read sees its port towards
-it down. It is *silent* if it was not read and a neighbour's port towards it is physically up: it
-may still forward packets by old tables.
+is dead. It is *moved*, and down as well, if an end is linked to another port than the recorded one:
+a packet sent over it would arrive at a foreign port. A link of which the reading proves neither
+that it is up nor that it is down is *unsure*: its ends disagree, or one of them was not read. All
+other links are up.
+
+A switch is *dead* if it was not read and no neighbour that was read has a link to it. It is
+*silent* if it was not read and a neighbour's port towards it is physically up: it may still forward
+packets by old tables.
 
 A host whose switch port is down is absent: it may be rebooting. That is no fault.
 """
@@ -98,6 +101,8 @@ class Interpretation:
     """The evidence for each link that is down."""
     down_by_switch: Mapping[Link, int] = field(default_factory=dict)
     """For those of them that are down because a switch is dead, its GUID."""
+    moved: frozenset[Link] = frozenset()
+    """Those of them that have an end which is linked to another port."""
     unsure: Mapping[Link, str] = field(default_factory=dict)
     """The reason for each link that the reading proves neither up nor down."""
     switches: Mapping[int, SwitchState] = field(default_factory=dict)
@@ -106,6 +111,8 @@ class Interpretation:
     """Hosts with all ports down."""
     unread_hosts: frozenset[int] = frozenset()
     """Hosts with a port at a switch that was not read."""
+    moved_hosts: Mapping[int, str] = field(default_factory=dict)
+    """The evidence for each host with another adapter at one of its ports."""
     absent_ports: tuple[Endpoint, ...] = ()
     """Ports of hosts and services whose switch port is down, in the reading's order."""
     news: tuple[str, ...] = ()
@@ -137,6 +144,7 @@ class _Reader:
         switches = dict(self._switches())
         down: dict[Link, str] = {}
         down_by_switch: dict[Link, int] = {}
+        moved: set[Link] = set()
         unsure: dict[Link, str] = {}
         for link, cable in self._touched_links():
             dead = [
@@ -146,6 +154,8 @@ class _Reader:
             ]
             is_down, text = self._verdict(cable, dead)
             (down if is_down else unsure)[link] = text
+            if OTHER in (self._state(cable.lower), self._state(cable.upper)):
+                moved.add(link)
             if is_down and dead:
                 down_by_switch[link] = dead[0]
         ports = tuple(
@@ -161,6 +171,7 @@ class _Reader:
             False,
             down,
             down_by_switch,
+            frozenset(moved),
             unsure,
             switches,
             frozenset(
@@ -169,6 +180,7 @@ class _Reader:
                 if all(self._state(port) is DOWN for port in cabling.ports_of_host[host])
             ),
             frozenset(host for guid in switches for host in cabling.hosts_of_switch.get(guid, ())),
+            dict(self._moved_hosts()),
             ports,
             tuple(self._news()),
         )
@@ -216,7 +228,7 @@ class _Reader:
             self._state(cable.upper if cable.lower.guid == guid else cable.lower)
             for cable in self._cabling.cables_of_switch[guid]
         } - {UNREAD}
-        if said == {DOWN}:
+        if said and said <= {DOWN, OTHER}:  # an end that is linked elsewhere does not lead there
             return SwitchState.DEAD
         return SwitchState.SILENT if said & {SILENT, UP} else SwitchState.UNREAD
 
@@ -227,21 +239,32 @@ class _Reader:
 
         ``dead`` are the dead switches at its ends.
 
-        An end that is down and one that is linked elsewhere agree that the recorded link is
-        gone. If both ends are linked elsewhere, the cables between two working switches may only
-        be exchanged; that is news.
+        One end that is linked elsewhere proves that the recorded link is gone.
         """
         lower, upper = self._state(cable.lower), self._state(cable.upper)
         said = {lower, upper}
+        if OTHER in said:
+            moved = [x for x in (cable.lower, cable.upper) if self._state(x) is OTHER]
+            return True, " and ".join(map(self._linked, moved))
         if said == {DOWN}:
             return True, "both ends are down"
         if dead and DOWN in said:
             switch = self._cabling.switch_name(dead[0])
             return True, f"{self._seen_down(cable, lower)} is down and switch {switch} is dead"
-        if said == {DOWN, OTHER}:
-            return True, f"{self._seen_down(cable, lower)} is down, the other end linked elsewhere"
         ends = ((cable.lower, lower), (cable.upper, upper))
         return False, " and ".join(f"{self._cabling.port_name(e)} is {state}" for e, state in ends)
+
+    def _linked(self, end: PortRef) -> str:
+        """The port that an end is linked to, in words."""
+        other = self._ends[end].other
+        linked = "another port" if other is None else self._cabling.port_name(other)
+        return f"{self._cabling.port_name(end)} is linked to {linked}"
+
+    def _moved_hosts(self) -> Iterator[tuple[int, str]]:
+        for end, state, _ in self._reading.ends:
+            endpoint = self._cabling.endpoint_at.get(end)
+            if state is OTHER and endpoint is not None and endpoint.host is not None:
+                yield endpoint.host, self._linked(end)
 
     def _seen_down(self, cable: Cable, lower: PortState) -> str:
         return self._cabling.port_name(cable.lower if lower is DOWN else cable.upper)
@@ -282,14 +305,13 @@ class _Reader:
 
     def _moved(self, end: PortRef, other: PortRef | None) -> str:
         cabling = self._cabling
-        linked = "another port" if other is None else cabling.port_name(other)
         moved = None if other is None else cabling.endpoint_of_guid.get(other.guid)
         if moved is not None:
             return (
                 f"{moved.name} is connected to {cabling.port_name(end)}; "
                 f"recorded is {cabling.port_name(moved.at)}"
             )
-        return f"{cabling.port_name(end)} is linked to {linked}; recorded is {self._peer(end)}"
+        return f"{self._linked(end)}; recorded is {self._peer(end)}"
 
     def _peer(self, end: PortRef) -> str:
         """The recorded other end."""

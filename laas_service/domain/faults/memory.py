@@ -57,6 +57,8 @@ class LinkMemory:
     """Since when it is seen up; None if it was not seen up after the last time it went down."""
     switch: int = 0
     """The GUID of the dead switch that took it down; 0 if none did."""
+    moved: bool = False
+    """Whether an end of it is linked to another port than the recorded one."""
     marked: bool = False
     """Whether the record says failed, source ``observed``."""
     standing: Standing = Standing.NEW
@@ -108,7 +110,10 @@ class Memory:
     withheld: frozenset[Link] = frozenset()
     """Links that cannot be confirmed: nobody new gets them, their owners keep them."""
     withheld_hosts: Mapping[int, WithheldHost] = field(default_factory=dict)
-    """Hosts, by number, at switches that do not answer."""
+    """Hosts, by number, at switches that do not answer, and those with another adapter at one of
+    their ports."""
+    closed: frozenset[Link] = frozenset()
+    """Moved links, over which no table may lead; they are marked as well."""
     opened: float | None = None
     """When the first change was seen that is not decided; None if there is none."""
     alarm: Alarm | None = None
@@ -189,6 +194,7 @@ def memory_document(memory: Memory) -> dict[str, Any]:
                 "downs": list(entry.downs),
                 "up_since": entry.up_since,
                 "switch": entry.switch,
+                "moved": entry.moved,
                 "marked": entry.marked,
                 "standing": entry.standing.value,
             }
@@ -208,6 +214,7 @@ def memory_document(memory: Memory) -> dict[str, Any]:
             str(number): [host.since, host.evidence, host.failed]
             for number, host in sorted(memory.withheld_hosts.items())
         },
+        "closed": sorted(map(link_name, memory.closed)),
         "opened": memory.opened,
         "alarm": alarm and {"at": alarm.at, "text": alarm.text, "observer": alarm.observer},
         "blind_since": memory.blind_since,
@@ -239,6 +246,7 @@ def memory_from(document: Mapping[str, Any]) -> Memory:
                 int(number): WithheldHost(*host)
                 for number, host in document.get("withheld_hosts", {}).items()
             },
+            frozenset(map(parse_link, document.get("closed", ()))),
             document["opened"],
             alarm and Alarm(alarm["at"], alarm["text"], alarm["observer"]),
             document["blind_since"],
@@ -257,6 +265,7 @@ def _link(entry: Mapping[str, Any]) -> LinkMemory:
         tuple(entry["downs"]),
         entry["up_since"],
         entry["switch"],
+        entry.get("moved", False),
         entry["marked"],
         Standing(entry["standing"]),
     )

@@ -3,7 +3,8 @@
 """What follows from readings over time: which links are recorded as failed, and which again not.
 
 A judgement has three steps. It *follows* each link: a link that is down is suspected, and failed
-after the hold-down; one that goes down too often is quarantined. The *circuit breaker* compares
+after the hold-down; one that was moved has failed at once, as packets over it arrive at a foreign
+port; one that goes down too often is quarantined. The *circuit breaker* compares
 what is new in one window with its limits; beyond them it raises an alarm and nothing is marked.
 Else the judgement *settles*: everything that is due is marked and restored at once.
 
@@ -233,9 +234,10 @@ def _seen_down(
     entry: LinkMemory | None, link: Link, interpretation: Interpretation, rules: Rules, gap: bool
 ) -> LinkMemory:
     at, evidence = interpretation.at, interpretation.down[link]
-    switch = interpretation.down_by_switch.get(link, 0)
+    switch, moved = interpretation.down_by_switch.get(link, 0), link in interpretation.moved
     if entry is None:
-        return LinkMemory(SUSPECTED, at, evidence, (at,), switch=switch)
+        condition = FAILED if moved else SUSPECTED
+        return LinkMemory(condition, at, evidence, (at,), switch=switch, moved=moved)
     downs = _recent(entry.downs, at, rules)
     if entry.up_since is not None:
         downs = (*downs, at)[-rules.flaps :]
@@ -250,10 +252,15 @@ def _seen_down(
         elif at - entry.since >= rules.hold_down:
             entry = replace(entry, condition=FAILED)
         entry = replace(entry, evidence=evidence)
+    elif entry.condition is FAILED:
+        entry = replace(entry, evidence=evidence)
+    if moved and entry.condition is SUSPECTED:
+        entry = replace(entry, condition=FAILED)
     if entry.condition is not QUARANTINED and len(downs) >= rules.flaps:
         often = f"went down {len(downs)} times within {rules.flap_window:g} seconds"
         entry = replace(entry, condition=QUARANTINED, since=at, evidence=often)
-    return replace(entry, downs=downs, up_since=None, switch=switch or entry.switch)
+    switch = switch or entry.switch
+    return replace(entry, downs=downs, up_since=None, switch=switch, moved=moved)
 
 
 def _seen_unsure(entry: LinkMemory) -> LinkMemory:
@@ -267,6 +274,7 @@ def _seen_unsure(entry: LinkMemory) -> LinkMemory:
 
 def _seen_up(entry: LinkMemory, at: float, rules: Rules, gap: bool) -> LinkMemory:
     up_since = at if entry.up_since is None or gap else entry.up_since
+    entry = replace(entry, moved=False)
     if entry.condition is not QUARANTINED:
         return replace(entry, condition=WATCHED, up_since=up_since)
     if at - up_since < rules.quarantine:
@@ -407,10 +415,15 @@ class _Judgement:
         return self._at if self._memory.opened is None else self._memory.opened
 
     def _window_is_over(self) -> bool:
-        """Whether all changes can be settled as one: none is young, or the first waited enough."""
+        """Whether all changes can be settled as one: none is young, or the first waited enough.
+
+        A link that was moved waits for no others.
+        """
         opened = self._opened()
         late = opened is not None and self._at - opened >= 2 * self._rules.hold_down
-        return late or not self._young()
+        links = self._memory.links.items()
+        moved = any(entry.moved and link not in self._memory.closed for link, entry in links)
+        return late or moved or not self._young()
 
     def _due(self) -> tuple[tuple[ObservedFault, ...], tuple[Link, ...]]:
         """The links to mark, and those to restore: only links that this reading sees up."""
@@ -452,6 +465,7 @@ class _Judgement:
                 switches=switches,
                 withheld=withheld,
                 withheld_hosts=hosts,
+                closed=frozenset(link for link, e in links.items() if e.marked and e.moved),
                 opened=opened,
                 alarm=None,
             ),
@@ -468,8 +482,13 @@ class _Judgement:
         return entry
 
     def _withheld_hosts(self, switches: Mapping[int, SwitchMemory]) -> dict[int, WithheldHost]:
-        """The hosts at switches that do not answer; those at a dead one have failed."""
-        withheld: dict[int, WithheldHost] = {}
+        """The hosts at switches that do not answer, those at a dead one as failed; and hosts with
+        another adapter at one of their ports."""
+        known = self._memory.withheld_hosts
+        withheld = {
+            host: WithheldHost(known[host].since if host in known else self._at, evidence)
+            for host, evidence in self._interpretation.moved_hosts.items()
+        }
         for guid, entry in switches.items():
             if entry.standing is Standing.NEW:
                 continue

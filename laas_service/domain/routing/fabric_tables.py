@@ -27,6 +27,7 @@ have no route; only management traffic between switches needs one.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -92,6 +93,7 @@ def forwarding_tables(
     failed_links: Collection[Link] = (),
     previous: ForwardingTables | None = None,
     plane: SharedPlane = NO_PLANE,
+    closed_links: Collection[Link] = (),
 ) -> ForwardingTables:
     """Tables for the whole fabric; the same input gives the same tables.
 
@@ -106,6 +108,9 @@ def forwarding_tables(
     rail to another, as it would lead over links of others. Two exceptions: a leaf with a
     subnet manager, and a tenant of one host, which has no peer.
 
+    No entry leads over ``closed_links``, which are failed ones whose ends are linked elsewhere:
+    where they were the last way, there is no entry.
+
     If two allocations are placements of one tenant, the entries of the later one are
     used, and those of the earlier one where the later has none.
 
@@ -116,7 +121,7 @@ def forwarding_tables(
     Raises:
         NotFound: an allocation holds a link or a host that the inventory lacks.
     """
-    made_from = topology, inventory, frozenset(failed_links), plane
+    made_from = topology, inventory, frozenset(failed_links), plane, frozenset(closed_links)
     cache = previous.cache if previous is not None else None
     if previous is None or cache is None or cache.defaults.made_from != made_from:
         defaults = _DefaultTables(*made_from)
@@ -156,8 +161,9 @@ class _DefaultTables:
         inventory: Inventory,
         failed: frozenset[Link],
         plane: SharedPlane,
+        closed: frozenset[Link],
     ) -> None:
-        self.made_from = topology, inventory, failed, plane
+        self.made_from = topology, inventory, failed, plane, closed
         self._topology = topology
         self._inventory = inventory
         self._failed = failed
@@ -168,6 +174,12 @@ class _DefaultTables:
         if self.unreached and failed:
             repaired = DefaultRoutes(inventory, frozenset(), topology.tree, plane)
             self.unreached = repaired.unreached(repaired.rows())
+        self._closed: dict[int, set[int]] = defaultdict(set)
+        for link in closed:
+            for end in inventory.cable_of_link[link].lower, inventory.cable_of_link[link].upper:
+                self._closed[end.guid].add(end.port)
+        for guid, ports in self._closed.items():
+            self.rows[guid] = bytes(NO_ROUTE if p in ports else p for p in self.rows[guid])
         self._index = {guid: i for i, guid in enumerate(routes.destinations)}
         self._manager_leaves = _manager_leaves(inventory)
 
@@ -188,6 +200,8 @@ class _DefaultTables:
             for switch, ports, leads_on in partition.entries(leaf_guids[leaf], len(hosts)):
                 joined.add(switch)
                 if leads_on or switch in leaves or switch not in self._manager_leaves:
+                    if closed := self._closed.get(switch):
+                        ports = [NO_ROUTE if port in closed else port for port in ports]
                     yield switch, _TenantEntries(positions, ports)
             for from_leaf, from_rail, _ in on_leaves if apart else ():
                 switch = leaf_guids[from_leaf]

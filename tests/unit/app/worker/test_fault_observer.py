@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import permutations
 from random import Random
 
 import pytest
@@ -13,15 +14,18 @@ import pytest
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.lifecycle import State
-from laas_service.app.records import AllocationRecord, LinkState, SwitchState
+from laas_service.app.records import AllocationRecord, LinkState, Source, SwitchState
 from laas_service.app.requests import AllocationRequest
 from laas_service.app.worker.converger import Converger, Pace
 from laas_service.app.worker.fault_observer import FaultObserver
 from laas_service.domain.allocation import Request
 from laas_service.domain.errors import LeaseLost, Unavailable
 from laas_service.domain.faults.observation import Mode, Rules
+from laas_service.domain.inventory import PortRef
 from laas_service.domain.policies.jigsaw import Jigsaw
-from laas_service.domain.topology import Link, SpineLink
+from laas_service.domain.topology import LeafLink, Link, SpineLink
+from laas_service.messages import FabricState
+from opensm_writer.desired import subnet_configuration
 from tests.fakes import FakeCompute, FakeSubnetManager
 from tests.unit.domain.faults.model import FaultyFabric
 
@@ -151,6 +155,102 @@ def test_a_dead_spine_is_one_generation_and_a_new_tenant_gets_no_link_of_it(site
     cables = site.fabric.generated.inventory.cable_of_link.items()
     assert site.failed == {x for x, cable in cables if dead in (cable.lower.guid, cable.upper.guid)}
     assert not site.failed & site.links
+
+
+def test_no_packet_of_a_tenant_crosses_exchanged_cables(site):
+    """They are out of use at the first reading, without a hold-down, until they are back."""
+    links = site.tenant()
+    mine = spine_link(links)
+    other = next(
+        link
+        for link in sorted(site.fabric.generated.inventory.cable_of_link)
+        if isinstance(link, SpineLink) and link not in links and link[:2] == mine[:2]
+    )
+    site.fabric.exchange(mine, other)
+    site.round()
+    assert site.failed == {mine, other}
+    [word] = site.store.words("f").links[mine]
+    assert word.source is Source.OBSERVED
+    assert "is linked to" in word.evidence
+    assert mine not in site.links
+    running = site.switches.running["f"]
+    assert set(running.moved_links) == {mine, other}
+    assert crossings(site.fabric, running) == []
+    assert len(site.store.observation("f").news) == 4
+    before = site.published
+    site.round()
+    assert site.published == before
+    site.fabric.exchanged.clear()
+    site.round()
+    assert site.failed == set()
+    assert site.switches.running["f"].moved_links == ()
+
+
+def test_a_tenant_without_other_links_sends_nothing_over_exchanged_cables(site):
+    links = site.tenant(8)
+    inventory = site.fabric.generated.inventory
+    mine, other = sorted(link for link in links if isinstance(link, LeafLink))[:2]
+    for link in sorted(inventory.cable_of_link):
+        if isinstance(link, LeafLink) and link not in links:
+            site.store.set_link_state("f", link, LinkState.FAILED)
+    site.fabric.exchange(mine, other)
+    site.rounds(2)
+    assert site.record.faults.links
+    running = site.switches.running["f"]
+    assert set(running.moved_links) == {mine, other}
+    assert crossings(site.fabric, running) == []
+    assert crossings(site.fabric, replace(running, moved_links=()))
+
+
+def test_a_failed_link_that_is_moved_later_is_closed(site):
+    cut, other = sorted(link for link in site.tenant() if isinstance(link, SpineLink))[:2]
+    site.cut(cut)
+    site.rounds(3)
+    before = site.store.fabric("f")
+    assert site.switches.running["f"].moved_links == ()
+    site.mend(cut)
+    site.fabric.exchange(cut, other)
+    site.round()
+    after = site.store.fabric("f")
+    assert cut in site.switches.running["f"].moved_links
+    assert after.routes_generation > before.routes_generation
+
+
+def test_a_moved_link_is_recorded_as_closed_only_if_observation_may_act(site):
+    cut, other = sorted(link for link in site.tenant() if isinstance(link, SpineLink))[:2]
+    site.cut(cut)
+    site.rounds(3)
+    site.store.set_observation_mode("f", Mode.OBSERVE)
+    before = site.store.fabric("f").generation
+    site.mend(cut)
+    site.fabric.exchange(cut, other)
+    site.rounds(2)
+    assert site.store.fabric("f").generation == before
+
+
+def crossings(fabric: FaultyFabric, state: FabricState) -> list[str]:
+    """Every packet between hosts of a tenant that crosses a cable which is not plugged as
+    recorded: follows the published tables over the cables as they are."""
+    tables = subnet_configuration(state).tables
+    inventory = state.inventory
+    there: dict[PortRef, PortRef] = {}
+    for cable in inventory.cables:
+        there |= {cable.lower: cable.upper, cable.upper: cable.lower}
+    there |= fabric.exchanged
+    found = []
+    for tenant in state.tenants:
+        hosts = list(tenant.allocation.hosts(state.topology))
+        ports = [inventory.endpoint_of_port[host, 0] for host in hosts]
+        for source, target in permutations(ports, 2):
+            switch, hops = source.at.guid, 0
+            while (port := tables.port(switch, target.guid)) is not None and hops < 10:
+                here = PortRef(switch, port)
+                if here not in there:
+                    break
+                if here in fabric.exchanged:
+                    found.append(f"{source.name} to {target.name} over {here}")
+                switch, hops = there[here].guid, hops + 1
+    return found
 
 
 def test_an_alarm_marks_and_publishes_nothing_until_it_is_acknowledged(site):

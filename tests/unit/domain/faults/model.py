@@ -29,6 +29,8 @@ class FaultyFabric:
     """GUIDs of switches that forward and do not answer."""
     hosts_off: set[int] = field(default_factory=set)
     observer_cut: bool = False
+    exchanged: dict[PortRef, PortRef] = field(default_factory=dict)
+    """Ends that are linked to other ports than the recorded ones."""
 
     @classmethod
     def of(cls, **values: object) -> FaultyFabric:
@@ -36,6 +38,12 @@ class FaultyFabric:
 
     def cable(self, link: Link) -> Cable:
         return self.generated.inventory.cable_of_link[link]
+
+    def exchange(self, first: Link, second: Link) -> None:
+        """Plug the cable of each into the upper port of the other one."""
+        one, two = self.cable(first), self.cable(second)
+        for lower, upper in ((one.lower, two.upper), (two.lower, one.upper)):
+            self.exchanged |= {lower: upper, upper: lower}
 
     def works(self, link: Link) -> bool:
         """Whether packets can cross the link."""
@@ -76,6 +84,8 @@ class FaultyFabric:
                     add(end, PortState.DOWN)
                 elif other.guid in self.silent:
                     add(end, PortState.SILENT)
+                elif end in self.exchanged:
+                    ends.append(EndReading(end, PortState.OTHER, self.exchanged[end]))
         observer = inventory.endpoints[self.observer]
         for number, endpoint in enumerate(inventory.endpoints):
             off = endpoint.host in self.hosts_off

@@ -184,17 +184,17 @@ def test_a_reading_that_leaves_links_out_is_not_believed():
     assert interpret(cabling, hosts_left_out).down == {LINK: "both ends are down"}
 
 
-def test_moved_cables_are_news_and_no_fault():
+def test_moved_cables_are_news_and_their_links_are_down():
     """Two cables between working switches are exchanged at one side."""
     fabric = small()
-    cables = fabric.cable(LeafLink(1, 0, 0)), fabric.cable(LeafLink(1, 0, 1))
-    seen_now = seen(
-        fabric,
-        *(EndReading(c.lower, OTHER, d.upper) for c in cables for d in cables if c != d),
-        *(EndReading(c.upper, OTHER, d.lower) for c in cables for d in cables if c != d),
+    links = LeafLink(1, 0, 0), LeafLink(1, 0, 1)
+    fabric.exchange(*links)
+    seen_now = seen(fabric)
+    assert seen_now.down.keys() == seen_now.moved == set(links)
+    assert not seen_now.unsure
+    assert seen_now.down[links[0]] == (
+        "leaf-1-0 port 5 is linked to l2-1-1 port 1 and l2-1-0 port 1 is linked to leaf-1-0 port 6"
     )
-    assert not seen_now.down
-    assert seen_now.unsure.keys() == {LeafLink(1, 0, 0), LeafLink(1, 0, 1)}
     assert (
         seen_now.news[0] == "leaf-1-0 port 5 is linked to l2-1-1 port 1; recorded is l2-1-0 port 1"
     )
@@ -209,9 +209,39 @@ def test_a_cable_that_one_end_has_lost_to_another_is_down():
         EndReading(cable.upper, DOWN),
     )
     assert seen_now.down == {
-        LINK: "l2-1-1 port 1 is down, the other end linked elsewhere",
+        LINK: "leaf-1-0 port 6 is linked to l2-1-1 port 20",
     }
+    assert seen_now.moved == {LINK}
     assert len(seen_now.news) == 1
+
+
+@pytest.mark.parametrize("other", [PortState.UP, *(DOWN, SILENT, UNREAD)])
+def test_one_end_that_is_linked_elsewhere_is_enough(other):
+    fabric = small()
+    cable = fabric.cable(LINK)
+    ends = [EndReading(cable.lower, OTHER, PortRef(cable.upper.guid, 20))]
+    ends += [EndReading(cable.upper, other)] if other is not PortState.UP else []
+    assert seen(fabric, *ends).moved == {LINK}
+
+
+def test_a_port_that_is_linked_elsewhere_does_not_lead_to_a_dead_switch():
+    fabric = small()
+    dead = fabric.generated.inventory.spine_guids[0]
+    fabric.dead.add(dead)
+    reading, cabling = fabric.read(1.0), Cabling(fabric.generated.inventory)
+    moved = next(end for end in reading.ends if end.state is DOWN)
+    ends = [end for end in reading.ends if end != moved]
+    ends.append(EndReading(moved.end, OTHER, PortRef(moved.end.guid, 20)))
+    assert interpret(cabling, replace(reading, ends=tuple(ends))).switches == {
+        dead: SwitchState.DEAD
+    }
+
+
+def test_hosts_with_another_adapter_at_their_port_are_named():
+    fabric = small()
+    first, second = fabric.generated.inventory.endpoints[4:6]
+    seen_now = seen(fabric, EndReading(first.at, OTHER, PortRef(second.guid, 1)))
+    assert seen_now.moved_hosts == {4: f"leaf-0-1 port 1 is linked to {second.name} port 1"}
 
 
 def test_news():
