@@ -2,14 +2,16 @@
 
 """Checks a set of files that was fetched before it may become current.
 
-Every file is parsed strictly, the files must agree with each other, and the sha256 of each
-tenant's entries in the manifest must be that of the entries in the tables.
+Every file is parsed strictly and composed anew from the numbers and names that were parsed: what
+was fetched has to be the same, byte for byte. The files must agree with each other, and the sha256
+of each tenant's entries in the manifest must be that of the entries in the tables.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,9 @@ from opensm_writer.desired import (
     MAX_LID,
     MAX_STEPS,
     SAFE_NAME,
+    Chains,
     group_name,
+    guid_text,
     picker,
 )
 from opensm_writer.fileset import INCLUDED, MANIFEST, Manifest
@@ -37,6 +41,12 @@ MAX_GENERATION = 2**63 - 1
 MAX_SHOWN = 100
 """Characters of a wrong value that an error text shows."""
 
+ENGINES = frozenset({"updn", "ftree"})
+"""The routing engines that a step may name."""
+
+_HOST = re.compile(r"[0-9]{1,9}(?:/[0-9]{1,3})?")
+_SWITCH = re.compile(r"(?:leaf|l2|spine):[0-9]{1,9}:[0-9]{1,9}")
+_GROUP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 _ENGINE = re.compile(rf"(?:base|plane|engines/{SAFE_NAME.pattern})\.(?:conf|roots|cn)")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 MAX_FILES = len(ALWAYS | OPTIONAL | CHAINS) + 3 * MAX_STEPS
@@ -149,6 +159,7 @@ def _check(
     lids = parse.guid2lid(texts["guid2lid"], "guid2lid")
     if not all(1 <= lid <= MAX_LID for lid in lids.values()):
         raise InvalidFile("guid2lid", 1, f"LIDs lie in 1..{MAX_LID:#x}")
+    _check_composed("guid2lid", texts["guid2lid"], render.guid2lid(lids))
     by_guid = parse.tables_by_guid(texts.directory / "lfts", lids, known)
     if not by_guid:
         raise InvalidFile("lfts", 1, "it has no switch")
@@ -159,7 +170,7 @@ def _check(
     _check_fragment(texts["opensm.conf"], manifest, home)
     if manifest.chains == INCLUDED:
         _check_chains(texts, manifest, home)
-    _check_tenants(texts["partitions.conf"], manifest, lids, tables)
+    _check_tenants(texts["partitions.conf"], home, manifest, lids, tables)
     if "cabling" in manifest.files:
         _check_cabling(texts["cabling"], lids, by_guid)
     return tables
@@ -169,15 +180,21 @@ def _check_index(text: str, lids: Mapping[int, int]) -> None:
     index = json.loads(text)
     if json.dumps(index, indent=1) + "\n" != text:
         raise InvalidFile("guid_index.json", 1, "it is not in the form that this release writes")
-    entries = [entry for key, entry in index.items() if key != "hosts"]
-    for entry in (*entries, *index["hosts"].values()):
-        if lids.get(int(entry["guid"], 16)) != entry["lid"]:
-            raise InvalidFile("guid_index.json", 1, f"{entry} contradicts guid2lid")
+    known = {guid_text(guid): lid for guid, lid in lids.items()}
+    switches = {key: entry for key, entry in index.items() if key != "hosts"}
+    for form, entries in ((_HOST, index["hosts"]), (_SWITCH, switches)):
+        for key, entry in entries.items():
+            if not form.fullmatch(key) or entry.keys() != {"guid", "lid"}:
+                raise InvalidFile("guid_index.json", 1, f"{_shown(key)} is no entry of an index")
+            if type(entry["lid"]) is not int or known.get(entry["guid"]) != entry["lid"]:
+                raise InvalidFile("guid_index.json", 1, f"{_shown(entry)} contradicts guid2lid")
 
 
 def _check_cabling(text: str, lids: Mapping[int, int], switches: Collection[int]) -> None:
     """Check that the ends of all cables are switches of ``lfts``, or adapters with a LID."""
-    for number, ends in enumerate(parse.cabling(text, "cabling"), 1):
+    cables = parse.cabling(text, "cabling")
+    _check_composed("cabling", text, render.cabling(cables))
+    for number, ends in enumerate(cables, 1):
         for guid, port in ends:
             if guid not in lids or (guid in switches) == (port == ADAPTER_PORT):
                 raise InvalidFile("cabling", number, f"{guid:#018x} contradicts the tables")
@@ -204,42 +221,67 @@ def _check_fragment(text: str, manifest: Manifest, home: Path) -> None:
     )
 
 
+def _check_composed(name: str, text: str, *accepted: Iterable[str]) -> None:
+    """Check that a file equals, byte for byte, one of the texts that are composed here."""
+    expected = ["".join(pieces) for pieces in accepted]
+    if text in expected:
+        return
+    pairs = enumerate(zip_longest(text.split("\n"), expected[0].split("\n"), fillvalue=""), 1)
+    line, fetched = next((number, pair[0]) for number, pair in pairs if pair[0] != pair[1])
+    raise InvalidFile(name, line, f"{_shown(fetched)} is not what this release writes")
+
+
 def _check_chains(texts: _Texts, manifest: Manifest, home: Path) -> None:
-    groups = {g.name for g in parse.port_groups(texts["port_groups.conf"], "port_groups.conf")}
+    groups = parse.port_groups(texts["port_groups.conf"], "port_groups.conf")
     parts = parse.topologies(texts["topologies.conf"], "topologies.conf")
-    if not {name for part in parts for name in (part.switches, part.adapters)} <= groups:
+    names = {group.name for group in groups}
+    if wrong := sorted(name for name in names if not _GROUP.fullmatch(name)):
+        raise InvalidFile("port_groups.conf", 1, f"{_shown(wrong[0])} is not the name of a group")
+    if not {name for part in parts for name in (part.switches, part.adapters)} <= names:
         raise InvalidFile("topologies.conf", 1, "a group is not in port_groups.conf")
     steps = parse.chain(texts["chains.conf"], "chains.conf", str(home))
     if not {step.topology for step in steps} <= {0, *(part.id for part in parts)}:
         raise InvalidFile("chains.conf", 1, "a topology is not in topologies.conf")
-    stems = {step.config.removesuffix(".conf") for step in steps}
+    if wrong := sorted({step.engine for step in steps} - ENGINES):
+        raise InvalidFile("chains.conf", 1, f"{_shown(wrong[0])} is not an engine of a step")
     engines = manifest.files.keys() - ALWAYS - OPTIONAL - CHAINS
+    if wrong := sorted({step.config for step in steps} - engines):
+        raise InvalidFile("chains.conf", 1, f"{_shown(wrong[0])} is not a file of this set")
     lists = {name for name in engines if name[-5:] != ".conf"}
-    extra = engines - lists - {f"{stem}.conf" for stem in stems}
-    for name in sorted(extra):
-        raise InvalidFile(name, 1, "no step of chains.conf uses it")
-    for name in sorted(lists):
-        parse.guid_list(texts[name], name)
+    stems = {step.config.removesuffix(".conf") for step in steps}
+    for name in sorted(engines):
         if name.rpartition(".")[0] not in stems:
             raise InvalidFile(name, 1, "no step of chains.conf uses it")
-    for step in steps:
-        if texts[step.config] != render.engine_file(step, lists, str(home)):
-            raise InvalidFile(step.config, 1, "it is not the configuration of this step")
+    values = Chains(
+        groups, parts, steps, {name: parse.guid_list(texts[name], name) for name in lists}
+    )
+    ways = [
+        render.chain_files(values, render.Settings(str(home), one_rule_per_group=one_rule))
+        for one_rule in (False, True)
+    ]
+    for name in ways[0]:
+        _check_composed(name, texts[name], *(way[name] for way in ways))
 
 
 def _check_tenants(
     text: str,
+    home: Path,
     manifest: Manifest,
     lids: Mapping[int, int],
     tables: tuple[parse.SwitchTable, ...],
 ) -> None:
     """Check the partition of every tenant, and its entries against the manifest."""
     name = "partitions.conf"
-    partitions = {p.name: p for p in parse.partitions(text, name).partitions}
+    parsed = parse.partitions(text, name)
+    settings = render.Settings(str(home), multicast=parsed.multicast, services=parsed.services)
+    _check_composed(name, text, render.partitions(parsed.partitions, settings))
+    partitions = {partition.name: partition for partition in parsed.partitions}
     if partitions.keys() != {group_name(tenant) for tenant in manifest.tenants}:
         raise InvalidFile(name, 1, "its tenants are not those of the manifest")
     if len({p.pkey for p in partitions.values()}) != text.count("defmember=full"):
         raise InvalidFile(name, 1, "a name or key occurs twice")
+    if not all(1 <= partition.pkey <= MAX_PKEY for partition in parsed.partitions):
+        raise InvalidFile(name, 1, f"keys of tenants lie in 1..{MAX_PKEY:#x}")
     no_route, length = bytes([NO_ROUTE]), max(lids.values()) + 1
     rows = [t.row.ljust(length, no_route) for t in sorted(tables, key=lambda table: table.guid)]
     for tenant, prints in manifest.tenants.items():

@@ -263,7 +263,7 @@ UNFIT = {
     "no text": (lambda o: o.rewrite("partitions.conf", b"\xff\xfe"), "cannot be parsed"),
     "an engine file elsewhere": (
         lambda o: o.rewrite("base.conf", b"root_guid_file /etc/passwd\n"),
-        "not the configuration of this step",
+        "base.conf, line 1: .* is not what this release writes",
     ),
 }
 
