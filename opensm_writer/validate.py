@@ -280,8 +280,8 @@ def _check_tenants(
         raise InvalidFile(name, 1, "its tenants are not those of the manifest")
     if len({p.pkey for p in partitions.values()}) != text.count("defmember=full"):
         raise InvalidFile(name, 1, "a name or key occurs twice")
-    if not all(1 <= partition.pkey <= MAX_PKEY for partition in parsed.partitions):
-        raise InvalidFile(name, 1, f"keys of tenants lie in 1..{MAX_PKEY:#x}")
+    if not all(partition.pkey in PKEYS for partition in parsed.partitions):
+        raise InvalidFile(name, 1, f"keys of tenants lie in {PKEYS[0]:#x}..{PKEYS[-1]:#x}")
     no_route, length = bytes([NO_ROUTE]), max(lids.values()) + 1
     rows = [t.row.ljust(length, no_route) for t in sorted(tables, key=lambda table: table.guid)]
     for tenant, prints in manifest.tenants.items():
