@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, reduce
-from operator import and_, or_
+from operator import and_
 from typing import NamedTuple
 
 from laas_service.domain.allocation import Shape
@@ -22,8 +22,8 @@ from laas_service.domain.search.matching import matching_size
 from laas_service.domain.search.pod_fields import PodFields
 from laas_service.domain.topology import bits
 
-GROUPS_IN_A_UNIT = 1024
-"""A step costs a unit of work for each uplink and so many places for leaf groups."""
+GROUPS_IN_A_UNIT = 2048
+"""A step costs a unit of work for each uplink, and one for so many places of its bit set."""
 
 
 class LeafMatrix(NamedTuple):
@@ -63,13 +63,14 @@ class LeafBicliques:
         self._shapes = shapes
         self._sets = sets
         self._budget = budget
-        self._all = sum(1 << uplink for plane in matrix.planes for uplink in plane)
+        self._fields = [sum(1 << uplink for uplink in plane) for plane in matrix.planes]
+        self._all = sum(self._fields)
         self._with_set = [
             (chosen, reduce(and_, [self._columns[uplink] for uplink in bits(chosen)], groups))
             for chosen in sets or ()
         ]
         places = len(self._columns) * groups.bit_length()
-        self._cost = 2 * len(self._columns) + places // GROUPS_IN_A_UNIT
+        self._cost = len(self._columns) + places // GROUPS_IN_A_UNIT
 
     def first(self) -> int | None:
         """What the first groups share, each taken if the shared uplinks still suffice."""
@@ -95,30 +96,41 @@ class LeafBicliques:
     def _searched(self, left: int, live: int, lost: int) -> Iterator[int]:
         """Depth-first, as ``bicliques``: on the group that lacks most, without it and with it.
 
-        All groups had enough uplinks before the uplinks ``lost`` were dropped.
+        All groups had enough uplinks before the uplinks ``lost`` were dropped. One call goes
+        down without groups, one after the other, and then back up with them.
         """
         budget = self._budget
-        if budget.exceeded:
-            return
-        budget.nodes += 1
-        kernel = self._kernel(left, live, lost)
-        if kernel is None:
-            return
-        left, live = kernel
+        with_group: list[tuple[int, int, int]] = []
+        seen, digits = 0, list[int]()
+        while not budget.exceeded:
+            budget.nodes += 1
+            kernel = self._kernel(left, live, lost)
+            if kernel is None:
+                break
+            left, live = kernel
+            if live != seen:
+                seen, digits = live, self._lacking_counts(left, live)
+            worst, incomplete = left, 0
+            for digit in reversed(digits):
+                worst = worst & digit or worst
+                incomplete |= digit
+            if not incomplete & left:
+                yield live
+                break
+            worst &= -worst
+            lacking = live & ~self._matrix.uplinks_of(worst.bit_length() - 1)
+            if self._refuted(left, live, lacking, incomplete & left):
+                break
+            with_group.append((left, live & ~lacking, lacking))
+            left, lost = left ^ worst, 0
+        while with_group:
+            yield from self._searched(*with_group.pop())
+
+    def _lacking_counts(self, left: int, live: int) -> list[int]:
+        """How many uplinks of ``live`` each group lacks, as ``bit_counts``."""
+        self._budget.spend(self._cost)
         columns = self._columns
-        digits = bit_counts([left & ~columns[uplink] for uplink in _listed(live)])
-        if not any(digits):
-            yield live
-            return
-        worst = left
-        for digit in reversed(digits):
-            worst = worst & digit or worst
-        worst &= -worst
-        lacking = live & ~self._matrix.uplinks_of(worst.bit_length() - 1)
-        if self._refuted(left, live, lacking, reduce(or_, digits)):
-            return
-        yield from self._searched(left ^ worst, live, 0)
-        yield from self._searched(left, live & ~lacking, lacking)
+        return bit_counts([left & ~columns[uplink] for uplink in _listed(live)])
 
     def _kernel(self, left: int, live: int, lost: int) -> tuple[int, int] | None:
         """The groups and uplinks that may belong to a biclique; None if there can be none."""
@@ -132,12 +144,11 @@ class LeafBicliques:
                 if (columns[uplink] & left).bit_count() < leaves:
                     live ^= 1 << uplink
             lost |= size[1] ^ live
-            if not self._has_a_set(left, live):
-                return None
             if lost:
+                self._budget.spend(self._cost)
                 left = self._with_enough(left, live)
             lost = 0
-            if not self._has_room(left):
+            if not self._may_have_placement(left, live):
                 return None
         return left, live
 
@@ -148,10 +159,14 @@ class LeafBicliques:
             left = counted_at_least(self._width, bit_counts(masks))
         return left
 
-    def _has_a_set(self, left: int, live: int) -> bool:
-        """Whether enough of these groups share one of the sets, all of it ``live``."""
-        return self._sets is None or any(
-            not chosen & ~live and (with_set & left).bit_count() >= self._leaves
+    def _may_have_placement(self, left: int, live: int) -> bool:
+        """Whether pods have room for a shape, on groups that share one of the sets if given."""
+        if self._sets is None:
+            return self._has_room(left)
+        return any(
+            not chosen & ~live
+            and (with_set & left).bit_count() >= self._leaves
+            and self._has_room(with_set & left)
             for chosen, with_set in self._with_set
         )
 
@@ -159,22 +174,21 @@ class LeafBicliques:
         """Whether the pods of these groups have room for one of the shapes."""
         fields = self._matrix.fields
         counts = fields.counts(left)
-        return any(
-            fields.at_least(counts, shape.leaves).bit_count() >= shape.pods
-            and (
-                not shape.remainder_leaves
-                or fields.at_least(counts, shape.remainder_leaves).bit_count() > shape.pods
-            )
-            for shape in self._shapes
-        )
+        for shape in self._shapes:
+            if fields.at_least(counts, shape.leaves).bit_count() >= shape.pods:
+                more = shape.remainder_leaves
+                if not more or fields.at_least(counts, more).bit_count() > shape.pods:
+                    return True
+        return False
 
     def _refuted(self, left: int, live: int, lacking: int, incomplete: int) -> bool:
         """Whether König's bound rules out the plane of which ``lacking`` has most uplinks.
 
         ``incomplete`` are the groups that lack one of the uplinks ``live``.
         """
-        fields = [sum(1 << uplink for uplink in plane) for plane in self._matrix.planes]
-        within = live & max(fields, key=lambda field: (lacking & field).bit_count())
+        within = live
+        if len(self._fields) > 1:
+            within &= max(self._fields, key=lambda field: (lacking & field).bit_count())
         spare = left.bit_count() + within.bit_count() - self._leaves - self._width
         if spare >= min(incomplete.bit_count(), within.bit_count()):
             return False  # no matching is larger

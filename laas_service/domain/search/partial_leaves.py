@@ -98,12 +98,8 @@ class PartialLeaves:
         if sets is not None and not sets:
             return
         fewest = min(min(shape.leaves, shape.remainder_leaves or shape.leaves) for shape in shapes)
-        bounds = [
-            self._most_leaves(pod, leaf_hosts, width) if pod.counts[leaf_hosts] >= fewest else 0
-            for pod in self._pods
-        ]
-        descending = sorted(bounds, reverse=True)
-        shapes = [shape for shape in shapes if _has_room(descending, shape)]
+        bounds = [self._at_most(pod, leaf_hosts, width, fewest) for pod in self._pods]
+        shapes = self._with_room(bounds, shapes, leaf_hosts, width)
         if not shapes:
             return
         groups = self._uplink_sets.fields.joined(
@@ -124,6 +120,7 @@ class PartialLeaves:
                     return
         if placement is None:
             with budget.portion(2):
+                self._sharpen(bounds, leaf_hosts, width)
                 shapes = [shape for shape in shapes if self._may_fit(bounds, shape, width)]
         with budget.portion(4):
             if shapes:
@@ -185,8 +182,39 @@ class PartialLeaves:
             for shape in shapes:
                 yield from several_pods.placements(shape)
 
+    def _with_room(
+        self, bounds: list[int], shapes: Sequence[Shape], leaf_hosts: int, width: int
+    ) -> Sequence[Shape]:
+        """The shapes that fit pods with at most ``most_sharing`` leaves each.
+
+        ``bounds`` are sharpened (``_sharpen``) only if a shape does not fit what they are now.
+        """
+        descending = sorted(bounds, reverse=True)
+        if all(_has_room(descending, shape) for shape in shapes):
+            return shapes
+        self._sharpen(bounds, leaf_hosts, width)
+        descending = sorted(bounds, reverse=True)
+        return [shape for shape in shapes if _has_room(descending, shape)]
+
+    def _sharpen(self, bounds: list[int], leaf_hosts: int, width: int) -> None:
+        """Make all bounds but zeros ``PodLeaves.most_sharing``."""
+        for number, pod in enumerate(self._pods):
+            if bounds[number]:
+                bounds[number] = self._most_leaves(pod, leaf_hosts, width)
+
+    def _at_most(self, pod: PodLeaves, leaf_hosts: int, width: int, fewest: int) -> int:
+        """The leaves of one pod that may share ``width`` uplinks in each plane, 0 or more.
+
+        0 if the pod has less than ``fewest`` leaf groups with room; at least ``fewest`` exactly
+        if ``most_sharing`` is; and never more than that.
+        """
+        if pod.counts[leaf_hosts] < fewest:
+            return 0
+        sure = pod.surely_sharing(leaf_hosts, width)
+        return sure if sure >= fewest else self._most_leaves(pod, leaf_hosts, width)
+
     def _most_leaves(self, pod: PodLeaves, leaf_hosts: int, width: int) -> int:
-        """A bound on the leaves of one pod that share ``width`` uplinks in each plane."""
+        """``PodLeaves.most_sharing``, paid once in a search."""
         most, work = pod.most_sharing(leaf_hosts, width)
         key = id(pod), pod.counts[leaf_hosts]
         if key not in self._bounds_paid:

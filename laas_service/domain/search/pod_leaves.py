@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import accumulate
 from operator import or_
 
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.search.budget import SearchBudget
-from laas_service.domain.search.matching import KonigBound, konig_bounds
+from laas_service.domain.search.matching import KonigBound, konig_bounds, sure_bounds
 from laas_service.domain.topology import Topology, bits
 
 UNLIMITED = 1 << 40
@@ -51,7 +51,8 @@ class PodLeaves:
             exactly[capacity] |= 1 << rank
         self.with_room = list(accumulate(reversed(exactly), or_))[::-1]
         self.counts = list(map(int.bit_count, self.with_room))
-        self._bounds: dict[int, tuple[list[tuple[int, list[KonigBound]]], int]] = {}
+        self._bounds: dict[int, tuple[list[KonigBound], int]] = {}
+        self._sure: dict[tuple[int, int], int] = {}
 
     def _fewest_in_a_plane(self, uplinks: int) -> int:
         if len(self._planes) == 1:
@@ -75,6 +76,14 @@ class PodLeaves:
         matrix = "".join([f"{uplinks[local]:0{width}b}" for _, local in reversed(self.capacities)])
         return [int(matrix[place::width], 2) for place in range(width - 1, -1, -1)]
 
+    def surely_sharing(self, leaf_hosts: int, width: int) -> int:
+        """A number of groups that is not above ``most_sharing``, without a matching."""
+        key = self.counts[leaf_hosts], width
+        if key not in self._sure:
+            bounds = [bound for rows in self._rows(leaf_hosts) for bound in sure_bounds(rows)]
+            self._sure[key] = min(key[0], *(bound.most_rows(width) for bound in bounds))
+        return self._sure[key]
+
     def most_sharing(self, leaf_hosts: int, width: int) -> tuple[int, int]:
         """A bound on the groups with ``leaf_hosts`` hosts that share ``width`` uplinks a plane.
 
@@ -83,23 +92,18 @@ class PodLeaves:
         """
         count = self.counts[leaf_hosts]
         if count not in self._bounds:
-            self._bounds[count] = self._konig_bounds(leaf_hosts)
+            budget = SearchBudget(UNLIMITED)
+            bounds = [
+                bound for rows in self._rows(leaf_hosts) for bound in konig_bounds(rows, budget)
+            ]
+            self._bounds[count] = bounds, UNLIMITED - budget.left
         bounds, work = self._bounds[count]
-        most = count
-        for uplinks, of_plane in bounds:
-            if uplinks < width:
-                return 0, work
-            most = min(most, *(bound.most_rows(width) for bound in of_plane))
-        return most, work
+        return min(count, *(bound.most_rows(width) for bound in bounds)), work
 
-    def _konig_bounds(self, leaf_hosts: int) -> tuple[list[tuple[int, list[KonigBound]]], int]:
-        """By plane, the number of uplinks of any of these groups and the bounds; and the work."""
-        budget, bounds = SearchBudget(UNLIMITED), []
+    def _rows(self, leaf_hosts: int) -> list[tuple[int, ...]]:
+        """By plane, the free uplinks of the groups with room; each has enough for the hosts."""
         uplinks = [self.uplinks[local] for room, local in self.capacities if room >= leaf_hosts]
-        for plane in self._planes:
-            rows = tuple(mask & plane for mask in uplinks)
-            bounds.append((reduce(or_, rows).bit_count(), konig_bounds(rows, budget)))
-        return bounds, UNLIMITED - budget.left
+        return [tuple([mask & plane for mask in uplinks]) for plane in self._planes]
 
 
 @dataclass(slots=True)
