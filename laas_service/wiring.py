@@ -37,6 +37,7 @@ from laas_service.app.use_cases import UseCases
 from laas_service.app.worker.converger import Converger, ConvergerStore, Pace
 from laas_service.app.worker.fabric_leases import FabricLeases, Renewal
 from laas_service.app.worker.fault_observer import FaultObserver, ObserverStore
+from laas_service.app.worker.host_observer import HostRules
 from laas_service.app.worker.loop import Loop
 from laas_service.app.worker.notifier import Notifier
 from laas_service.app.worker.watchdog import Watchdog
@@ -247,6 +248,7 @@ class Parts:
             before_effect=before_effect,
             acting_for=acting_for,
             observer=self._observer(store),
+            hosts=host_rules(self._conf.compute),
         )
 
     def _observer(self, store: ObserverStore) -> FaultObserver:
@@ -437,6 +439,11 @@ def fault_rules(options: cfg.ConfigOpts.GroupAttr) -> Rules:
         breaker_window=options.breaker_window,
         reading_lifetime=options.reading_lifetime,
     )
+
+
+def host_rules(options: cfg.ConfigOpts.GroupAttr) -> HostRules:
+    """How [compute] has hosts observed."""
+    return HostRules(interval=options.state_interval, stop_strangers=options.stop_strangers)
 
 
 def limits(options: cfg.ConfigOpts.GroupAttr) -> Limits:

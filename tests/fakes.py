@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar
 
-from laas_service.app.ports.compute import Handover, Observed, Occupant
+from laas_service.app.ports.compute import ComputeHost, Handover, Observed, Occupant
 from laas_service.domain.errors import Conflict, HostsBusy, LaasError
 from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import FabricReading
@@ -48,6 +48,9 @@ class FakeCompute:
         self.opened: dict[str, str] = {}  # host -> foreign aggregate
         self.servers: dict[str, str] = {}  # host -> project
         self.limits: dict[str, int] = {}  # project -> servers it may run
+        self.hosts: dict[str, ComputeHost] | None = None  # what ``look`` shows; None: nothing
+        self.closed: set[str] = set()
+        self.stopped: list[str] = []
 
     def accepts(self, host: str) -> set[str]:
         """The projects whose servers could start on the host now."""
@@ -103,7 +106,24 @@ class FakeCompute:
 
     def observed(self) -> Observed:
         self.faults.begin("observed", None)
-        return Observed(dict(self.aggregates), frozenset(self.pooled), dict(self.opened))
+        return Observed(
+            dict(self.aggregates), frozenset(self.pooled), dict(self.opened), frozenset(self.closed)
+        )
+
+    def look(self, hosts: Collection[str]) -> Mapping[str, ComputeHost] | None:
+        self.faults.begin("look", tuple(hosts))
+        if self.hosts is None:
+            return None
+        return {host: seen for host, seen in self.hosts.items() if host in hosts}
+
+    def close(self, hosts: Collection[str], closed: Collection[str]) -> None:
+        self.faults.begin("close", tuple(closed))
+        self.closed = self.closed - set(hosts) | set(closed)
+        self.faults.end("close")
+
+    def stop(self, server: str) -> None:
+        self.faults.begin("stop", server)
+        self.stopped.append(server)
 
     def server_limit(self, project_id: str) -> int | None:
         self.faults.begin("server_limit", project_id)

@@ -68,6 +68,9 @@ class Cloud:
         self.aggregates: dict[int, Aggregate] = {}
         self.mirror: dict[str, set[str]] = defaultdict(set)  # provider -> aggregate uuids
         self.servers: dict[str, tuple[str, str]] = {}  # consumer -> host, project
+        self.ghosts: dict[str, tuple[str, str]] = {}  # servers that placement does not know
+        self.hints: dict[str, dict[str, str]] = {}  # server -> scheduler hints
+        self.newest = "2.104"
         self.limits: dict[str, int] = {}  # project -> servers it may run
         self.calls: list[tuple[str, str]] = []
         self.faults: list[Fault] = []
@@ -231,6 +234,20 @@ class Cloud:
         del self.aggregates[id]
         return None
 
+    def _servers_on(self, host):
+        everything = {**self.servers, **self.ghosts}
+        return [(id, project) for id, (on, project) in everything.items() if on == host]
+
+    def server_list(self, host, marker):
+        hosts = [host] if host else self.providers
+        shown = [] if marker else [server for host in hosts for server in self._servers_on(host)]
+        return {
+            "servers": [
+                {"id": id, "tenant_id": project, "scheduler_hints": self.hints.get(id, {})}
+                for id, project in shown
+            ]
+        }
+
     def hypervisors(self, marker):
         ids = list(self.providers.values())
         if marker is not None and marker not in ids:
@@ -243,7 +260,9 @@ class Cloud:
                     "id": provider,
                     "hypervisor_hostname": f"{host}.example.org",
                     "state": "up",
+                    "status": "enabled",
                     "service": {"host": host, "id": provider, "disabled_reason": None},
+                    "servers": [{"name": "server", "uuid": id} for id, _ in self._servers_on(host)],
                 }
                 for host, provider in shown
             ]
@@ -351,9 +370,11 @@ class Handler(BaseHTTPRequestHandler):
     def _check_headers(self):
         if not self.server.knows(self.headers.get("X-Auth-Token")):
             raise Refusal(401, "The request you have made requires authentication.")
-        service = "placement 1.28" if self.path.startswith("/placement") else "compute 2.87"
-        if self.headers.get("OpenStack-API-Version") != service:
-            raise Refusal(406, f"expected {service}")
+        services = ["compute 2.87", "compute 2.100"]
+        if self.path.startswith("/placement"):
+            services = ["placement 1.28"]
+        if self.headers.get("OpenStack-API-Version") not in services:
+            raise Refusal(406, f"expected {services}")
 
     def _route(self, cloud, body):
         """Name of the call, its subject, its action, and the aggregate it writes (or None)."""
@@ -376,6 +397,12 @@ class Handler(BaseHTTPRequestHandler):
             case "GET", ["compute", "os-hypervisors", "detail"]:
                 marker = parse_qs(url.query).get("marker", [None])[0]
                 return "hypervisors", marker or "", lambda: cloud.hypervisors(marker), None
+            case "GET", ["compute"]:
+                return "version", "", lambda: {"version": {"version": cloud.newest}}, None
+            case "GET", ["compute", "servers", "detail"]:
+                query = parse_qs(url.query)
+                host, last = query.get("host", [None])[0], query.get("marker")
+                return "servers", host, lambda: cloud.server_list(host, last), None
             case "GET", ["compute", "os-quota-sets", project]:
                 return "quota", project, lambda: cloud.quota(project), None
             case "GET", ["placement", "resource_providers", provider, "aggregates"]:

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from laas_service.adapters import slurm
-from laas_service.app.ports.compute import Handover, Observed, Occupant
+from laas_service.app.ports.compute import ComputeHost, Handover, Observed, Occupant
 from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, Unavailable
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
@@ -106,6 +106,16 @@ class DirectoryCompute:
     def occupants(self, hosts: Collection[str]) -> Sequence[Occupant]:
         """Always empty: the adapter cannot see servers."""
         return ()
+
+    def look(self, hosts: Collection[str]) -> Mapping[str, ComputeHost] | None:
+        """Always None: the adapter cannot see hosts."""
+        return None
+
+    def close(self, hosts: Collection[str], closed: Collection[str]) -> None:
+        """Nothing: the adapter sees no server for which it would have to close a host."""
+
+    def stop(self, server: str) -> None:
+        """Nothing: the adapter sees no server."""
 
     def hand_over(self, handover: Handover) -> None:
         """Write the commands that make the aggregate hold exactly these hosts."""

@@ -22,7 +22,7 @@ from novaclient import exceptions as nova_errors
 from oslo_config import cfg
 from tenacity import wait_exponential
 
-from laas_service.app.ports.compute import Handover, Observed, Occupant
+from laas_service.app.ports.compute import ComputeHost, Handover, Observed, Occupant
 from laas_service.app.retries import retrying
 from laas_service.domain.errors import (
     Conflict,
@@ -41,6 +41,15 @@ LOG = logging.getLogger(__name__)
 NOVA_VERSION = "2.87"
 """Last version before 2.88, which makes the list of hypervisors query every compute host."""
 
+HINTS_VERSION = "2.100"
+"""First version that shows the scheduler hints of a server (Nova 31)."""
+
+SOUND_VERSION = (2, 104)
+"""The newest version of Nova 34, all of whose releases have the fix of CVE-2026-46448."""
+
+FORGED_HINT = "_nova_check_type"
+"""The hint by which a create passed for a rebuild before that fix; Nova stores it."""
+
 PLACEMENT_VERSION = "1.28"
 """First version that shows the project of a consumer, and the generation of a provider."""
 
@@ -52,6 +61,11 @@ ALLOCATION = "laas:allocation"
 
 POOL = "laas:pool"
 """Key of the pool: ``nova_filters.laas`` lets no other aggregate open its hosts."""
+
+DRAINED = "laas:drained"
+"""Key of an aggregate whose hosts ``nova_filters.laas`` closes to all projects."""
+
+CLOSING = {DRAINED: "true"}
 
 READ_PAUSE = 0.1
 """Seconds before the first retry of a read; doubled before the second."""
@@ -82,6 +96,17 @@ class _Aggregate:
         owners = (key for key in self.metadata if key.startswith(OWNER))
         stray = {key: None for key in owners if key not in desired}
         return stray | {k: v for k, v in desired.items() if self.metadata.get(k) != v}
+
+
+@dataclass(frozen=True, slots=True)
+class _Hypervisor:
+    """A compute host: the resource providers of its nodes, its state, and its servers' ids."""
+
+    providers: tuple[str, ...]
+    up: bool
+    enabled: bool
+    reason: str
+    servers: frozenset[str]
 
 
 class Cloud:
@@ -175,19 +200,37 @@ class Cloud:
             lambda: self._nova.aggregates.delete(aggregate.id),
         )
 
-    def providers(self) -> dict[str, list[str]]:
-        """The resource providers of each compute host, by the host's name in Nova."""
+    def hypervisors(self) -> dict[str, _Hypervisor]:
+        """All compute hosts by name, each with its resource providers, state and servers."""
 
-        def read() -> dict[str, list[str]]:
-            providers: dict[str, list[str]] = {}
-            marker = None
-            while page := self._nova.hypervisors.list(detailed=True, marker=marker):
-                for item in (hypervisor.to_dict() for hypervisor in page):
-                    providers.setdefault(str(item["service"]["host"]), []).append(str(item["id"]))
-                marker = page[-1].to_dict()["id"]
-            return providers
+        def read() -> dict[str, _Hypervisor]:
+            nodes: dict[str, list[dict[str, Any]]] = {}
+            marker = ""
+            while page := self._page_of_hypervisors(marker):
+                for node in page:
+                    nodes.setdefault(str(node["service"]["host"]), []).append(node)
+                marker = f"&marker={page[-1]['id']}"
+            return {host: _hypervisor(found) for host, found in nodes.items()}
 
         return self._read("list hypervisors", "os_compute_api:os-hypervisors:list-detail", read)
+
+    def _page_of_hypervisors(self, marker: str) -> list[dict[str, Any]]:
+        """One page; novaclient lists servers only with a pattern, which does not page."""
+        path = f"/os-hypervisors/detail?with_servers=true{marker}"
+        return list(self._nova.client.get(path)[1]["hypervisors"])
+
+    def servers_on(self, host: str) -> dict[str, str]:
+        """The servers that Nova has on a compute host, with their projects."""
+        search = {"all_tenants": 1, "host": host}
+        return self._read(
+            f"list the servers of all projects on host {host}",
+            "os_compute_api:servers:detail:get_all_tenants and "
+            "os_compute_api:servers:allow_all_filters",
+            lambda: {
+                str(server.id): str(server.tenant_id)
+                for server in self._nova.servers.list(search_opts=search, limit=-1)
+            },
+        )
 
     def memberships(self, provider: str) -> set[str]:
         """The uuids of the provider's aggregates according to placement."""
@@ -200,7 +243,7 @@ class Cloud:
         rule = "placement:resource_providers:allocations:list"
         path = f"/resource_providers/{provider}/allocations"
         consumers = self._get(path, rule, lambda answer: list(answer["allocations"].keys()))
-        owners = {str(consumer): self._owner(str(consumer)) for consumer in consumers}
+        owners = {str(consumer): self.owner(str(consumer)) for consumer in consumers}
         return {consumer: project for consumer, project in owners.items() if project}
 
     def server_limit(self, project: str) -> int:
@@ -211,8 +254,59 @@ class Cloud:
             lambda: int(self._nova.quotas.get(project).instances),
         )
 
-    def _owner(self, consumer: str) -> str | None:
-        """The project of a consumer; None if the consumer no longer exists."""
+    def stop(self, server: str) -> str | None:
+        """Stop a server of any project; only an administrator may."""
+        return self._write(
+            f"stop server {server}",
+            "os_compute_api:servers:stop for all projects (an administrator's)",
+            lambda: self._nova.servers.stop(server),
+        )
+
+    def newest_version(self) -> tuple[int, int]:
+        """The newest microversion that Nova offers."""
+
+        def read() -> tuple[int, int]:
+            major, minor = self._nova.client.get("/")[1]["version"]["version"].split(".")
+            return int(major), int(minor)
+
+        return self._read("read the version document", "no right at all", read)
+
+    def hinted_servers(self, hint: str) -> list[str]:
+        """Ids of the servers of all projects that were created with a scheduler hint.
+
+        Nova shows hints from ``HINTS_VERSION`` on, which novaclient does not know.
+        """
+        client = self._nova.client
+
+        def page(marker: str) -> list[dict[str, Any]]:
+            answer = client.session.get(
+                f"/servers/detail?all_tenants=1{marker}",
+                auth=client.auth,
+                endpoint_override=client.endpoint_override,
+                endpoint_filter={
+                    "service_type": client.service_type,
+                    "service_name": client.service_name,
+                    "interface": client.interface,
+                    "region_name": client.region_name,
+                },
+                microversion=HINTS_VERSION,
+                microversion_service_type="compute",
+                headers={"Accept": "application/json"},
+            )
+            return list(answer.json()["servers"])
+
+        def read() -> list[str]:
+            servers, marker = [], ""
+            while shown := page(marker):
+                servers += [str(server["id"]) for server in shown if hint in _hints(server)]
+                marker = f"&marker={shown[-1]['id']}"
+            return servers
+
+        rule = "os_compute_api:servers:detail:get_all_tenants"
+        return self._read("list the servers of all projects", rule, read)
+
+    def owner(self, consumer: str) -> str | None:
+        """The project of a consumer; None if placement has no such consumer."""
         return self._get(
             f"/allocations/{consumer}",
             "placement:allocations:list",
@@ -245,9 +339,11 @@ class NovaCompute:
     def __init__(self, cloud: Cloud, *, pool: str, sentinel: str) -> None:
         self._cloud = cloud
         self._pool_name = pool
+        self._closed_name = f"{pool}-closed"
         self._closed = {OWNER: sentinel}
         self._pooled = {OWNER: sentinel, POOL: "true"}
         self._writing = threading.Lock()
+        self._owners: dict[str, str] = {}  # projects of servers, which never change
 
     # -- the port ---------------------------------------------------------------
 
@@ -264,23 +360,23 @@ class NovaCompute:
             if pool and not pool.isolates_as(self._pooled):
                 self._set(pool, self._pooled)
             pooled = pool.hosts if pool else frozenset()
-            providers = self._cloud.providers()
-            known = set(hosts) & providers.keys()
+            hypervisors = self._cloud.hypervisors()
+            known = set(hosts) & hypervisors.keys()
             owned = {h for aggregate in filter(_is_ours, present.values()) for h in aggregate.hosts}
-            occupants = self._occupants(known - pooled - owned, providers)
+            occupants = self._occupants(known - pooled - owned, hypervisors)
             self._join_pool(known - {o.host for o in occupants}, touch=True)
-            busy = {*occupants, *self._occupants(known - owned, providers)}
+            busy = {*occupants, *self._occupants(known - owned, hypervisors)}
             foreign = self._foreign(known)
         if busy:
             raise HostsBusy(f"free hosts must be empty, but {_listed_occupants(busy)}")
         if foreign:
             raise Conflict(foreign)
-        if unknown := set(hosts) - providers.keys():
+        if unknown := set(hosts) - hypervisors.keys():
             raise NotFound("compute host", listed(sorted(unknown)))
 
     def occupants(self, hosts: Collection[str]) -> Sequence[Occupant]:
         """See ``Compute.occupants``; hosts in the order of their names."""
-        return self._occupants(hosts, self._cloud.providers())
+        return self._occupants(hosts, self._cloud.hypervisors())
 
     def hand_over(self, handover: Handover) -> None:
         """See ``Compute.hand_over``. Repeating it changes nothing, but refreshes all schedulers.
@@ -297,19 +393,19 @@ class NovaCompute:
             in_place = present and present.hosts == hosts and present.isolates_as(desired)
             if present:
                 self._correct(present, hosts, desired)
-            providers = self._cloud.providers()
-            if unknown := hosts - providers.keys():
+            hypervisors = self._cloud.hypervisors()
+            if unknown := hosts - hypervisors.keys():
                 raise NotFound("compute host", listed(sorted(unknown)))
-            self._check_alone(handover, providers)
+            self._check_alone(handover, hypervisors)
             self._join_pool(hosts)
             aggregate = self._ensured(_name(handover.allocation_id), desired)
             for host in sorted(hosts - aggregate.hosts):
                 self._add(aggregate, host)
-            self._ensure_mirrored(aggregate, handover, providers)
+            self._ensure_mirrored(aggregate, handover, hypervisors)
             self._set(aggregate, desired)
             self._check_written(handover, desired)
             try:
-                self._check_alone(handover, providers)
+                self._check_alone(handover, hypervisors)
             except Conflict:
                 if not in_place:
                     self._close(aggregate)
@@ -333,12 +429,12 @@ class NovaCompute:
             members = present.hosts if present else frozenset()
             if present:
                 self._close(present)
-            providers = self._cloud.providers()
-            self._check_emptied(handover, members, providers)
+            hypervisors = self._cloud.hypervisors()
+            self._check_emptied(handover, members, hypervisors)
             if present:
-                self._join_pool(members & providers.keys())
+                self._join_pool(members & hypervisors.keys())
                 self._delete(present)
-                self._check_emptied(handover, members, providers)
+                self._check_emptied(handover, members, hypervisors)
 
     def handed_over(self) -> Mapping[str, Handover]:
         """See ``Compute.handed_over``; the project of a fenced allocation is the sentinel."""
@@ -356,7 +452,7 @@ class NovaCompute:
     def observed(self) -> Observed:
         """See ``Compute.observed``. One list-aggregates call; servers are not checked."""
         aggregates = self._cloud.aggregates()
-        pool = aggregates.get(self._pool_name)
+        pool, closed = aggregates.get(self._pool_name), aggregates.get(self._closed_name)
         foreign = [
             aggregate
             for name, aggregate in sorted(aggregates.items())
@@ -367,12 +463,68 @@ class NovaCompute:
             self._handed_over(aggregates),
             pool.hosts if pool and pool.isolates_as(self._pooled) else frozenset(),
             {host: aggregate.name for aggregate in foreign for host in aggregate.hosts},
+            closed.hosts if closed and closed.isolates_as(CLOSING) else frozenset(),
         )
+
+    def look(self, hosts: Collection[str]) -> Mapping[str, ComputeHost]:
+        """See ``Compute.look``. One listing of the hypervisors; projects are asked for once."""
+        hypervisors = self._cloud.hypervisors()
+        listed_servers = {id for node in hypervisors.values() for id in node.servers}
+        self._owners = {id: self._owners[id] for id in self._owners.keys() & listed_servers}
+        return {
+            host: self._seen(host, hypervisors[host])
+            for host in sorted(set(hosts) & hypervisors.keys())
+        }
+
+    def _seen(self, host: str, node: _Hypervisor) -> ComputeHost:
+        unknown = self._projects_of(host, node.servers - self._owners.keys())
+        self._owners |= {id: project for id, project in unknown.items() if project}
+        projects = unknown | {id: self._owners[id] for id in node.servers & self._owners.keys()}
+        servers = (Occupant(host, id, project) for id, project in sorted(projects.items()))
+        return ComputeHost(node.up, node.enabled, node.reason, tuple(servers))
+
+    def close(self, hosts: Collection[str], closed: Collection[str]) -> None:
+        """See ``Compute.close``: ``closed`` are in an aggregate that ``LaasTenantFilter`` reads."""
+        with self._writing:
+            aggregate = self._ensured(self._closed_name, CLOSING)
+            self._leave(aggregate, (set(hosts) & aggregate.hosts) - set(closed))
+            for host in sorted(set(closed) & set(hosts) - aggregate.hosts):
+                self._add(aggregate, host)
+            self._set(aggregate, CLOSING)
+
+    def stop(self, server: str) -> None:
+        """See ``Compute.stop``."""
+        self._cloud.stop(server)
 
     def server_limit(self, project_id: str) -> int | None:
         """See ``Compute.server_limit``."""
         limit = self._cloud.server_limit(project_id)
         return limit if limit >= 0 else None
+
+    def forged_rebuilds(self) -> str | None:
+        """What Nova shows about OSSA-2026-022, in a sentence; None if there is nothing to do.
+
+        The newest microversion tells the series, but not the point release.
+        """
+        newest = self._cloud.newest_version()
+        if newest < SOUND_VERSION:
+            found = (
+                f"Nova offers {newest[0]}.{newest[1]}, so it is older than 34.0.0: unless it is "
+                "31.3.1, 32.2.1, 33.0.2 or newer in its series, update it (OSSA-2026-022)"
+            )
+        else:
+            found = None
+        shown = tuple(map(int, HINTS_VERSION.split(".")))
+        if newest < shown:
+            return f"{found}; it does not show which servers were created with a forged hint"
+        try:
+            servers = self._cloud.hinted_servers(FORGED_HINT)
+        except Forbidden as error:
+            return "; ".join(filter(None, [found, f"forged hints are not looked for: {error}"]))
+        if servers:
+            forged = f"servers were created with the forged hint {FORGED_HINT}: {listed(servers)}"
+            return "; ".join(filter(None, [found, forged]))
+        return found
 
     # -- checks -------------------------------------------------------------------
 
@@ -387,9 +539,9 @@ class NovaCompute:
             raise InvalidInput("allocation_id", id, "its aggregate would be the pool")
         return {OWNER: project, ALLOCATION: id}
 
-    def _check_alone(self, handover: Handover, providers: Mapping[str, list[str]]) -> None:
+    def _check_alone(self, handover: Handover, hypervisors: Mapping[str, _Hypervisor]) -> None:
         """Raise if other projects have servers on the hosts, or another aggregate admits them."""
-        occupants = self._occupants(handover.hosts, providers)
+        occupants = self._occupants(handover.hosts, hypervisors)
         strangers = [o for o in occupants if o.project_id != handover.project_id]
         if strangers:
             raise HostsBusy(f"hosts cannot be handed over: {_listed_occupants(strangers)}")
@@ -397,9 +549,9 @@ class NovaCompute:
             raise Conflict(foreign)
 
     def _check_emptied(
-        self, handover: Handover, members: Collection[str], providers: Mapping[str, list[str]]
+        self, handover: Handover, members: Collection[str], hypervisors: Mapping[str, _Hypervisor]
     ) -> None:
-        occupants = self._occupants({*members, *handover.hosts}, providers)
+        occupants = self._occupants({*members, *handover.hosts}, hypervisors)
         left = [o for o in occupants if o.host in members or o.project_id == handover.project_id]
         if left:
             raise HostsBusy(f"hosts cannot be taken back: {_listed_occupants(left)}")
@@ -436,18 +588,39 @@ class NovaCompute:
         )
 
     def _occupants(
-        self, hosts: Iterable[str], providers: Mapping[str, list[str]]
+        self, hosts: Iterable[str], hypervisors: Mapping[str, _Hypervisor]
     ) -> list[Occupant]:
+        """What placement or Nova itself shows on these hosts."""
         occupants = []
-        for host in sorted(set(hosts) & providers.keys()):
-            if len(providers[host]) > 1:
+        for host in sorted(set(hosts) & hypervisors.keys()):
+            node = hypervisors[host]
+            if len(node.providers) > 1:
                 raise Conflict(
-                    f"compute host {host} has {len(providers[host])} nodes (Ironic?); "
+                    f"compute host {host} has {len(node.providers)} nodes (Ironic?); "
                     "Nova can only isolate hosts with one"
                 )
-            for consumer, project in sorted(self._cloud.consumers(providers[host][0]).items()):
-                occupants.append(Occupant(host, consumer, project))
+            placed = self._cloud.consumers(node.providers[0])
+            found = placed | self._projects_of(host, node.servers - placed.keys())
+            occupants += [Occupant(host, id, project) for id, project in sorted(found.items())]
         return occupants
+
+    def _projects_of(self, host: str, servers: Collection[str]) -> dict[str, str | None]:
+        """The projects of these servers of a host, without those that are gone by now.
+
+        Placement does not know servers that were scheduled without it. None: the service's user
+        may not list servers.
+        """
+        owners = {server: self._cloud.owner(server) for server in sorted(servers)}
+        unknown = {server for server, project in owners.items() if project is None}
+        if not unknown:
+            return owners
+        try:
+            listed_servers = self._cloud.servers_on(host)
+        except Forbidden as error:
+            LOG.warning("servers without an allocation in placement on host %s: %s", host, error)
+            return owners
+        gone = unknown - listed_servers.keys()
+        return {id: owner or listed_servers[id] for id, owner in owners.items() if id not in gone}
 
     # -- changes ------------------------------------------------------------------
 
@@ -478,7 +651,7 @@ class NovaCompute:
         elif not closed:
             self._set(aggregate, desired)
         if stray:
-            self._join_pool(stray & self._cloud.providers().keys())
+            self._join_pool(stray & self._cloud.hypervisors().keys())
             self._leave(aggregate, stray)
             if not closed:
                 self._ensured(aggregate.name, desired)
@@ -498,7 +671,7 @@ class NovaCompute:
     def _add(self, aggregate: _Aggregate, host: str) -> None:
         refusal = self._cloud.add_host(aggregate, host)
         if refusal and not self._is_member(aggregate, host):
-            if host not in self._cloud.providers():
+            if host not in self._cloud.hypervisors():
                 raise NotFound("compute host", host)
             raise Conflict(f"host {host} cannot join aggregate {aggregate.name}: {refusal}")
 
@@ -534,11 +707,11 @@ class NovaCompute:
             raise refusals[0]
 
     def _ensure_mirrored(
-        self, aggregate: _Aggregate, handover: Handover, providers: Mapping[str, list[str]]
+        self, aggregate: _Aggregate, handover: Handover, hypervisors: Mapping[str, _Hypervisor]
     ) -> None:
         """Add hosts again that placement lacks, as Nova answers 200 even if updating it failed."""
         for host in sorted(handover.hosts):
-            if not self._is_mirrored(aggregate, providers[host]):
+            if not self._is_mirrored(aggregate, hypervisors[host].providers):
                 LOG.warning(
                     "placement does not show host %s in aggregate %s; adding it again",
                     host,
@@ -546,7 +719,7 @@ class NovaCompute:
                 )
                 self._remove(aggregate, host)
                 self._add(aggregate, host)
-                if not self._is_mirrored(aggregate, providers[host]):
+                if not self._is_mirrored(aggregate, hypervisors[host].providers):
                     raise Unavailable(
                         f"placement does not show host {host} in aggregate {aggregate.name}; "
                         "if this persists, run nova-manage placement sync_aggregates"
@@ -621,7 +794,10 @@ def _is_ours(aggregate: _Aggregate) -> bool:
 
 def _listed_occupants(occupants: Collection[Occupant]) -> str:
     return listed(
-        sorted(f"{o.host} runs {o.consumer} of project {o.project_id}" for o in occupants)
+        sorted(
+            f"{o.host} runs {o.consumer} of project {o.project_id or '(unknown)'}"
+            for o in occupants
+        )
     )
 
 
@@ -634,6 +810,21 @@ def _aggregate(document: Mapping[str, Any]) -> _Aggregate:
         frozenset(str(host) for host in document["hosts"]),
         {str(key): str(value) for key, value in dict(document["metadata"]).items()},
     )
+
+
+def _hypervisor(nodes: Sequence[Mapping[str, Any]]) -> _Hypervisor:
+    """The compute host in the documents of its nodes. Raises: KeyError, TypeError."""
+    return _Hypervisor(
+        tuple(str(node["id"]) for node in nodes),
+        all(node["state"] == "up" for node in nodes),
+        all(node["status"] == "enabled" for node in nodes),
+        str(nodes[0]["service"].get("disabled_reason") or ""),
+        frozenset(str(server["uuid"]) for node in nodes for server in node["servers"]),
+    )
+
+
+def _hints(server: Mapping[str, Any]) -> Collection[str]:
+    return dict(server["scheduler_hints"] or {}).keys()
 
 
 def _status(error: Exception) -> int | None:

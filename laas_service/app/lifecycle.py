@@ -512,6 +512,12 @@ def hosts_repaired_reason(difference: str) -> str:
     return f"repaired: {difference}"
 
 
+def strangers_reason(servers: str, *, closed: bool) -> str:
+    """``servers`` are those of other projects; with ``closed`` no new ones start beside them."""
+    effect = "; these hosts accept no new server until they are gone" if closed else ""
+    return f"servers of other projects on its hosts: {servers}{effect}"
+
+
 def link_repair_reason(change: Change, topology: Topology) -> str:
     failed = links_named(change.freed.links(topology), topology)
     return f"repair: {failed} replaced by {links_named(change.claimed.links(topology), topology)}"

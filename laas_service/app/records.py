@@ -123,6 +123,8 @@ class Drift(enum.Enum):
     """An aggregate whose allocation is released, or was never recorded."""
     POOL = "pool"
     """Free hosts that are not in the pool, or that another aggregate opens to projects."""
+    STRANGERS = "strangers"
+    """Servers of other projects on hosts of an allocation, and any servers on free hosts."""
     ROUTES = "routes"
     """Routes that were confirmed and are no longer."""
 

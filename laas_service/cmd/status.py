@@ -15,6 +15,7 @@ from oslo_upgradecheck import upgradecheck
 from oslo_upgradecheck.common_checks import check_policy_json
 from oslo_upgradecheck.upgradecheck import Code, Result
 
+from laas_service.adapters.nova import NovaCompute
 from laas_service.api.auth import middleware
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.allocations import every_allocation
@@ -175,6 +176,9 @@ class Checks(upgradecheck.UpgradeCommands):
                 Code.WARNING,
                 f"hosts are handed over to allocation {id}, which is not recorded",
             )
+        compute = self._parts.compute
+        if isinstance(compute, NovaCompute) and (text := compute.forged_rebuilds()):
+            yield Code.WARNING, text
         filters = "AggregateMultiTenancyIsolation"
         if not options.one_allocation_per_project:
             filters += " and LaasTenantFilter"

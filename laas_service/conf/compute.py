@@ -46,6 +46,33 @@ second pool, and the hosts stay in both.
 Value of filter_tenant_id that stands for no project. It must not be the id of a project.
 """,
     ),
+    cfg.FloatOpt(
+        "state_interval",
+        default=60.0,
+        min=1.0,
+        mutable=True,
+        help="""
+Seconds between two looks at the compute hosts and their servers.
+
+A look finds servers of other projects on hosts of an allocation, however they came there. It
+takes one list of Nova's hypervisors with their servers (about 10 ms of Nova's time for each
+host), and never more than half of the worker's time.
+""",
+    ),
+    cfg.BoolOpt(
+        "stop_strangers",
+        default=False,
+        mutable=True,
+        help="""
+Whether to stop servers of other projects on hosts of an allocation.
+
+In any case such servers are reported, and their hosts accept no new servers until they are
+gone. Set this only if stopping a server wrongly does less harm than letting it run: whoever
+can place a server on a host can then have it stopped, for example a server that an
+administrator moved there on purpose. Nova allows it to administrators only, so the user in
+[nova] needs the role admin.
+""",
+    ),
     cfg.BoolOpt(
         "one_allocation_per_project",
         default=True,

@@ -18,7 +18,7 @@ from laas_service.wiring import Parts
 from opensm_writer import fileset
 from opensm_writer.local import LocalSubnetManager
 from tests.functional.test_manage import EXAMPLE, Tool, tenants
-from tests.nova_standin import TOKEN, Cloud, Server
+from tests.nova_standin import TOKEN, Cloud, Fault, Server
 
 READ_BACK = {"dump_command": "dump_lfts,-n"}
 ALLOCATIONS, OPTIONS, TOGETHER, ROUTES = "Allocations", "Options", "Options together", "Routes"
@@ -231,6 +231,19 @@ def test_novas_side(ready):
         conf = cfg.ConfigOpts()
         register_opts(conf)
         conf([f"--config-file={ready._config}"], project="laas")
+        server.cloud.newest = "2.96"
+        code, said = ready.findings(rc=1)["Nova"]
+        assert "older than 34.0.0: unless it is 31.3.1, 32.2.1, 33.0.2" in said
+        assert "does not show which servers were created with a forged hint" in said
+        server.cloud.newest = "2.104"
+        server.cloud.hints[server.cloud.boot("node0", "p")] = {"_nova_check_type": "rebuild"}
+        code, said = ready.findings(rc=1)["Nova"]
+        (forged,) = server.cloud.hints
+        assert f"created with the forged hint _nova_check_type: {forged}" in said
+        server.cloud.faults.append(Fault(403, "servers", times=3))
+        code, said = ready.findings(rc=1)["Nova"]
+        assert "forged hints are not looked for: not allowed to list the servers" in said
+        server.cloud.servers.clear()
         Parts(conf).compute.hand_over(Handover("lost", "p", ("node0",)))
         code, said = ready.findings(rc=1)["Nova"]
         assert code == 1

@@ -47,10 +47,14 @@ OURS = [*STOCK, "LaasTenantFilter"]
 class Login(plugin.BaseAuthPlugin):
     """Sends the headers that Nova's test fixture reads in place of Keystone."""
 
-    def __init__(self, url: str, project: str, *, admin: bool = False) -> None:
+    def __init__(
+        self, url: str, project: str, *, admin: bool = False, role: str | None = None
+    ) -> None:
         super().__init__()
         self.url = url
         self.headers = headers(project, admin)
+        if role:
+            self.headers["X-Roles"] += f",{role}"
 
     def get_headers(self, session, **kwargs):
         return self.headers
@@ -84,7 +88,7 @@ class Nova(test.TestCase):
         self.flags(compute_driver="fake.MediumFakeDriver")
         self.flags(group="api", response_validation="ignore")
         self.flags(group="quota", instances=-1, cores=-1, ram=-1)
-        self.useFixture(nova_fixtures.RealPolicyFixture())
+        self.policy = self.useFixture(nova_fixtures.RealPolicyFixture())
         self.useFixture(nova_fixtures.GlanceFixture(self))
         self.useFixture(nova_fixtures.NeutronFixture(self))
         self.placement_api = self.useFixture(functional_fixtures.PlacementFixture())
@@ -174,17 +178,21 @@ class Nova(test.TestCase):
     def _held(self, path: str) -> bool:
         return bool(self.placement.get(path).json()["allocations"])
 
-    def client(self, project: str, *, admin: bool = False) -> Any:
-        """A novaclient that acts for a project."""
+    def client(self, project: str, *, admin: bool = False, role: str | None = None) -> Any:
+        """A novaclient that acts for a project, with a further role."""
         url = self.osapi.base_url
-        login = Login(url, project, admin=admin)
+        login = Login(url, project, admin=admin, role=role)
         return client.Client(
             NOVA_VERSION, session=session.Session(login), auth=login, endpoint_override=url
         )
 
-    def compute(self) -> NovaCompute:
-        """A new adapter of the service, without state of earlier calls."""
-        return NovaCompute(Cloud(self.admin, self.placement), pool=POOL, sentinel=NOBODY)
+    def compute(self, role: str | None = None) -> NovaCompute:
+        """A new adapter of the service; with ``role`` its user in Nova has that, else all rights.
+
+        It has no state of earlier calls.
+        """
+        nova = self.client("service", role=role) if role else self.admin
+        return NovaCompute(Cloud(nova, self.placement), pool=POOL, sentinel=NOBODY)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.adapters.nova import Cloud, NovaCompute
 from laas_service.app.lifecycle import State
-from laas_service.app.ports.compute import Handover
+from laas_service.app.ports.compute import Handover, Occupant
 from laas_service.app.records import AllocationRecord, Caller
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import NoFit, Refusal
@@ -641,6 +641,76 @@ class TestForgedRebuild:
         ours.nova.scheduler_knows()
         assert ours.rebuild(RED, image=OTHER_IMAGE) == host
         assert ours.server_of(RED).image["id"] == OTHER_IMAGE
+
+
+class TestGhost:
+    """A server that came by the forged hint has no allocation in placement."""
+
+    OWNED = Handover("a1", RED, tuple(HOSTS))
+
+    @pytest.fixture
+    def ghost(self, ours):
+        """BLUE's server on one of RED's hosts; our filter was not in force when it was created."""
+        ours.hand_over(self.OWNED)
+        ours.nova.filter_with(cloud.STOCK)
+        with TestForgedRebuild.forged():
+            (host,) = ours.boot(BLUE)
+        ours.nova.filter_with(cloud.OURS)
+        return Occupant(host, ours.server_of(BLUE).id, BLUE)
+
+    def test_naive(self, ours, ghost):
+        """Who asks placement, as Nova recommends, sees an empty host."""
+        (node,) = [h for h in ours.admin.hypervisors.list() if h.service["host"] == ghost.host]
+        assert not ours.nova._held(f"/resource_providers/{node.id}/allocations")
+
+    def test_ours(self, ours, ghost):
+        """The ghost is seen; while its host is closed, the owner's servers run on."""
+        assert ours.compute.look(HOSTS)[ghost.host].servers == (ghost,)
+        assert ghost in ours.compute.occupants(HOSTS)
+        with pytest.raises(HostsBusy, match=f"{ghost.host} runs {ghost.consumer} of .* {BLUE}"):
+            ours.compute.hand_over(self.OWNED)
+        others = {*HOSTS} - {ghost.host}
+        ours.compute.close(HOSTS, others)
+        assert ours.compute.observed().closed == others
+        ours.nova.scheduler_knows()
+        assert ours.boot(RED) == [ghost.host], "the other hosts are closed"
+        ours.compute.close(HOSTS, [ghost.host])
+        assert ours.compute.observed().closed == {ghost.host}
+        ours.nova.scheduler_knows()
+        (host,) = ours.boot(RED)
+        assert host in others
+
+    def test_the_host_is_neither_taken_back_nor_handed_over(self, ours, ghost):
+        with pytest.raises(HostsBusy, match=ghost.consumer):
+            ours.compute.take_back(self.OWNED)
+        with pytest.raises(HostsBusy, match=ghost.consumer):
+            ours.compute.hand_over(Handover("a2", GREEN, (ghost.host,)))
+        ours.delete(BLUE)
+        ours.compute.take_back(self.OWNED)
+
+    def test_its_hint_outlives_the_fix(self, ours, ghost):
+        assert ours.compute.forged_rebuilds() == (
+            f"servers were created with the forged hint _nova_check_type: {ghost.consumer}"
+        )
+        ours.delete(BLUE)
+        assert ours.compute.forged_rebuilds() is None
+
+    def test_an_administrator_may_stop_it(self, ours, ghost):
+        ours.compute.stop(ghost.consumer)
+        server = ours.admin.servers.get(ghost.consumer)
+        eventually(lambda: server.get() or server.status == "SHUTOFF", "the ghost stops")
+
+    def test_the_rights_it_takes(self, ours, ghost):
+        """Without the right to list servers a ghost is seen, but not its project."""
+        policy, rule = ours.nova.policy, "role:admin or role:links"
+        hypervisors, servers = "os_compute_api:os-hypervisors:list-detail", "os_compute_api:servers"
+        more = ("detail:get_all_tenants", "allow_all_filters")
+        policy.set_rules({hypervisors: rule}, overwrite=False)
+        compute = ours.nova.compute(role="links")
+        unknown = replace(ghost, project_id=None)
+        assert compute.look(HOSTS)[ghost.host].servers == (unknown,)
+        policy.set_rules({f"{servers}:{name}": rule for name in more}, overwrite=False)
+        assert compute.look(HOSTS)[ghost.host].servers == (ghost,)
 
 
 class TestTraitHidesThePool:

@@ -26,15 +26,31 @@ class Observed:
     """Hosts in the pool; empty if the pool itself admits projects."""
     opened: Mapping[str, str]
     """By host, the foreign aggregate that admits projects to it."""
+    closed: frozenset[str] = frozenset()
+    """Hosts that accept no new server of any project, see ``Compute.close``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
-    """A server (or migration) that placement shows on a host."""
+    """A server (or migration) on a host, and its project; None if nobody may tell."""
 
     host: str
     consumer: str
-    project_id: str
+    project_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeHost:
+    """A host as compute knows it.
+
+    ``up``: its compute service reports. ``enabled``: it may get servers; ``reason`` is why an
+    administrator disabled it, empty if nobody said.
+    """
+
+    up: bool = True
+    enabled: bool = True
+    reason: str = ""
+    servers: tuple[Occupant, ...] = ()
 
 
 class Compute(Protocol):
@@ -56,7 +72,22 @@ class Compute(Protocol):
         """
 
     def occupants(self, hosts: Collection[str]) -> Sequence[Occupant]:
-        """Everything that placement shows on these hosts."""
+        """Everything that placement or Nova shows on these hosts."""
+
+    def look(self, hosts: Collection[str]) -> Mapping[str, ComputeHost] | None:
+        """State and servers of those of these hosts that it knows; None if it cannot tell.
+
+        Servers are those that compute itself has on the host, whether placement knows them or not.
+        """
+
+    def close(self, hosts: Collection[str], closed: Collection[str]) -> None:
+        """Of these hosts make exactly ``closed`` accept no new server of any project.
+
+        Servers on them run on.
+        """
+
+    def stop(self, server: str) -> None:
+        """Ask for a server of any project to be stopped; ``Forbidden`` unless an administrator."""
 
     def hand_over(self, handover: Handover) -> None:
         """Make the allocation's aggregate hold exactly these hosts for its project; verified.

@@ -37,6 +37,7 @@ from laas_service.app.records import AllocationRecord
 from laas_service.app.worker.drift import handover_of
 from laas_service.app.worker.drift_control import DriftControl, DriftStore
 from laas_service.app.worker.fault_observer import FaultObserver
+from laas_service.app.worker.host_observer import USUAL, HostObserver, HostRules, HostStore
 from laas_service.app.worker.route_publisher import ActingFor, RoutePublisher, RouteStore
 from laas_service.domain.errors import (
     ConcurrentUpdate,
@@ -68,7 +69,9 @@ class Pace:
         return timedelta(seconds=full * chance.uniform(0.5, 1.0))
 
 
-class ConvergerStore(PlacementChanges, DriftStore, RouteStore, FaultObservation, Protocol):
+class ConvergerStore(
+    PlacementChanges, DriftStore, RouteStore, FaultObservation, HostStore, Protocol
+):
     """The recorded decisions, as convergence needs them."""
 
 
@@ -83,7 +86,7 @@ class Converger:
     ``before_effect`` is called before each effect outside and raises ``LeaseLost`` if the
     effect must not happen; that error, from there or from the store, ends every method. Every
     step of an allocation is taken inside ``acting_for`` of the user who asked for it. Without
-    ``observer`` links are not observed.
+    ``observer`` links are not observed. ``hosts`` says how compute hosts are.
     """
 
     def __init__(
@@ -103,6 +106,7 @@ class Converger:
         before_effect: Callable[[], None] = lambda: None,
         acting_for: ActingFor = lambda initiator: nullcontext(),
         observer: FaultObserver | None = None,
+        hosts: HostRules = USUAL,
     ) -> None:
         self._store = store
         self._observer = observer
@@ -143,6 +147,15 @@ class Converger:
             postpone=self._postpone,
             acting_for=acting_for,
         )
+        self._hosts = HostObserver(
+            store,
+            compute,
+            hosts,
+            repair=repair,
+            now=now,
+            effect=self._effect,
+            acting_for=acting_for,
+        )
         self._idle: set[str] = set()  # due, without a step to take: no reason for another round
 
     # -- driving --------------------------------------------------------------
@@ -150,7 +163,7 @@ class Converger:
     def run_once(self, limit: int = 100) -> int:
         """Take every step that is due; returns how many allocations had one.
 
-        First the links are observed: what has failed is replaced in the same round.
+        First links and hosts are observed: what has failed is replaced in the same round.
 
         Raises:
             Unavailable: the store does not answer; nothing is lost.
@@ -160,6 +173,7 @@ class Converger:
                 self._drift.take_over(fabric)
             if self._observer is not None:
                 self._observer.observe(fabric)
+            self._hosts.observe(fabric)
         due = self._store.due(self._now(), limit, faulty=self._repair_links, fabric=self._fabric)
         self._idle.clear()
         self._drive(due)

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Observes compute hosts: servers that may not be on them."""
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from laas_service.app import lifecycle
+from laas_service.app.lifecycle import HANDED_OVER, HOLDING
+from laas_service.app.ports.allocations import AllocationReader, Transitions, every_allocation
+from laas_service.app.ports.compute import Compute, ComputeHost, Occupant
+from laas_service.app.ports.fabrics import FabricReader
+from laas_service.app.ports.observations import Observations
+from laas_service.app.records import AllocationRecord, Drift, FabricRecord
+from laas_service.app.worker.drift import handover_of, managed
+from laas_service.app.worker.route_publisher import ActingFor, Effect
+from laas_service.domain.errors import ConcurrentUpdate, LaasError, LeaseLost
+from laas_service.domain.wording import listed
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class HostRules:
+    """How hosts are observed.
+
+    Looks are ``interval`` seconds apart or more. With ``stop_strangers`` servers that may not be
+    on a host of an allocation are stopped.
+    """
+
+    interval: float = 60.0
+    stop_strangers: bool = False
+
+
+USUAL = HostRules()
+
+
+class HostStore(AllocationReader, Transitions, FabricReader, Observations, Protocol):
+    """The recorded decisions and observations, as the observation of hosts needs them."""
+
+
+class HostObserver:
+    """Observes the compute hosts of fabrics.
+
+    A server of another project on a host of an allocation, or any server on a free host, is
+    counted and told once, until it is gone. With ``repair`` the hosts of allocations that have
+    one accept no new server meanwhile; servers on them run on.
+    """
+
+    def __init__(
+        self,
+        store: HostStore,
+        compute: Compute,
+        rules: HostRules,
+        *,
+        repair: bool,
+        now: Callable[[], datetime],
+        effect: Effect,
+        acting_for: ActingFor,
+    ) -> None:
+        self._store = store
+        self._compute = compute
+        self._rules = rules
+        self._repair = repair
+        self._now = now
+        self._effect = effect
+        self._acting_for = acting_for
+        self._next: dict[str, datetime] = {}
+        self._told: dict[str, dict[str, str]] = {}  # by fabric: strangers, by owner of the hosts
+
+    def observe(self, fabric: FabricRecord) -> None:
+        """Look at the hosts of a fabric if it is time; errors are logged. Raises: LeaseLost."""
+        begun = self._now()
+        if begun < self._next.get(fabric.id, begun):
+            return
+        try:
+            self.look(fabric)
+        except LeaseLost:
+            raise
+        except LaasError as error:
+            LOG.warning("the hosts of fabric %s are not observed: %s", fabric.id, error)
+        ended = self._now()
+        pause = max(timedelta(seconds=self._rules.interval), ended - begun)
+        self._next[fabric.id] = ended + pause
+
+    def look(self, fabric: FabricRecord) -> None:
+        """Look at the hosts of a fabric now. Raises: LaasError."""
+        before = self._owners(fabric)
+        seen = self._compute.look(managed(fabric))
+        if seen is None:
+            return
+        after = self._owners(fabric)
+        settled = {
+            host: state
+            for host, state in seen.items()
+            if _id(before.get(host)) == _id(after.get(host))
+        }
+        self._check_servers(fabric, strangers(after, settled, self._compute.observed().pooled))
+
+    def _owners(self, fabric: FabricRecord) -> dict[str, AllocationRecord]:
+        """The allocations that hold hosts, by Nova's name of the host."""
+        records = every_allocation(self._store, fabric=fabric.id, states=HOLDING)
+        return {
+            host: record
+            for record in records
+            if not record.container
+            for host in handover_of(fabric, record).hosts
+        }
+
+    # -- servers ------------------------------------------------------------------------
+
+    def _check_servers(self, fabric: FabricRecord, found: Collection["Strangers"]) -> None:
+        told, known = self._told.get(fabric.id, {}), {}
+        for group in found:
+            known[group.owner] = group.text
+            if told.get(group.owner) != group.text:
+                self._tell(fabric, group)
+        for owner in told.keys() - known.keys():
+            text = f"gone: {told[owner]}"
+            self._store.note_repaired(fabric.id, Drift.STRANGERS, text)
+            LOG.info("fabric %s: %s", fabric.id, text)
+        self._told[fabric.id] = known
+        if not self._repair:
+            return
+        servers = [server for group in found if group.record for server in group.servers]
+        self._close(fabric, {server.host for server in servers})
+        if self._rules.stop_strangers:
+            for server in servers:
+                self._stop(server)
+
+    def _tell(self, fabric: FabricRecord, group: "Strangers") -> None:
+        """Count a finding, and record it in the history of the allocation."""
+        LOG.error("fabric %s: %s", fabric.id, group.text)
+        self._store.note_drift(fabric.id, Drift.STRANGERS, group.text)
+        record = group.record
+        if record is None or record.state not in HANDED_OVER:
+            return
+        with self._acting_for(record.initiator):
+            reason = lifecycle.strangers_reason(group.servers_text, closed=self._repair)
+            try:
+                self._store.transition(record, record.state, reason, error=record.error)
+            except ConcurrentUpdate:
+                LOG.info("allocation %s changed meanwhile; its history lacks this", record.id)
+
+    def _close(self, fabric: FabricRecord, hosts: Collection[str]) -> None:
+        ours = managed(fabric)
+        if self._compute.observed().closed & ours != set(hosts):
+            self._effect("close", lambda: self._compute.close(ours, hosts))
+
+    def _stop(self, server: Occupant) -> None:
+        try:
+            self._effect("stop", lambda: self._compute.stop(server.consumer))
+        except LeaseLost:
+            raise
+        except LaasError as error:
+            LOG.warning("server %s on host %s: %s", server.consumer, server.host, error)
+
+
+@dataclass(frozen=True, slots=True)
+class Strangers:
+    """Servers that may not be on the hosts of ``record``, or on free hosts if it is None."""
+
+    record: AllocationRecord | None
+    servers: tuple[Occupant, ...]
+
+    @property
+    def owner(self) -> str:
+        return _id(self.record) or "free hosts"
+
+    @property
+    def servers_text(self) -> str:
+        return listed(
+            f"{server.host} runs {server.consumer} of "
+            + (f"project {server.project_id}" if server.project_id else "an unknown project")
+            for server in self.servers
+        )
+
+    @property
+    def text(self) -> str:
+        """The sentence that is told."""
+        whose = f"hosts of allocation {self.record.id}" if self.record else "free hosts"
+        return f"servers that may not be on {whose}: {self.servers_text}"
+
+
+def strangers(
+    owners: Mapping[str, AllocationRecord], seen: Mapping[str, ComputeHost], pooled: Collection[str]
+) -> list[Strangers]:
+    """Servers on hosts that do not belong to their project, by owner of the hosts.
+
+    ``owners`` are the allocations that hold hosts, by host. Free hosts count if they are in the
+    pool; until then they may run servers of anybody.
+    """
+    found: dict[str, list[Occupant]] = {}
+    for host in sorted(seen):
+        record = owners.get(host)
+        if record is None and host not in pooled:
+            continue
+        project = record.project_id if record else None
+        servers = [o for o in seen[host].servers if project is None or o.project_id != project]
+        if servers:
+            found.setdefault(_id(record), []).extend(servers)
+    records = {record.id: record for record in owners.values()}
+    return [Strangers(records.get(id), tuple(found[id])) for id in sorted(found)]
+
+
+def _id(record: AllocationRecord | None) -> str:
+    return record.id if record else ""

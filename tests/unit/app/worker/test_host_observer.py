@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""What compute hosts show is told, recorded and acted on."""
+
+import pytest
+
+from laas_service.app.ports.compute import ComputeHost, Occupant
+from laas_service.app.records import Drift
+from laas_service.app.worker.host_observer import HostRules
+from laas_service.domain.errors import Forbidden
+from tests.unit.app.worker.test_converger import HOSTS, World
+from tests.unit.app.worker.test_drift import telling, told
+
+GHOST = Occupant("node-1", "ghost", "red")
+NAMES = HOSTS.host_names
+
+
+@pytest.fixture
+def world(store) -> World:
+    """Project blue has node-0 and node-1; Nova shows all hosts, without servers."""
+    world = World(store, hosts=HostRules(interval=60.0))
+    world.active("a", 0, 1)
+    world.compute.hosts = {name: ComputeHost() for name in NAMES}
+    look(world)
+    return world
+
+
+def look(world: World) -> None:
+    """A round in which the hosts are looked at."""
+    world.later(60)
+    world.converger.run_once()
+
+
+def put(world: World, *servers: Occupant) -> None:
+    """Nova shows exactly these servers."""
+    assert world.compute.hosts is not None
+    for name in NAMES:
+        there = tuple(server for server in servers if server.host == name)
+        world.compute.hosts[name] = ComputeHost(servers=there)
+
+
+def reasons(world: World) -> list[str]:
+    return [event.reason for event in world.store.allocation("a").history]
+
+
+def test_a_server_of_another_project_is_told_and_its_host_closed_until_it_is_gone(world):
+    put(world, GHOST, Occupant("node-0", "own", "blue"))
+    look(world)
+    look(world)
+    assert world.store.drift("f") == {Drift.STRANGERS: 1}
+    assert world.compute.closed == {"node-1"}
+    assert reasons(world)[-1] == (
+        "servers of other projects on its hosts: node-1 runs ghost of project red; "
+        "these hosts accept no new server until they are gone"
+    )
+    put(world, Occupant("node-0", "own", "blue"))
+    look(world)
+    assert world.compute.closed == set()
+    assert world.store.repaired("f") == {Drift.STRANGERS: 1}
+    assert world.compute.stopped == []
+
+
+def test_a_closed_host_that_somebody_opened_is_closed_again(world):
+    put(world, GHOST)
+    look(world)
+    world.compute.closed.clear()
+    look(world)
+    assert world.compute.closed == {"node-1"}
+    assert world.store.drift("f") == {Drift.STRANGERS: 1}
+
+
+def test_a_server_of_an_unknown_project_is_a_stranger(world):
+    put(world, Occupant("node-0", "ghost", None))
+    look(world)
+    assert "node-0 runs ghost of an unknown project" in reasons(world)[-1]
+    assert world.compute.closed == {"node-0"}
+
+
+def test_servers_on_free_hosts_are_told_once_the_hosts_are_pooled(world):
+    world.compute.pooled.discard("node-3")
+    put(world, Occupant("node-2", "x", "red"), Occupant("node-3", "y", "red"))
+    look(world)
+    assert world.store.drift("f") == {Drift.STRANGERS: 1}
+    assert world.compute.closed == set(), "the pool accepts nobody anyway"
+
+
+def test_without_repair_it_is_only_told(store):
+    world = World(store, repair=False)
+    world.active("a", 0, 1)
+    world.compute.hosts = {}
+    put(world, GHOST)
+    look(world)
+    assert world.store.drift("f") == {Drift.STRANGERS: 1}
+    assert world.compute.closed == set()
+    assert reasons(world)[-1].endswith("ghost of project red")
+
+
+def test_strangers_are_stopped_only_where_an_administrator_says_so(store):
+    world = World(store, hosts=HostRules(stop_strangers=True))
+    world.active("a", 0, 1)
+    world.compute.hosts = {}
+    put(world, GHOST, Occupant("node-0", "own", "blue"))
+    world.compute.faults.before["stop"] = Forbidden("not allowed")
+    look(world)
+    assert world.compute.stopped == []
+    del world.compute.faults.before["stop"]
+    look(world)
+    assert world.compute.stopped == ["ghost"]
+
+
+def test_a_host_that_changes_its_owner_during_a_look_is_not_judged(world):
+    put(world, Occupant("node-1", "own", "blue"))
+    real = world.compute.look
+
+    def slow(hosts):
+        seen = real(hosts)
+        world.release("a")
+        world.converger.step("a")
+        world.allocate("b", 0, 1, project="green")
+        world.compute.look = real
+        return seen
+
+    world.compute.look = slow
+    look(world)
+    assert world.store.drift("f") == {}
+
+
+def test_strangers_are_notified_of(store):
+    world = World(telling(store))
+    world.active("a", 0, 1)
+    world.compute.hosts = {}
+    told(world)
+    put(world, GHOST)
+    look(world)
+    put(world)
+    look(world)
+    assert told(world) == [
+        ("isolated_network.fabric.drift.found", "strangers"),
+        ("isolated_network.fabric.drift.repaired", "strangers"),
+    ]
