@@ -141,6 +141,10 @@ class FakeSubnetManager:
         self.running: dict[str, FabricState] = {}
         self.readings: dict[str, FabricReading] = {}
         self.fresh_counters: list[SwitchCounters] = []
+        self.without: tuple[int, ...] = ()
+        self.unconfirmed: tuple[int, ...] = ()
+        self.differing: set[int] = set()
+        """Switches (GUIDs) that answer and have other tables than the published ones."""
 
     def apply(self) -> None:
         """Make the switches run the tables published last."""
@@ -166,7 +170,10 @@ class FakeSubnetManager:
         self.faults.begin("applied", fabric)
         if fabric not in self.running:
             return Applied(None, "nothing was published yet")
-        return Applied(self.running[fabric].generation, by=self.by)
+        if self.differing:
+            return Applied(None, f"{len(self.differing)} switches differ", by=self.by)
+        generation = self.running[fabric].generation
+        return Applied(generation, without=self.without, unconfirmed=self.unconfirmed, by=self.by)
 
     def reading(self, fabric: str) -> FabricReading | None:
         return self.readings.get(fabric)

@@ -28,8 +28,9 @@ class LeafChange(Body):
     state: Annotated[
         Literal["drained", "maintenance", "failed", "up"],
         Field(
-            description="`drained`: for leaves. `up` takes `failed` or `maintenance` back; if "
-            "neither was said, it undrains what only drains of this leaf keep down."
+            description="`drained`: for leaves. `up` takes `failed` or `maintenance` back, which "
+            "ends once the switch's tables are confirmed; if neither was said, it undrains what "
+            "only drains of this leaf keep down."
         ),
     ]
 

@@ -192,14 +192,15 @@ class Fabrics:
         """Fail a switch or put it under maintenance; or take that back.
 
         ``UP`` takes back one thing: a fail or maintenance, or if neither was said, the drain of a
-        leaf.
+        leaf. The switch is usable again once its tables are confirmed.
 
         Raises:
             NotFound, InvalidInput: as ``leaf``.
         """
         fabric = self._store.fabric(fabric_id)
         switch = find_switch(fabric, named)
-        said = switch.guid in self._store.words(fabric_id).switches
+        taken_back = self._store.observation(fabric_id).repaired
+        said = switch.guid in self._store.words(fabric_id).switches.keys() - taken_back
         if state is SwitchState.UP and not said and switch.guid in fabric.inventory.leaf_guids:
             return self.set_leaf_state(caller, fabric_id, named, HostState.UP)
         self._store.set_switch_state(fabric_id, switch.guid, state, by=caller.initiator)

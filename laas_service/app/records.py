@@ -100,7 +100,8 @@ class Observation:
     is the time of the last reading, None if there was none, ``observer`` the port it was made
     through. ``operator`` are the failures and the maintenance that operators recorded.
     ``mode_by`` chose the mode, or gave it back, at ``mode_since``. ``acknowledged`` is the last
-    alarm that an operator accepted.
+    alarm that an operator accepted. ``repaired`` are the GUIDs of switches that operators repaired
+    and whose tables are not confirmed since.
     """
 
     mode: Mode | None = None
@@ -112,6 +113,7 @@ class Observation:
     mode_since: datetime | None = None
     mode_by: Initiator | None = None
     acknowledged: Acknowledgement | None = None
+    repaired: frozenset[int] = frozenset()
 
 
 class Drift(enum.Enum):

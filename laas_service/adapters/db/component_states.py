@@ -103,34 +103,59 @@ class ComponentStates:
             if guid not in fabric.inventory.switch_of_guid:
                 raise NotFound("switch", name)
             row = session.scalar(select(table).where(table.fabric == fabric_id, table.guid == name))
-            said = SwitchState.UP.value if row is None else row.state
-            if said == state.value:
+            if row is None and state is SwitchState.UP:
                 return fabric.generation
+            if row is not None and row.repaired_at is None and row.state == state.value:
+                return fabric.generation
+            if row is None:
+                row = table(fabric=fabric_id, guid=name)
+                session.add(row)
+            elif state is SwitchState.UP and row.repaired_at is not None:
+                return fabric.generation
+            now = self.transactions.now()
+            row.said_by = initiator_document(by)
             if state is SwitchState.UP:
-                session.delete(row)
-            elif row is None:
-                new = table(
-                    fabric=fabric_id,
-                    guid=name,
-                    state=state.value,
-                    since=self.transactions.now(),
-                    said_by=initiator_document(by),
-                )
-                session.add(new)
+                row.repaired_at = now
             else:
-                row.state, row.since = state.value, self.transactions.now()
-                row.said_by = initiator_document(by)
+                row.state, row.since, row.repaired_at = state.value, now, None
             session.flush()
-            changes = component_words.settle(
-                session,
-                fabric,
-                hosts=leaf_view.hosts_on(fabric, guid),
-                links=component_words.links_of(fabric, [guid]).keys(),
-            )
-            switch = fabric.inventory.switch_of_guid[guid].name
-            return self.record_changes(
-                session, fabric, changes, by, f"switch {switch} set to {state.value}"
-            )
+            why = f"switch {fabric.inventory.switch_of_guid[guid].name} set to {state.value}"
+            # A new generation, so that what confirms it was read after the repair.
+            repaired = state is SwitchState.UP
+            return self._settle_switches(session, fabric, [guid], by, why, routes=repaired)
+
+    @retrying().wraps
+    def return_switches(self, fabric_id: str, guids: Collection[int]) -> int:
+        table, names = models.SwitchState, [f"{guid:#018x}" for guid in guids]
+        with self.transactions.writing("return switches") as session:
+            fabric = self.locked(session, fabric_id)
+            query = select(table).where(table.fabric == fabric_id, table.repaired_at.is_not(None))
+            returned = [row for row in session.scalars(query) if row.guid in names]
+            for row in returned:
+                session.delete(row)
+            session.flush()
+            known = [int(row.guid, 16) for row in returned]
+            why = "the tables of the repaired switch are confirmed"
+            return self._settle_switches(session, fabric, known, None, why)
+
+    def _settle_switches(
+        self,
+        session: Session,
+        fabric: FabricRecord,
+        guids: Collection[int],
+        by: Initiator | None,
+        why: str,
+        *,
+        routes: bool = False,
+    ) -> int:
+        """Settle all hosts and links of these switches, and record what changes."""
+        changes = component_words.settle(
+            session,
+            fabric,
+            hosts={host for guid in guids for host in leaf_view.hosts_on(fabric, guid)},
+            links=component_words.links_of(fabric, guids).keys(),
+        )
+        return self.record_changes(session, fabric, changes, by, why, routes=routes)
 
     def words(self, fabric_id: str) -> Words:
         with self.transactions.reading() as session:

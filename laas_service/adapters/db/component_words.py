@@ -28,6 +28,7 @@ from laas_service.app.records import (
     Words,
 )
 from laas_service.app.views import leaf as leaf_view
+from laas_service.domain.faults.interpretation import SwitchState as ObservedState
 from laas_service.domain.topology import Link
 from laas_service.messages import Initiator
 
@@ -59,6 +60,8 @@ class SwitchWord:
     state: str
     since: datetime
     by: Initiator | None = None
+    repaired_at: datetime | None = None
+    """When they took it back; it has its effects until the tables of the switch are confirmed."""
 
     def effect_on_link(self) -> str:
         """The state of its links. A leaf under maintenance needs no links drained: nobody new
@@ -75,7 +78,16 @@ class SwitchWord:
         """The word about a link or host that has this state because of the switch."""
         return Word(Source.OPERATOR, state, self.since, self.text(), self.by)
 
+    def own_word(self) -> Word:
+        """The word about the switch itself."""
+        if self.repaired_at is None:
+            return Word(Source.OPERATOR, self.state, self.since, by=self.by)
+        state = ObservedState.RETURNING.value
+        return Word(Source.OPERATOR, state, self.repaired_at, self.text(), self.by)
+
     def text(self) -> str:
+        if self.repaired_at is not None:
+            return f"switch {self.name} is repaired, and its tables are not compared yet"
         return f"switch {self.name} {'has failed' if self.state == FAILED else 'is maintained'}"
 
 
@@ -85,7 +97,12 @@ def switch_words(session: Session, fabric: FabricRecord) -> dict[int, SwitchWord
     rows = session.scalars(select(table).where(table.fabric == fabric.id).order_by(table.guid))
     return {
         switch.guid: SwitchWord(
-            switch.name, switch.level, row.state, row.since, initiator_from(row.said_by)
+            switch.name,
+            switch.level,
+            row.state,
+            row.since,
+            initiator_from(row.said_by),
+            row.repaired_at,
         )
         for row in rows
         if (switch := known.get(int(row.guid, 16))) is not None
@@ -106,9 +123,12 @@ def links_of(fabric: FabricRecord, switches: Collection[int]) -> dict[Link, list
 def maintained_links(session: Session, fabric: FabricRecord) -> set[Link]:
     """The links that their owners should leave, because a switch is under maintenance."""
     words = switch_words(session, fabric)
-    return set(
-        links_of(fabric, {guid for guid, word in words.items() if word.effect_on_link() == DRAINED})
-    )
+    left = {
+        guid
+        for guid, word in words.items()
+        if word.effect_on_link() == DRAINED and word.repaired_at is None
+    }
+    return set(links_of(fabric, left))
 
 
 def say(
@@ -236,10 +256,7 @@ def words(session: Session, fabric: FabricRecord) -> Words:
     return Words(
         {host: _ordered(said) for host, said in hosts.items()},
         {link: _ordered(said) for link, said in links.items()},
-        {
-            guid: Word(Source.OPERATOR, word.state, word.since, by=word.by)
-            for guid, word in switches.items()
-        },
+        {guid: word.own_word() for guid, word in switches.items()},
     )
 
 

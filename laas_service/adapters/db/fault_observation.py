@@ -40,7 +40,7 @@ from laas_service.messages import Initiator
 KEPT_NEWS = 100
 """The newest news of a fabric that are kept."""
 
-WITHHELD = "its switch does not answer, but may still forward"
+WITHHELD = "its switch is not confirmed, and may forward by old tables"
 """The evidence for a link that is drained by observation."""
 
 
@@ -234,8 +234,10 @@ def _observation(session: Session, fabric: FabricRecord) -> Observation:
     table = models.Observation
     row = session.scalar(select(table).where(table.fabric == fabric.id))
     operator = _operator_states(session, fabric)
+    words = component_words.switch_words(session, fabric)
+    repaired = frozenset(guid for guid, word in words.items() if word.repaired_at is not None)
     if row is None:
-        return Observation(operator=operator)
+        return Observation(operator=operator, repaired=repaired)
     return Observation(
         Mode(row.mode) if row.mode else None,
         memory_from(row.memory),
@@ -246,6 +248,7 @@ def _observation(session: Session, fabric: FabricRecord) -> Observation:
         row.mode_since,
         initiator_from(row.mode_by),
         _acknowledgement(row.acknowledged),
+        repaired,
     )
 
 

@@ -92,8 +92,8 @@ class SqlStore:
         self.set_host_state, self.set_link_state = states.set_host_state, states.set_link_state
         self.set_leaf_state, self.note_faults = states.set_leaf_state, states.note_faults
         self.describe_hosts, self.set_shared_plane = states.describe_hosts, states.set_shared_plane
-
         self.set_switch_state, self.words = states.set_switch_state, states.words
+        self.return_switches = states.return_switches
 
         faults = FaultObservation(transactions, ledgers, states)
         self.observation, self.judged = faults.observation, faults.judged

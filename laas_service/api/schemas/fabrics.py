@@ -418,6 +418,7 @@ class SwitchCondition(Enum):
     DEAD = "dead"  # observed: without power
     SILENT = "silent"  # observed: does not answer, may still forward
     UNREAD = "unread"  # observed: was not read, and its neighbours do not tell
+    RETURNING = "returning"  # it answers again or was repaired; its tables are not compared yet
 
 
 class Switch(Schema):
@@ -428,7 +429,8 @@ class Switch(Schema):
         SwitchCondition,
         Field(
             description="`failed` and `maintenance` as administrators said. Observed: `dead`, "
-            "without power; `silent`, may still forward; `unread`, its neighbours do not tell."
+            "without power; `silent`, may still forward; `unread`, its neighbours do not tell. "
+            "Of both: `returning`, its tables are not compared yet."
         ),
     ]
     source: SourceOfState

@@ -76,12 +76,12 @@ class Observation(Schema):
         list[ObservedLink], Field(description="Suspected, failed and quarantined links.")
     ]
     withheld: Annotated[
-        list[str], Field(description="Links through silent switches, for no new owner.")
+        list[str], Field(description="Links of switches that are not confirmed: for no new owner.")
     ]
     withheld_hosts: Annotated[
-        list[str], Field(description="Hosts at switches that do not answer, for no new owner.")
+        list[str], Field(description="Hosts at switches that are not confirmed, or moved.")
     ]
-    switches: Annotated[list[ObservedSwitch], Field(description="Those that do not answer.")]
+    switches: Annotated[list[ObservedSwitch], Field(description="Those that are not confirmed.")]
     absent_hosts: Annotated[list[AbsentHost], Field(description="Not a fault by itself.")]
     news: Annotated[
         list[ObservedNews],

@@ -2,7 +2,7 @@
 
 """Recorded fabrics, their ledgers, and the states of hosts and links."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from laas_service.app.records import FabricRecord, HostState, LinkState, SwitchState, Words
@@ -61,8 +61,12 @@ class ComponentStates(Protocol):
         All links of a failed switch have failed, and the hosts of a failed leaf. Under
         maintenance nobody new gets a link of an L2 switch or spine, or a host of a leaf, and
         owners' links move away where possible. What was said of links and hosts themselves
-        stays as it is.
+        stays as it is. What is taken back has its effects until ``return_switches``; it begins a
+        new generation of routes, whose confirmation shows that the switch has its tables.
         """
+
+    def return_switches(self, fabric_id: str, guids: Collection[int]) -> int:
+        """The tables of these repaired switches are confirmed: their links and hosts are usable."""
 
     def words(self, fabric_id: str) -> Words:
         """Who says what of the hosts, links and switches that are not up."""

@@ -33,7 +33,7 @@ from laas_service.app.ports.allocations import PlacementChanges
 from laas_service.app.ports.compute import Compute
 from laas_service.app.ports.fault_observation import FaultObservation
 from laas_service.app.ports.subnet_manager import SubnetManager
-from laas_service.app.records import AllocationRecord
+from laas_service.app.records import AllocationRecord, FabricRecord
 from laas_service.app.worker.drift import handover_of
 from laas_service.app.worker.drift_control import DriftControl, DriftStore
 from laas_service.app.worker.fault_observer import FaultObserver
@@ -168,11 +168,12 @@ class Converger:
         Raises:
             Unavailable: the store does not answer; nothing is lost.
         """
+        self._routes.begin_round()
         for fabric in self._drift.fabrics():
             if not self._routes.has_taken_over(fabric.id):
                 self._drift.take_over(fabric)
             if self._observer is not None:
-                self._observer.observe(fabric)
+                self._observer.observe(fabric, self._routes.compared)
             self._hosts.observe(fabric)
         due = self._store.due(self._now(), limit, faulty=self._repair_links, fabric=self._fabric)
         self._idle.clear()
@@ -182,7 +183,16 @@ class Converger:
             if changed and (problem := self._routes.publish(fabric.id)):
                 LOG.warning("fabric %s: %s", fabric.id, problem)
             self._routes.read_back(fabric.id)
+            self._return_switches(fabric)
         return len(set(due) - self._idle)
+
+    def _return_switches(self, fabric: FabricRecord) -> None:
+        """Make repaired switches usable if they have the newest routes."""
+        repaired = self._store.observation(fabric.id).repaired
+        if repaired and self._routes.applied(fabric.id).generation == fabric.routes_generation:
+            returned = self._routes.compared(fabric, repaired)
+            if returned:
+                self._store.return_switches(fabric.id, returned)
 
     def step(self, allocation_id: str) -> None:
         """Take every step of one allocation that can be taken now. ``NotFound``."""

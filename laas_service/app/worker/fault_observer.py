@@ -3,7 +3,7 @@
 """Observes the links of fabrics: reads ports, judges the readings, records what follows."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import replace
 from typing import Protocol
 
@@ -12,7 +12,7 @@ from laas_service.app.ports.fault_observation import FaultObservation
 from laas_service.app.ports.subnet_manager import SubnetManager
 from laas_service.app.records import FabricRecord, Observation
 from laas_service.domain.errors import LaasError, LeaseLost
-from laas_service.domain.faults.interpretation import Cabling, interpret
+from laas_service.domain.faults.interpretation import Cabling, SwitchState, interpret
 from laas_service.domain.faults.observation import Judgement, Mode, Rules, judge
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.topology import link_name
@@ -22,6 +22,10 @@ LOG = logging.getLogger(__name__)
 
 WRITES = 6
 """How often, in the lifetime of a reading, the time of the last reading is recorded."""
+
+
+Compared = Callable[[FabricRecord, Set[int]], frozenset[int]]
+"""Which of these switches of a fabric, by GUID, have the published tables."""
 
 
 class ObserverStore(FabricReader, FaultObservation, Protocol):
@@ -54,28 +58,34 @@ class FaultObserver:
         """Whether nothing of the fabric's routes may change. Raises: NotFound."""
         return self._mode(self._store.observation(fabric_id)) is Mode.FROZEN
 
-    def observe(self, fabric: FabricRecord) -> Judgement | None:
+    def observe(self, fabric: FabricRecord, compared: Compared) -> Judgement | None:
         """Judge the present reading, and record what follows; None if there is no reading.
 
-        Errors are logged; the next round tries again. Raises: LeaseLost.
+        ``compared`` is asked only about switches that answer again. Errors are logged; the next
+        round tries again. Raises: LeaseLost.
         """
         try:
-            return self._observe(fabric)
+            return self._observe(fabric, compared)
         except LeaseLost:
             raise
         except LaasError as error:
             LOG.warning("fabric %s is not observed: %s", fabric.id, error)
             return None
 
-    def _observe(self, fabric: FabricRecord) -> Judgement | None:
+    def _observe(self, fabric: FabricRecord, compared: Compared) -> Judgement | None:
         reading = self._subnet_manager.reading(fabric.id)
         if reading is None:
             return None
         interpretation = interpret(self._cabling(fabric), reading)
+        known = self._store.observation(fabric.id).memory.switches.items()
+        returning = {guid for guid, entry in known if entry.state is SwitchState.RETURNING}
+        as_published = compared(fabric, returning) if returning else frozenset()
 
         def judgement(seen: Observation) -> Judgement:
             rules = replace(self._rules, mode=self._mode(seen))
-            return judge(seen.memory, interpretation, rules, self._clock(), seen.operator)
+            return judge(
+                seen.memory, interpretation, rules, self._clock(), seen.operator, as_published
+            )
 
         seconds = self._rules.reading_lifetime / WRITES
         made = self._store.judged(fabric.id, reading, judgement, seconds)

@@ -3,7 +3,7 @@
 """Publishes the routes of fabrics, and reads back what their switches run."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -101,6 +101,13 @@ class RoutePublisher:
             if not self.has_lost(fabric, applied):
                 self._record(fabric_id, applied)
         return self._applied[fabric_id]
+
+    def compared(self, fabric: FabricRecord, switches: Set[int]) -> frozenset[int]:
+        """Those of these switches (GUIDs) that have the tables of a confirmed generation."""
+        applied = self.applied(fabric.id)
+        if applied.generation is None:
+            return frozenset()
+        return frozenset(switches).difference(applied.without, applied.unconfirmed)
 
     def has_lost(self, fabric: FabricRecord, applied: Applied) -> bool:
         """Whether the switches ran the newest routes when last recorded, and no longer do."""

@@ -35,11 +35,12 @@ DOWN, OTHER, SILENT, UNREAD, UP = (
 
 
 class SwitchState(StrEnum):
-    """The state of a switch that was not read."""
+    """The state of a switch that was not read, or was not until a moment ago."""
 
-    DEAD = "dead"  # every neighbour that was read sees its port towards the switch down
+    DEAD = "dead"  # no neighbour that was read has a link to the switch
     SILENT = "silent"  # a neighbour's port towards the switch is physically up
     UNREAD = "unread"  # the neighbours do not tell
+    RETURNING = "returning"  # it answers again, and its tables are not compared yet
 
 
 class Cabling:

@@ -66,11 +66,11 @@ class LinkMemory:
 
 @dataclass(frozen=True, slots=True)
 class SwitchMemory:
-    """A switch that is not read."""
+    """A switch that is not read, or answers again and is not compared yet."""
 
     state: SwitchState
     since: float
-    """When it was first not read, seconds since the epoch."""
+    """When it was first not read, or answered again; seconds since the epoch."""
     standing: Standing = Standing.NEW
 
 
@@ -108,10 +108,10 @@ class Memory:
     hosts: Mapping[str, float] = field(default_factory=dict)
     """Names of absent hosts, and since when they are absent."""
     withheld: frozenset[Link] = frozenset()
-    """Links that cannot be confirmed: nobody new gets them, their owners keep them."""
+    """Links of switches that cannot be confirmed: nobody new gets them, their owners keep them."""
     withheld_hosts: Mapping[int, WithheldHost] = field(default_factory=dict)
-    """Hosts, by number, at switches that do not answer, and those with another adapter at one of
-    their ports."""
+    """Hosts, by number, at switches that are not confirmed, and those with another adapter at one
+    of their ports."""
     closed: frozenset[Link] = frozenset()
     """Moved links, over which no table may lead; they are marked as well."""
     opened: float | None = None

@@ -8,11 +8,14 @@ port; one that goes down too often is quarantined. The *circuit breaker* compare
 what is new in one window with its limits; beyond them it raises an alarm and nothing is marked.
 Else the judgement *settles*: everything that is due is marked and restored at once.
 
+A switch that answers again may have old tables, or none. Its links stay out of use until somebody
+has compared its tables with the published ones.
+
 Only losses count in the breaker. A link is restored only if both its ends were read and say that
 it is up, which an observer without a way to the fabric cannot report.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeVar
@@ -36,6 +39,9 @@ WATCHED, SUSPECTED, FAILED, QUARANTINED = (
     LinkCondition.FAILED,
     LinkCondition.QUARANTINED,
 )
+
+NOT_COMPARED = "its switch answers again, and its tables are not compared yet"
+"""The evidence for links and hosts at a returning switch."""
 
 _Loss = LinkMemory | SwitchMemory
 _Entry = TypeVar("_Entry", LinkMemory, SwitchMemory)
@@ -107,7 +113,7 @@ class Judgement:
     """Links whose observed fault ends, ascending."""
     withhold: tuple[Link, ...] = ()
     """Links that nobody new may get from now on, as nobody can confirm that they work: they lead
-    through a silent switch, or join two switches that were not read."""
+    through a silent switch or one that is returning, or join two switches that were not read."""
     unwithhold: tuple[Link, ...] = ()
     proposed_fail: tuple[ObservedFault, ...] = ()
     """What the mode or an alarm keeps from being marked."""
@@ -136,8 +142,12 @@ def judge(
     rules: Rules,
     now: float,
     operator: OperatorStates = NO_WORDS,
+    compared: Collection[int] | None = None,
 ) -> Judgement:
     """What follows from a reading, after what the memory holds.
+
+    ``compared`` are those of the returning switches, by GUID, whose tables are as published; None
+    if nobody can compare tables, so that a switch that answers is good.
 
     ``now`` (seconds since the epoch) only tells the age of the reading; all periods are counted
     from reading to reading. The same reading again changes nothing. Nothing follows from a
@@ -160,7 +170,8 @@ def judge(
             blindness_accepted=False,
             alarm=None if cleared else memory.alarm,
         )
-    verdict = _Judgement(_followed(memory, interpretation, rules), interpretation, rules, operator)
+    followed = _followed(memory, interpretation, rules, compared)
+    verdict = _Judgement(followed, interpretation, rules, operator)
     judgement = verdict.judgement()
     news = tuple(text for text in interpretation.news if text not in memory.told)
     return replace(judgement, cleared=judgement.cleared or cleared, news=news)
@@ -180,7 +191,12 @@ def _blind(memory: Memory, interpretation: Interpretation, rules: Rules) -> Judg
 # -- following ------------------------------------------------------------------
 
 
-def _followed(memory: Memory, interpretation: Interpretation, rules: Rules) -> Memory:
+def _followed(
+    memory: Memory,
+    interpretation: Interpretation,
+    rules: Rules,
+    compared: Collection[int] | None,
+) -> Memory:
     """The memory after the reading, before anything is decided."""
     at = interpretation.at
     gap = memory.at is None or at - memory.at > rules.reading_lifetime
@@ -194,10 +210,16 @@ def _followed(memory: Memory, interpretation: Interpretation, rules: Rules) -> M
     switches = {}
     for guid, state in interpretation.switches.items():
         old = memory.switches.get(guid)
-        restarted = old is None or (gap and old.standing is Standing.NEW)
+        restarted = (
+            old is None
+            or old.state is SwitchState.RETURNING
+            or (gap and old.standing is Standing.NEW)
+        )
         switches[guid] = (
             SwitchMemory(state, at) if old is None or restarted else replace(old, state=state)
         )
+    if compared is not None:
+        switches |= _returning(memory, interpretation, compared)
     names = interpretation.cabling.host_names
     absent = {names[host] for host in sorted(interpretation.absent_hosts)}
     return replace(
@@ -208,6 +230,25 @@ def _followed(memory: Memory, interpretation: Interpretation, rules: Rules) -> M
         hosts={name: memory.hosts.get(name, at) for name in sorted(absent)},
         told=interpretation.news,
     )
+
+
+def _returning(
+    memory: Memory, interpretation: Interpretation, compared: Collection[int]
+) -> dict[int, SwitchMemory]:
+    """The switches that answer again, and whose tables are still to be compared.
+
+    A switch that was away for less than the hold-down changed nothing, and needs none.
+    """
+    returning = {}
+    for guid, entry in memory.switches.items():
+        answers = guid not in interpretation.switches and entry.standing is not Standing.NEW
+        if answers and guid in interpretation.cabling.switch_names:
+            if entry.state is not SwitchState.RETURNING:
+                at, state = interpretation.at, SwitchState.RETURNING
+                returning[guid] = SwitchMemory(state, at, entry.standing)
+            elif guid not in compared:
+                returning[guid] = entry
+    return returning
 
 
 def _link_after(
@@ -310,6 +351,9 @@ class _Judgement:
         self._rules = rules
         self._operator = operator
         self._at = interpretation.at
+        self._returning = {
+            guid for guid, entry in memory.switches.items() if entry.state is SwitchState.RETURNING
+        }
 
     def judgement(self) -> Judgement:
         before = self._memory.alarm
@@ -368,6 +412,7 @@ class _Judgement:
     def _lost_switches(self) -> list[int]:
         """The switches lost in the window: not read now, or their links are still down."""
         lost = {guid for guid, entry in self._memory.switches.items() if self._counts(entry)}
+        lost -= self._returning
         lost |= {entry.switch for _, entry in self._counted_links() if entry.switch}
         return sorted(lost - self._operator.switches)
 
@@ -408,11 +453,17 @@ class _Judgement:
     def _opened(self) -> float | None:
         """When the first change was seen that is not settled."""
         waits = self._young() or any(
-            entry.condition.unusable != entry.marked for entry in self._memory.links.values()
+            entry.condition.unusable != entry.marked and not self._awaits_comparison(link)
+            for link, entry in self._memory.links.items()
         )
         if not waits:
             return None
         return self._at if self._memory.opened is None else self._memory.opened
+
+    def _awaits_comparison(self, link: Link) -> bool:
+        """Whether a switch at one end is returning."""
+        cable = self._cabling.links[link]
+        return cable.lower.guid in self._returning or cable.upper.guid in self._returning
 
     def _window_is_over(self) -> bool:
         """Whether all changes can be settled as one: none is young, or the first waited enough.
@@ -436,7 +487,10 @@ class _Judgement:
         restore = (
             link
             for link, entry in links
-            if entry.marked and entry.condition is WATCHED and link not in unsure
+            if entry.marked
+            and entry.condition is WATCHED
+            and link not in unsure
+            and not self._awaits_comparison(link)
         )
         return tuple(faults), tuple(restore)
 
@@ -456,6 +510,9 @@ class _Judgement:
             links[link] = replace(links[link], marked=False)
             if not links[link].downs:
                 del links[link]
+        for link, entry in links.items():
+            if entry.marked and entry.condition is WATCHED and self._awaits_comparison(link):
+                links[link] = replace(entry, evidence=NOT_COMPARED)
         withheld = self._withheld(switches) - {link for link, e in links.items() if e.marked}
         hosts = self._withheld_hosts(switches)
         return Judgement(
@@ -482,8 +539,8 @@ class _Judgement:
         return entry
 
     def _withheld_hosts(self, switches: Mapping[int, SwitchMemory]) -> dict[int, WithheldHost]:
-        """The hosts at switches that do not answer, those at a dead one as failed; and hosts with
-        another adapter at one of their ports."""
+        """The hosts at switches that are not confirmed, those at a dead one as failed; and hosts
+        with another adapter at one of their ports."""
         known = self._memory.withheld_hosts
         withheld = {
             host: WithheldHost(known[host].since if host in known else self._at, evidence)
@@ -494,20 +551,24 @@ class _Judgement:
                 continue
             failed = entry.state is SwitchState.DEAD
             name = self._cabling.switch_name(guid)
-            evidence = f"its switch {name} {'is dead' if failed else 'does not answer'}"
+            if guid in self._returning:
+                evidence = NOT_COMPARED
+            else:
+                evidence = f"its switch {name} {'is dead' if failed else 'does not answer'}"
             for host in self._cabling.hosts_of_switch.get(guid, ()):
                 if host not in withheld or (failed and not withheld[host].failed):
                     withheld[host] = WithheldHost(entry.since, evidence, failed)
         return dict(sorted(withheld.items()))
 
     def _withheld(self, switches: Mapping[int, SwitchMemory]) -> frozenset[Link]:
-        """The links that nobody can confirm: those of silent switches, and those between two
-        switches that were not read. Switches that were not let through do not count."""
+        """The links that nobody can confirm: those of silent and of returning switches, and those
+        between two switches that were not read. Switches that were not let through do not count."""
         withheld = set()
         passed = {guid: e.state for guid, e in switches.items() if e.standing is not Standing.NEW}
         for guid, state in passed.items():
             for cable in self._cabling.cables_of_switch[guid]:
                 both = cable.lower.guid in passed and cable.upper.guid in passed
-                if cable.link is not None and (state is SwitchState.SILENT or both):
+                alone = state in (SwitchState.SILENT, SwitchState.RETURNING)
+                if cable.link is not None and (alone or both):
                     withheld.add(cable.link)
         return frozenset(withheld)

@@ -114,6 +114,10 @@ class Deployment:
     def wake(self):
         self.woken += 1
 
+    def return_switches(self):
+        """What the worker does once the tables of repaired switches are confirmed."""
+        self.store.return_switches("main", self.store.observation("main").repaired)
+
     def converge(self):
         """Complete every change at once; the worker takes several steps."""
         for record in self.store.allocations(states=(State.ALLOCATING, State.RELEASING)):

@@ -136,7 +136,7 @@ def test_only_a_leaf_can_be_drained(client, switch, status):
     assert client.get(F).json == before
 
 
-def test_a_failed_leaf_fails_its_hosts_and_links_until_it_is_repaired(client):
+def test_a_failed_leaf_fails_its_hosts_and_links_until_it_is_repaired(client, deployment):
     put(client, LEAF, "drained")
     failed = put(client, LEAF, "failed")
     assert (failed["state"], failed["source"]) == ("failed", "operator")
@@ -144,7 +144,12 @@ def test_a_failed_leaf_fails_its_hosts_and_links_until_it_is_repaired(client):
     link = client.get(f"{F}/links?state=failed").json["links"][0]
     assert (link["id"], link["source"]) == ("leaf-0-1-0", "operator")
     assert link["evidence"] == "switch leaf-0-1 has failed"
-    assert put(client, LEAF, "up")["hosts"]["drained"] == 4
+    returning = put(client, LEAF, "up")
+    assert (returning["state"], returning["hosts"]["failed"]) == ("returning", 4)
+    assert "its tables are not compared yet" in returning["evidence"]
+    assert returning["by"]["user_id"]
+    deployment.return_switches()
+    assert client.get(LEAF).json["hosts"]["drained"] == 4
     assert put(client, LEAF, "up")["hosts"]["up"] == 4
 
 
@@ -154,7 +159,7 @@ def test_an_unknown_state_of_a_switch_is_refused(client):
     assert answer.json["errors"][0]["field"] == "state"
 
 
-def test_a_spine_under_maintenance_shows_who_still_has_its_links(client, allocate):
+def test_a_spine_under_maintenance_shows_who_still_has_its_links(client, allocate, deployment):
     allocation = allocate(20)
     _, l2, spine = allocation["spine_links"][0]
     name = f"spine-{l2}-{spine}"
@@ -168,7 +173,9 @@ def test_a_spine_under_maintenance_shows_who_still_has_its_links(client, allocat
     assert [s["name"] for s in listed if s["state"] == "maintenance"] == [name]
     drained = client.get(f"{F}/links?state=drained").json["links"]
     assert {link["id"] for link in drained} == {f"spine-{p}-{l2}-{spine}" for p in (0, 1)}
-    assert put(client, url, "up")["state"] == "up"
+    assert put(client, url, "up")["state"] == "returning"
+    deployment.return_switches()
+    assert client.get(url).json["state"] == "up"
     assert client.get(f"{F}/links?state=drained").json["links"] == []
 
 

@@ -231,8 +231,14 @@ def test_a_failed_switch_fails_its_links_and_repair_undoes_that_alone(site):
     assert site.store.set_switch_state("f", spine, SwitchState.FAILED) == generation + 1
     site.store.set_link_state("f", max(links), LinkState.UP)
     assert site.failed == links
+    before = site.store.fabric("f").routes_generation
     site.store.set_switch_state("f", spine, SwitchState.UP)
+    assert site.failed == links
+    assert site.store.fabric("f").routes_generation == before + 1
+    assert site.store.words("f").switches[spine].state == "returning"
+    site.store.return_switches("f", [spine])
     assert site.failed == {own}
+    assert spine not in site.store.words("f").switches
     with pytest.raises(NotFound):
         site.store.set_switch_state("f", 1, SwitchState.FAILED)
 
@@ -245,6 +251,8 @@ def test_a_failed_leaf_fails_its_hosts_and_a_drain_outlives_the_repair(site):
     assert set(ledger.failed_hosts) == {0, 1, 2, 3}
     assert site.failed == site.links_of(leaf)
     site.store.set_switch_state("f", leaf, SwitchState.UP)
+    assert set(site.store.ledger("f")[0].failed_hosts) == {0, 1, 2, 3}
+    site.store.return_switches("f", [leaf])
     ledger = site.store.ledger("f")[0]
     assert (set(ledger.failed_hosts), set(ledger.drained_hosts)) == (set(), {0, 1, 2, 3})
     site.store.set_leaf_state("f", leaf, HostState.UP)
@@ -266,6 +274,23 @@ def test_maintenance_of_a_switch_is_told_to_the_owners_of_its_links(site):
     assert set(site.store.ledger("f")[0].drained_links) == site.links_of(spine)
     site.store.set_switch_state("f", spine, SwitchState.UP)
     assert site.store.allocation("t").faults is None
+    assert set(site.store.ledger("f")[0].drained_links) == site.links_of(spine)
+    site.store.return_switches("f", [spine])
+    assert set(site.store.ledger("f")[0].drained_links) == set()
+
+
+def test_a_switch_that_is_not_repaired_does_not_return(site):
+    spine = site.guid(3)
+    site.store.set_switch_state("f", spine, SwitchState.FAILED)
+    site.store.return_switches("f", [spine])
+    assert site.failed == site.links_of(spine)
+    site.store.set_switch_state("f", spine, SwitchState.UP)
+    generation = site.generation
+    assert site.store.set_switch_state("f", spine, SwitchState.UP) == generation
+    site.store.set_switch_state("f", spine, SwitchState.MAINTENANCE)
+    site.store.return_switches("f", [spine])
+    assert set(site.store.ledger("f")[0].drained_links) == site.links_of(spine)
+    assert site.failed == set()
 
 
 def test_operators_and_observation_at_the_same_time_leave_both_words(site):

@@ -20,6 +20,7 @@ from laas_service.app.worker.converger import Converger, Pace
 from laas_service.app.worker.fault_observer import FaultObserver
 from laas_service.domain.allocation import Request
 from laas_service.domain.errors import LeaseLost, Unavailable
+from laas_service.domain.faults.interpretation import SwitchState as ObservedState
 from laas_service.domain.faults.observation import Mode, Rules
 from laas_service.domain.inventory import PortRef
 from laas_service.domain.policies.jigsaw import Jigsaw
@@ -337,6 +338,100 @@ def test_tenants_leave_a_switch_under_maintenance_where_they_can(site):
     site.round()
     assert link not in site.links
     assert (site.record.faults, site.record.error) == (None, None)
+
+
+def links_of(site: Site, switch: int) -> set[Link]:
+    cables = site.fabric.generated.inventory.cable_of_link.items()
+    return {x for x, cable in cables if switch in (cable.lower.guid, cable.upper.guid)}
+
+
+def test_a_switch_that_comes_back_is_compared_before_its_links_are_used(site):
+    spine = site.spine_of(spine_link(site.tenant()))
+    site.fabric.dead.add(spine)
+    site.switches.without = (spine,)
+    site.rounds(3)
+    links = links_of(site, spine)
+    assert site.failed == links
+    site.fabric.dead.clear()
+    site.switches.without, site.switches.differing = (), {spine}
+    before = site.published
+    site.rounds(10)
+    assert site.failed == links
+    assert site.published == before
+    [word] = site.store.words("f").links[min(links)]
+    assert word.evidence == "its switch answers again, and its tables are not compared yet"
+    assert site.store.observation("f").memory.switches[spine].state is ObservedState.RETURNING
+    site.restarted()
+    site.rounds(2)
+    assert site.failed == links
+    site.switches.differing = set()
+    site.rounds(2)
+    assert site.failed == set()
+    assert site.store.observation("f").memory.switches == {}
+    assert site.published == site.store.fabric("f").routes_generation > before
+
+
+def test_a_silent_switch_that_answers_is_compared_before_its_links_are_given_away(site):
+    spine = site.fabric.generated.inventory.spine_guids[0]
+    site.fabric.silent.add(spine)
+    site.switches.unconfirmed = (spine,)
+    site.rounds(4)
+    drained = set(site.store.ledger("f")[0].drained_links)
+    assert drained == links_of(site, spine)
+    site.fabric.silent.clear()
+    site.rounds(4)  # the ports are read, but the tables of the switch were not
+    assert set(site.store.ledger("f")[0].drained_links) == drained
+    site.switches.unconfirmed = ()
+    site.rounds(2)
+    assert set(site.store.ledger("f")[0].drained_links) == set()
+
+
+def test_a_returning_switch_that_dies_again_is_a_new_loss(site):
+    spine = site.fabric.generated.inventory.spine_guids[0]
+    site.tenant()
+    site.fabric.dead.add(spine)
+    site.switches.without = (spine,)
+    site.rounds(3)
+    site.fabric.dead.clear()
+    site.rounds(2)
+    site.fabric.dead.add(spine)
+    site.rounds(3)
+    assert site.store.observation("f").memory.switches[spine].state is ObservedState.DEAD
+    assert site.failed == links_of(site, spine)
+
+
+def test_a_repaired_switch_is_usable_once_a_new_generation_is_confirmed(site):
+    """Also if nobody noticed that it was rebooted."""
+    spine = site.spine_of(spine_link(site.tenant()))
+    site.store.set_switch_state("f", spine, SwitchState.MAINTENANCE)
+    site.round()
+    site.switches.differing = {spine}
+    site.store.set_switch_state("f", spine, SwitchState.UP)
+    site.rounds(3)
+    assert set(site.store.ledger("f")[0].drained_links) == links_of(site, spine)
+    site.switches.differing, site.switches.unconfirmed = set(), (spine,)
+    site.rounds(2)
+    assert set(site.store.ledger("f")[0].drained_links) == links_of(site, spine)
+    site.switches.unconfirmed = ()
+    site.rounds(2)
+    assert set(site.store.ledger("f")[0].drained_links) == set()
+
+
+def test_a_switch_that_is_repaired_while_it_is_dead_returns_when_it_is_back(site):
+    spine = site.spine_of(spine_link(site.tenant()))
+    site.store.set_switch_state("f", spine, SwitchState.FAILED)
+    site.fabric.dead.add(spine)
+    site.switches.without = (spine,)
+    site.rounds(3)
+    site.store.set_switch_state("f", spine, SwitchState.UP)
+    site.rounds(3)
+    assert site.store.words("f").switches[spine].state == "returning"
+    assert site.failed == links_of(site, spine)
+    site.fabric.dead.clear()
+    site.switches.without = ()
+    site.rounds(4)
+    assert site.failed == set()
+    assert site.store.words("f").switches == {}
 
 
 def test_tenants_that_cannot_leave_keep_their_links_and_say_so(site):
