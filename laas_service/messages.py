@@ -8,7 +8,7 @@ makes a new major version, which they refuse.
 """
 
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -79,21 +79,6 @@ class ConfirmedBy(StrEnum):
         return self in (self.SWITCHES, self.AGENT)
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """The generation that is confirmed, and by what (``by``), or why none is confirmed.
-
-    Switches by GUID, ascending: it is confirmed without those in ``without``, which are dead;
-    those in ``unconfirmed`` do not answer and may still forward by other tables.
-    """
-
-    generation: int | None
-    problem: str | None = None
-    without: tuple[int, ...] = ()
-    unconfirmed: tuple[int, ...] = ()
-    by: ConfirmedBy = ConfirmedBy.NOBODY
-
-
 class Condition(StrEnum):
     """The state of an agent's OpenSM and of the switches.
 
@@ -105,6 +90,8 @@ class Condition(StrEnum):
     SWEEPING = "sweeping"  # OpenSM was signalled, its sweep has not ended
     OTHER_GENERATION = "other_generation"  # the switches run the tables of an earlier set
     DIFFERS = "differs"  # the switches run the tables of no known set
+    OTHER_ENGINE = "other_engine"  # OpenSM routed with another engine than the file's
+    WRONG_KEYS = "wrong_keys"  # the tables are right, partition keys of ports are not
     DEAD = "dead"  # OpenSM does not run
     WEDGED = "wedged"  # OpenSM runs, but does not sweep, or is stopped
     NOT_MASTER = "not_master"  # another subnet manager is the master of the subnet
@@ -116,6 +103,23 @@ class Condition(StrEnum):
     def able(self) -> bool:
         """Whether an agent in this condition can bring a set into the switches."""
         return self not in (self.DEAD, self.WEDGED, self.NOT_MASTER, self.REFUSED, self.BLIND)
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The generation that is confirmed, and by what (``by``), or why none is confirmed.
+
+    Switches by GUID, ascending: it is confirmed without those in ``without``, which are dead;
+    those in ``unconfirmed`` do not answer and may still forward by other tables. ``condition`` is
+    that of OpenSM, if it is known.
+    """
+
+    generation: int | None
+    problem: str | None = None
+    without: tuple[int, ...] = ()
+    unconfirmed: tuple[int, ...] = ()
+    by: ConfirmedBy = ConfirmedBy.NOBODY
+    condition: Condition | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +245,7 @@ def read(kind: type[Message], document: Mapping[str, Any]) -> Message:
     Raises:
         InvalidInput: another major version, or a field is missing.
     """
-    ours = next(field.default for field in fields(kind) if field.name == "version")
+    ours = next(entry.default for entry in fields(kind) if entry.name == "version")
     values = _known(kind, document)
     check_version(values["version"], str(ours))
     for name in _PARTS.keys() & values.keys():
@@ -252,11 +256,11 @@ def read(kind: type[Message], document: Mapping[str, Any]) -> Message:
 
 def _known(kind: type[Any], document: Mapping[str, Any]) -> dict[str, Any]:
     """The known fields of a document; a field that an older minor version lacks has a default."""
-    for field in fields(kind):
-        added = field.default is not MISSING and field.name != "version"
-        if field.name not in document and not added:
-            raise InvalidInput(field.name, None, f"every {kind.__name__} has it")
-    return {field.name: document[field.name] for field in fields(kind) if field.name in document}
+    for entry in fields(kind):
+        added = entry.default is not MISSING and entry.name != "version"
+        if entry.name not in document and not added:
+            raise InvalidInput(entry.name, None, f"every {kind.__name__} has it")
+    return {entry.name: document[entry.name] for entry in fields(kind) if entry.name in document}
 
 
 def check_version(version: object, ours: str) -> None:

@@ -466,11 +466,11 @@ def tenant_pkeys(text: str) -> range:
     return range(first, last + 1)
 
 
-def _guid(text: str) -> int:
+def _guid(text: str, option: str = "services") -> int:
     try:
         return int(text, 16)
     except ValueError as error:
-        raise InvalidInput("[opensm] services", text, "give GUIDs such as 0x1b") from error
+        raise InvalidInput(f"[opensm] {option}", text, "give GUIDs such as 0x1b") from error
 
 
 def _files(options: cfg.ConfigOpts.GroupAttr, fabric: str) -> render.Settings:
@@ -499,6 +499,9 @@ def _opensm(options: cfg.ConfigOpts.GroupAttr) -> OpenSm | None:
         dump_command=tuple(options.dump_command),
         dump_file=_path(options.dump_file),
         links_command=tuple(options.links_command),
+        keys_command=tuple(options.keys_command),
+        pkeys=tenant_pkeys(options.pkeys),
+        managers=frozenset(_guid(text, "managers") for text in options.managers),
         links_interval=options.links_interval,
         counters_command=tuple(options.counters_command),
         counters_rate=options.counters_rate,
@@ -510,6 +513,8 @@ def _opensm(options: cfg.ConfigOpts.GroupAttr) -> OpenSm | None:
         timeout=options.timeout,
         links_interval=options.links_interval,
         counters_rate=options.counters_rate,
+        pkeys=opensm.pkeys,
+        managers=opensm.managers,
     )
     return None if opensm == unset else opensm
 

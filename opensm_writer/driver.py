@@ -18,9 +18,10 @@ from opensm_writer import fetch, publish, reload, render
 from opensm_writer.counters import CounterReader
 from opensm_writer.desired import subnet_configuration
 from opensm_writer.health import Observation
+from opensm_writer.keys import DesiredKeys, KeyReading, WrongKeys, members_of
 from opensm_writer.links import Comparison
 from opensm_writer.observer import LinkObserver
-from opensm_writer.opensm import OpenSm, difference
+from opensm_writer.opensm import NOT_MASTER, OpenSm, difference
 from opensm_writer.reload import ReloadNote
 from opensm_writer.set_reader import SetOnDisk, SetReader
 
@@ -47,6 +48,8 @@ class OpenSmDriver:
         self._counters = CounterReader(opensm) if opensm is not None else None
         self._serving: SetOnDisk | None = None  # the current set, if OpenSM runs and is the master
         self._not_compared: frozenset[int] = frozenset()  # switches, when the tables were read
+        self._keys: KeyReading | None = None  # as read after the tables; None: not since then
+        self._wrong_keys: WrongKeys | None = None  # when they were last compared
 
     @property
     def current(self) -> SetOnDisk | None:
@@ -94,8 +97,14 @@ class OpenSmDriver:
         Raises:
             Unavailable, OSError: see ``reload.reload_set``.
         """
-        if self._opensm is not None:
-            reload.reload_set(self._home, self._opensm)
+        if self._opensm is None:
+            return
+        current, wrong = self.current, self._wrong_keys
+        if wrong is not None and current is not None and current.partitions is not None:
+            members = members_of(wrong.ports, current.cables)
+            reload.rewrite_keys(self._home, self._opensm, current.partitions, members)
+        self._keys = None
+        reload.reload_set(self._home, self._opensm)
 
     def process_name(self) -> str | None:
         """Name of OpenSM's process; None if nothing says which it is. Raises: Unavailable."""
@@ -128,7 +137,7 @@ class OpenSmDriver:
         observation = replace(observation, stopped=process is not None and process.stopped)
         try:
             if self._opensm.stands_by():
-                return replace(observation, stands_by=True)
+                return replace(observation, foreign_master=self._master())
             if mark is not None:
                 observation = replace(observation, sweep=self._opensm.sweep(mark))
             swept_badly = observation.sweep.ended and observation.sweep.problem is not None
@@ -141,10 +150,11 @@ class OpenSmDriver:
                 self._rows = self._opensm.tables(current.rows.keys() - _unreached(links))
                 if current.rows.keys() - self._rows.keys() - _unreached(links):
                     links = self._look(current, doubtful=True)
-                self._not_compared = _unreached(links)
+                self._not_compared, self._keys = _unreached(links), None
+            observation = self._compared(_with_reading(observation, links), current, links)
+            return self._with_keys(observation, current)
         except (Unavailable, OSError) as error:
             return replace(observation, blind=str(error))
-        return self._compared(_with_reading(observation, links), current, links)
 
     def look(self) -> FabricReading | None:
         """The last reading of the ports; they are read again if that is due.
@@ -174,6 +184,38 @@ class OpenSmDriver:
         if self._counters is None or self._serving is None:
             return ()
         return self._counters.take(self._serving.tables, self._serving.cables, limit)
+
+    def _master(self) -> str:
+        """The master while OpenSM's log says that it is another subnet manager."""
+        if self._opensm is None or not self._opensm.keys_command:
+            return NOT_MASTER
+        try:
+            reading = self._opensm.keys(self._home / "current", "--master-only")
+        except Unavailable:
+            return NOT_MASTER
+        return self._opensm.foreign_master(reading) or NOT_MASTER
+
+    def _with_keys(self, observation: Observation, current: SetOnDisk) -> Observation:
+        """Add another master, and wrong partition keys if the tables are the current set's.
+
+        Raises: Unavailable.
+        """
+        opensm, self._wrong_keys = self._opensm, None
+        if opensm is None or not opensm.keys_command:
+            return observation
+        if not observation.current:
+            reading = opensm.keys(self._home / current.name, "--master-only")
+            return replace(observation, foreign_master=opensm.foreign_master(reading))
+        if current.partitions is None or not current.cables:
+            return observation
+        if self._keys is None:
+            self._keys = opensm.keys(self._home / current.name)
+        if master := opensm.foreign_master(self._keys):
+            return replace(observation, foreign_master=master)
+        desired = DesiredKeys(current.partitions, current.cables, opensm.pkeys)
+        self._wrong_keys = desired.wrong(self._keys, {*observation.without, *observation.silent})
+        detail = self._wrong_keys.detail if self._wrong_keys is not None else None
+        return replace(observation, wrong_keys=detail)
 
     def _look(self, current: SetOnDisk, *, doubtful: bool = False) -> Comparison | None:
         if self._observer is None:

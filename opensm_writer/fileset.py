@@ -193,9 +193,9 @@ def make_current(home: Path, draft: Path, generation: int, keep: int) -> Path:
     return final
 
 
-def draft(home: Path) -> Path:
+def draft(home: Path, name: str = ".draft") -> Path:
     """An empty directory for the files of the next set."""
-    directory = home / ".draft"
+    directory = home / name
     if directory.is_symlink() or directory.is_file():
         directory.unlink()
     shutil.rmtree(directory, ignore_errors=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from laas_service.domain.faults.reading import FabricReading
 from laas_service.messages import AgentReport, Condition
-from opensm_writer.opensm import NOT_MASTER, Sweep
+from opensm_writer.opensm import Sweep
 
 UNCHECKED = Sweep(True)
 
@@ -20,7 +20,7 @@ class Observation:
     refused: str | None = None  # why the desired set was not published
     dead: str | None = None  # why there is no process
     stopped: bool = False  # it has received SIGSTOP
-    stands_by: bool = False  # its log says that it is not the master
+    foreign_master: str | None = None  # the master, if that is not this OpenSM
     sweep: Sweep = UNCHECKED  # the last sweep since it was signalled to read the current set
     waited: float = 0.0  # seconds since then
     unconfirmed: bool = False  # the current set has not been seen in the switches since then
@@ -29,6 +29,7 @@ class Observation:
     blind: str | None = None  # why the tables were not read back
     matches: int | None = None  # generation of the set whose tables are in the switches
     current: bool = False  # whether that is the current set
+    wrong_keys: str | None = None  # the first port with other keys than the current set has
     difference: str | None = None  # first difference of the switches from the current set
     without: tuple[int, ...] = ()  # dead switches, which were not compared
     silent: tuple[int, ...] = ()  # switches that do not answer, which were not compared
@@ -39,9 +40,9 @@ def report(observation: Observation, timeout: float) -> AgentReport:
     """The condition that an observation means. OpenSM has ``timeout`` seconds to read a set.
 
     The first of these that applies: dead, wedged, refused, nothing published, not the master,
-    blind, then the last sweep and the tables. During the ``timeout`` OpenSM is reported as
-    sweeping, unless it is dead, stopped, not the master, or its log says that it cannot use the
-    tables.
+    blind, then the last sweep, the tables and the partition keys. During the ``timeout`` OpenSM
+    is reported as sweeping, unless it is dead, stopped, not the master, or its log says that it
+    cannot use the tables.
     """
 
     def answer(
@@ -61,19 +62,21 @@ def report(observation: Observation, timeout: float) -> AgentReport:
         return answer(Condition.DEAD, observation.dead)
     if observation.stopped:
         return answer(Condition.WEDGED, "the process of OpenSM is stopped")
-    if not sweep.ended and not in_time and not observation.stands_by:
+    if not sweep.ended and not in_time and observation.foreign_master is None:
         return answer(Condition.WEDGED, f"{sweep.problem}, in {timeout:g} s")
     if observation.refused is not None:
         return answer(Condition.REFUSED, observation.refused)
     if observation.published is None:
         return answer(Condition.STARTING, observation.damage or "no set has been published yet")
-    if observation.stands_by:
-        return answer(Condition.NOT_MASTER, NOT_MASTER)
+    if observation.foreign_master is not None:
+        return answer(Condition.NOT_MASTER, observation.foreign_master)
     if not sweep.ended:
         return answer(waiting, sweep.problem)
     late = not (observation.unconfirmed and in_time)
     if observation.blind is not None:
         return answer(Condition.BLIND if late else waiting, observation.blind)
+    if observation.current and sweep.problem is None and observation.wrong_keys is not None:
+        return answer(Condition.WRONG_KEYS if late else waiting, observation.wrong_keys)
     if observation.current and sweep.problem is None:
         if observation.unsignalled:
             return answer(Condition.RESTARTED, "OpenSM is not the process that was signalled")
@@ -81,6 +84,8 @@ def report(observation: Observation, timeout: float) -> AgentReport:
     if not late and sweep.problem is None:
         return answer(waiting, observation.difference)
     detail = sweep.problem or observation.difference
+    if sweep.other_engine:
+        return answer(Condition.OTHER_ENGINE, detail)
     if observation.matches is None or observation.current:
         return answer(Condition.DIFFERS, detail)
     return answer(

@@ -122,10 +122,11 @@ class LocalSubnetManager:
                     without=report.without,
                     unconfirmed=report.unconfirmed,
                     by=self.confirmed_by,
+                    condition=report.condition,
                 )
             waiting_helps = report.condition is not Condition.STARTING
             if not waiting_helps or self._clock() + pause > wait_until:
-                return Applied(None, report.detail)
+                return Applied(None, report.detail, condition=report.condition)
             self._sleep(pause)
             pause = min(2 * pause, 2.0)
 

@@ -20,9 +20,11 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from laas_service.domain.errors import Unavailable
+from laas_service.domain.errors import InvalidFile, Unavailable
 from laas_service.domain.routing.default_tables import NO_ROUTE
+from laas_service.messages import PKEYS
 from opensm_writer import parse
+from opensm_writer.keys import MASTER, KeyReading, reading_of
 from opensm_writer.links import Links, parsed
 
 PIECE = 1 << 20
@@ -56,6 +58,8 @@ _BAD_KEY = re.compile(rb'Reporting Security Notice "Bad [PQ]_Key[^"\n]*" from [^
 
 NOT_MASTER = "another subnet manager is the master"
 
+OTHER_ENGINE = "OpenSM routed with"
+
 UNFINISHED = "OpenSM's sweep is not finished"
 
 
@@ -75,6 +79,11 @@ class Sweep:
     ended: bool  # False also if there was none
     problem: str | None = None
 
+    @property
+    def other_engine(self) -> bool:
+        """Whether OpenSM routed with another engine than the file's."""
+        return (self.problem or "").startswith(OTHER_ENGINE)
+
 
 @dataclass(frozen=True, slots=True)
 class OpenSm:
@@ -90,6 +99,9 @@ class OpenSm:
     dump_command: tuple[str, ...] = ()  # prints the tables in the switches (``dump_lfts -n``)
     dump_file: Path | None = None  # read if there is no dump_command
     links_command: tuple[str, ...] = ()  # prints the ports of all nodes (``iblinkinfo -l``)
+    keys_command: tuple[str, ...] = ()  # prints keys (``laas-opensm-keys``), given a set's path
+    pkeys: range = PKEYS  # keys that tenants may have; others are not judged
+    managers: frozenset[int] = frozenset()  # port GUIDs of our subnet managers, if not this port
     links_interval: float = 60  # seconds between two readings of the ports without an event
     counters_command: tuple[str, ...] = ()  # prints the counters of ports (``perfquery``)
     counters_rate: float = 200  # ports of which counters are read in a second, at most
@@ -199,6 +211,36 @@ class OpenSm:
         lines = part.text[: part.text.rfind(b"\n") + 1]
         found = [int(lid) for lid in _BAD_KEY.findall(lines)]
         return found, f"{part.inode} {part.start + len(lines)}"
+
+    def keys(self, directory: Path, *options: str) -> KeyReading:
+        """The partition keys of the ports in the set in ``directory``, and the master.
+
+        ``keys_command`` is run once more if it fails before its timeout.
+
+        Raises:
+            Unavailable: it fails, or prints something else.
+        """
+        command = (*self.keys_command, *options, str(directory))
+        begun = time.monotonic()
+        try:
+            text = b"".join(self._printed(command))
+        except Unavailable:
+            if time.monotonic() - begun >= self.timeout:
+                raise
+            text = b"".join(self._printed(command))
+        try:
+            return reading_of(text.decode(errors="replace"), self.keys_command[0])
+        except InvalidFile as error:
+            raise Unavailable(str(error)) from error
+
+    def foreign_master(self, reading: KeyReading) -> str | None:
+        """The master that is not one of ours, in words; None if it is ours or does not answer."""
+        master = reading.master
+        if master is None or master.state != MASTER or master.guid in self.managers:
+            return None
+        if not self.managers and master.guid == reading.own:
+            return None
+        return f"{NOT_MASTER}: {master.guid:#018x}, LID {master.lid}, priority {master.priority}"
 
     def link_events(self, mark: str) -> tuple[bool, str]:
         """Whether the log tells of a port, a node or a sweep since a mark; and the next mark.
@@ -320,7 +362,7 @@ def engine_problem(log: Iterable[str]) -> str | None:
     swept = True
     for line in log:
         if match := _ENGINE.search(line):
-            problem = None if match[1] == "file" else f"OpenSM routed with {match[1]}, not file"
+            problem = None if match[1] == "file" else f"{OTHER_ENGINE} {match[1]}, not file"
             swept = False
         elif _NO_ENGINE in line:
             problem = "OpenSM could not use the tables and kept the old ones; see its log"

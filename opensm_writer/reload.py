@@ -3,12 +3,23 @@
 """Makes OpenSM read the current set, and notes on disk which process was signalled for it."""
 
 import json
+import os
+import shutil
+import time
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from laas_service.domain.errors import Unavailable
-from opensm_writer import fileset
+from opensm_writer import fileset, render
 from opensm_writer.opensm import OpenSm
+from opensm_writer.parse import PartitionFile
+
+PARTITIONS = "partitions.conf"
+REWRITING = ".rewriting"
+"""The directory that is current while keys are written again."""
+PAUSE = 0.1
+"""Seconds between two looks into OpenSM's log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +65,54 @@ def reload_set(home: Path, opensm: OpenSm) -> None:
     note = prepare(home, opensm)
     opensm.reload()
     fileset.replace_file(home / ".told", json.dumps(asdict(replace(note, done=True))))
+
+
+def rewrite_keys(
+    home: Path, opensm: OpenSm, partitions: PartitionFile, members: Collection[int]
+) -> None:
+    """Have OpenSM write the keys of ports again that others changed.
+
+    OpenSM does not read keys again while it is the master, and writes a port's keys only if they
+    change (measured with 3.3.23). Therefore, for one sweep, the ports of ``members`` (GUIDs)
+    become limited members of a partition of their own, whose key no tenant has. Limited members
+    cannot talk to each other. If this process is killed meanwhile, the current set counts as
+    damaged, and is published again. The caller has OpenSM read the set again afterwards.
+
+    Raises:
+        OSError: a file cannot be written.
+        Unavailable: OpenSM cannot be signalled.
+    """
+    taken = {partition.pkey for partition in partitions.partitions}
+    pkey = next((key for key in reversed(opensm.pkeys) if key not in taken), None)
+    if pkey is None:
+        return
+    with fileset.changing(home):
+        current = home / "current"
+        name, draft = current.readlink().name, fileset.draft(home, REWRITING)
+        for path in current.resolve().rglob("*"):
+            copy = draft / path.relative_to(current.resolve())
+            if path.is_dir():
+                copy.mkdir(parents=True, exist_ok=True)
+            elif path.name != PARTITIONS:
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                os.link(path, copy)
+        text = (current / PARTITIONS).read_text()
+        fileset.write(draft / PARTITIONS, [text, render.limited_partition(pkey, members)])
+        try:
+            fileset.replace_link(current, REWRITING)
+            mark = opensm.mark()
+            opensm.reload()
+            _await_sweep(opensm, mark)
+        finally:
+            fileset.replace_link(current, name)
+        shutil.rmtree(draft)
+
+
+def _await_sweep(opensm: OpenSm, mark: str) -> None:
+    """Wait until a sweep has ended, for at most the time that a command may take."""
+    until = time.monotonic() + opensm.timeout
+    while not opensm.sweep(mark).ended and time.monotonic() < until:
+        time.sleep(PAUSE)
 
 
 def _process_name(opensm: OpenSm) -> str:

@@ -188,6 +188,12 @@ def partitions(partitions: Iterable[Partition], settings: Settings) -> Iterator[
         yield ",\n".join(f"  {guid_text(guid)}" for guid in partition.members) + " ;\n"
 
 
+def limited_partition(pkey: int, members: Iterable[int]) -> str:
+    """A further rule, which makes ports (GUIDs) limited members of a partition of their own."""
+    guids = ",\n".join(f"  {guid_text(guid)}" for guid in sorted(members))
+    return f"laas.rewrite={pkey:#06x}, defmember=limited :\n{guids} ;\n"
+
+
 def fragment(settings: Settings, *, chains: bool) -> Iterator[str]:
     """The fragment for OpenSM's configuration; keys of the other enforcement are comments.
 

@@ -25,6 +25,7 @@ class SetOnDisk:
     tables: tuple[parse.SwitchTable, ...] = ()
     damage: str | None = None  # why it cannot be used; it has no tables then
     cables: tuple[CableEnds, ...] = ()  # empty if it has no file ``cabling``
+    partitions: parse.PartitionFile | None = None
 
     @property
     def rows(self) -> dict[int, bytes]:
@@ -85,6 +86,9 @@ class SetReader:
                     manifest.generation,
                     tables,
                     cables=_cables(directory, manifest),
+                    partitions=parse.partitions(
+                        (directory / "partitions.conf").read_text(), "partitions.conf"
+                    ),
                 )
         except (OSError, InvalidFile) as error:
             on_disk = SetOnDisk(name, signature, damage=str(error))

@@ -22,7 +22,12 @@ REST = 10
 """After tables were read back and confirmed, they are not read for this many times as long."""
 
 REFUSALS = (InvalidFile, Conflict, LimitExceeded, OSError)
-RELOAD_AGAIN = (Condition.DIFFERS, Condition.OTHER_GENERATION)
+RELOAD_AGAIN = (
+    Condition.DIFFERS,
+    Condition.OTHER_ENGINE,
+    Condition.OTHER_GENERATION,
+    Condition.WRONG_KEYS,
+)
 
 
 class Supervisor:

@@ -145,6 +145,8 @@ class FakeSubnetManager:
         self.unconfirmed: tuple[int, ...] = ()
         self.differing: set[int] = set()
         """Switches (GUIDs) that answer and have other tables than the published ones."""
+        self.lost: Applied | None = None
+        """What is read back instead, until routes are published."""
 
     def apply(self) -> None:
         """Make the switches run the tables published last."""
@@ -162,6 +164,7 @@ class FakeSubnetManager:
         if before is not None and before.generation > state.generation:
             raise Conflict(f"generation {before.generation} is published")
         self.published[state.fabric] = state
+        self.lost = None
         if self.at_once:
             self.apply()
         self.faults.end("publish")
@@ -170,6 +173,8 @@ class FakeSubnetManager:
         self.faults.begin("applied", fabric)
         if fabric not in self.running:
             return Applied(None, "nothing was published yet")
+        if self.lost is not None:
+            return self.lost
         if self.differing:
             return Applied(None, f"{len(self.differing)} switches differ", by=self.by)
         generation = self.running[fabric].generation

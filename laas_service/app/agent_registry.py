@@ -55,6 +55,7 @@ def applied(agents: Collection[Agent], seconds: float) -> Applied:
             without=seen.without,
             unconfirmed=seen.unconfirmed,
             by=ConfirmedBy.AGENT,
+            condition=seen.condition,
         )
     text = f"agent {active.name}: {seen.condition.value.replace('_', ' ')}"
     return Applied(
@@ -63,6 +64,7 @@ def applied(agents: Collection[Agent], seconds: float) -> Applied:
         without=seen.without,
         unconfirmed=seen.unconfirmed,
         by=ConfirmedBy.AGENT,
+        condition=seen.condition,
     )
 
 

@@ -15,7 +15,7 @@ from laas_service.domain.faults.observation import NO_WORDS, Mode, OperatorState
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology
-from laas_service.messages import ConfirmedBy, Initiator
+from laas_service.messages import Applied, Condition, ConfirmedBy, Initiator
 
 PROJECT = r"^[A-Za-z0-9][A-Za-z0-9_.:@-]{0,63}$"
 """The form of a project id."""
@@ -129,6 +129,25 @@ class Drift(enum.Enum):
     """Servers of other projects on hosts of an allocation, and any servers on free hosts."""
     ROUTES = "routes"
     """Routes that were confirmed and are no longer."""
+    KEYS = "keys"
+    """Partition keys of ports that were confirmed and are no longer."""
+    ENGINE = "engine"
+    """OpenSM routed with another engine than the file's."""
+    MANAGER = "manager"
+    """A subnet manager that is not ours is the master."""
+
+
+_LOSSES = {
+    Condition.WRONG_KEYS: Drift.KEYS,
+    Condition.OTHER_ENGINE: Drift.ENGINE,
+    Condition.NOT_MASTER: Drift.MANAGER,
+}
+
+
+def kind_of_loss(applied: Applied) -> Drift:
+    """What differs in the switches if the newest routes are no longer confirmed."""
+    condition = applied.condition
+    return Drift.ROUTES if condition is None else _LOSSES.get(condition, Drift.ROUTES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,6 +225,32 @@ ports) a round over the fabric takes five minutes at 200. Raise it for fresher f
 hands over at most 400 ports in each [opensm] agent_poll_interval.
 """,
     ),
+    cfg.ListOpt(
+        "keys_command",
+        default=[],
+        help="""
+Command and arguments, separated by commas, that print the partition keys of all ports.
+
+With 'laas-opensm-keys' the process beside OpenSM compares the keys in the ports of hosts, of
+the leaf switches in front of them and of the switches themselves with the published ones, and
+sees which subnet manager is the master: a generation is confirmed only if both are right. The
+path of the published set is added. It needs access to a management device, and takes about six
+packets for each host port.
+
+Without it partition keys are written and never read.
+""",
+    ),
+    cfg.ListOpt(
+        "managers",
+        default=[],
+        help="""
+Port GUIDs (0x...) of the subnet managers of this service.
+
+If another one is the master, this is reported (condition not_master, drift of kind manager). By
+default the only one is the port through which keys_command reads. Set it if OpenSM uses another
+port, or on every machine if there are standby subnet managers.
+""",
+    ),
     cfg.StrOpt(
         "log_file",
         help="""

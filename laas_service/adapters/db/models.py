@@ -67,7 +67,8 @@ class Lease(Base):
     the switches at ``seen_at``, ``applied_by`` is what confirms that generation, NULL without
     one; ``confirmed`` is the newest generation that any holder ever saw there. ``stuck`` counts
     holders whose steps did not end. ``uncompared`` is ``{"without": [GUID], "unconfirmed":
-    [GUID]}`` (``messages.Applied``), NULL if there are none.
+    [GUID]}`` (``messages.Applied``), NULL if there are none. ``lost`` is the kind of drift because
+    of which a generation was no longer confirmed last.
     """
 
     __tablename__ = "lease"
@@ -83,6 +84,7 @@ class Lease(Base):
     stuck: Mapped[int] = mapped_column(server_default="0")
     uncompared: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     applied_by: Mapped[str | None] = mapped_column(exact(16))
+    lost: Mapped[str | None] = mapped_column(exact(16))
 
 
 class Drift(Base):

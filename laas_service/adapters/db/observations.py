@@ -14,7 +14,7 @@ from laas_service.adapters.db.engine import rows_changed
 from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.transactions import Transactions, locked_generation
 from laas_service.app.lifecycle import CONFIRMATION
-from laas_service.app.records import Drift, Holding
+from laas_service.app.records import Drift, Holding, kind_of_loss
 from laas_service.messages import AgentReport, Applied, ConfirmedBy
 
 
@@ -56,6 +56,8 @@ class Observations:
             )
             row.uncompared = uncompared_document(applied)
             row.applied_by = None if generation is None else applied.by.value
+            if previous is not None and generation != previous:
+                row.lost = kind_of_loss(applied).value
             if generation is None:
                 return
             row.confirmed = max(generation, confirmed)
@@ -67,7 +69,8 @@ class Observations:
                 )
             elif previous != generation == wanted:
                 text = f"generation {generation} {CONFIRMATION[applied.by]} again"
-                self._count_repaired(session, fabric_id, Drift.ROUTES, text)
+                kind = Drift(row.lost) if row.lost else Drift.ROUTES
+                self._count_repaired(session, fabric_id, kind, text)
 
     def holding(self, fabric_id: str) -> Holding:
         with self.transactions.reading() as session:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from laas_service.app.lifecycle import LIVE
 from laas_service.app.ports.compute import Handover
-from laas_service.app.records import AllocationRecord, Drift, FabricRecord
+from laas_service.app.records import AllocationRecord, Drift, FabricRecord, kind_of_loss
 from laas_service.domain.wording import listed
 from laas_service.messages import Applied
 
@@ -77,7 +77,7 @@ class Difference:
     @property
     def finding(self) -> str:
         """The sentence that is logged."""
-        of_fabric = self.kind in (Drift.POOL, Drift.ROUTES)
+        of_fabric = self.kind not in (Drift.HOSTS, Drift.LEFTOVER)
         return f"fabric {self.fabrics[0]}: {self.detail}" if of_fabric else self.told
 
 
@@ -174,9 +174,13 @@ def handover_of(fabric: FabricRecord, record: AllocationRecord) -> Handover:
 
 
 def routes_difference(fabric: FabricRecord, applied: Applied) -> Difference:
-    """Routes that were confirmed and are no longer."""
+    """Routes that were confirmed and are no longer, or the keys or the master that go with them."""
     instead = applied.problem or f"generation {applied.generation} is applied"
     detail = f"generation {fabric.routes_generation} is no longer confirmed: {instead}"
     return Difference(
-        Drift.ROUTES, f"routes of {fabric.id}", (fabric.id,), detail, repair=Publish(fabric.id)
+        kind_of_loss(applied),
+        f"routes of {fabric.id}",
+        (fabric.id,),
+        detail,
+        repair=Publish(fabric.id),
     )

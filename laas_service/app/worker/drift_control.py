@@ -18,7 +18,7 @@ from laas_service.app.ports.allocations import AllocationReader, Transitions, ev
 from laas_service.app.ports.compute import Compute, Handover, Observed
 from laas_service.app.ports.fabrics import ComponentStates, FabricReader
 from laas_service.app.ports.observations import Observations
-from laas_service.app.records import AllocationRecord, Drift, FabricRecord
+from laas_service.app.records import AllocationRecord, Drift, FabricRecord, kind_of_loss
 from laas_service.app.worker import drift
 from laas_service.app.worker.drift import Difference, HandOver, Pool, Publish, TakeBack
 from laas_service.app.worker.route_publisher import ActingFor, Effect, RoutePublisher
@@ -31,6 +31,9 @@ from laas_service.domain.errors import (
 )
 
 LOG = logging.getLogger(__name__)
+
+CERTAIN = (Drift.KEYS, Drift.MANAGER)
+"""Drift of the switches that is believed at once, because no sweep of OpenSM brings it about."""
 
 
 class DriftStore(
@@ -128,7 +131,7 @@ class DriftControl:
         """Compare what costs little to observe; act on what is new, and return the findings.
 
         Lost routes are believed only if two checks in a row see them: OpenSM may be starting,
-        or sweep by itself.
+        or sweep by itself. Wrong partition keys and another master are believed at once.
         """
         self._routes.begin_round()
         fabrics = self.fabrics()
@@ -198,7 +201,8 @@ class DriftControl:
         """
         try:
             applied = self._routes.applied(fabric.id)
-            suspected = at_once or fabric.id in self._suspected
+            certain = at_once or kind_of_loss(applied) in CERTAIN
+            suspected = certain or fabric.id in self._suspected
             self._suspected.discard(fabric.id)
             if applied.generation == fabric.routes_generation:
                 return []

@@ -10,7 +10,7 @@ import pytest
 
 from laas_service.messages import AgentReport, Condition
 from opensm_writer.health import Observation, report
-from opensm_writer.opensm import UNFINISHED, Sweep
+from opensm_writer.opensm import NOT_MASTER, UNFINISHED, Sweep
 
 FINE = Observation(published=7, matches=7, current=True)
 OTHERS = replace(FINE, current=False, matches=None, difference="1 of 9 switches differ")
@@ -18,6 +18,7 @@ EARLIER = replace(OTHERS, matches=5)
 JUST_TOLD: dict[str, Any] = {"unconfirmed": True, "waited": 1.0}
 LATE: dict[str, Any] = {"unconfirmed": True, "waited": 61.0}
 NOT_SWEPT = Sweep(False, "OpenSM has not swept since the files changed")
+KEPT = Sweep(True, "OpenSM could not use the tables and kept the old ones; see its log")
 MINHOP = Sweep(True, "OpenSM routed with minhop, not file")
 
 
@@ -30,10 +31,26 @@ MINHOP = Sweep(True, "OpenSM routed with minhop, not file")
         (replace(FINE, stopped=True), Condition.WEDGED, "stopped"),
         (replace(FINE, stopped=True, refused="torn"), Condition.WEDGED, "stopped"),
         (replace(FINE, refused="torn"), Condition.REFUSED, "torn"),
-        (replace(FINE, stands_by=True), Condition.NOT_MASTER, "another subnet manager"),
-        (replace(FINE, stands_by=True, sweep=NOT_SWEPT, **LATE), Condition.NOT_MASTER, "another"),
-        (replace(FINE, stands_by=True, refused="torn"), Condition.REFUSED, "torn"),
-        (replace(FINE, stands_by=True, dead="gone"), Condition.DEAD, "gone"),
+        (
+            replace(FINE, foreign_master=NOT_MASTER),
+            Condition.NOT_MASTER,
+            "another subnet manager",
+        ),
+        (
+            replace(FINE, foreign_master=NOT_MASTER, sweep=NOT_SWEPT, **LATE),
+            Condition.NOT_MASTER,
+            "another",
+        ),
+        (
+            replace(FINE, foreign_master=NOT_MASTER, refused="torn"),
+            Condition.REFUSED,
+            "torn",
+        ),
+        (
+            replace(FINE, foreign_master=NOT_MASTER, dead="gone"),
+            Condition.DEAD,
+            "gone",
+        ),
         (replace(FINE, refused="torn", dead="gone"), Condition.DEAD, "gone"),
         (Observation(), Condition.STARTING, "no set has been published"),
         (Observation(refused="torn"), Condition.REFUSED, "torn"),
@@ -51,9 +68,14 @@ MINHOP = Sweep(True, "OpenSM routed with minhop, not file")
         (replace(FINE, blind="no device"), Condition.BLIND, "no device"),
         (replace(FINE, blind="no device", **JUST_TOLD), Condition.SWEEPING, "no device"),
         (replace(FINE, blind="no device", **LATE), Condition.BLIND, "no device"),
-        (replace(FINE, sweep=MINHOP), Condition.DIFFERS, "minhop"),
+        (replace(FINE, sweep=MINHOP), Condition.OTHER_ENGINE, "minhop"),
+        (replace(FINE, sweep=KEPT), Condition.DIFFERS, "kept the old ones"),
+        (replace(FINE, wrong_keys="2 ports"), Condition.WRONG_KEYS, "2 ports"),
+        (replace(FINE, wrong_keys="2 ports", **JUST_TOLD), Condition.SWEEPING, "2 ports"),
+        (replace(FINE, wrong_keys="2 ports", **LATE), Condition.WRONG_KEYS, "2 ports"),
+        (replace(FINE, wrong_keys="2 ports", sweep=MINHOP), Condition.OTHER_ENGINE, "minhop"),
         (OTHERS, Condition.DIFFERS, "1 of 9 switches differ"),
-        (replace(OTHERS, sweep=MINHOP, **JUST_TOLD), Condition.DIFFERS, "minhop"),
+        (replace(OTHERS, sweep=MINHOP, **JUST_TOLD), Condition.OTHER_ENGINE, "minhop"),
         (replace(OTHERS, **JUST_TOLD), Condition.SWEEPING, "1 of 9 switches differ"),
         (replace(OTHERS, restarted=True, **JUST_TOLD), Condition.RESTARTED, "1 of 9 switches"),
         (replace(OTHERS, **LATE), Condition.DIFFERS, "1 of 9 switches differ"),

@@ -233,7 +233,7 @@ def test_another_engine_differs_and_is_not_reloaded_repeatedly(site):
         log.write("minhop tables configured on all switches\nSUBNET UP\n")
     seen = site.observe()
     assert (seen.condition, seen.detail) == (
-        Condition.DIFFERS,
+        Condition.OTHER_ENGINE,
         "OpenSM routed with minhop, not file",
     )
     assert not site.supervisor.needs_reload()

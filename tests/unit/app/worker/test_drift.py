@@ -20,7 +20,7 @@ from laas_service.app.ports.compute import Handover
 from laas_service.app.records import Drift
 from laas_service.app.worker import drift
 from laas_service.domain.errors import NotFound, Unavailable
-from laas_service.messages import Applied, FabricState, Initiator
+from laas_service.messages import Applied, Condition, FabricState, Initiator
 from opensm_writer.local import LocalSubnetManager
 from opensm_writer.opensm import OpenSm
 from tests.unit.app.worker.test_converger import World
@@ -294,15 +294,15 @@ class OpenSmBeside:
 
 
 @pytest.mark.parametrize(
-    ("what", "instead"),
+    ("what", "kind", "instead"),
     [
-        (OpenSmBeside.an_entry_changes, "1 of "),
-        (OpenSmBeside.it_falls_back, "OpenSM routed with minhop, not file"),
-        (OpenSmBeside.it_starts_with_older_files, "generation 1 is applied"),
+        (OpenSmBeside.an_entry_changes, Drift.ROUTES, "1 of "),
+        (OpenSmBeside.it_falls_back, Drift.ENGINE, "OpenSM routed with minhop, not file"),
+        (OpenSmBeside.it_starts_with_older_files, Drift.ROUTES, "generation 1 is applied"),
     ],
 )
 def test_what_others_did_to_the_switches_is_found_by_the_second_look(
-    store, tmp_path, repair, what, instead
+    store, tmp_path, repair, what, kind, instead
 ):
     opensm = OpenSmBeside(tmp_path)
     fabric = (TINY.topology, TINY.inventory)
@@ -319,8 +319,19 @@ def test_what_others_did_to_the_switches_is_found_by_the_second_look(
     assert instead in finding
     assert (opensm.applied("f").generation == 2) is repair
     assert world.store.holding("f").applied != 2
-    is_settled(world, Drift.ROUTES, repair)
+    is_settled(world, kind, repair)
     assert (world.store.holding("f").applied == 2) is repair
+
+
+@pytest.mark.parametrize(
+    ("condition", "kind"),
+    [(Condition.WRONG_KEYS, Drift.KEYS), (Condition.NOT_MASTER, Drift.MANAGER)],
+)
+def test_wrong_keys_and_another_master_are_told_by_the_first_look(world, repair, condition, kind):
+    world.switches.lost = Applied(None, "2 ports", condition=condition)
+    (finding,) = looks(world, 1)
+    assert finding.endswith("is no longer confirmed: 2 ports")
+    is_settled(world, kind, repair)
 
 
 def test_a_sweep_between_two_looks_is_no_drift(world):

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""``laas-opensm-keys``: prints the partition keys of all recorded ports, and the master.
+
+Reads the devices themselves, not OpenSM's memory, with about six packets for each host port.
+``keys`` describes and parses the output.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from laas_service.domain.errors import InvalidInput, LaasError, Unavailable
+from laas_service.domain.inventory import ADAPTER_PORT, PortRef
+from opensm_writer import parse, smp
+from opensm_writer.keys import Enforcement, KeyReading, Manager, PortKeys, lines
+from opensm_writer.smp import Query, SmpPort
+
+BLOCK = 32
+"""Keys in one block of a port's table."""
+
+_ACTIVE = 4  # PortState
+
+
+def read(port: SmpPort, directory: Path, *, master_only: bool = False) -> KeyReading:
+    """The keys of the ports in the set of files in ``directory``, as the devices answer.
+
+    Ports that are not active, or do not answer, are left out. With ``master_only`` all are.
+
+    Raises:
+        InvalidFile, OSError: the set cannot be read.
+        Unavailable: the port of this machine does not answer.
+    """
+    if master_only:
+        return _Reader(port, {}, {}, set()).reading()
+    lids = parse.guid2lid((directory / "guid2lid").read_text(), "guid2lid")
+    cables = parse.cabling((directory / "cabling").read_text(), "cabling")
+    behind = {first: second for first, second in cables if second.port == ADAPTER_PORT}
+    switches = {end.guid for first, second in cables for end in (first, second) if end.port}
+    return _Reader(port, lids, behind, switches).reading()
+
+
+class _Reader:
+    """``behind`` is the adapter behind each switch port that has one."""
+
+    def __init__(
+        self,
+        port: SmpPort,
+        lids: dict[int, int],
+        behind: dict[PortRef, PortRef],
+        switches: set[int],
+    ) -> None:
+        self._port, self._lids, self._behind, self._switches = port, lids, behind, switches
+
+    def reading(self) -> KeyReading:
+        first = [Query(0, smp.PORT_INFO), Query(0, smp.NODE_INFO)]
+        own = self._port.all_answers(first)
+        if len(own) < len(first):
+            raise Unavailable("the port of this machine does not answer")
+        port_info, node_info = own[first[0]], own[first[1]]
+        manager = self._manager(int.from_bytes(port_info[18:20], "big"))
+        return KeyReading(
+            int.from_bytes(node_info[20:28], "big"), manager, {p.port: p for p in self._ports()}
+        )
+
+    def _manager(self, lid: int) -> Manager | None:
+        """The master that the port of this machine knows; None if it does not answer."""
+        answers = self._port.all_answers([Query(lid, smp.SM_INFO)]) if lid else {}
+        for data in answers.values():
+            guid, last = int.from_bytes(data[:8], "big"), data[20]
+            return Manager(guid, lid, last >> 4, last & 0xF)
+        return None
+
+    def _ports(self) -> Iterator[PortKeys]:
+        by_lid = {self._lids[guid]: guid for guid in self._switches}
+        queries = [Query(lid, kind) for lid in by_lid for kind in (smp.NODE_INFO, smp.SWITCH_INFO)]
+        queries += [Query(self._lids[at.guid], smp.PORT_INFO, at.port) for at in self._behind]
+        answers = self._port.all_answers(queries)
+        known = {
+            lid: int.from_bytes(answers[Query(lid, smp.NODE_INFO)][12:20], "big")
+            for lid in by_lid
+            if Query(lid, smp.NODE_INFO) in answers
+        }
+        tables: dict[tuple[int, int], tuple[PortRef, Enforcement, int]] = {}
+        adapters = []
+        for at, adapter in self._behind.items():
+            lid = self._lids[at.guid]
+            info = answers.get(Query(lid, smp.PORT_INFO, at.port))
+            capability = answers.get(Query(lid, smp.SWITCH_INFO))
+            if info is None or info[32] & 0xF != _ACTIVE or capability is None or lid not in known:
+                continue
+            size = int.from_bytes(capability[14:16], "big")
+            place = PortRef(known[lid], at.port)
+            tables[lid, at.port] = place, _enforcement(info, capability), size
+            adapters.append(self._lids[adapter.guid])
+        nodes = self._port.all_answers(Query(lid, smp.NODE_INFO) for lid in adapters)
+        for (lid, _, _), data in nodes.items():
+            guid, size = int.from_bytes(data[20:28], "big"), int.from_bytes(data[28:30], "big")
+            tables[lid, ADAPTER_PORT] = PortRef(guid, ADAPTER_PORT), Enforcement.NONE, size
+        for lid, guid in known.items():
+            size = int.from_bytes(answers[Query(lid, smp.NODE_INFO)][28:30], "big")
+            tables[lid, ADAPTER_PORT] = PortRef(guid, ADAPTER_PORT), Enforcement.NONE, size
+        yield from self._tables(tables)
+
+    def _tables(
+        self, tables: dict[tuple[int, int], tuple[PortRef, Enforcement, int]]
+    ) -> Iterator[PortKeys]:
+        queries = [
+            Query(lid, smp.PKEY_TABLE, number << 16 | block)
+            for (lid, number), (_, _, size) in tables.items()
+            for block in range(-(-size // BLOCK))
+        ]
+        answers = self._port.all_answers(queries)
+        for (lid, number), (port, enforcement, size) in tables.items():
+            blocks = [
+                answers.get(Query(lid, smp.PKEY_TABLE, number << 16 | block))
+                for block in range(-(-size // BLOCK))
+            ]
+            if None in blocks:
+                continue
+            data = b"".join(block for block in blocks if block is not None)
+            keys = [int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data), 2)]
+            while keys and not keys[-1]:
+                keys.pop()
+            yield PortKeys(port, enforcement, tuple(keys))
+
+
+def _enforcement(port_info: bytes, switch_info: bytes) -> Enforcement:
+    """Whether a switch port checks keys in both directions, if its switch can."""
+    if switch_info[16] & 0xC0 != 0xC0:
+        return Enforcement.NONE
+    return Enforcement.ON if port_info[43] & 0x0C == 0x0C else Enforcement.OFF
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; 0, or 2 if nothing could be read."""
+    parser = argument_parser()
+    options = parser.parse_args(arguments)
+    try:
+        port = SmpPort(
+            options.ca, options.port, _mkey(options.mkey_file), options.outstanding, options.timeout
+        )
+        reading = read(port, options.directory, master_only=options.master_only)
+    except (LaasError, OSError) as error:
+        print(f"laas-opensm-keys: {error}", file=sys.stderr)
+        return 2
+    sys.stdout.writelines(lines(reading))
+    return 0
+
+
+def argument_parser() -> argparse.ArgumentParser:
+    """The parser of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="laas-opensm-keys",
+        description="Print the partition keys of all recorded ports, and the master.",
+    )
+    parser.add_argument("directory", type=Path, help="the published set: DIRECTORY/FABRIC/current")
+    parser.add_argument("--master-only", action="store_true", help="print no keys")
+    parser.add_argument("--ca", default="", help="channel adapter; default: the first active")
+    parser.add_argument("--port", type=int, default=0, help="its port; default: the first active")
+    parser.add_argument("--timeout", type=float, default=0.2, help="seconds for each packet")
+    parser.add_argument("--outstanding", type=int, default=4, help="packets under way at once")
+    parser.add_argument(
+        "--mkey-file", type=Path, help="file with the fabric's M_Key in hexadecimal, if it has one"
+    )
+    return parser
+
+
+def _mkey(path: Path | None) -> int:
+    """Raises: InvalidInput, OSError."""
+    if path is None:
+        return 0
+    text = path.read_text().strip()
+    try:
+        return int(text, 16)
+    except ValueError as error:
+        fix = "write the M_Key in hexadecimal, such as 0x1b"
+        raise InvalidInput("--mkey-file", str(path), fix) from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())
