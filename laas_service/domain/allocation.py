@@ -8,10 +8,12 @@ import enum
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import or_
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.constraints import Constraints
+from laas_service.domain.errors import InvalidInput
+from laas_service.domain.lanes import apart
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, bits
 
 WHOLE = 1_000_000
@@ -79,6 +81,67 @@ class ColumnShare(NamedTuple):
     uplinks: int
 
 
+class PodLanes(NamedTuple):
+    """The masks of all columns of a grouped pod side by side, as ``lanes``; not 0."""
+
+    pod: int
+    lanes: int
+
+
+class PackedColumns(Sequence[ColumnShare]):
+    """Column shares, kept as one integer a pod until somebody reads them one by one.
+
+    Equal to the tuple of the same shares.
+    """
+
+    __slots__ = ("lane", "pods")
+
+    def __init__(self, pods: tuple[PodLanes, ...], lane: int) -> None:
+        self.pods = pods
+        """Ascending by pod."""
+        self.lane = lane
+        """The width of a lane: ``Topology.lane``."""
+
+    def _shares(self) -> tuple[ColumnShare, ...]:
+        return tuple(
+            ColumnShare(pod, column, uplinks)
+            for pod, lanes in self.pods
+            for column, uplinks in enumerate(
+                apart(lanes, -(-lanes.bit_length() // self.lane), self.lane)
+            )
+            if uplinks
+        )
+
+    def __iter__(self) -> Iterator[ColumnShare]:
+        return iter(self._shares())
+
+    def __len__(self) -> int:
+        return len(self._shares())
+
+    def __bool__(self) -> bool:
+        return bool(self.pods)
+
+    @overload
+    def __getitem__(self, index: int) -> ColumnShare: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[ColumnShare, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> ColumnShare | tuple[ColumnShare, ...]:
+        return self._shares()[index]
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, PackedColumns) and other.lane == self.lane:
+            return self.pods == other.pods
+        return self._shares() == (tuple(other) if isinstance(other, PackedColumns) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._shares())
+
+    def __repr__(self) -> str:
+        return repr(self._shares())
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """N = pods * (leaves * hosts) + (remainder_leaves * hosts + remainder_hosts).
@@ -122,8 +185,8 @@ class Allocation:
     policy: str
     groups: tuple[GroupShare, ...]
     """Ascending by group; no share is empty."""
-    columns: tuple[ColumnShare, ...] = ()
-    """Ascending by pod and column; no share is empty."""
+    columns: Sequence[ColumnShare] = ()
+    """A tuple or ``PackedColumns``. Ascending by pod and column; no share is empty."""
     shape: Shape | None = None
     parent: str | None = None
     """The id of the container that this allocation lies within."""
@@ -145,6 +208,25 @@ class Allocation:
         """Host numbers, ascending."""
         hosts = (topology.host_at(g, slot) for g, mask, _ in self.groups for slot in bits(mask))
         return tuple(sorted(host for host in hosts if host is not None))
+
+    def spines_by_pod(self, topology: Topology) -> Sequence[PodLanes]:
+        """The spine uplinks held, as one integer for each pod that has some.
+
+        Raises:
+            InvalidInput: a mask of ``columns`` has more bits than a lane.
+        """
+        columns = self.columns
+        if not columns:
+            return ()
+        lane = topology.lane
+        if isinstance(columns, PackedColumns) and columns.lane == lane:
+            return columns.pods
+        pods: dict[int, int] = {}
+        for pod, column, uplinks in columns:
+            if uplinks >> lane:
+                raise InvalidInput("columns", hex(uplinks), f"a mask has {topology.tree.w[2]} bits")
+            pods[pod] = pods.get(pod, 0) | uplinks << column * lane
+        return list(map(PodLanes._make, pods.items()))
 
     def leaf_links(self, topology: Topology) -> Iterator[LeafLink]:
         """Every leaf link held, on every rail."""

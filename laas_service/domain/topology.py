@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.grouping import grouped
+from laas_service.domain.lanes import lane_width
 
 
 class LeafLink(NamedTuple):
@@ -364,6 +365,11 @@ class Topology:
         """By plane, the mask of its uplinks in a leaf group's mask."""
         field = (1 << self.tree.w[1]) - 1
         return tuple(field << plane * self.tree.w[1] for plane in range(self.planes))
+
+    @cached_property
+    def lane(self) -> int:
+        """The width of a lane where the spine uplinks of a pod are one integer (``lanes``)."""
+        return lane_width(self.tree.w[2])
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:

@@ -61,10 +61,10 @@ def restrict(view: LedgerState, extent: Masks) -> None:
     for masks, within in (
         (view.usable_hosts, extent.hosts),
         (view.usable_uplinks, extent.uplinks),
-        (view.usable_spines, extent.spines),
+        (view.usable_lanes, extent.lanes),
         (view.free_hosts, extent.hosts),
         (view.free_uplinks, extent.uplinks),
-        (view.free_spines, extent.spines),
+        (view.free_lanes, extent.lanes),
     ):
         masks[:] = map(and_, masks, within)
     view.reader_caches = ReaderCaches()
@@ -78,7 +78,7 @@ def begin(ledger: S, container: Allocation, view: S) -> None:
     view.scope, view.nests, view.shared_plane = container.id, True, NO_PLANE
     view.free_hosts = list(view.usable_hosts)
     view.free_uplinks = list(view.usable_uplinks)
-    view.free_spines = list(view.usable_spines)
+    view.free_lanes = list(view.usable_lanes)
     view.count_free_hosts()
     count_losses(view)
     ledger.inside[container.id] = view

@@ -87,16 +87,15 @@ def _refresh_spine_link(ledger: LedgerState, link: SpineLink) -> None:
     topology = ledger.topology
     if (link.pod, link.l2) not in topology.column_of_l2:
         return
-    index = topology.column_of_l2[link.pod, link.l2]
-    bit = 1 << link.up
-    up = bool(ledger.extent.spines[index] & bit) and not _is_out(ledger, link)
-    width = topology.columns_per_pod
+    pod, column = divmod(topology.column_of_l2[link.pod, link.l2], topology.columns_per_pod)
+    bit = 1 << column * topology.lane + link.up
+    up = bool(ledger.extent.lanes[pod] & bit) and not _is_out(ledger, link)
     owned = any(
-        share.pod * width + share.column == index and share.uplinks & bit
+        share.pod == pod and share.lanes & bit
         for allocation in ledger.allocations.values()
-        for share in allocation.columns
+        for share in allocation.spines_by_pod(topology)
     )
-    _set_link(ledger, ledger.usable_spines, ledger.free_spines, index, bit, up, owned)
+    _set_link(ledger, ledger.usable_lanes, ledger.free_lanes, pod, bit, up, owned)
     if up and not owned:
         ledger.mark_freed_spines()
 
@@ -161,8 +160,8 @@ def withhold(ledger: LedgerState, plane: SharedPlane) -> None:
     for masks, taken_out in (
         (ledger.usable_uplinks, withheld.uplinks),
         (ledger.free_uplinks, withheld.uplinks),
-        (ledger.usable_spines, withheld.spines),
-        (ledger.free_spines, withheld.spines),
+        (ledger.usable_lanes, withheld.lanes),
+        (ledger.free_lanes, withheld.lanes),
     ):
         for index, mask in enumerate(taken_out):
             ledger.note(masks, index)
@@ -175,13 +174,11 @@ def withhold(ledger: LedgerState, plane: SharedPlane) -> None:
 
 def _owners(ledger: LedgerState, withheld: Masks) -> list[str]:
     """Ids of the allocations that hold a link of these, sorted."""
-    width = ledger.topology.columns_per_pod
     return sorted(
         allocation.id
         for allocation in ledger.allocations.values()
         if any(share.uplinks & withheld.uplinks[share.group] for share in allocation.groups)
         or any(
-            uplinks & withheld.spines[pod * width + column]
-            for pod, column, uplinks in allocation.columns
+            lanes & withheld.lanes[pod] for pod, lanes in allocation.spines_by_pod(ledger.topology)
         )
     )

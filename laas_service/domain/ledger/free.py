@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Protocol, Self, TypeVar
 
+from laas_service.domain.lanes import apart, side_by_side
 from laas_service.domain.topology import Topology
 
 UndoStep = tuple[list[int] | None, int, int]
@@ -34,14 +36,14 @@ class FreeMasks:
     """The free hosts and links, and counts and bit sets that follow from them.
 
     Readers use the lists directly, so that a search need not look at every leaf. All
-    writes of ``free_hosts`` go through ``set_free_hosts``, which keeps the counts up, and
+    writes of ``free_hosts`` go through ``flip``, which keeps the counts up, and
     ``note`` comes before every write of another list, so that a trial can be undone.
     """
 
     __slots__ = (  # reading a slot is fast, however many fields there are
         "free_host_count",
         "free_hosts",
-        "free_spines",
+        "free_lanes",
         "free_uplinks",
         "freed",
         "freed_groups",
@@ -68,11 +70,10 @@ class FreeMasks:
         """``free_uplinks[g]``: mask of the free uplinks of leaf group g, one field of w2 bits
         a plane; a bit is set only if the uplink is free on every rail of the plane."""
 
-        self.free_spines = [(1 << topology.tree.w[2]) - 1] * (
-            topology.pods * topology.columns_per_pod
-        )
-        """``free_spines[pod * columns_per_pod + c]``: mask of w3 bits, the free uplinks of the
-        L2 switch at column c."""
+        spines = [(1 << topology.tree.w[2]) - 1] * topology.columns_per_pod
+        self.free_lanes = [side_by_side(spines, topology.lane)] * topology.pods
+        """``free_lanes[pod]``: the free spine uplinks of a pod as one integer with a lane of
+        ``topology.lane`` bits for each column (``lanes``)."""
 
         self.groups_by_free: list[int]
         """``groups_by_free[n]``: bit set of the leaf groups with exactly n free hosts."""
@@ -109,7 +110,7 @@ class FreeMasks:
         self.count_free_hosts()
 
     def count_free_hosts(self) -> None:
-        """Count the free hosts once; ``set_free_hosts`` keeps the counts afterwards."""
+        """Count the free hosts once; ``flip`` keeps the counts afterwards."""
         topology = self.topology
         sizes = range(topology.slots + 1)
         self.groups_by_free = [0 for _ in sizes]
@@ -123,24 +124,44 @@ class FreeMasks:
             self.pod_free_hosts[pod] += count
         self.free_host_count = sum(self.pod_free_hosts)
 
+    @property
+    def free_spines(self) -> tuple[int, ...]:
+        """``free_spines[pod * columns_per_pod + c]``: mask of w3 bits, the free uplinks of the
+        L2 switch at column c. Made of ``free_lanes`` whenever it is read."""
+        width, lane = self.topology.columns_per_pod, self.topology.lane
+        return tuple(chain.from_iterable(apart(lanes, width, lane) for lanes in self.free_lanes))
+
     def set_free_hosts(self, group: int, mask: int) -> None:
         """Write the mask of a leaf group's free slots, and the counts that follow from it."""
-        previous_mask = self.free_hosts[group]
-        if self.undo is not None:
-            self.undo.append((None, group, previous_mask))
-        self.free_hosts[group] = mask
-        previous, count = previous_mask.bit_count(), mask.bit_count()
-        if previous == count:
-            return
-        pod, local = divmod(group, self.topology.groups_per_pod)
-        bit = 1 << group
-        self.groups_by_free[previous] ^= bit
-        self.groups_by_free[count] ^= bit
-        bit = 1 << local
-        self.pod_groups_by_free[pod][previous] ^= bit
-        self.pod_groups_by_free[pod][count] ^= bit
-        self.pod_free_hosts[pod] += count - previous
-        self.free_host_count += count - previous
+        self.flip(((group, self.free_hosts[group] ^ mask, 0),))
+
+    def flip(self, shares: Iterable[tuple[int, int, int]]) -> None:
+        """Make free slots and uplinks of leaf groups taken, and taken ones free.
+
+        The shares are (group, mask of slots, mask of uplinks). The counts of free hosts follow.
+        """
+        free_hosts, free_uplinks = self.free_hosts, self.free_uplinks
+        width = self.topology.groups_per_pod
+        by_free, pod_by_free = self.groups_by_free, self.pod_groups_by_free
+        undo = self.undo
+        for group, hosts, uplinks in shares:
+            mask = free_hosts[group]
+            if undo is not None:
+                undo += (None, group, mask), (free_uplinks, group, free_uplinks[group])
+            if uplinks:
+                free_uplinks[group] ^= uplinks
+            free_hosts[group] = flipped = mask ^ hosts
+            before, after = mask.bit_count(), flipped.bit_count()
+            if before != after:
+                bit = 1 << group
+                by_free[before] ^= bit
+                by_free[after] ^= bit
+                pod, local = divmod(group, width)
+                of_pod, bit = pod_by_free[pod], 1 << local
+                of_pod[before] ^= bit
+                of_pod[after] ^= bit
+                self.pod_free_hosts[pod] += after - before
+                self.free_host_count += after - before
 
     def note(self, masks: list[int], index: int) -> None:
         """Keep a mask that is about to change, if this is a trial."""

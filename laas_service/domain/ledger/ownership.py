@@ -10,51 +10,36 @@ from laas_service.domain.ledger.state import LedgerState
 
 def check_free(ledger: FreeMasks, allocation: Allocation) -> None:
     """Raises: DoubleClaim, if a host or link of the allocation is not free."""
-    width = ledger.topology.columns_per_pod
+    free_hosts, free_uplinks = ledger.free_hosts, ledger.free_uplinks
     for group, hosts, uplinks in allocation.groups:
-        if hosts & ~ledger.free_hosts[group] or uplinks & ~ledger.free_uplinks[group]:
+        if hosts & ~free_hosts[group] or uplinks & ~free_uplinks[group]:
             raise DoubleClaim(f"leaf group {group}: a host or uplink is not free")
-    for pod, column, uplinks in allocation.columns:
-        if uplinks & ~ledger.free_spines[pod * width + column]:
+    for pod, lanes in allocation.spines_by_pod(ledger.topology):
+        if taken := lanes & ~ledger.free_lanes[pod]:
+            column = ((taken & -taken).bit_length() - 1) // ledger.topology.lane
             raise DoubleClaim(f"pod {pod}, L2 {column}: an uplink is not free")
 
 
 def take(ledger: FreeMasks, allocation: Allocation) -> None:
     """Take hosts and links, all of which are free, out of the free masks."""
-    free_hosts, free_uplinks = ledger.free_hosts, ledger.free_uplinks
-    free_spines, width = ledger.free_spines, ledger.topology.columns_per_pod
-    _note_links(ledger, allocation)
-    for group, hosts, uplinks in allocation.groups:
-        ledger.set_free_hosts(group, free_hosts[group] ^ hosts)
-        free_uplinks[group] ^= uplinks
-    for pod, column, uplinks in allocation.columns:
-        free_spines[pod * width + column] ^= uplinks
+    ledger.flip(allocation.groups)
+    for pod, lanes in allocation.spines_by_pod(ledger.topology):
+        ledger.note(ledger.free_lanes, pod)
+        ledger.free_lanes[pod] ^= lanes
 
 
 def give_back(ledger: LedgerState, allocation: Allocation) -> None:
     """Free the usable hosts and links of an allocation; count its other hosts as lost."""
-    free_hosts, free_uplinks = ledger.free_hosts, ledger.free_uplinks
-    _note_links(ledger, allocation)
+    usable_hosts, usable_uplinks = ledger.usable_hosts, ledger.usable_uplinks
+    usable = []
     for group, hosts, uplinks in allocation.groups:
-        usable = hosts & ledger.usable_hosts[group]
-        ledger.set_free_hosts(group, free_hosts[group] | usable)
-        if usable != hosts:
-            ledger.lost_host_count += (hosts ^ usable).bit_count()
-        free_uplinks[group] |= uplinks & ledger.usable_uplinks[group]
+        usable.append((group, hosts & usable_hosts[group], uplinks & usable_uplinks[group]))
+        ledger.lost_host_count += (hosts & ~usable_hosts[group]).bit_count()
+    ledger.flip(usable)
     ledger.mark_freed(share.group for share in allocation.groups)
-    free_spines, width = ledger.free_spines, ledger.topology.columns_per_pod
-    for pod, column, uplinks in allocation.columns:
-        index = pod * width + column
-        free_spines[index] |= uplinks & ledger.usable_spines[index]
-    if allocation.columns:
+    spines = allocation.spines_by_pod(ledger.topology)
+    for pod, lanes in spines:
+        ledger.note(ledger.free_lanes, pod)
+        ledger.free_lanes[pod] |= lanes & ledger.usable_lanes[pod]
+    if spines:
         ledger.mark_freed_spines()
-
-
-def _note_links(ledger: FreeMasks, allocation: Allocation) -> None:
-    """Note the masks of an allocation's links before they change, if a trial can undo that."""
-    if ledger.undo is not None:
-        width = ledger.topology.columns_per_pod
-        for group, _, _ in allocation.groups:
-            ledger.note(ledger.free_uplinks, group)
-        for pod, column, _ in allocation.columns:
-            ledger.note(ledger.free_spines, pod * width + column)

@@ -157,7 +157,7 @@ class SharedLedger(Ledger):
 
     def __init__(self, topology: Topology, cap: int = CAP) -> None:
         self.shares = Shares(cap)
-        """Rows are the leaf groups, and after them the L2 switches as in ``free_spines``."""
+        """Rows are the leaf groups, and after them the pods as in ``free_lanes``."""
 
         super().__init__(topology)
 
@@ -171,10 +171,10 @@ class SharedLedger(Ledger):
                 zip(self.free_uplinks, self.usable_uplinks, strict=True)
             )
         ]
-        view.free_spines = [
-            self._roomy(groups + index, free, usable, crowded)
-            for index, (free, usable) in enumerate(
-                zip(self.free_spines, self.usable_spines, strict=True)
+        view.free_lanes = [
+            self._roomy(groups + pod, free, usable, crowded)
+            for pod, (free, usable) in enumerate(
+                zip(self.free_lanes, self.usable_lanes, strict=True)
             )
         ]
         view.reader_caches = ReaderCaches()
@@ -193,12 +193,11 @@ class SharedLedger(Ledger):
 
     def _claims(self, allocation: Allocation) -> list[Claim]:
         """The shares of links that an allocation holds."""
-        width, groups = self.topology.columns_per_pod, self.topology.groups
-        ppm = allocation.bandwidth
+        groups, ppm = self.topology.groups, allocation.bandwidth
         claims = [Claim(group, uplinks, ppm) for group, _, uplinks in allocation.groups if uplinks]
         return claims + [
-            Claim(groups + pod * width + column, uplinks, ppm)
-            for pod, column, uplinks in allocation.columns
+            Claim(groups + pod, lanes, ppm)
+            for pod, lanes in allocation.spines_by_pod(self.topology)
         ]
 
     def _check_free(self, allocation: Allocation) -> None:
@@ -218,7 +217,7 @@ class SharedLedger(Ledger):
         groups = self.topology.groups
         if row < groups:
             return self.free_uplinks, self.usable_uplinks, row
-        return self.free_spines, self.usable_spines, row - groups
+        return self.free_lanes, self.usable_lanes, row - groups
 
     def _take(self, allocation: Allocation) -> None:
         if allocation.bandwidth == WHOLE:

@@ -35,7 +35,7 @@ class LedgerState(FreeMasks):
         "scope",
         "shared_plane",
         "usable_hosts",
-        "usable_spines",
+        "usable_lanes",
         "usable_uplinks",
     )
 
@@ -55,12 +55,12 @@ class LedgerState(FreeMasks):
 
     LONG: ClassVar[tuple[str, ...]] = (
         "free_hosts",
-        "free_spines",
+        "free_lanes",
         "free_uplinks",
         "groups_by_free",
         "pod_free_hosts",
         "usable_hosts",
-        "usable_spines",
+        "usable_lanes",
         "usable_uplinks",
     )
     """Lists of masks and counts: a copy has its own; in a trial each change is noted."""
@@ -120,7 +120,7 @@ class LedgerState(FreeMasks):
 
         self.usable_hosts = list(self.free_hosts)
         self.usable_uplinks = list(self.free_uplinks)
-        self.usable_spines = list(self.free_spines)
+        self.usable_lanes = list(self.free_lanes)
         """Masks in the form of the free ones: what can be handed out once it has no owner."""
 
         self.lost_host_count = 0
@@ -165,7 +165,7 @@ def comparable(state: LedgerState) -> tuple[object, ...]:
     return (
         tuple(state.free_hosts),
         tuple(state.free_uplinks),
-        tuple(state.free_spines),
+        tuple(state.free_lanes),
         frozenset(state.failed_hosts),
         frozenset(state.drained_hosts),
         frozenset(state.failed_links),

@@ -39,7 +39,11 @@ class LedgerView(Protocol):
 
     @property
     def free_spines(self) -> Sequence[int]:
-        """Masks of free spine uplinks by pod and column."""
+        """Masks of free spine uplinks by pod and column; made whenever they are read."""
+
+    @property
+    def free_lanes(self) -> Sequence[int]:
+        """The same by pod, with a lane for each column."""
 
     @property
     def free_host_count(self) -> int:

@@ -3,19 +3,17 @@
 """The third step of a search: full leaves of several pods; Jigsaw's FIND_L3."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
-from itertools import compress, repeat
 from operator import and_
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
-from laas_service.domain.allocation import ColumnShare, GroupShare, Shape
-from laas_service.domain.search.bicliques import lowest_bits
+from laas_service.domain.allocation import GroupShare, PackedColumns, PodLanes, Shape
 from laas_service.domain.search.column_split import Split, column_split
 from laas_service.domain.search.pod_view import PodView
 from laas_service.domain.search.search import Search
 from laas_service.domain.search.shapes import Placement, multi_pod_shapes, two_pod_shapes
-from laas_service.domain.topology import Column, bits
+from laas_service.domain.topology import bits
 
 
 def in_several_pods(search: Search, leaves: int, rest: int) -> Iterator[Placement]:
@@ -92,19 +90,15 @@ def _common_uplinks(search: Search) -> Sequence[int]:
     return sorted(closed, key=lambda mask: (-mask.bit_count(), mask))
 
 
-_NEW = cast("Callable[[type[ColumnShare], tuple[int, int, int]], ColumnShare]", tuple.__new__)
-"""Makes a share of its fields in half the time of ``ColumnShare``: a placement has many."""
-
-
 class _PodSet(NamedTuple):
-    """The pods of a placement, and by column the spine uplinks that they may use."""
+    """The pods of a placement and the spine uplinks that they may use, as ``PodSpines.lanes``."""
 
     full: Sequence[int]
     remainder: int | None
-    full_spines: Sequence[int]
-    """The masks for the full pods."""
-    remainder_spines: Sequence[int]
-    """The masks for the remainder pod."""
+    full_spines: int
+    """Those of the full pods."""
+    remainder_spines: int
+    """Those of the remainder pod."""
 
 
 class MultiPod:
@@ -187,15 +181,12 @@ class MultiPod:
             if any((usable & plane).bit_count() < width for plane in view.planes):
                 return None
             leaves = self._remainder_leaves(shape, remainder, usable, width)
-        full_spines = view.masks(common)
-        remainder_spines = full_spines if below == common else view.masks(below)
         for leaf, uplinks in leaves:
             if not self._budget.spend(4 * len(view.columns)):
                 return None
-            split = column_split(view, shape, full_spines, remainder_spines, uplinks)
+            split = column_split(view, shape, common, below, uplinks)
             if split:
-                pods = _PodSet(full, remainder, full_spines, remainder_spines)
-                return self._placement(shape, pods, leaf, split)
+                return self._placement(shape, _PodSet(full, remainder, common, below), leaf, split)
         return None
 
     def _remainder_leaves(
@@ -218,31 +209,11 @@ class MultiPod:
         self, shape: Shape, pods: _PodSet, remainder_leaf: int | None, split: Split
     ) -> Placement:
         """Choose the links and hosts of a placement whose pods and remainder leaf are known."""
-        uplinks, leaf_uplinks = self._uplinks(remainder_leaf, split)
-        groups = self._group_shares(shape, pods, remainder_leaf, uplinks, leaf_uplinks)
-        columns = self._column_shares(shape, pods, split)
-        return Placement(tuple(sorted(groups)), columns, shape)
-
-    def _uplinks(self, remainder_leaf: int | None, split: Split) -> tuple[int, int]:
-        """The uplinks of the full leaves, and those among them of the remainder leaf."""
-        free = self._fabric.free_uplinks[remainder_leaf] if remainder_leaf is not None else 0
-        leaf_uplinks = uplinks = 0
-        if free:
-            for column, (_, rest) in zip(self._view.columns, split, strict=True):
-                leaf_uplinks |= lowest_bits(column.bundle & free, rest) if rest else 0
-        if self._view.all_used:
-            return self._view.uplinks, leaf_uplinks
-        for column, (full, rest) in zip(self._view.columns, split, strict=True):
-            uplinks |= lowest_bits(column.bundle & ~leaf_uplinks, full - rest)
-        return uplinks | leaf_uplinks, leaf_uplinks
+        groups = self._group_shares(shape, pods, remainder_leaf, split)
+        return Placement(tuple(sorted(groups)), self._columns(shape, pods, split), shape)
 
     def _group_shares(
-        self,
-        shape: Shape,
-        pods: _PodSet,
-        remainder_leaf: int | None,
-        uplinks: int,
-        leaf_uplinks: int,
+        self, shape: Shape, pods: _PodSet, remainder_leaf: int | None, split: Split
     ) -> list[GroupShare]:
         """The preferred leaf groups of each pod, with their preferred hosts."""
         view, full_leaves, shares = self._view, self._preference.full_leaves, self._shares
@@ -254,78 +225,35 @@ class MultiPod:
             if remainder_leaf is not None:
                 fitting &= ~(1 << remainder_leaf - pods.remainder * view.groups_per_pod)
             groups += full_leaves(pods.remainder, fitting, shape.remainder_leaves)
-        full = shares(groups, view.leaf_hosts, uplinks)
+        full = shares(groups, view.leaf_hosts, split.uplinks)
         if remainder_leaf is None:
             return full
-        return full + shares((remainder_leaf,), shape.remainder_hosts, leaf_uplinks)
+        return full + shares((remainder_leaf,), shape.remainder_hosts, split.leaf_uplinks)
 
-    def _column_shares(self, shape: Shape, pods: _PodSet, split: Split) -> tuple[ColumnShare, ...]:
-        """The spine uplinks of each pod, ascending.
+    def _columns(self, shape: Shape, pods: _PodSet, split: Split) -> PackedColumns:
+        """The spine uplinks of each pod.
 
         Above each L2 index the smaller pod's spine uplinks are chosen first, and the larger
         pods' contain them. Spines that the full pods have in common above all L2 indices come
         first, so that the columns stay alike for later tenants.
         """
-        full, remainder = self._spines_by_column(shape, pods, split)
-        numbers = [column.number for column in self._view.columns]
-        shares: list[ColumnShare] = []
-        last = pods.remainder if pods.remainder is not None else -1
-        for pod in sorted((*pods.full, last)):
-            spines = remainder if pod == last else full
-            used = zip(repeat(pod), compress(numbers, spines), filter(None, spines))
-            shares += map(_NEW, repeat(ColumnShare), used)
-        return tuple(shares)
+        full, remainder = self._spines(shape, pods, split)
+        chosen = [PodLanes(pod, full) for pod in pods.full]
+        if remainder:
+            assert pods.remainder is not None
+            chosen.append(PodLanes(pods.remainder, remainder))
+        return PackedColumns(tuple(sorted(chosen)), self._view.needs.lane)
 
-    def _spines_by_column(
-        self, shape: Shape, pods: _PodSet, split: Split
-    ) -> tuple[list[int], list[int]]:
-        """By column, the spine uplinks of each full pod and those of the remainder pod."""
-        alike = reduce(and_, pods.full_spines)
-        chosen: dict[tuple[object, ...], tuple[int, int]] = {}
-        full_spines, remainder_spines = [], []
-        columns = zip(
-            self._view.columns, split, pods.full_spines, pods.remainder_spines, strict=True
-        )
-        for column, uplinks, common, below in columns:
-            key = uplinks, common, below, column.rails
-            if key not in chosen:
-                chosen[key] = self._spines(shape, column, uplinks, common, below, alike)
-            full, remainder = chosen[key]
-            full_spines.append(full)
-            remainder_spines.append(remainder)
-        return full_spines, remainder_spines
-
-    def _spines(
-        self,
-        shape: Shape,
-        column: Column,
-        uplinks: tuple[int, int],
-        common: int,
-        below: int,
-        alike: int,
-    ) -> tuple[int, int]:
-        """The spine uplinks of a full pod and of the remainder pod above one L2 index."""
-        view, (full, rest) = self._view, uplinks
-        count = view.spines_for(full * shape.leaves, column)
-        rest_count = view.spines_for(full * shape.remainder_leaves + rest, column)
+    def _spines(self, shape: Shape, pods: _PodSet, split: Split) -> tuple[int, int]:
+        """The spine uplinks of each full pod and those of the remainder pod, as lanes."""
+        view, common, below = self._view, pods.full_spines, pods.remainder_spines
+        choose, alike = view.needs.preferring, reduce(and_, view.masks(common))
+        liked = alike * view.needs.ones
+        count, rest_count = view.needs.spine_counts(shape, *split)
         if not rest_count:
-            return _preferring(alike, common, count), 0
+            return choose(common, liked, count), 0
         if shape.remainder_leaves < shape.leaves:
-            rest_spines = _preferring(alike, below, rest_count)
-            return _extended(rest_spines, common, alike, count), rest_spines
-        spines = _preferring(alike, common, count)
-        return spines, _extended(spines, below, alike, rest_count)
-
-
-def _extended(chosen: int, mask: int, liked: int, count: int) -> int:
-    """``chosen``, which lies in ``mask``, with more bits of ``mask`` to make ``count``."""
-    return chosen | _preferring(liked, mask ^ chosen, count - chosen.bit_count())
-
-
-def _preferring(liked: int, mask: int, count: int) -> int:
-    """``count`` bits of ``mask``: the lowest that are in ``liked``, then the lowest others."""
-    preferred = mask & liked
-    missing = count - preferred.bit_count()
-    if missing <= 0:
-        return lowest_bits(preferred, count)
-    return preferred | lowest_bits(mask ^ preferred, missing)
+            rest = choose(below, liked, rest_count)
+            return rest | choose(common ^ rest, liked, count - rest_count), rest
+        full = choose(common, liked, count)
+        return full, full | choose(below ^ full, liked, rest_count - count)

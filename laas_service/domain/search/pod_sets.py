@@ -99,10 +99,11 @@ def _matrix(
     width = view.fabric.topology.tree.w[2]
     field = (1 << width) - 1
     view.budget.spend(len(pods) * len(view.columns))
+    spines = [view.spines(pod) for pod in pods]
     needed: dict[tuple[int, ...], int] = {}
     for column, count in zip(view.columns, need, strict=True):
-        masks = tuple(view.spines(pod)[column.number] for pod in pods)
-        key = masks if view.all_used else (*masks, column.number)
+        of_pods = tuple([masks[column.number] for masks in spines])
+        key = of_pods if view.all_used else (*of_pods, column.number)
         needed[key] = max(count, needed.get(key, 0))
     rows = [0] * len(pods)
     for place, key in enumerate(needed):

@@ -4,25 +4,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import and_
 from typing import NamedTuple
 
+from laas_service.domain.lanes import apart
 from laas_service.domain.ledger import LedgerView
-from laas_service.domain.search.lanes import lane_width, side_by_side
 
 
 class PodSpines(NamedTuple):
     """The free spine uplinks of one pod."""
 
-    masks: Sequence[int]
-    """By column; see ``Ledger.free_spines``."""
+    lanes: int
+    """The masks of all columns side by side; see ``Ledger.free_lanes``."""
     alike: int
     """The mask of the spine uplinks that are free above all L2 indices."""
-    lanes: int
-    """The masks of all columns side by side (``lanes``)."""
     equal: bool
     """Whether the masks of all columns are ``alike``."""
 
@@ -40,14 +37,13 @@ class SpinesOfPods:
 
     def of(self, fabric: LedgerView, pod: int) -> PodSpines:
         """The free spine uplinks of a pod now."""
-        width = fabric.topology.columns_per_pod
-        masks = fabric.free_spines[pod * width : (pod + 1) * width]
+        lanes = fabric.free_lanes[pod]
         known = self._known.get(pod)
-        if known is None or known.masks != masks:
+        if known is None or known.lanes != lanes:
+            width, lane = fabric.topology.columns_per_pod, fabric.topology.lane
+            masks = apart(lanes, width, lane)
             alike = reduce(and_, masks)
-            lanes = side_by_side(masks, lane_width(fabric.topology.tree.w[2]))
-            known = PodSpines(masks, alike, lanes, masks.count(alike) == width)
-            self._known[pod] = known
+            known = self._known[pod] = PodSpines(lanes, alike, masks.count(alike) == width)
         return known
 
     def copy(self) -> SpinesOfPods:

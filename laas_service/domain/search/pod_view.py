@@ -9,9 +9,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from laas_service.domain.allocation import Shape
+from laas_service.domain.lanes import (
+    apart,
+    at_least,
+    preferring,
+    side_by_side,
+    spread,
+    with_at_least,
+)
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.search.budget import SearchBudget
-from laas_service.domain.search.lanes import apart, at_least, lane_width, with_at_least
 from laas_service.domain.search.pod_spines import PodSpines, SpinesOfPods
 from laas_service.domain.search.spine_bounds import SpineBounds
 from laas_service.domain.topology import Column, Topology
@@ -33,10 +40,9 @@ class LeafNeeds:
     """Whether a full leaf needs all of ``uplinks``."""
     single_cables: bool
     """Whether a full leaf needs all uplinks, and uplink n leads to column n alone."""
-    without_remainder: list[tuple[int, int]]
-    """By column, the uplinks of a full leaf that uses all, and 0 for a remainder leaf."""
 
     def __init__(self, topology: Topology, uplinks: int, leaf_hosts: int) -> None:
+        self.topology = topology
         self.leaf_hosts = leaf_hosts
         self.taper, self.spine_taper = topology.taper
         planes = topology.plane_fields
@@ -50,9 +56,10 @@ class LeafNeeds:
         self.single_cables = self.all_used and all(
             column.bundle == 1 << column.number for column in self.columns
         )
-        self.without_remainder = [(size, 0) for size in self.bundle_sizes]
-        self.lane = lane_width(topology.tree.w[2])
-        """The width of a lane of ``PodSpines.lanes``."""
+        self.lane = topology.lane
+        self.ones = side_by_side([1] * len(self.columns), self.lane)
+        """The lowest bit of each lane of ``PodSpines.lanes``."""
+        self.preferring = preferring(len(self.columns), self.lane)
         self._min_spines: dict[int, list[int]] = {}
         self._enough_spines: dict[int, Callable[[int], bool]] = {}
         self._one_more: dict[int, Callable[[int], int]] = {}
@@ -78,6 +85,24 @@ class LeafNeeds:
                 for size, column in zip(self.bundle_sizes, self.columns, strict=True)
             ]
         return self._min_spines[leaves]
+
+    def spine_counts(self, shape: Shape, uplinks: int, leaf_uplinks: int) -> tuple[int, int]:
+        """The numbers of spine uplinks that a full pod and the remainder pod take, as lanes.
+
+        The full leaves have ``uplinks``, the remainder leaf ``leaf_uplinks``.
+        """
+        if self.single_cables and self.topology.rails == 1:
+            of_leaves, column = (shape.leaves, shape.remainder_leaves), self.columns[0]
+            full, rest = (self.spines_for(leaves, column) * self.ones for leaves in of_leaves)
+            more = self.spines_for(shape.remainder_leaves + 1, column) * self.ones - rest
+            return full, rest + (more and spread(leaf_uplinks, self.lane))
+        full_counts, rest_counts = [], []
+        for column in self.columns:
+            taken = (column.bundle & uplinks).bit_count()
+            rest = taken * shape.remainder_leaves + (column.bundle & leaf_uplinks).bit_count()
+            full_counts.append(self.spines_for(taken * shape.leaves, column))
+            rest_counts.append(self.spines_for(rest, column))
+        return side_by_side(full_counts, self.lane), side_by_side(rest_counts, self.lane)
 
     def enough_spines(self, leaves: int) -> Callable[[int], bool]:
         """A test whether spine uplinks, as ``PodSpines.lanes``, are ``min_spines(leaves)``."""
@@ -176,13 +201,14 @@ class PodView:
         self.min_spines = self.needs.min_spines
         self.fitting = self._fitting_groups()
         self.counts = counts = list(map(int.bit_count, self.fitting))
-        pods, free = [pod for pod, count in enumerate(counts) if count], fabric.pod_free_hosts
-        self.with_leaves = sorted(pods, key=lambda pod: (counts[pod], free[pod]))
+        pods, hosts = [pod for pod, count in enumerate(counts) if count], topology.hosts
+        fullness = [n * hosts + free for n, free in zip(counts, fabric.pod_free_hosts, strict=True)]
+        self.with_leaves = sorted(pods, key=fullness.__getitem__)
         self.leaves = [counts[pod] for pod in self.with_leaves]
         budget.spend(COST_OF_A_POD * topology.pods)
         self._spines_of_pods = fabric.reader_cache(SpinesOfPods)
         self._spines: dict[int, PodSpines] = {}
-        self._roomy: dict[int, list[int]] = {}
+        self._all_pods: list[int] | None = None
 
     def _fitting_groups(self) -> list[int]:
         """``fitting``, with the uplinks checked only where one may be missing.
@@ -210,13 +236,14 @@ class PodView:
 
     def pod_spines(self, pod: int) -> PodSpines:
         """The free spine uplinks of a pod."""
-        if pod not in self._spines:
-            self._spines[pod] = self._spines_of_pods.of(self.fabric, pod)
-        return self._spines[pod]
+        spines = self._spines.get(pod)
+        if spines is None:
+            spines = self._spines[pod] = self._spines_of_pods.of(self.fabric, pod)
+        return spines
 
     def spines(self, pod: int) -> Sequence[int]:
         """The masks of the free spine uplinks of a pod, by column."""
-        return self.pod_spines(pod).masks
+        return self.masks(self.pod_spines(pod).lanes)
 
     def alike_spines(self, pod: int) -> int:
         """The mask of the spine uplinks that are free above all L2 indices of a pod."""
@@ -231,14 +258,17 @@ class PodView:
 
     def masks(self, lanes: int) -> Sequence[int]:
         """The masks of spine uplinks in such lanes, by column."""
-        return apart(lanes, len(self.columns), self.needs.lane)
+        return apart(lanes, len(self.columns), self.fabric.topology.lane)
 
     def pods_with(self, leaves: int) -> list[int]:
         """The pods with at least ``leaves`` fitting groups, those with few of them first."""
         if leaves:
             return self.with_leaves[bisect_left(self.leaves, leaves) :]
-        free, others = self.fabric.pod_free_hosts, [p for p, n in enumerate(self.counts) if not n]
-        return sorted(others, key=free.__getitem__) + self.with_leaves
+        if self._all_pods is None:
+            others = [pod for pod, count in enumerate(self.counts) if not count]
+            others.sort(key=self.fabric.pod_free_hosts.__getitem__)
+            self._all_pods = others + self.with_leaves
+        return self._all_pods
 
     def remainder_pods(self, shape: Shape) -> list[int]:
         """The pods with the leaves of the shape's remainder, in the same order.
@@ -248,16 +278,14 @@ class PodView:
         leaves, hosts = shape.remainder_leaves, shape.remainder_hosts
         if not hosts:
             return self.pods_with(leaves)
-        roomy = self._roomy_groups(hosts)
-        return [pod for pod in self.pods_with(leaves) if roomy[pod] > leaves]
-
-    def _roomy_groups(self, hosts: int) -> list[int]:
-        """By pod, the number of leaf groups with at least ``hosts`` free hosts."""
-        if hosts not in self._roomy:
-            self._roomy[hosts] = [
-                sum(by_free[hosts:]).bit_count() for by_free in self.fabric.pod_groups_by_free
-            ]
-        return self._roomy[hosts]
+        counts, free = self.counts, self.fabric.pod_free_hosts
+        by_free = self.fabric.pod_groups_by_free
+        return [
+            pod
+            for pod in self.pods_with(leaves)
+            if counts[pod] > leaves
+            or (free[pod] >= hosts and sum(by_free[pod][hosts:]).bit_count() > leaves)
+        ]
 
     def remainder_leaves(self, shape: Shape, pod: int) -> list[int]:
         """The groups of a pod that can be the remainder leaf, best fit first.

@@ -6,6 +6,7 @@
 a pod, ``pods`` the number of pods. A taper of 1 is a full tree.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ class Placement(NamedTuple):
     """Hosts and links that have a legal shape; both tuples ascend and have no empty share."""
 
     groups: tuple[GroupShare, ...]
-    columns: tuple[ColumnShare, ...]
+    columns: Sequence[ColumnShare]
     shape: Shape
 
 

@@ -36,7 +36,7 @@ class SpineBounds:
 
     def __init__(self, fabric: LedgerView, budget: SearchBudget) -> None:
         self._topology = fabric.topology
-        self._free = fabric.free_spines
+        self._fabric = fabric
         self._budget = budget
         self._columns: list[tuple[_Column, int]] | None = None
         self._shared: list[bytes] | None = None
@@ -81,8 +81,8 @@ class SpineBounds:
     def _distinct_columns(self) -> list[tuple[_Column, int]]:
         """The columns that differ from each other, and how often each occurs."""
         if self._columns is None:
-            width = self._topology.columns_per_pod
-            contents = Counter(tuple(self._free[c::width]) for c in range(width))
+            width, free = self._topology.columns_per_pod, self._fabric.free_spines
+            contents = Counter(tuple(free[c::width]) for c in range(width))
             self._columns = [(_Column(c, self._budget), times) for c, times in contents.items()]
         return self._columns
 

@@ -242,8 +242,9 @@ class _SpinesByColumn:
         width, last = fabric.topology.columns_per_pod, self._last
         columns: list[_Spines] = []
         known: dict[tuple[int, ...], _Spines] = {}
+        spines = fabric.free_spines
         for number in range(width):
-            masks = tuple(fabric.free_spines[number::width])
+            masks = tuple(spines[number::width])
             if last and last[number].masks == masks:
                 columns.append(last[number])
                 continue

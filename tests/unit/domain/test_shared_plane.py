@@ -139,9 +139,7 @@ def test_masks_and_links_of_a_plane_agree(name):
         fabric = Ledger(topology)
         fabric.withhold(plane)
         part, whole = Masks.of_plane(topology, plane), Masks.whole(topology)
-        assert [a & ~b for a, b in zip(whole.spines, part.spines, strict=True)] == list(
-            fabric.free_spines
-        )
+        assert fabric.free_lanes == [a & ~b for a, b in zip(whole.lanes, part.lanes, strict=True)]
         kinds = {LeafLink, SpineLink} & {type(link) for link in plane.links(tree)}
         assert kinds == ({LeafLink} if l2 else set()) | ({SpineLink} if tree.w[2] else set())
         assert all(

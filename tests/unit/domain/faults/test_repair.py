@@ -17,6 +17,7 @@ from laas_service.domain.allocation import Allocation, GroupShare, Request, Shap
 from laas_service.domain.errors import DoubleClaim
 from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.faults.repair import NestedSets, nested, repair
+from laas_service.domain.lanes import side_by_side
 from laas_service.domain.ledger import Ledger, Masks
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.base import Policy
@@ -320,8 +321,9 @@ def test_links_withheld_from_tenants_are_no_replacement():
     mine = two_pods(fabric)
     fabric.fail_link(SpineLink(0, 1, 1))
     whole = Masks.whole(FULL)
-    spines = tuple(mask & 0b011 for mask in whole.spines)
-    assert isinstance(repair(fabric.within(replace(whole, spines=spines)), mine), Degraded)
+    two_spines = side_by_side([0b011] * FULL.columns_per_pod, FULL.lane)
+    lanes = tuple(mask & two_spines for mask in whole.lanes)
+    assert isinstance(repair(fabric.within(replace(whole, lanes=lanes)), mine), Degraded)
 
 
 def test_a_tenant_that_owns_no_links_has_nothing_to_repair():

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""``Ledger.change``: the placement of an owner changes."""
+"""``Ledger.change``: the placement of an owner changes; columns one by one and packed."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laas_service.domain.allocation import Allocation
-from laas_service.domain.errors import DoubleClaim, NotFound
+from laas_service.domain.allocation import Allocation, ColumnShare, PackedColumns
+from laas_service.domain.errors import DoubleClaim, InvalidInput, NotFound
 from laas_service.domain.ledger import Ledger
 from tests.unit.domain.policies.states import noisy_fabric, some_holding
 from tests.unit.domain.policies.test_brute_force import TREES
@@ -75,3 +76,34 @@ def test_a_share_that_is_both_old_and_new_is_counted_once():
     assert hosts[2] == hosts[0] | hosts[1]
     assert set(old.beyond(new).hosts(fabric.topology)) == hosts[0] - hosts[1]
     assert old.joined(new) == new.joined(old)
+
+
+@every_tree
+@given(seed=st.integers(0, 10**6))
+def test_packed_columns_are_the_same_as_their_shares(tree, seed):
+    fabric = noisy_fabric(TREES[tree], Random(seed))
+    single = some_holding(fabric, Random(seed), "t")
+    pods = single.spines_by_pod(fabric.topology)
+    packed = replace(single, columns=PackedColumns(tuple(pods), fabric.topology.lane))
+    assert (packed, hash(packed)) == (single, hash(single))
+    for read in (list, len, bool, lambda columns: columns[1:]):
+        assert read(packed.columns) == read(single.columns)
+    other = fabric.copy()
+    fabric.claim(single)
+    other.claim(packed)
+    assert fabric.state() == other.state()
+    width = fabric.topology.columns_per_pod
+    for pod, column, uplinks in single.columns:
+        assert not fabric.free_spines[pod * width + column] & uplinks
+    fabric.release("t")
+    other.release("t")
+    assert fabric.state() == other.state()
+
+
+def test_a_mask_wider_than_a_lane_is_no_mask_of_the_next_column():
+    fabric = Ledger(TREES["three levels"])
+    initial_state = fabric.state()
+    wide = ColumnShare(0, 0, 1 << fabric.topology.lane)
+    with pytest.raises(InvalidInput, match="columns"):
+        fabric.claim(Allocation("t", 1, "test", (), (wide,)))
+    assert fabric.state() == initial_state

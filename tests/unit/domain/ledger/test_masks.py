@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, Request
+from laas_service.domain.allocation import Allocation, GroupShare, PackedColumns, PodLanes, Request
 from laas_service.domain.ledger import Ledger, Masks
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import Topology, bits
@@ -41,9 +41,9 @@ def without(fabric: Ledger, part: Masks) -> Ledger:
         )
     )
     groups = [GroupShare(g, 0, mask) for g, mask in enumerate(outside.uplinks)]
-    width = topology.columns_per_pod
-    columns = [ColumnShare(*divmod(c, width), mask) for c, mask in enumerate(outside.spines)]
-    for link in Allocation("", 0, "", tuple(groups), tuple(columns)).links(topology):
+    pods = tuple(PodLanes(pod, lanes) for pod, lanes in enumerate(outside.lanes))
+    columns = PackedColumns(pods, topology.lane)
+    for link in Allocation("", 0, "", tuple(groups), columns).links(topology):
         if link not in topology.absent_links:
             copy.fail_link(link)
     for group, mask in enumerate(outside.hosts):

@@ -147,13 +147,13 @@ def test_every_size_of_every_share_against_all_combinations(tree):
             for group, _, uplinks in owner.groups:
                 used.update({("up", group, bit): owner.bandwidth for bit in bits(uplinks)})
             for pod, column, uplinks in owner.columns:
-                at = pod * topology.columns_per_pod + column
-                used.update({("spine", at, bit): owner.bandwidth for bit in bits(uplinks)})
+                lane = uplinks << column * topology.lane
+                used.update({("spine", pod, bit): owner.bandwidth for bit in bits(lane)})
         for bandwidth in CLASSES:
             seen = Ledger(topology)
             seen.free_hosts = list(fabric.free_hosts)
-            for kind, masks in (("up", seen.free_uplinks), ("spine", seen.free_spines)):
-                usable = fabric.usable_uplinks if kind == "up" else fabric.usable_spines
+            for kind, masks in (("up", seen.free_uplinks), ("spine", seen.free_lanes)):
+                usable = fabric.usable_uplinks if kind == "up" else fabric.usable_lanes
                 for index, mask in enumerate(usable):
                     room = (b for b in bits(mask) if used[kind, index, b] + bandwidth <= CAP)
                     masks[index] = sum(1 << bit for bit in room)

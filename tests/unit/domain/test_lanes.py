@@ -8,13 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laas_service.domain.search.lanes import (
+from laas_service.domain.lanes import (
     apart,
     at_least,
     lane_width,
+    preferring,
     side_by_side,
+    spread,
     with_at_least,
 )
+from laas_service.domain.topology import bits
 
 
 @st.composite
@@ -47,3 +50,25 @@ def test_full_lanes_do_not_run_into_each_other(bits):
     width, full = lane_width(bits), (1 << bits) - 1
     assert at_least((bits, 0, bits), width)(side_by_side([full, 0, full], width))
     assert not at_least((bits, 1, bits), width)(side_by_side([full, 0, full], width))
+
+
+@given(masks_and_needs(), st.data())
+def test_the_lowest_preferred_bits_are_chosen_and_then_the_lowest_others(drawn, data):
+    width, masks, _ = drawn
+    liked = data.draw(st.integers(0, max(masks)))
+    numbers = [data.draw(st.integers(0, mask.bit_count())) for mask in masks]
+    in_order = [sorted(bits(mask), key=lambda bit: (not liked >> bit & 1, bit)) for mask in masks]
+    expected = [
+        sum(1 << bit for bit in order[:number])
+        for order, number in zip(in_order, numbers, strict=True)
+    ]
+    preferred = side_by_side([liked] * len(masks), width)
+    lanes, wanted = side_by_side(masks, width), side_by_side(numbers, width)
+    chosen = preferring(len(masks), width)(lanes, preferred, wanted)
+    assert list(apart(chosen, len(masks), width)) == expected
+
+
+@given(st.integers(0, 1 << 20), st.sampled_from((8, 32, 64)))
+def test_a_mask_is_spread_over_the_lowest_bits_of_lanes(mask, width):
+    lanes = [mask >> number & 1 for number in range(21)]
+    assert spread(mask, width) == side_by_side(lanes, width)
