@@ -43,13 +43,17 @@ class Ledger(LedgerState):
             DoubleClaim: one of them is owned or down, or the id is taken.
             NotFound: its parent is no container.
         """
-        if containers.find_holder(self, allocation.id) is not None:
+        if allocation.id in self.allocations or (
+            self.inside and containers.find_holder(self, allocation.id) is not None
+        ):
             raise DoubleClaim(f"allocation {allocation.id!r} already holds hosts")
-        ledger = self.ledger(allocation.parent) if self.nests else self
+        nested = self.nests and allocation.parent != self.scope
+        ledger = self.ledger(allocation.parent) if nested else self
         ledger._check_free(allocation)
         ledger._take(allocation)
         ledger.allocations[allocation.id] = allocation
-        ledger._open(allocation)
+        if allocation.container:
+            ledger._open(allocation)
 
     def release(self, allocation_id: str) -> Allocation:
         """Take everything back from an owner; hosts and links that are down do not become free.

@@ -8,7 +8,7 @@ from laas_service.domain.allocation import Allocation, NoFit, Request
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.search.budget import WORK
 from laas_service.domain.search.multi_pod import in_several_pods, in_two_pods
-from laas_service.domain.search.one_leaf import in_one_leaf_group
+from laas_service.domain.search.one_leaf import fullest_leaf_group, in_one_leaf_group
 from laas_service.domain.search.one_pod import in_one_pod
 from laas_service.domain.search.search import Search
 
@@ -37,6 +37,8 @@ class Jigsaw:
         self._two_pods = two_pods
 
     def propose(self, fabric: LedgerView, request: Request) -> Allocation | NoFit:
+        if small := fullest_leaf_group(fabric, self.name, request):
+            return small
         variant = "two pods" if self._two_pods else ""
         search = Search(fabric, self.name, request, self._work, variant)
         hosts = request.hosts

@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import cast
 
 from laas_service.domain.allocation import GroupShare, Packing, Shape
 from laas_service.domain.ledger import LedgerView
@@ -17,6 +18,9 @@ from laas_service.domain.search.pod_view import PodView
 from laas_service.domain.search.preference import PodChoice, pods_with_room
 from laas_service.domain.search.shapes import Placement
 from laas_service.domain.topology import bits
+
+_NEW = cast("Callable[[type[GroupShare], tuple[int, int, int]], GroupShare]", tuple.__new__)
+"""Makes a share of its fields in half the time of ``GroupShare``: a placement has many."""
 
 COST_OF_A_CHOICE = 6
 """Units of work to compare the spine uplinks of full pods with those of a remainder pod."""
@@ -66,7 +70,7 @@ class BestFit:
 
     def shares(self, groups: Iterable[int], hosts: int, uplinks: int) -> list[GroupShare]:
         free = self._fabric.free_hosts
-        return [GroupShare(group, lowest_bits(free[group], hosts), uplinks) for group in groups]
+        return [_NEW(GroupShare, (g, lowest_bits(free[g], hosts), uplinks)) for g in groups]
 
     def pods(self, hosts: int) -> Iterator[int]:
         """Pods with room, the fullest first, without those that are known not to fit.
@@ -126,10 +130,13 @@ class BestFitPods:
                 return
         sets_of_pods = full_pod_sets if view.all_used else pod_sets
         for pod_set in sets_of_pods(view, pods, shape):
+            first_pods = pod_set[: shape.pods]
             for remainder_pod in remainder_pods:
                 if not budget.spend(COST_OF_A_CHOICE):
                     return
-                full_pods = [pod for pod in pod_set if pod != remainder_pod][: shape.pods]
+                full_pods = first_pods
+                if remainder_pod in first_pods:
+                    full_pods = [pod for pod in pod_set if pod != remainder_pod][: shape.pods]
                 if len(full_pods) == shape.pods:
                     yield full_pods, remainder_pod
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 from laas_service.domain.allocation import Shape
-from laas_service.domain.search.bicliques import BicliqueSpec, bicliques, greedy_biclique
+from laas_service.domain.search.bicliques import BicliqueSpec, bicliques
 from laas_service.domain.search.budget import SearchBudget
 from laas_service.domain.search.pod_sets import bounded_sets, candidates
 from laas_service.domain.search.pod_view import PodView
@@ -62,9 +62,16 @@ def _searched_sets(view: PodView, pods: list[int], shape: Shape) -> Iterator[Seq
 
 def _alike(view: PodView, pods: list[int], shape: Shape) -> list[int] | None:
     """The first pods that have enough spines in common, the same above all L2 switches."""
-    rows = [view.pod_spines(pod).alike for pod in pods]
-    greedy = greedy_biclique(rows, shape.pods, _has_bits(max(view.min_spines(shape.leaves))))
-    return [pods[row] for row in greedy[0]] if greedy else None
+    most, wanted = max(view.min_spines(shape.leaves)), shape.pods
+    common, chosen = -1, []
+    for pod in pods:
+        shared = common & view.pod_spines(pod).alike
+        if shared.bit_count() >= most:
+            common = shared
+            chosen.append(pod)
+            if len(chosen) == wanted:
+                return chosen
+    return None
 
 
 def _sets(

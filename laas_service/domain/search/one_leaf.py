@@ -4,8 +4,29 @@
 
 from collections.abc import Iterator
 
+from laas_service.domain.allocation import Allocation, GroupShare, Request
+from laas_service.domain.ledger import LedgerView
+from laas_service.domain.search.bicliques import lowest_bits
 from laas_service.domain.search.search import Search
 from laas_service.domain.search.shapes import Placement, one_leaf_shape
+
+
+def fullest_leaf_group(fabric: LedgerView, policy: str, request: Request) -> Allocation | None:
+    """The answer of a search for a request without wishes, if its hosts fit in one leaf group.
+
+    That is the placement which ``in_one_leaf_group`` prefers. It is found without the objects
+    that a search needs, as most requests are small. None if a search has to answer.
+    """
+    plain = request.constraints is None and request.packing is None
+    if not plain or fabric.topology.rails > 1:
+        return None
+    hosts = request.hosts
+    for groups in fabric.groups_by_free[hosts:]:
+        if groups:
+            group = (groups & -groups).bit_length() - 1
+            share = GroupShare(group, lowest_bits(fabric.free_hosts[group], hosts), 0)
+            return Allocation(request.id, hosts, policy, (share,), (), one_leaf_shape(hosts))
+    return None
 
 
 def in_one_leaf_group(search: Search, hosts: int) -> Iterator[Placement]:

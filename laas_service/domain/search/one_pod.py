@@ -8,6 +8,7 @@ conditions 2 and 4).
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 from laas_service.domain.allocation import Shape
 from laas_service.domain.search.bicliques import BicliqueSpec, bicliques, lowest_bits
@@ -18,14 +19,19 @@ from laas_service.domain.search.shapes import Placement, pod_shapes
 
 def in_one_pod(search: Search, hosts: int) -> Iterator[Placement]:
     """Placements of ``hosts`` hosts, in any shape, on two or more leaf groups of one pod."""
-    if not search.one_pod_allowed:
+    if not search.one_pod_allowed or hosts > max(search.fabric.pod_free_hosts):
         return
     topology, preference = search.topology, search.preference
     shapes = pod_shapes(hosts, topology.slots, topology.groups_per_pod, topology.taper[0])
     for pod in preference.pods(hosts) if shapes else ():
-        by_free = search.fabric.pod_groups_by_free[pod]
+        roomy = _roomy_groups(search.fabric.pod_groups_by_free[pod])
         for shape in shapes:
-            if _has_room(by_free, shape) and preference.may_improve(shape, pod):
+            rest = shape.remainder_hosts
+            if (
+                roomy[shape.hosts] >= shape.leaves
+                and (not rest or roomy[rest] > shape.leaves)
+                and preference.may_improve(shape, pod)
+            ):
                 yield from _of_shape(search, pod, shape)
 
 
@@ -35,20 +41,19 @@ def on_whole_leaves(search: Search, leaves: int) -> Iterator[Placement]:
         return
     shape = Shape(1, leaves, search.topology.slots)
     for pod in pods_with_room(search.fabric, shape.size):
-        by_free = search.fabric.pod_groups_by_free[pod]
-        if _has_room(by_free, shape) and search.preference.may_improve(shape, pod):
+        roomy = _roomy_groups(search.fabric.pod_groups_by_free[pod])
+        if roomy[shape.hosts] >= shape.leaves and search.preference.may_improve(shape, pod):
             yield from _of_shape(search, pod, shape)
 
 
-def _has_room(by_free: Sequence[int], shape: Shape) -> bool:
-    """Whether a pod has the leaves of a shape; uplinks are not checked.
+def _roomy_groups(by_free: Sequence[int]) -> list[int]:
+    """How many leaf groups of a pod have n or more free hosts, for each n.
 
-    ``by_free[n]`` is the bit set of its leaf groups with n free hosts.
+    ``by_free[n]`` is the bit set of those with exactly n.
     """
-    rest = shape.remainder_hosts
-    if sum(by_free[shape.hosts :]).bit_count() < shape.leaves:
-        return False
-    return not rest or sum(by_free[rest:]).bit_count() > shape.leaves
+    roomy = list(accumulate(map(int.bit_count, reversed(by_free))))
+    roomy.reverse()
+    return roomy
 
 
 def _of_shape(search: Search, pod: int, shape: Shape) -> Iterator[Placement]:
@@ -56,11 +61,18 @@ def _of_shape(search: Search, pod: int, shape: Shape) -> Iterator[Placement]:
     fabric, uplinks = search.fabric, search.fabric.free_uplinks
     width, rest_width = search.uplinks_for(shape.hosts), search.uplinks_for(shape.remainder_hosts)
     wide, wide_for_rest = search.has_uplinks(width), search.has_uplinks(rest_width)
-    groups = fabric.groups_with_room(pod, shape.hosts)
-    remainder_leaves = fabric.groups_with_room(pod, shape.remainder_hosts) if rest_width else []
+    groups = remainder_leaves = fabric.groups_with_room(pod, shape.remainder_hosts or shape.hosts)
+    if rest_width:  # the fullest come first: those with room for a full leaf are at the end
+        groups = groups[-sum(fabric.pod_groups_by_free[pod][shape.hosts :]).bit_count() :]
+    else:
+        remainder_leaves = []
 
     def wide_with_remainder(common: int) -> bool:
-        return wide(common) and any(wide_for_rest(common & uplinks[g]) for g in remainder_leaves)
+        if wide(common):
+            for group in remainder_leaves:
+                if wide_for_rest(common & uplinks[group]):
+                    return True
+        return False
 
     spec = BicliqueSpec(
         shape.leaves,

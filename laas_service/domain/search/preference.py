@@ -17,7 +17,7 @@ from laas_service.domain.ledger import LedgerView
 from laas_service.domain.search.pod_view import PodView
 from laas_service.domain.search.shapes import Placement
 
-PodChoice = tuple[list[int], int | None]
+PodChoice = tuple[Sequence[int], int | None]
 """The full pods of a shape, and its remainder pod if it has one."""
 
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from random import Random
 
 import pytest
 
@@ -16,10 +17,12 @@ from laas_service.domain.search.best_fit import BestFit
 from laas_service.domain.search.budget import WORK, SearchBudget
 from laas_service.domain.search.min_cost import MinCost
 from laas_service.domain.search.misfits import Misfits
-from laas_service.domain.search.one_leaf import in_one_leaf_group
+from laas_service.domain.search.one_leaf import fullest_leaf_group, in_one_leaf_group
 from laas_service.domain.search.search import Search
 from laas_service.domain.search.shapes import Placement
 from laas_service.domain.topology import LeafLink, Topology, Xgft
+from tests.unit.domain.policies.states import noisy_fabric
+from tests.unit.domain.policies.test_brute_force import TREES
 
 TREE = Topology(Xgft((2, 3, 3), (1, 2, 3)))  # 18 hosts: 3 pods of 3 leaves of 2
 PAIR = Shape(1, 1, 2)
@@ -122,3 +125,22 @@ def test_a_portion_of_the_budget_comes_back():
     assert budget.exceeded
     assert budget.spend(75)
     assert not budget.spend(1)
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_a_small_request_is_answered_as_by_a_search(tree):
+    rng = Random(f"small {tree}")
+    answers = []
+    for _ in range(40):
+        fabric = noisy_fabric(TREES[tree], rng)
+        for hosts in range(1, fabric.topology.slots + 2):
+            request = Request("t", hosts)
+            search = Search(fabric, "jigsaw", request, WORK)
+            expected = search.answer(in_one_leaf_group(search, hosts))
+            answer = fullest_leaf_group(fabric, "jigsaw", request)
+            answers.append(answer)
+            assert answer == (expected if isinstance(expected, Allocation) else None) or (
+                answer is None and fabric.topology.rails > 1
+            )
+    assert None in answers
+    assert any(answers) == (fabric.topology.rails == 1)
