@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import InvalidInput
+from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import FabricReading
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
@@ -128,7 +129,8 @@ class AgentReport:
 
     ``generation`` is that of the set whose tables are in the switches, ``published`` that of the
     set that is current on the agent's disk. ``without`` and ``unconfirmed`` are described at
-    ``Applied``. ``reading`` is the last look at the ports; None if there was none.
+    ``Applied``. ``reading`` is the last look at the ports; None if there was none. ``counters``
+    are port counters that were not reported before; they may be reported twice, or not at all.
     """
 
     condition: Condition
@@ -138,6 +140,7 @@ class AgentReport:
     without: tuple[int, ...] = ()
     unconfirmed: tuple[int, ...] = ()
     reading: FabricReading | None = None
+    counters: tuple[SwitchCounters, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from laas_service.app.records import Limits
 from laas_service.app.requests import ServicePolicy
 from laas_service.app.use_cases import UseCases
 from laas_service.app.worker.converger import Converger, ConvergerStore, Pace
+from laas_service.app.worker.counter_accountant import CounterAccountant, CounterMode
 from laas_service.app.worker.fabric_leases import FabricLeases, Renewal
 from laas_service.app.worker.fault_observer import FaultObserver, ObserverStore
 from laas_service.app.worker.host_observer import HostRules
@@ -45,6 +46,7 @@ from laas_service.app.worker.worker import Worker
 from laas_service.conf.database import engine_options
 from laas_service.domain.admission.queue import Discipline, Order, Shadow
 from laas_service.domain.errors import InvalidInput
+from laas_service.domain.faults.counters import CounterRules, Tolerance, thresholds_from
 from laas_service.domain.faults.observation import Mode, Rules
 from laas_service.domain.policies import POLICIES
 from laas_service.garbage import Collector
@@ -253,10 +255,19 @@ class Parts:
 
     def _observer(self, store: ObserverStore) -> FaultObserver:
         rules = fault_rules(self._conf.faults)
-        return FaultObserver(store, self.subnet_manager, rules=rules, clock=time.time)
+        counters = CounterAccountant(
+            store,
+            self.subnet_manager,
+            mode=CounterMode(self._conf.faults.counters),
+            rules=counter_rules(self._conf.faults),
+        )
+        return FaultObserver(
+            store, self.subnet_manager, rules=rules, clock=time.time, counters=counters
+        )
 
     @cached_property
     def worker(self) -> Worker:
+        counter_rules(self._conf.faults)  # a wrong threshold is refused at the start
         worker = Worker(self.fabric_leases, self._serve, self._conf.worker.poll_interval)
         worker.busy = self.collector.busy
         return worker
@@ -444,6 +455,15 @@ def fault_rules(options: cfg.ConfigOpts.GroupAttr) -> Rules:
 def host_rules(options: cfg.ConfigOpts.GroupAttr) -> HostRules:
     """How [compute] has hosts observed."""
     return HostRules(interval=options.state_interval, stop_strangers=options.stop_strangers)
+
+
+def counter_rules(options: cfg.ConfigOpts.GroupAttr) -> CounterRules:
+    """The rules of port counters that [faults] configures. Raises: InvalidInput."""
+    return CounterRules(
+        thresholds_from(options.error_thresholds, options.wait_tick),
+        options.bit_error_rate,
+        Tolerance(options.audit_bytes_per_second, options.audit_share),
+    )
 
 
 def limits(options: cfg.ConfigOpts.GroupAttr) -> Limits:

@@ -21,6 +21,9 @@ LOG = logging.getLogger(__name__)
 REST = 10
 """After tables were read back and confirmed, they are not read for this many times as long."""
 
+COUNTED_PORTS = 400
+"""Ports whose counters one report has, at most: about half of what the service takes."""
+
 REFUSALS = (InvalidFile, Conflict, LimitExceeded, OSError)
 RELOAD_AGAIN = (
     Condition.DIFFERS,
@@ -145,7 +148,7 @@ class Supervisor:
         elif condition in RELOAD_AGAIN:
             self._confirmed_set = ""
         self._wedged = condition is Condition.WEDGED and not observation.stopped
-        return self._report
+        return replace(self._report, counters=self._driver.counters(COUNTED_PORTS))
 
     def _observation(self, note: ReloadNote, active: bool) -> health.Observation:
         current = self._driver.current

@@ -23,6 +23,7 @@ from requests import PreparedRequest, RequestException, Response
 
 from laas_service.app.loopback import is_loopback
 from laas_service.domain.errors import Conflict, Forbidden, InvalidInput, NotFound, Unavailable
+from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import EndReading, FabricReading
 from laas_service.domain.grouping import grouped
 from laas_service.domain.inventory import PortRef
@@ -33,6 +34,9 @@ LOG = logging.getLogger(__name__)
 
 GROUP = "laas"
 CHUNK = 1 << 20
+
+LONGEST_BODY = 65_000
+"""Bytes of a report, with port counters; the service takes 65,536 by default."""
 
 LONGEST_READING = 40_000
 """Bytes of the reading in a report; by default the service takes bodies of 65,536 bytes."""
@@ -216,7 +220,34 @@ def _report(seen: AgentReport) -> dict[str, Any]:
         body["unconfirmed"] = [_guid(switch) for switch in seen.unconfirmed]
     if seen.reading is not None:
         body["reading"] = _reading(seen.reading, time.time())
+    left = LONGEST_BODY - len(json.dumps(body))
+    for switch in seen.counters:
+        document = _counters(switch, time.time())
+        left -= len(json.dumps(document)) + 2
+        if left < 0:
+            break
+        body.setdefault("counters", []).append(document)
     return body
+
+
+def _counters(switch: SwitchCounters, now: float) -> dict[str, Any]:
+    """The body's counters of a switch, each number once."""
+    names = sorted({name for port in switch.ports.values() for name in port.values})
+    body: dict[str, Any] = {
+        "guid": _guid(switch.guid),
+        "age": max(0.0, now - switch.at),
+        "names": names,
+        "ports": [
+            " ".join((str(number), *(str(port.values.get(name, "-")) for name in names)))
+            for number, port in switch.ports.items()
+        ],
+    }
+    rates = {
+        str(number): port.bit_error_rate
+        for number, port in switch.ports.items()
+        if port.bit_error_rate is not None
+    }
+    return body | ({"bit_error_rates": rates} if rates else {})
 
 
 def _reading(reading: FabricReading, now: float) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 """Prometheus metrics: requests of this process, fabrics as recorded now, and agents."""
 
+from collections import Counter as Counts
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ class Metrics:
     def __init__(self, use_cases: UseCases) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(Fabrics(use_cases))
+        self.registry.register(Traffic(use_cases))
         self.registry.register(Searches(use_cases))
         self.registry.register(Agents(use_cases))
         self._requests = Counter(
@@ -103,6 +105,11 @@ def _counts(usage: Usage) -> Mapping[tuple[str, ...], float]:
 def _suspected(watched: Watched) -> int:
     links = watched.observation.memory.links.values()
     return sum(entry.condition is LinkCondition.SUSPECTED for entry in links)
+
+
+def _port_errors(watched: Watched) -> Mapping[tuple[str, ...], float]:
+    counters = Counts(error.counter for found in watched.counters for error in found.errors)
+    return {(counter,): count for counter, count in counters.items()}
 
 
 def _read_at(watched: Watched) -> Mapping[tuple[str, ...], float]:
@@ -220,6 +227,27 @@ FABRIC_METRICS = (
     ),
     FabricMetric(
         GaugeMetricFamily,
+        "laas_ports_with_errors",
+        "Ports beyond a threshold, by the counter.",
+        lambda use, watched: _port_errors(watched),
+        ("counter",),
+    ),
+    FabricMetric(
+        GaugeMetricFamily,
+        "laas_audit_foreign_data",
+        "Places where links of an allocation carry more data than its ports brought.",
+        lambda use, watched: {(): sum(len(found.foreign) for found in watched.counters)},
+    ),
+    FabricMetric(
+        GaugeMetricFamily,
+        "laas_counters_read_seconds",
+        "Time of the oldest of the last readings of switches' counters, since the epoch.",
+        lambda use, watched: (
+            {(): min(found.at for found in watched.counters)} if watched.counters else {}
+        ),
+    ),
+    FabricMetric(
+        GaugeMetricFamily,
         "laas_hosts",
         "Hosts.",
         lambda use, watched: _counts(use.hosts),
@@ -265,6 +293,27 @@ class Fabrics(Scraped):
                 for labels, value in metric.values(use, watched).items():
                     family.add_metric([id, *labels], value)
             yield family
+
+
+class Traffic(Scraped):
+    """The data of live allocations; a series ends when its allocation is released."""
+
+    def collect(self) -> Iterator[Metric]:
+        family = CounterMetricFamily(
+            "laas_allocation_data_bytes",
+            "Data that crossed the allocation's ports, by where it was counted.",
+            labels=("fabric", "allocation", "project", "place"),
+        )
+        cases = self._use_cases.fabrics
+        try:
+            for fabric in cases.fabrics():
+                for traffic in cases.traffic(fabric.id):
+                    for place, count in traffic.bytes.items():
+                        labels = [fabric.id, traffic.id, traffic.project_id, place]
+                        family.add_metric(labels, count)
+        except Unavailable:
+            return
+        yield family
 
 
 class Agents(Scraped):

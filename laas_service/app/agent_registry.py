@@ -9,9 +9,11 @@ import logging
 import re
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Protocol
 
 from laas_service.app.ports.agents import Agent, Agents, FileSets
 from laas_service.app.ports.fabrics import FabricReader
+from laas_service.app.ports.port_counters import PortCounters
 from laas_service.domain.errors import InvalidInput
 from laas_service.messages import AgentReport, Applied, Condition, ConfirmedBy, FileSet, Orders
 
@@ -68,6 +70,10 @@ def applied(agents: Collection[Agent], seconds: float) -> Applied:
     )
 
 
+class AgentStore(FabricReader, PortCounters, Protocol):
+    """The recorded fabrics, and the port counters that agents report."""
+
+
 class AgentRegistry:
     """The agents of all fabrics, and the file sets for them.
 
@@ -76,14 +82,14 @@ class AgentRegistry:
 
     def __init__(
         self,
-        fabrics: FabricReader,
+        store: AgentStore,
         agents: Agents,
         files: FileSets,
         *,
         seconds: float,
         wake: Callable[[], None],
     ) -> None:
-        self._fabrics = fabrics
+        self._fabrics = self._counters = store
         self._agents = agents
         self._files = files
         self._seconds = seconds
@@ -105,6 +111,8 @@ class AgentRegistry:
             raise InvalidInput("generation", seen.generation, f"give it with {which}, and only so")
         wanted = self._fabrics.fabric(fabric_id).routes_generation
         turn = self._agents.report(fabric_id, name, seen, self._seconds)
+        if turn.active == name and seen.counters:
+            self._counters.record_counters(fabric_id, seen.counters)
         if turn.news:
             LOG.info(
                 "fabric %s: agent %s is active; %s reports %s (%s)",

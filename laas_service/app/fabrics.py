@@ -14,6 +14,7 @@ from laas_service.app.ports.allocations import AllocationReader, every_allocatio
 from laas_service.app.ports.fabrics import ComponentStates, FabricReader
 from laas_service.app.ports.fault_observation import FaultObservation
 from laas_service.app.ports.observations import Observations
+from laas_service.app.ports.port_counters import PortCounters
 from laas_service.app.ports.subnet_manager import Switches
 from laas_service.app.records import Caller, FabricRecord, HostState, LinkState, SwitchState
 from laas_service.app.refusals import with_room
@@ -21,6 +22,7 @@ from laas_service.app.requests import AllocationRequest, Fit, Observed, Routing,
 from laas_service.app.views import inventory
 from laas_service.app.views import leaf as leaf_view
 from laas_service.app.views.switch import find_switch
+from laas_service.app.views.traffic import TenantTraffic, tenant_traffic
 from laas_service.app.views.utilization import Utilization, utilization
 from laas_service.domain import shared_plane_cost
 from laas_service.domain.admission.admit import largest_fit
@@ -28,6 +30,7 @@ from laas_service.domain.admission.constrained import explain_constraints, propo
 from laas_service.domain.allocation import NoFit, Request
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import InvalidInput, NotFound, Unavailable
+from laas_service.domain.faults.counters import Findings
 from laas_service.domain.faults.observation import Mode
 from laas_service.domain.features import HostChange
 from laas_service.domain.idle_links import IdleComponents, idle_components
@@ -38,7 +41,13 @@ from laas_service.messages import Applied
 
 
 class FabricStore(
-    AllocationReader, FabricReader, ComponentStates, FaultObservation, Observations, Protocol
+    AllocationReader,
+    FabricReader,
+    ComponentStates,
+    FaultObservation,
+    Observations,
+    PortCounters,
+    Protocol,
 ):
     """The recorded decisions, as the use cases of fabrics need them."""
 
@@ -210,7 +219,8 @@ class Fabrics:
     def observation(self, fabric_id: str) -> Observed:
         """What is observed of a fabric's links, hosts and switches. Raises: NotFound."""
         fabric, seen = self._store.fabric(fabric_id), self._store.observation(fabric_id)
-        return Observed(fabric, seen, seen.mode or self._fault_mode)
+        counters = self._counters(fabric)
+        return Observed(fabric, seen, seen.mode or self._fault_mode, counters)
 
     def set_observation(
         self,
@@ -322,13 +332,27 @@ class Fabrics:
 
     def watched(self, fabric_id: str) -> Watched:
         """What the worker that converges the fabric saw last. Raises: NotFound."""
-        wanted = self._store.fabric(fabric_id).routes_generation
+        fabric = self._store.fabric(fabric_id)
+        wanted = fabric.routes_generation
         holding = self._store.holding(fabric_id)
         drift, repaired = self._store.drift(fabric_id), self._store.repaired(fabric_id)
         said = self._said(fabric_id)
         links = Counter((word.state, word.source) for word, *_ in said.words.links.values())
         current = holding.applied == wanted
-        return Watched(current, drift, repaired, holding, links, said.observation)
+        counters = self._counters(fabric)
+        return Watched(current, drift, repaired, holding, links, said.observation, counters)
+
+    def _counters(self, fabric: FabricRecord) -> tuple[Findings, ...]:
+        """What the counters of the fabric's switches show."""
+        known = fabric.inventory.switch_of_guid
+        found = self._store.counter_findings(fabric.id)
+        return tuple(findings for findings in found if findings.guid in known)
+
+    def traffic(self, fabric_id: str) -> list[TenantTraffic]:
+        """The data of live allocations, in order of creation. Raises: NotFound."""
+        found = self._store.counter_findings(fabric_id)
+        records = every_allocation(self._store, fabric=fabric_id, states=LIVE)
+        return tenant_traffic(found, records)
 
     def _with_ledger(self, fabric_id: str) -> tuple[FabricRecord, LedgerView]:
         """The fabric and its ledger at the same generation."""

@@ -109,7 +109,8 @@ def fabric_changed(
     Drift was found or repaired (``drift.found``, ``drift.repaired``), ``confirmed_by`` confirms a
     generation for the first time (``routes.applied``), the fabric was re-imported
     (``reimported``), observation raised an alarm or ended it (``observation.alarm``,
-    ``observation.cleared``), or it saw what is not recorded (``observation.news``).
+    ``observation.cleared``), it saw what is not recorded (``observation.news``), or port counters
+    show errors or foreign data (``observation.counters``).
     """
     return Notification(
         id=id,
@@ -123,7 +124,9 @@ def fabric_changed(
         old_state=None,
         new_state=what.rsplit(".", 1)[-1],
         reason=detail,
-        error=detail if what in ("drift.found", "observation.alarm") else None,
+        error=detail
+        if what in ("drift.found", "observation.alarm", "observation.counters")
+        else None,
         drift=drift and drift.value,
         confirmed_by=confirmed_by and confirmed_by.value,
     )

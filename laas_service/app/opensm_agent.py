@@ -184,4 +184,4 @@ def _news(seen: AgentReport | None) -> AgentReport | None:
     if seen is None:
         return None
     reading = replace(seen.reading, at=0.0) if seen.reading is not None else None
-    return replace(seen, detail=None, reading=reading)
+    return replace(seen, detail=None, reading=reading, counters=())

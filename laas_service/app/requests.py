@@ -19,6 +19,7 @@ from laas_service.app.records import (
 from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.constraints import Constraints
+from laas_service.domain.faults.counters import Findings
 from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.faults.observation import Mode
 from laas_service.domain.policies.base import Policy
@@ -151,15 +152,20 @@ class Watched:
     holding: Holding
     links: Mapping[tuple[str, Source], int]
     observation: Observation
+    counters: tuple[Findings, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What is observed of a fabric, and the mode that is valid: chosen, else configured."""
+    """What is observed of a fabric, and the mode that is valid: chosen, else configured.
+
+    ``counters`` are the findings of each switch whose port counters were read, by GUID.
+    """
 
     fabric: FabricRecord
     observation: Observation
     mode: Mode
+    counters: tuple[Findings, ...]
 
 
 @dataclass(frozen=True, slots=True)

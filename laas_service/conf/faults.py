@@ -6,6 +6,8 @@ from typing import Any
 
 from oslo_config import cfg
 
+from laas_service.domain.faults.counters import DEFAULT_THRESHOLDS
+
 GROUP = "faults"
 OPTIONS: list[Any] = [
     cfg.StrOpt(
@@ -90,6 +92,72 @@ a dead switch do not count, and one link is always allowed.
         min=0.0,
         help="""
 Seconds in which lost links and switches count together, see breaker_switches and breaker_share.
+""",
+    ),
+    cfg.StrOpt(
+        "counters",
+        default="propose",
+        choices=[
+            ("off", "account no port counters"),
+            ("propose", "tell of links with too many errors"),
+            ("mark", "the same; quarantine them, as links that go down too often"),
+        ],
+        help="""
+What follows from the port counters that [opensm] counters_command reads.
+
+With mark, links beyond error_thresholds are recorded as failed under the rules of observation:
+the mode, the circuit breaker and the time of quarantine. That needs [opensm] links_command.
+Start with propose, and look at laas fabric observation for some days.
+""",
+    ),
+    cfg.DictOpt(
+        "error_thresholds",
+        default=DEFAULT_THRESHOLDS,
+        help="""
+The largest growth of the error counters of a port, as COUNTER:N/PERIOD, separated by commas.
+
+COUNTER is a name that perfquery prints, PERIOD is second, minute, hour or day. Counters that are
+not listed have no threshold. PortXmitWait shows congestion, no fault; as a share of the time
+(PortXmitWait:20%) it needs wait_tick. SymbolErrorCounter does not count at ports with forward
+error correction; PortFECUncorrectableBlockCtr does.
+""",
+    ),
+    cfg.FloatOpt(
+        "bit_error_rate",
+        default=1e-12,
+        min=0.0,
+        max=1.0,
+        help="""
+The largest effective bit error rate of a port, where [opensm] counters_command prints one.
+""",
+    ),
+    cfg.FloatOpt(
+        "wait_tick",
+        default=0.0,
+        min=0.0,
+        help="""
+Seconds that one count of PortXmitWait stands for; 0 if it is not known. The switch's manual
+tells.
+""",
+    ),
+    cfg.FloatOpt(
+        "audit_bytes_per_second",
+        default=1e6,
+        min=0.0,
+        help="""
+Data of others that the audit tolerates on each link of a tenant, in each direction.
+
+Packets of the subnet manager and administrator, and those that read counters, cross the links of
+tenants. Raise it where storage or other services share the fabric with tenants: their packets
+take default routes, which lead over tenants' links.
+""",
+    ),
+    cfg.FloatOpt(
+        "audit_share",
+        default=0.01,
+        min=0.0,
+        help="""
+The same in proportion to the tenant's own data, 0.01 being one percent.
 """,
     ),
     cfg.FloatOpt(

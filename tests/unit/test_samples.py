@@ -42,6 +42,17 @@ def test_every_line_sets_an_option_that_is_there(name):
         assert set(parser[section]) <= there[section], section
 
 
+def test_the_sample_of_the_worker_has_every_option_of_faults_with_its_default():
+    conf, plain = cfg.ConfigOpts(), cfg.ConfigOpts()
+    for made, files in ((conf, ["--config-file", str(ETC / "laas" / "fabric.conf")]), (plain, [])):
+        options.register_opts(made)
+        made(files, project="laas", default_config_files=[], default_config_dirs=[])
+    parser = configparser.ConfigParser(interpolation=None, default_section="none")
+    parser.read(ETC / "laas" / "fabric.conf")
+    assert set(parser["faults"]) == known()["faults"]
+    assert dict(conf.faults) == dict(plain.faults)
+
+
 def test_the_worker_can_be_made_of_its_sample():
     conf = cfg.ConfigOpts()
     options.register_opts(conf)

@@ -3,7 +3,8 @@
 """Backups: all rows worth keeping, in one file that can be restored into any database.
 
 The file is gzipped lines of JSON: a header, a line for each row, and at the end their number
-and sha256. Deltas, workers and agents are left out: they are made or reported again.
+and sha256. Deltas, workers, agents and port counters are left out: they are made or
+reported again.
 """
 
 import gzip
@@ -28,7 +29,10 @@ from laas_service.domain.errors import InvalidFile, InvalidInput, Unavailable
 
 KIND, FORMAT = "laas-backup", 1
 
-LEFT_OUT = {table.__tablename__ for table in (models.Agent, models.Delta, models.Worker)}
+LEFT_OUT = {
+    table.__tablename__
+    for table in (models.Agent, models.Delta, models.PortCounters, models.Worker)
+}
 
 TABLES = [table for table in models.Base.metadata.sorted_tables if table.name not in LEFT_OUT]
 """The tables of a backup, in an order in which rows can be written: referenced rows first."""

@@ -17,6 +17,7 @@ from laas_service.adapters.db import component_words, models, recorded_faults
 from laas_service.adapters.db.component_words import Changes
 from laas_service.adapters.db.engine import retrying
 from laas_service.adapters.db.ledger_cache import LedgerCache
+from laas_service.adapters.db.port_counters import dismiss_errors
 from laas_service.adapters.db.transactions import (
     FEW,
     Transactions,
@@ -90,6 +91,8 @@ class ComponentStates:
             component_words.say(row, word, self.transactions.now(), by)
             if word is None and row.observed is not None:
                 _release(session, fabric_id, link)
+            if word is None:
+                dismiss_errors(session, fabric, link)
             changes = component_words.settle(session, fabric, hosts=[], links=[link])
             return self.record_changes(session, fabric, changes, by)
 

@@ -379,6 +379,26 @@ class Observation(Base):
     observer: Mapped[str | None] = mapped_column(Text())
 
 
+class PortCounters(Base):
+    """The port counters of a switch, by its GUID (``0x%016x``).
+
+    ``reading`` is the newest reading, of ``read_at``; it is ``pending`` until it is accounted.
+    ``memory`` is what is remembered (``domain.faults.counters``), ``findings`` what it shows, and
+    ``erroneous`` whether that includes errors.
+    """
+
+    __tablename__ = "port_counters"
+
+    fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
+    guid: Mapped[str] = mapped_column(exact(18), primary_key=True)
+    read_at: Mapped[datetime] = mapped_column(Moment())
+    reading: Mapped[Any] = mapped_column(Packed())
+    pending: Mapped[bool]
+    memory: Mapped[Any | None] = mapped_column(Packed())
+    findings: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    erroneous: Mapped[bool]
+
+
 class Delta(Base):
     """The change of the ledger from ``generation`` - 1 to ``generation``."""
 

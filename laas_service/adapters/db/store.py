@@ -20,6 +20,7 @@ from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.observations import Observations
 from laas_service.adapters.db.optimistic import Optimist
 from laas_service.adapters.db.placement_changes import PlacementChanges
+from laas_service.adapters.db.port_counters import PortCounters
 from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.adapters.db.reimport import Reimports
 from laas_service.adapters.db.thread_order import ThreadOrder
@@ -99,6 +100,11 @@ class SqlStore:
         self.observation, self.judged = faults.observation, faults.judged
         self.set_observation_mode = faults.set_observation_mode
         self.acknowledge_alarm = faults.acknowledge_alarm
+
+        counters = PortCounters(transactions, ledgers)
+        self.record_counters = counters.record_counters
+        self.account_counters = counters.account_counters
+        self.counter_findings = counters.counter_findings
 
         observations = Observations(transactions, ledgers)
         self.note_applied, self.holding = observations.note_applied, observations.holding

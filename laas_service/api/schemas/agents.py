@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AwareDatetime, Field, RootModel, WithJsonSchema
+from pydantic import AwareDatetime, Field, RootModel, WithJsonSchema, model_validator
 
 from laas_service import messages
 from laas_service.api.schemas.base import Body, Guid, Schema, Shown
 from laas_service.app.ports import agents as ports
-from laas_service.domain.faults import reading
+from laas_service.domain.faults import counters, reading
+from laas_service.domain.faults.counters import NAMES
 from laas_service.domain.inventory import PortRef
 from laas_service.messages import Condition
 
@@ -103,6 +104,47 @@ def _cable(text: str) -> list[PortRef]:
     return [PortRef(int(guid, 16), int(port)) for guid, port in pairs]
 
 
+class SwitchCounters(Body):
+    """The counters of a switch's ports. Each row is a port number and, in the order of `names`,
+    the counters; `-` is one that the port lacks."""
+
+    guid: Guid
+    age: Annotated[float, Field(ge=0, le=1e9, description="Seconds since they were read.")]
+    names: Annotated[
+        list[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]{0,63}$")]],
+        Field(max_length=len(NAMES), description="As perfquery prints them."),
+    ]
+    ports: Annotated[
+        list[Annotated[str, Field(pattern=r"^[0-9]{1,3}(?: (?:[0-9]{1,20}|-))*$", max_length=500)]],
+        Field(max_length=256, examples=[["1 0 4711", "2 - 0"]]),
+    ]
+    bit_error_rates: Annotated[
+        dict[Annotated[str, Field(pattern="^[0-9]{1,3}$")], Annotated[float, Field(ge=0, le=1)]],
+        Field(max_length=256, description="After error correction, by port."),
+    ] = {}
+
+    @model_validator(mode="after")
+    def _rows_are_complete(self) -> Self:
+        for row in self.ports:
+            if row.count(" ") != len(self.names):
+                raise ValueError(f"port {row.split()[0]}: give a value or - for each of names")
+        return self
+
+    def value(self, now: float) -> counters.SwitchCounters:
+        """The reading as a value; ``now`` is seconds since the epoch. Unknown names are ignored."""
+        rates = {int(port): rate for port, rate in self.bit_error_rates.items()}
+        ports = {}
+        for row in self.ports:
+            number, *texts = row.split()
+            values = {
+                name: int(text)
+                for name, text in zip(self.names, texts, strict=True)
+                if text != "-" and name in NAMES
+            }
+            ports[int(number)] = counters.PortCounters(values, rates.get(int(number)))
+        return counters.SwitchCounters(int(self.guid, 16), now - self.age, ports)
+
+
 class AgentReport(Body):
     condition: Annotated[Condition, Field(strict=False, description="The state it reports.")]
     detail: Detail | None = None
@@ -122,6 +164,10 @@ class AgentReport(Body):
         Field(description="Switches that do not answer, and may still forward by other tables."),
     ] = []
     reading: FabricReading | None = None
+    counters: Annotated[
+        list[SwitchCounters],
+        Field(max_length=256, description="Port counters that were not reported before."),
+    ] = []
 
     def seen(self, now: float) -> messages.AgentReport:
         """The report as a value; ``now`` is seconds since the epoch."""
@@ -133,6 +179,7 @@ class AgentReport(Body):
             tuple(int(guid, 16) for guid in self.without),
             tuple(int(guid, 16) for guid in self.unconfirmed),
             self.reading.value(now) if self.reading is not None else None,
+            tuple(switch.value(now) for switch in self.counters),
         )
 
 

@@ -13,7 +13,11 @@ from laas_service.app.requests import Observed
 from laas_service.domain.faults.interpretation import SwitchState
 from laas_service.domain.faults.memory import LinkCondition
 from laas_service.domain.faults.observation import Mode
+from laas_service.domain.inventory import PortRef
 from laas_service.domain.topology import link_name
+
+MOST = 1000
+"""The most entries of each list of counters."""
 
 
 class ObservedLink(Schema):
@@ -49,6 +53,46 @@ class Acknowledged(Schema):
     at: AwareDatetime
     by: Annotated[SaidBy | None, Field(description="Who accepted it.")]
     text: str
+
+
+class PortErrors(Schema):
+    """A port whose counters grew too much."""
+
+    port: Annotated[str, Field(description="The switch's name and the port's number.")]
+    guid: Guid
+    number: int
+    link: Annotated[str | None, Field(description="The link at the port, if it has one.")]
+    counter: Annotated[str, Field(description="As perfquery prints it, or `bit error rate`.")]
+    since: AwareDatetime
+    text: str
+    allocation: Annotated[str | None, Field(description="The owner of the link or the host.")]
+
+
+class ForeignData(Schema):
+    """More data on the links of an allocation than its own ports brought to a switch."""
+
+    allocation: str
+    switch: str
+    guid: Guid
+    direction: Literal["up", "down"]
+    sent: Annotated[int, Field(description="Bytes on its links, in this direction.")]
+    received: Annotated[int, Field(description="Bytes that its ports brought.")]
+    tolerated: Annotated[int, Field(description="Bytes that others may have sent.")]
+    seconds: float
+
+
+class Counters(Schema):
+    """What port counters show. At most 1,000 entries of each list; the counts are complete."""
+
+    switches: Annotated[int, Field(description="Switches whose counters were read.")]
+    oldest: Annotated[
+        AwareDatetime | None, Field(description="The last reading of the switch read least lately.")
+    ]
+    newest: AwareDatetime | None
+    port_errors: int
+    errors: list[PortErrors]
+    foreign_data: int
+    foreign: list[ForeignData]
 
 
 class ObservedNews(Schema):
@@ -87,6 +131,7 @@ class Observation(Schema):
         list[ObservedNews],
         Field(description="What is not as recorded, newest last; re-import the fabric."),
     ]
+    counters: Counters
 
     @classmethod
     def of(cls, observed: Observed) -> Self:
@@ -140,7 +185,54 @@ class Observation(Schema):
                 AbsentHost(name=name, since=_time(since)) for name, since in memory.hosts.items()
             ],
             news=[ObservedNews(at=news.at, text=news.text) for news in seen.news],
+            counters=_counters(observed),
         )
+
+
+def _counters(observed: Observed) -> Counters:
+    inventory = observed.fabric.inventory
+    ends, names = inventory.far_ends, inventory.switch_of_guid
+    times = [findings.at for findings in observed.counters]
+    errors = [error for findings in observed.counters for error in findings.errors]
+    foreign = [(findings.guid, f) for findings in observed.counters for f in findings.foreign]
+
+    def link(end: PortRef) -> str | None:
+        _, cable = ends.get(end, (None, None))
+        return link_name(cable.link) if cable is not None and cable.link is not None else None
+
+    return Counters(
+        switches=len(times),
+        oldest=_time(min(times)) if times else None,
+        newest=_time(max(times)) if times else None,
+        port_errors=len(errors),
+        errors=[
+            PortErrors(
+                port=f"{names[error.end.guid].name} port {error.end.port}",
+                guid=guid(error.end.guid),
+                number=error.end.port,
+                link=link(error.end),
+                counter=error.counter,
+                since=_time(error.since),
+                text=error.text,
+                allocation=error.owner or None,
+            )
+            for error in errors[:MOST]
+        ],
+        foreign_data=len(foreign),
+        foreign=[
+            ForeignData(
+                allocation=f.owner,
+                switch=names[switch].name,
+                guid=guid(switch),
+                direction="up" if f.direction == "up" else "down",
+                sent=f.sent,
+                received=f.received,
+                tolerated=f.allowed,
+                seconds=f.seconds,
+            )
+            for switch, f in foreign[:MOST]
+        ],
+    )
 
 
 class ObservationChange(Body):

@@ -32,6 +32,7 @@ from laas_service.app.placement_changes import begin_link_repair
 from laas_service.app.ports.allocations import PlacementChanges
 from laas_service.app.ports.compute import Compute
 from laas_service.app.ports.fault_observation import FaultObservation
+from laas_service.app.ports.port_counters import PortCounters
 from laas_service.app.ports.subnet_manager import SubnetManager
 from laas_service.app.records import AllocationRecord, FabricRecord
 from laas_service.app.worker.drift import handover_of
@@ -70,7 +71,13 @@ class Pace:
 
 
 class ConvergerStore(
-    PlacementChanges, DriftStore, RouteStore, FaultObservation, HostStore, Protocol
+    PlacementChanges,
+    DriftStore,
+    RouteStore,
+    FaultObservation,
+    PortCounters,
+    HostStore,
+    Protocol,
 ):
     """The recorded decisions, as convergence needs them."""
 

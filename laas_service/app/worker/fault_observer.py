@@ -9,8 +9,10 @@ from typing import Protocol
 
 from laas_service.app.ports.fabrics import FabricReader
 from laas_service.app.ports.fault_observation import FaultObservation
+from laas_service.app.ports.port_counters import PortCounters
 from laas_service.app.ports.subnet_manager import SubnetManager
 from laas_service.app.records import FabricRecord, Observation
+from laas_service.app.worker.counter_accountant import CounterAccountant
 from laas_service.domain.errors import LaasError, LeaseLost
 from laas_service.domain.faults.interpretation import Cabling, SwitchState, interpret
 from laas_service.domain.faults.observation import Judgement, Mode, Rules, judge
@@ -28,8 +30,8 @@ Compared = Callable[[FabricRecord, Set[int]], frozenset[int]]
 """Which of these switches of a fabric, by GUID, have the published tables."""
 
 
-class ObserverStore(FabricReader, FaultObservation, Protocol):
-    """The recorded fabrics and observations."""
+class ObserverStore(FabricReader, FaultObservation, PortCounters, Protocol):
+    """The recorded fabrics, observations and port counters."""
 
 
 class FaultObserver:
@@ -37,7 +39,7 @@ class FaultObserver:
 
     ``rules`` are as configured; their mode is valid where no operator chose another one. All
     memory is in the store, so a new worker goes on where the last one ended. ``clock`` gives
-    seconds since the epoch.
+    seconds since the epoch. Without ``counters`` port counters are not accounted.
     """
 
     def __init__(
@@ -47,11 +49,13 @@ class FaultObserver:
         *,
         rules: Rules,
         clock: Callable[[], float],
+        counters: CounterAccountant | None = None,
     ) -> None:
         self._store = store
         self._subnet_manager = subnet_manager
         self._rules = rules
         self._clock = clock
+        self._counters = counters
         self._cablings: dict[str, tuple[Inventory, Cabling]] = {}
 
     def is_frozen(self, fabric_id: str) -> bool:
@@ -73,10 +77,11 @@ class FaultObserver:
             return None
 
     def _observe(self, fabric: FabricRecord, compared: Compared) -> Judgement | None:
-        reading = self._subnet_manager.reading(fabric.id)
+        reading, cabling = self._subnet_manager.reading(fabric.id), self._cabling(fabric)
+        errors = self._counters.account(fabric.id, cabling) if self._counters is not None else {}
         if reading is None:
             return None
-        interpretation = interpret(self._cabling(fabric), reading)
+        interpretation = replace(interpret(cabling, reading), erroneous=errors)
         known = self._store.observation(fabric.id).memory.switches.items()
         returning = {guid for guid, entry in known if entry.state is SwitchState.RETURNING}
         as_published = compared(fabric, returning) if returning else frozenset()

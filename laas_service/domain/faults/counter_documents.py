@@ -119,6 +119,7 @@ def findings_document(findings: Findings) -> dict[str, Any]:
     return {
         "guid": findings.guid,
         "at": findings.at,
+        "leaf": findings.leaf,
         "errors": [[error.end.port, *error[1:]] for error in findings.errors],
         "foreign": [
             [f.owner, f.direction, f.sent, f.received, f.allowed, f.seconds]
@@ -139,6 +140,7 @@ def findings_from(document: Mapping[str, Any]) -> Findings:
         return Findings(
             guid,
             float(document["at"]),
+            bool(document["leaf"]),
             tuple(PortErrors(PortRef(guid, port), *rest) for port, *rest in document["errors"]),
             tuple(Foreign(*values) for values in document["foreign"]),
             {owner: Data(*values) for owner, values in document["data"].items()},

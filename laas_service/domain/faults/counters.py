@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from laas_service.domain.errors import InvalidInput
@@ -267,7 +268,7 @@ class Traffic:
 
     total: Words
     links: int = 0
-    """The owner's ports towards other switches."""
+    """The owner's ports towards other switches; 0 if it has no port at the switch any more."""
     base: Words | None = None
     """At the reading with which the audit's period began; None until then."""
     second: Words | None = None
@@ -289,12 +290,16 @@ class CounterMemory:
     """By owner."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Owners:
     """Who owns links and hosts now: ids of allocations."""
 
     links: Mapping[Link, str]
     hosts: Mapping[int, str]
+
+    @cached_property
+    def ids(self) -> frozenset[str]:
+        return frozenset((*self.links.values(), *self.hosts.values()))
 
 
 # -- accounting -------------------------------------------------------------------
@@ -314,8 +319,7 @@ def accounted(
     """
     if memory is not None and reading.at < memory.last.at + SOONEST:
         return memory
-    uses = dict(_uses(reading, cabling, owners))
-    return _Account(memory, reading, uses, cabling, rules).memory()
+    return _Account(memory, reading, cabling, owners, rules).memory()
 
 
 def _uses(
@@ -343,11 +347,13 @@ class _Account:
         self,
         memory: CounterMemory | None,
         reading: SwitchCounters,
-        uses: Mapping[int, PortUse],
         cabling: Cabling,
+        owners: Owners,
         rules: CounterRules,
     ) -> None:
-        self._old, self._new, self._uses = memory, reading, uses
+        self._old, self._new = memory, reading
+        self._uses = dict(_uses(reading, cabling, owners))
+        self._owners = owners
         self._cabling, self._rules = cabling, rules
 
     def memory(self) -> CounterMemory:
@@ -424,6 +430,9 @@ class _Account:
                 ports[use.owner].append(number)
         for owner, numbers in sorted(ports.items()):
             yield owner, self._traffic_of(owner, numbers)
+        for owner, known in self._old.traffic.items() if self._old is not None else ():
+            if owner not in ports and owner in self._owners.ids:
+                yield owner, Traffic(known.total)  # so that the sum over switches never falls
 
     def _traffic_of(self, owner: str, numbers: list[int]) -> Traffic:
         known = self._old.traffic.get(owner) if self._old is not None else None
@@ -439,9 +448,8 @@ class _Account:
                 total = Words(total.at, *(a + b for a, b in zip(total[1:], crossed, strict=True)))
         before = self._old.uses if self._old is not None else {}
         whole &= numbers == [n for n, use in before.items() if use.owner == owner]
-        if not whole:
+        if not whole or known.base is None:
             return Traffic(total, links, base=total)
-        assert known.base is not None
         if total.at - known.base.at > self._rules.audit_seconds:
             return Traffic(total, links, base=known.total, second=total, previous=total)
         second = total if known.second is None else known.second
@@ -487,6 +495,14 @@ class Foreign:
     allowed: int
     """Bytes that others may have sent."""
     seconds: float
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"{self.sent} bytes went {self.direction} on links of allocation {self.owner} in "
+            f"{self.seconds:.0f} s; its ports brought {self.received}, others may send "
+            f"{self.allowed}"
+        )
 
 
 def audit(memory: CounterMemory, rules: CounterRules) -> list[Foreign]:
@@ -547,6 +563,10 @@ class PortErrors(NamedTuple):
     """The allocation that owns the link or the host; "" if none does."""
 
     @property
+    def sentence(self) -> str:
+        return f"{self.end.guid:#018x} port {self.end.port}: {self.text}"
+
+    @property
     def tells_of_a_cable(self) -> bool:
         """Whether the cable is to blame; packets with a foreign key come from a host."""
         return self.counter not in KEY_ERRORS
@@ -572,6 +592,8 @@ class Findings:
     guid: int
     at: float
     """The time of the last reading, seconds since the epoch."""
+    leaf: bool
+    """Whether hosts are connected to the switch."""
     errors: tuple[PortErrors, ...] = ()
     foreign: tuple[Foreign, ...] = ()
     data: Mapping[str, Data] = field(default_factory=dict)
@@ -598,7 +620,7 @@ def findings(memory: CounterMemory, cabling: Cabling, rules: CounterRules) -> Fi
         )
         for owner, traffic in memory.traffic.items()
     }
-    return Findings(guid, memory.last.at, tuple(errors), tuple(audit(memory, rules)), data)
+    return Findings(guid, memory.last.at, leaf, tuple(errors), tuple(audit(memory, rules)), data)
 
 
 def excessive(errors: Iterable[PortErrors], cabling: Cabling) -> dict[Link, str]:

@@ -119,6 +119,8 @@ class Interpretation:
     news: tuple[str, ...] = ()
     """What the cabling does not record, as sentences: new and moved cables, unknown switches,
     hosts on other ports. Nothing follows from it but a re-import."""
+    erroneous: Mapping[Link, str] = field(default_factory=dict)
+    """The evidence for each link with too many errors, from the counters of its ports."""
 
 
 def interpret(cabling: Cabling, reading: FabricReading) -> Interpretation:

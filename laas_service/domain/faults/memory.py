@@ -21,7 +21,7 @@ class LinkCondition(StrEnum):
     WATCHED = "watched"  # not down; it went down recently
     SUSPECTED = "suspected"  # down for less than the hold-down
     FAILED = "failed"  # down for the hold-down, and not seen up since
-    QUARANTINED = "quarantined"  # went down too often; it has to stay up to be usable
+    QUARANTINED = "quarantined"  # went down too often, or has too many errors; has to stay up
 
     @property
     def bad(self) -> bool:

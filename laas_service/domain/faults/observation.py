@@ -4,9 +4,9 @@
 
 A judgement has three steps. It *follows* each link: a link that is down is suspected, and failed
 after the hold-down; one that was moved has failed at once, as packets over it arrive at a foreign
-port; one that goes down too often is quarantined. The *circuit breaker* compares
-what is new in one window with its limits; beyond them it raises an alarm and nothing is marked.
-Else the judgement *settles*: everything that is due is marked and restored at once.
+port; one that goes down too often, or has too many errors, is quarantined. The *circuit breaker*
+compares what is new in one window with its limits; beyond them it raises an alarm and nothing is
+marked. Else the judgement *settles*: everything that is due is marked and restored at once.
 
 A switch that answers again may have old tables, or none. Its links stay out of use until somebody
 has compared its tables with the published ones.
@@ -202,7 +202,8 @@ def _followed(
     gap = memory.at is None or at - memory.at > rules.reading_lifetime
     links = {}
     recorded = interpretation.cabling.links
-    for link in memory.links.keys() | interpretation.down.keys():
+    seen = interpretation.down.keys() | interpretation.erroneous.keys()
+    for link in memory.links.keys() | seen:
         if link in recorded:
             entry = _link_after(memory.links.get(link), link, interpretation, rules, gap)
             if entry is not None:
@@ -261,9 +262,11 @@ def _link_after(
     at = interpretation.at
     if link in interpretation.down:
         return _seen_down(entry, link, interpretation, rules, gap)
-    if entry is None:
+    if link in interpretation.erroneous:
+        entry = _seen_with_errors(entry, at, interpretation.erroneous[link])
+    elif entry is None:
         return None
-    if link in interpretation.unsure:
+    elif link in interpretation.unsure:
         entry = _seen_unsure(entry)
     else:
         entry = _seen_up(entry, at, rules, gap)
@@ -302,6 +305,23 @@ def _seen_down(
         entry = replace(entry, condition=QUARANTINED, since=at, evidence=often)
     switch = switch or entry.switch
     return replace(entry, downs=downs, up_since=None, switch=switch, moved=moved)
+
+
+def _seen_with_errors(entry: LinkMemory | None, at: float, evidence: str) -> LinkMemory:
+    """A link with too many errors is quarantined; it has to stay up without them."""
+    if entry is None:
+        return LinkMemory(QUARANTINED, at, evidence)
+    if entry.condition is QUARANTINED:
+        return replace(entry, up_since=None)
+    standing = Standing.PASSED if entry.marked else Standing.NEW
+    return replace(
+        entry,
+        condition=QUARANTINED,
+        since=at,
+        evidence=evidence,
+        up_since=None,
+        standing=standing,
+    )
 
 
 def _seen_unsure(entry: LinkMemory) -> LinkMemory:

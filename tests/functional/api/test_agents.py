@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from laas_service.domain.faults.counters import CounterMemory, Findings
 from opensm_writer import parse, render
 from opensm_writer.desired import subnet_configuration
 from tests.functional.api.conftest import settings_of
@@ -404,3 +405,52 @@ def test_one_that_is_still_being_fetched_stays_for_a_while(client, allocate):
     allocate(1, name="a2")
     fetched(client)
     assert client.get(f"{F}/file-set/{generation}/lfts").status_code == 404
+
+
+def counted(client, **changes):
+    guid = f"{next(iter(client.get('/v1/fabrics/main/switches').json['switches']))['guid']}"
+    row = {
+        "guid": guid,
+        "age": 1.5,
+        "names": ["PortRcvErrors", "Later"],
+        "ports": ["1 4 7", "2 - 0"],
+    }
+    return {**row, **changes}
+
+
+def test_counters_of_the_active_agent_are_recorded(client, deployment, report):
+    answer = report(
+        "sm1", generation=1, counters=[counted(client), counted(client, guid="0x00000000000000ff")]
+    )
+    assert answer.status_code == 200, answer.text
+    report("sm2", generation=1, counters=[counted(client, age=0.0, ports=["1 5 7"])])
+    seen = []
+
+    def account(memory, reading, owners):
+        seen.append(reading)
+        return CounterMemory(reading), Findings(reading.guid, reading.at, leaf=True)
+
+    assert not deployment.store.account_counters("main", account)
+    [reading] = seen
+    assert time.time() - 60 < reading.at < time.time() - 1
+    assert {port: dict(c.values) for port, c in reading.ports.items()} == {
+        1: {"PortRcvErrors": 4},
+        2: {},
+    }
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"ports": ["1 4"]},
+        {"ports": ["1 4 x"]},
+        {"age": -1},
+        {"names": ["Port Errors", "Later"]},
+        {"bit_error_rates": {"1": 2.0}},
+        {"ports": ["1 4 7"] * 300},
+    ],
+)
+def test_wrong_counters_are_refused(client, report, wrong):
+    answer = report("sm1", generation=1, counters=[counted(client, **wrong)])
+    assert answer.status_code == 400
+    assert answer.json["errors"][0]["field"].startswith("counters")

@@ -10,6 +10,15 @@ from urllib.parse import quote
 import pytest
 
 from laas_service.app.records import Observation
+from laas_service.domain.faults.counters import (
+    CounterMemory,
+    Data,
+    Findings,
+    Foreign,
+    PortCounters,
+    PortErrors,
+    SwitchCounters,
+)
 from laas_service.domain.faults.interpretation import Cabling, interpret
 from laas_service.domain.faults.observation import Judgement, Rules, judge
 from laas_service.domain.faults.reading import EndReading, FabricReading, PortState
@@ -146,3 +155,55 @@ def test_an_alarm_is_shown_and_acknowledged(client, see):
     metrics = client.get("/metrics").text
     labels = 'fabric="main",source="observed",state="failed"'
     assert f"laas_links_not_up{{{labels}}} 8.0" in metrics
+
+
+def test_counters_are_shown_with_links_and_allocations(client, deployment):
+    fabric = deployment.store.fabric("main")
+    cable = fabric.inventory.cable_of_link[parse_link(LINK)]
+    guid, at = cable.lower.guid, 1_800_000_000.0
+    deployment.store.record_counters("main", [SwitchCounters(guid, at, {1: PortCounters({})})])
+    error = PortErrors(cable.lower, "PortRcvErrors", at, "grew", "gone")
+    foreign = Foreign("gone", "up", 5000, 10, 100, 60.0)
+    found = Findings(guid, at, True, (error,), (foreign,), {"gone": Data(1, 2, 3, 4)})
+
+    def account(memory, reading, owners):
+        return CounterMemory(reading), found
+
+    deployment.store.account_counters("main", account)
+    shown = client.get(f"{F}/observation").json["counters"]
+    name = fabric.inventory.switch_of_guid[guid].name
+    assert shown["oldest"] == shown["newest"] == "2027-01-15T08:00:00Z"
+    assert (shown["switches"], shown["port_errors"], shown["foreign_data"]) == (1, 1, 1)
+    [seen] = shown["errors"]
+    assert (seen["port"], seen["link"]) == (f"{name} port {cable.lower.port}", LINK)
+    assert (seen["counter"], seen["text"], seen["allocation"]) == ("PortRcvErrors", "grew", "gone")
+    [seen] = shown["foreign"]
+    assert (seen["switch"], seen["direction"]) == (name, "up")
+    assert (seen["sent"], seen["received"], seen["tolerated"]) == (5000, 10, 100)
+    metrics = client.get("/metrics").text
+    assert 'laas_ports_with_errors{counter="PortRcvErrors",fabric="main"} 1.0' in metrics
+    assert 'laas_audit_foreign_data{fabric="main"} 1.0' in metrics
+    assert 'laas_counters_read_seconds{fabric="main"} 1.8e+09' in metrics
+    assert 'allocation="gone"' not in metrics
+
+
+def test_data_of_live_allocations_is_counted(client, deployment):
+    body = {"name": "blue", "hosts": 4, "project_id": "p"}
+    id = client.post("/v1/allocations", json=body).json["id"]
+    guid = deployment.store.fabric("main").inventory.leaf_guids[0]
+    reading = SwitchCounters(guid, 1_800_000_000.0, {1: PortCounters({})})
+    found = Findings(guid, reading.at, True, data={id: Data(1, 2, 3, 4)})
+    deployment.store.record_counters("main", [reading])
+    deployment.store.account_counters("main", lambda *_: (CounterMemory(reading), found))
+    lines = client.get("/metrics").text.splitlines()
+    shown = [line for line in lines if line.startswith("laas_allocation_data_bytes_total{")]
+    values = {line.split('place="')[1].split('"')[0]: line.split()[-1] for line in shown}
+    assert all(f'allocation="{id}"' in line for line in shown)
+    assert values == {
+        "injected": "1.0",
+        "delivered": "2.0",
+        "leaf_up": "3.0",
+        "leaf_down": "4.0",
+        "spine_up": "0.0",
+        "spine_down": "0.0",
+    }

@@ -9,7 +9,7 @@ from laas_service.adapters.db.migrations import steps
 from laas_service.adapters.db.types import Moment, exact
 
 revision = "a019"
-down_revision = "a017"
+down_revision = "a018"
 
 
 def upgrade() -> None:
