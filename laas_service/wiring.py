@@ -2,6 +2,7 @@
 
 """The composition root: makes adapters and use cases as a configuration says."""
 
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -37,7 +38,7 @@ from laas_service.app.use_cases import UseCases
 from laas_service.app.worker.converger import Converger, ConvergerStore, Pace
 from laas_service.app.worker.counter_accountant import CounterAccountant, CounterMode
 from laas_service.app.worker.fabric_leases import FabricLeases, Renewal
-from laas_service.app.worker.fault_observer import FaultObserver, ObserverStore
+from laas_service.app.worker.fault_observer import FaultObserver, ObserverStore, PortEvents
 from laas_service.app.worker.host_observer import HostRules
 from laas_service.app.worker.loop import Loop
 from laas_service.app.worker.notifier import Notifier
@@ -54,6 +55,7 @@ from laas_service.messages import PKEYS
 from opensm_writer import render
 from opensm_writer.fileset import published_generation
 from opensm_writer.local import LocalSubnetManager
+from opensm_writer.observer import LinkEvents
 from opensm_writer.opensm import OpenSm
 from opensm_writer.serve import ServedSets
 from opensm_writer.supervisor import Supervisor
@@ -255,15 +257,33 @@ class Parts:
 
     def _observer(self, store: ObserverStore) -> FaultObserver:
         rules = fault_rules(self._conf.faults)
+        manager = self.subnet_manager
         counters = CounterAccountant(
             store,
-            self.subnet_manager,
+            manager,
             mode=CounterMode(self._conf.faults.counters),
             rules=counter_rules(self._conf.faults),
         )
         return FaultObserver(
-            store, self.subnet_manager, rules=rules, clock=time.time, counters=counters
+            store,
+            manager,
+            rules=rules,
+            clock=time.time,
+            again=self._wake_after,
+            counters=counters,
         )
+
+    def _wake_after(self, seconds: float) -> None:
+        timer = threading.Timer(seconds, self.worker.wake)
+        timer.daemon = True
+        timer.start()
+
+    def _port_events(self, wake: Callable[[], None]) -> list[Loop]:
+        """The loop that wakes another one after changes of ports, if this process reads them."""
+        opensm = _opensm(self._conf.opensm)
+        if opensm is None or not (opensm.links_command and opensm.log_file):
+            return []
+        return [PortEvents(LinkEvents(opensm).happened, wake)]
 
     @cached_property
     def worker(self) -> Worker:
@@ -308,7 +328,8 @@ class Parts:
         loops: list[Loop] = [self.worker, *([self.notifier] if self.notifier else [])]
         renewal = Renewal(self.fabric_leases, self._conf.worker.lease_seconds, self.worker.wake)
         listener = self.bus.listener(lambda: _wake(loops)) if self.bus else None
-        for loop in (*loops, renewal):
+        watching = [renewal, *self._port_events(self.worker.wake)]
+        for loop in (*loops, *watching):
             loop.start()
         if listener:
             listener.start()
@@ -318,7 +339,8 @@ class Parts:
             if listener:
                 listener.stop(timeout=1)
             self.worker.stop(patience)
-            renewal.stop(timeout=1)
+            for loop in watching:
+                loop.stop(timeout=1)
             if self.notifier:
                 self.notifier.stop(timeout=1)  # it may wait for the broker for ever
 
@@ -355,7 +377,9 @@ class Parts:
         """Runs the agent in a thread of this process until the end of the block."""
         agent = self.opensm_agent
         listener = self.bus.listener(agent.wake) if self.bus else None
-        agent.start()
+        watching = self._port_events(agent.wake)
+        for loop in (agent, *watching):
+            loop.start()
         if listener:
             listener.start()
         try:
@@ -363,6 +387,8 @@ class Parts:
         finally:
             if listener:
                 listener.stop(timeout=1)
+            for loop in watching:
+                loop.stop(timeout=1)
             agent.stop()
 
     @cached_property

@@ -111,12 +111,15 @@ class OpenSmDriver:
         process = self._opensm.process() if self._opensm is not None else None
         return process.name if process is not None else None
 
-    def observe(self, mark: str | None, *, reuse_tables: bool = False) -> Observation:
+    def observe(
+        self, mark: str | None, *, reuse_tables: bool = False, reuse_ports: bool = False
+    ) -> Observation:
         """The present state of the current set, OpenSM's process and log, and the switches.
 
         ``mark`` is the end of the log before the last reload; None does not check the sweep.
         ``reuse_tables``: use the tables that were read last, unless a sweep has ended badly or
-        another switch is dead or silent than at that time.
+        another switch is dead or silent than at that time. ``reuse_ports``: use the last reading
+        of the ports if there is one, unless a switch does not answer.
 
         Raises:
             OSError: the directory of the sets cannot be read.
@@ -144,7 +147,8 @@ class OpenSmDriver:
             if current is None:
                 return observation
             self._serving = current
-            links = self._look(current)
+            links = self._last(current) if reuse_ports else None
+            links = links or self._look(current)
             observation = _with_reading(observation, links)
             if not reuse_tables or swept_badly or _unreached(links) != self._not_compared:
                 self._rows = self._opensm.tables(current.rows.keys() - _unreached(links))
@@ -221,6 +225,9 @@ class OpenSmDriver:
         if self._observer is None:
             return None
         return self._observer.look(current.cables, doubtful=doubtful)
+
+    def _last(self, current: SetOnDisk) -> Comparison | None:
+        return self._observer.last(current.cables) if self._observer is not None else None
 
     def _compared(
         self, observation: Observation, current: SetOnDisk, links: Comparison | None

@@ -113,7 +113,7 @@ class LocalSubnetManager:
         pause = 0.1
         while True:
             try:
-                report = health.report(driver.observe(driver.note.mark), timeout=math.inf)
+                report = health.report(self._observation(driver), timeout=math.inf)
             except OSError as error:
                 return Applied(None, f"{self._directory}: {error}")
             if report.condition is Condition.APPLIED:
@@ -129,6 +129,10 @@ class LocalSubnetManager:
                 return Applied(None, report.detail, condition=report.condition)
             self._sleep(pause)
             pause = min(2 * pause, 2.0)
+
+    def _observation(self, driver: OpenSmDriver) -> health.Observation:
+        """``reading`` reads the ports; here only if a switch does not answer."""
+        return driver.observe(driver.note.mark, reuse_ports=True)
 
     def reading(self, fabric: str) -> FabricReading | None:
         """See ``laas_service.app.ports.subnet_manager.SubnetManager``."""

@@ -15,7 +15,10 @@ from opensm_writer.opensm import OpenSm
 LOG = logging.getLogger(__name__)
 
 REST = 9
-"""After the ports were read, they are not read for this many times as long."""
+"""For each reading of the ports, this many times as long without one is owed."""
+
+BURST = 3
+"""So many readings may follow one another if no rest is owed."""
 
 RETRY = 5.0
 """Seconds until the ports are read again if that failed."""
@@ -26,7 +29,8 @@ class LinkObserver:
 
     They are read if OpenSM's log tells of a change, if the last reading differs from the one
     before it, and else every ``opensm.links_interval`` seconds; but at most for a tenth of the
-    time. Without ``opensm.links_command`` nothing is read. ``now`` is seconds since the epoch.
+    time, except that up to ``BURST`` readings follow one another after a rest. Without
+    ``opensm.links_command`` nothing is read. ``now`` is seconds since the epoch.
     """
 
     def __init__(
@@ -42,7 +46,9 @@ class LinkObserver:
         self._event = False  # the ports may have changed since the last reading
         self._again = True  # read again although nothing tells of a change
         self._mark = opensm.mark() if opensm.links_command else ""
-        self._begun = self._rest_until = clock()
+        self._begun = self._retry_at = clock()
+        self._took = 0.0  # seconds, the last reading
+        self._rested_at = clock()  # when no rest is owed any more
         self._problem = ""
 
     def look(self, cables: tuple[CableEnds, ...], *, doubtful: bool = False) -> Comparison | None:
@@ -59,11 +65,20 @@ class LinkObserver:
         self._event |= event
         late = self._clock() - self._begun >= self._opensm.links_interval
         due = self._event or self._again or late or doubtful
-        if due and self._clock() >= self._rest_until:
+        if due and self._may_read():
             self._read()
         elif self._seen is not None and self._opensm.log_file is not None and not self._event:
             self._seen = _at(self._seen, self._now())
         return self._seen
+
+    def last(self, cables: tuple[CableEnds, ...]) -> Comparison | None:
+        """The last comparison with these cables, however old; None if there is none."""
+        return self._seen if cables == self._cables else None
+
+    def _may_read(self) -> bool:
+        now = self._clock()
+        owed = self._rested_at - now
+        return now >= self._retry_at and owed <= (BURST - 1) * REST * self._took
 
     def _read(self) -> None:
         self._begun = self._clock()
@@ -81,7 +96,8 @@ class LinkObserver:
                 self._tell(seen, links.skipped)
             self._seen, self._event, self._problem, pause = seen, False, "", 0.0
         ended = self._clock()
-        self._rest_until = ended + max(pause, REST * (ended - self._begun))
+        self._took, self._retry_at = ended - self._begun, ended + pause
+        self._rested_at = max(ended, self._rested_at) + REST * self._took
 
     def _tell(self, seen: Comparison, skipped: int) -> None:
         reading = seen.reading
@@ -95,6 +111,18 @@ class LinkObserver:
             len(seen.silent),
             skipped,
         )
+
+
+class LinkEvents:
+    """Changes of ports that OpenSM's log tells of."""
+
+    def __init__(self, opensm: OpenSm) -> None:
+        self._opensm, self._mark = opensm, opensm.mark()
+
+    def happened(self) -> bool:
+        """Whether the log tells of one since the last call; costs little."""
+        happened, self._mark = self._opensm.link_events(self._mark)
+        return happened
 
 
 def _at(comparison: Comparison, at: float) -> Comparison:

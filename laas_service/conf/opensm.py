@@ -195,7 +195,8 @@ does not answer.
         help="""
 Seconds after which links_command is run although OpenSM's log tells of no change.
 
-At most a tenth of the time is spent in it. Lower it where log_file is not set.
+At most a tenth of the time is spent in it, though three readings may follow one another after a
+quiet time. Lower it where log_file is not set.
 """,
     ),
     cfg.ListOpt(

@@ -24,6 +24,7 @@ def main() -> int:
     parser.add_argument("fabrics", nargs="*", help=f"among {', '.join(FABRICS)}")
     parser.add_argument("--scenario", action="append", help="by name; all if omitted")
     parser.add_argument("--hold-down", type=float, default=5.0)
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds between two walks")
     parser.add_argument("--write", action="store_true", help="write the table of the page")
     options = parser.parse_args()
     names = options.fabrics or [name for name in FABRICS if name not in LARGE]
@@ -51,7 +52,7 @@ def _measured(fabric: Fabric, options: argparse.Namespace) -> list[Outcome]:
         try:
             with Site(fabric, faults={"hold_down": options.hold_down}, patience=patience) as site:
                 up = time.monotonic() - begun
-                outcome = play(site, scenario)
+                outcome = play(site, scenario, pause=options.pause)
         except NotHere as reason:
             print(f"{fabric.name}, {scenario.name}: {reason}", flush=True)
             continue

@@ -49,8 +49,8 @@ class Outcome:
 class Sampler:
     """Reads the tables of the switches again and again, and walks all pairs."""
 
-    def __init__(self, site: Site, begun: float, known: Rows) -> None:
-        self._site, self._begun, self._known = site, begun, known
+    def __init__(self, site: Site, begun: float, known: Rows, pause: float) -> None:
+        self._site, self._begun, self._known, self._pause = site, begun, known, pause
         self.samples: list[tuple[float, Pairs]] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -69,14 +69,15 @@ class Sampler:
             while not self._stop.is_set():
                 pairs = self._site.pairs(self._known)
                 self.samples.append((time.monotonic() - self._begun, pairs))
+                self._stop.wait(self._pause)
         except BaseException as error:
             self.error = error
 
 
-def play(site: Site, scenario: Scenario, *, sampling: bool = True) -> Outcome:
+def play(site: Site, scenario: Scenario, *, pause: float = 0.0) -> Outcome:
     """Play a scenario on a sound site. The site is not repaired afterwards.
 
-    With ``sampling`` the tables are walked all the time, else once at the end.
+    ``pause``: seconds between two walks over all tables.
 
     Raises:
         NotHere: the fabric has nothing to break.
@@ -88,15 +89,9 @@ def play(site: Site, scenario: Scenario, *, sampling: bool = True) -> Outcome:
     quiet = _noticed(site)
     generation = published_generation(site.state / "opensm", ID)
     begun = time.monotonic()
-    sampler = Sampler(site, begun, known)
-    if sampling:
-        sampler.__enter__()
-    try:
+    with Sampler(site, begun, known, pause) as sampler:
         expected = scenario.act(site)
         _watch(site, expected, outcome, begun, quiet)
-    finally:
-        if sampling:
-            sampler.__exit__()
     if sampler.error is not None:
         raise sampler.error
     pairs = site.pairs(known)
@@ -107,7 +102,7 @@ def play(site: Site, scenario: Scenario, *, sampling: bool = True) -> Outcome:
     outcome.foreign = max(pairs.foreign for _, pairs in sampler.samples)
     worst = [at for at, pairs in sampler.samples if pairs.lost > outcome.lost_at_end]
     after = [at for at, _ in sampler.samples if not worst or at > worst[-1]]
-    outcome.restored = after[0] if sampling and worst else None
+    outcome.restored = after[0] if worst else None
     outcome.complaints += [x for _, pairs in sampler.samples for x in pairs.examples]
     outcome.generations = published_generation(site.state / "opensm", ID) - generation
     if not outcome.generations:

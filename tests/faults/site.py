@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -54,7 +54,7 @@ patience = 300
 {faults}
 """
 
-Settings = dict[str, object]
+Settings = Mapping[str, object]
 
 
 class Site:

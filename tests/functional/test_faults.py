@@ -19,7 +19,9 @@ BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 
 @pytest.mark.parametrize("name", ["spine-link", "l2"])
 def test_tenants_get_other_links_and_never_cross_those_of_others(name):
-    with Site(FABRICS["128"](), faults={"hold_down": 1}) as site:
+    """The worker polls every ten minutes: OpenSM's log and the hold-down have to wake it."""
+    options = {"poll_interval": 600}
+    with Site(FABRICS["128"](), faults={"hold_down": 1}, worker=options) as site:
         outcome = play(site, BY_NAME[name])
     assert outcome.lost > 0
     assert outcome.lost_at_end == 0

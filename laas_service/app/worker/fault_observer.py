@@ -13,9 +13,16 @@ from laas_service.app.ports.port_counters import PortCounters
 from laas_service.app.ports.subnet_manager import SubnetManager
 from laas_service.app.records import FabricRecord, Observation
 from laas_service.app.worker.counter_accountant import CounterAccountant
+from laas_service.app.worker.loop import Loop
 from laas_service.domain.errors import LaasError, LeaseLost
 from laas_service.domain.faults.interpretation import Cabling, SwitchState, interpret
-from laas_service.domain.faults.observation import Judgement, Mode, Rules, judge
+from laas_service.domain.faults.observation import (
+    Judgement,
+    Mode,
+    Rules,
+    hold_down_ends_in,
+    judge,
+)
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.topology import link_name
 from laas_service.domain.wording import listed
@@ -30,6 +37,25 @@ Compared = Callable[[FabricRecord, Set[int]], frozenset[int]]
 """Which of these switches of a fabric, by GUID, have the published tables."""
 
 
+class PortEvents(Loop):
+    """Wakes another loop when the subnet manager tells of a change of ports.
+
+    ``happened`` says whether it did since the last call, and is asked every ``interval`` seconds.
+    """
+
+    name = "laas-port-events"
+
+    def __init__(
+        self, happened: Callable[[], bool], wake: Callable[[], None], interval: float = 0.2
+    ) -> None:
+        super().__init__(interval)
+        self._happened, self._wake = happened, wake
+
+    def round(self) -> None:
+        if self._happened():
+            self._wake()
+
+
 class ObserverStore(FabricReader, FaultObservation, PortCounters, Protocol):
     """The recorded fabrics, observations and port counters."""
 
@@ -39,7 +65,9 @@ class FaultObserver:
 
     ``rules`` are as configured; their mode is valid where no operator chose another one. All
     memory is in the store, so a new worker goes on where the last one ended. ``clock`` gives
-    seconds since the epoch. Without ``counters`` port counters are not accounted.
+    seconds since the epoch. ``again`` is called with the seconds after which the fabric should
+    be observed again, because a hold-down ends then. Without ``counters`` port counters are not
+    accounted.
     """
 
     def __init__(
@@ -50,7 +78,9 @@ class FaultObserver:
         rules: Rules,
         clock: Callable[[], float],
         counters: CounterAccountant | None = None,
+        again: Callable[[float], None] = lambda seconds: None,
     ) -> None:
+        self._again = again
         self._store = store
         self._subnet_manager = subnet_manager
         self._rules = rules
@@ -95,6 +125,9 @@ class FaultObserver:
         seconds = self._rules.reading_lifetime / WRITES
         made = self._store.judged(fabric.id, reading, judgement, seconds)
         _log(fabric.id, made)
+        seconds_left = hold_down_ends_in(made.memory, self._rules, self._clock())
+        if seconds_left is not None:
+            self._again(seconds_left)
         return made
 
     def _mode(self, seen: Observation) -> Mode:

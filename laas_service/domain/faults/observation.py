@@ -188,6 +188,15 @@ def _blind(memory: Memory, interpretation: Interpretation, rules: Rules) -> Judg
     return Judgement(replace(memory, alarm=alarm), raised=True)
 
 
+def hold_down_ends_in(memory: Memory, rules: Rules, at: float) -> float | None:
+    """Seconds from ``at`` until the next hold-down ends; None if none is running."""
+    suspected = (entry for entry in memory.links.values() if entry.condition is SUSPECTED)
+    switches = (entry for entry in memory.switches.values() if entry.standing is Standing.NEW)
+    changes: tuple[_Loss, ...] = (*suspected, *switches)
+    ends = (entry.since + rules.hold_down - at for entry in changes)
+    return min((seconds for seconds in ends if seconds > 0), default=None)
+
+
 # -- following ------------------------------------------------------------------
 
 
@@ -280,7 +289,7 @@ def _seen_down(
     at, evidence = interpretation.at, interpretation.down[link]
     switch, moved = interpretation.down_by_switch.get(link, 0), link in interpretation.moved
     if entry is None:
-        condition = FAILED if moved else SUSPECTED
+        condition = FAILED if moved or not rules.hold_down else SUSPECTED
         return LinkMemory(condition, at, evidence, (at,), switch=switch, moved=moved)
     downs = _recent(entry.downs, at, rules)
     if entry.up_since is not None:

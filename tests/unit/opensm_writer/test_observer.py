@@ -8,7 +8,7 @@ import pytest
 
 from laas_service.adapters.fabric_import import generator
 from opensm_writer import observer
-from opensm_writer.observer import LinkObserver
+from opensm_writer.observer import LinkEvents, LinkObserver
 from opensm_writer.opensm import OpenSm
 from tests.unit.opensm_writer.iblinkinfo import output
 
@@ -121,14 +121,19 @@ def test_at_most_a_tenth_of_the_time_is_spent(site, monkeypatch):
         return real(opensm)
 
     monkeypatch.setattr(OpenSm, "links", slow)
+    for _ in range(observer.BURST):
+        site.tell()
+        assert site.look(0.25)[0]
     begun, count = site.time, 0
     for _ in range(400):
         site.tell()
         count += site.look(0.25)[0]
     spent = site.time - begun
     assert 0.05 < 2 * count / spent <= 0.11
-    site.tell()
-    site.look(20)
+    assert site.look(60)[0]
+    for _ in range(observer.BURST - 1):
+        site.tell()
+        assert site.look(0.25)[0]
     site.tell()
     at = site.look(1)[1]
     assert site.look(1) == (False, at)  # the event makes the reading old until the next one
@@ -170,3 +175,18 @@ def test_without_a_command_nothing_is_read(tmp_path):
 def test_a_set_without_the_cabling_is_not_compared(site):
     assert site.observer.look(()) is None
     assert site.count() == 0
+
+
+def test_the_last_comparison_is_kept_for_its_cables(site):
+    assert site.observer.last(CABLES) is None
+    site.settled()
+    assert site.observer.last(CABLES).reading.ends == ()
+    assert site.observer.last(CABLES[1:]) is None
+
+
+def test_each_event_is_told_once(site):
+    events = LinkEvents(site.opensm)
+    assert not events.happened()
+    site.tell()
+    assert events.happened()
+    assert not events.happened()

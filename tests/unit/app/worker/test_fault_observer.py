@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import permutations
@@ -17,7 +18,7 @@ from laas_service.app.lifecycle import State
 from laas_service.app.records import AllocationRecord, LinkState, Source, SwitchState
 from laas_service.app.requests import AllocationRequest
 from laas_service.app.worker.converger import Converger, Pace
-from laas_service.app.worker.fault_observer import FaultObserver
+from laas_service.app.worker.fault_observer import FaultObserver, PortEvents
 from laas_service.domain.allocation import Request
 from laas_service.domain.errors import LeaseLost, Unavailable
 from laas_service.domain.faults.interpretation import SwitchState as ObservedState
@@ -51,8 +52,13 @@ class Site:
 
     def restarted(self, store: SqlStore | None = None) -> Converger:
         """A new worker, that remembers nothing."""
+        self.again: list[float] = []
         observer = FaultObserver(
-            store or self.store, self.switches, rules=self.rules, clock=lambda: self.now
+            store or self.store,
+            self.switches,
+            rules=self.rules,
+            clock=lambda: self.now,
+            again=self.again.append,
         )
         self.converger = Converger(
             store or self.store,
@@ -442,3 +448,32 @@ def test_tenants_that_cannot_leave_keep_their_links_and_say_so(site):
     site.round()
     assert (site.record.state, site.links) == (State.ACTIVE, links)
     assert "not moved before maintenance" in site.record.error
+
+
+def test_the_fabric_is_observed_again_when_a_hold_down_ends(site):
+    cut = spine_link(site.tenant())
+    assert site.again == []
+    site.cut(cut)
+    site.round()
+    assert site.again == [RULES.hold_down]
+    site.round(0.5)
+    assert site.again == [RULES.hold_down, RULES.hold_down - 0.5]
+    site.round(RULES.hold_down - 0.5)
+    assert cut in site.failed
+    assert len(site.again) == 2
+
+
+def test_without_a_hold_down_the_first_reading_decides(store):
+    site = Site(store, replace(RULES, hold_down=0.0))
+    cut = spine_link(site.tenant())
+    site.cut(cut)
+    site.round()
+    assert cut in site.failed
+
+
+def test_an_event_wakes_the_worker():
+    woken, events = threading.Event(), iter([False, True])
+    watch = PortEvents(lambda: next(events, False), woken.set, interval=0.01)
+    watch.start()
+    assert woken.wait(60)
+    watch.stop(60)
