@@ -321,6 +321,21 @@ def awaits_routes(allocation: Standing) -> bool:
     return allocation.state is State.ALLOCATING
 
 
+def awaited_change(allocation: Standing) -> Allocation | None:
+    """The hosts and links that the awaited routes begin to use, or stop using (``frees``)."""
+    change = allocation.change
+    if change is None:
+        return allocation.placed
+    return change.freed if change.phase is Phase.WITHDRAW else change.claimed
+
+
+def frees(allocation: Standing) -> bool:
+    """Whether links are free for others once the awaited routes are confirmed."""
+    if allocation.change is not None and allocation.state in DUE_IF_CHANGING:
+        return allocation.change.phase is Phase.WITHDRAW
+    return allocation.state is State.RELEASING
+
+
 def confirmed(allocation: Standing, applied: int | None) -> bool:
     """Whether the routes that it waits for are confirmed.
 

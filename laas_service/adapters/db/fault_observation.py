@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import component_words, models
@@ -124,6 +124,8 @@ class FaultObservation:
         with self.transactions.writing("set observation mode") as session:
             self.states.locked(session, fabric_id)
             row = _row(session, fabric_id)
+            if row.mode == Mode.FROZEN.value and mode is not Mode.FROZEN:
+                _try_again(session, fabric_id)
             row.mode, row.mode_since = mode and mode.value, self.transactions.now()
             row.mode_by = initiator_document(by)
 
@@ -157,6 +159,16 @@ def _without_time(memory: Memory) -> Mapping[str, Any]:
     document = memory_document(memory)
     del document["at"]
     return document
+
+
+def _try_again(session: Session, fabric_id: str) -> None:
+    """Make the steps due that wait, for example for a fabric to be released."""
+    table = models.Allocation
+    session.execute(
+        update(table)
+        .where(table.fabric == fabric_id, table.due_at.is_not(None))
+        .values(due_at=None, failures=0, version=table.version + 1)
+    )
 
 
 class _Word(NamedTuple):

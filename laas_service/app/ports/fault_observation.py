@@ -34,7 +34,10 @@ class FaultObservation(Protocol):
     def set_observation_mode(
         self, fabric_id: str, mode: Mode | None, *, by: Initiator | None = None
     ) -> None:
-        """Record the mode, and who chose it; with None the configured one is valid again."""
+        """Record the mode, and who chose it; with None the configured one is valid again.
+
+        The end of ``FROZEN`` makes all steps due that wait.
+        """
 
     def acknowledge_alarm(self, fabric_id: str, *, by: Initiator | None = None) -> None:
         """Accept what raised the alarm: the next judgement marks it. Nothing without an alarm."""

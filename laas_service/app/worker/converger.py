@@ -47,7 +47,8 @@ from laas_service.domain.errors import (
     LeaseLost,
 )
 from laas_service.domain.faults.degradation import Degraded
-from laas_service.messages import ConfirmedBy
+from laas_service.domain.wording import listed
+from laas_service.messages import Applied, ConfirmedBy
 
 LOG = logging.getLogger(__name__)
 
@@ -273,10 +274,30 @@ class Converger:
     def _next_action(self, record: AllocationRecord) -> Action:
         confirmed = False
         if lifecycle.awaits_routes(record):
-            applied = self._routes.applied(record.fabric).generation
-            confirmed = lifecycle.confirmed(record, applied)
+            applied = self._routes.applied(record.fabric)
+            confirmed = lifecycle.confirmed(record, applied.generation)
+            confirmed = confirmed and not self._silent_switches(record, applied)
         repairs = self._repair_links and not self._is_frozen(record.fabric)
         return lifecycle.next_action(record, confirmed, repair_links=repairs)
+
+    def _silent_switches(self, record: AllocationRecord, applied: Applied) -> list[str]:
+        """Names of the switches whose silence keeps the awaited routes from being confirmed.
+
+        A silent switch may forward by old tables. Nobody begins to use a link of it; a link that
+        observation withholds may be freed, as nobody new gets it.
+        """
+        changing = lifecycle.awaited_change(record)
+        if not applied.unconfirmed or changing is None:
+            return []
+        fabric, (ledger, _) = self._store.fabric(record.fabric), self._store.ledger(record.fabric)
+        harmless = set(ledger.failed_links)
+        if lifecycle.frees(record):
+            harmless |= ledger.drained_links
+        cables = fabric.inventory.cable_of_link
+        links = set(changing.links(fabric.topology)).difference(harmless) & cables.keys()
+        used = {end.guid for link in links for end in (cables[link].lower, cables[link].upper)}
+        known = fabric.inventory.switch_of_guid
+        return [known[guid].name for guid in applied.unconfirmed if guid in used]
 
     def _is_frozen(self, fabric_id: str) -> bool:
         return self._observer is not None and self._observer.is_frozen(fabric_id)
@@ -311,6 +332,9 @@ class Converger:
 
     def _awaited(self, record: AllocationRecord) -> str:
         applied = self._routes.applied(record.fabric)
+        if silent := self._silent_switches(record, applied):
+            text = f"waiting for {listed(silent)}, which may forward by old tables"
+            return f"{text}; 'laas switch fail' takes the links out of use"
         text = f"waiting for the subnet manager to apply generation {record.generation}"
         return f"{text}: {applied.problem}" if applied.problem else text
 

@@ -25,6 +25,10 @@ ActingFor = Callable[[Initiator | None], AbstractContextManager[None]]
 """A context in which every log line names this initiator; None names nobody."""
 
 
+FROZEN = 0
+"""No generation: stands for routes that were not published because the fabric was frozen."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Published:
     generation: int
@@ -158,6 +162,7 @@ class RoutePublisher:
         """
         try:
             if self._frozen(fabric_id):
+                self._last_generation[fabric_id] = FROZEN
                 return "the fabric is frozen: no routes are published"
             state = self._store.routed(fabric_id)
             self._last_generation[fabric_id] = state.generation

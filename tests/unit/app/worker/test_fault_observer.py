@@ -44,6 +44,7 @@ class Site:
     compute: FakeCompute = field(default_factory=FakeCompute)
     switches: FakeSubnetManager = field(default_factory=FakeSubnetManager)
     now: float = 1_800_000_000.0
+    pace: Pace = field(default_factory=lambda: Pace(0.1, 0.1))
 
     def __post_init__(self) -> None:
         generated = self.fabric.generated
@@ -66,7 +67,7 @@ class Site:
             self.switches,
             now=lambda: datetime.fromtimestamp(self.now, UTC),
             chance=Random(1),
-            pace=Pace(0.1, 0.1),
+            pace=self.pace,
             observer=observer,
         )
         return self.converger
@@ -80,12 +81,18 @@ class Site:
         for _ in range(count):
             self.round()
 
+    def ask(self, hosts: int, id: str = "t") -> None:
+        new = AllocationRequest(
+            id=id, fabric="f", name=id, project_id="blue", policy="jigsaw", hosts=hosts
+        )
+        self.store.admit(new, lambda ledger: Jigsaw().propose(ledger, Request(id, hosts)))
+
+    def state(self, id: str = "t") -> State:
+        return self.store.allocation(id).state
+
     def tenant(self, hosts: int = 6) -> set[Link]:
         """An active tenant on two pods; its links."""
-        new = AllocationRequest(
-            id="t", fabric="f", name="t", project_id="blue", policy="jigsaw", hosts=hosts
-        )
-        self.store.admit(new, lambda ledger: Jigsaw().propose(ledger, Request("t", hosts)))
+        self.ask(hosts)
         self.round()
         assert self.record.state is State.ACTIVE
         return self.links
@@ -311,6 +318,113 @@ def test_a_frozen_fabric_keeps_its_routes_until_it_is_released(site):
     site.round()
     assert failed not in site.links
     assert site.published == site.store.fabric("f").routes_generation
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["same worker", "new worker"])
+def test_nothing_is_published_while_frozen_and_all_at_once_afterwards(site, restart):
+    """Whatever waits is due at the release, not after its pause; no reconcile is needed."""
+    site.pace = Pace(3600.0, 3600.0, apply_timeout=3600.0)
+    site.restarted()
+    links = site.tenant()
+    site.store.set_observation_mode("f", Mode.FROZEN)
+    before = site.published
+    site.ask(2, "u")
+    site.store.set_link_state("f", spine_link(links), LinkState.FAILED)
+    site.rounds(2)
+    if restart:
+        site.restarted()
+        site.rounds(2)
+        site.converger.reconcile()
+        site.converger.check_drift()
+    site.rounds(2)
+    assert (site.published, site.state("u")) == (before, State.ALLOCATING)
+    site.store.set_observation_mode("f", Mode.ACT)
+    site.round()
+    assert site.published == site.store.fabric("f").routes_generation > before
+    assert site.state("u") is State.ACTIVE
+    assert spine_link(links) not in site.links
+
+
+def test_an_operators_word_during_a_freeze_is_published_by_a_new_worker_at_once(site):
+    """No allocation waits for it."""
+    site.tenant(2)
+    site.store.set_observation_mode("f", Mode.FROZEN)
+    before = site.published
+    free = next(iter(site.fabric.generated.inventory.cable_of_link))
+    site.store.set_link_state("f", free, LinkState.FAILED)
+    site.restarted()
+    site.rounds(2)
+    assert site.published == before
+    site.store.set_observation_mode("f", Mode.OBSERVE)
+    site.round()
+    assert site.published == site.store.fabric("f").routes_generation > before
+
+
+def silence(site: Site, mode: Mode = Mode.ACT) -> int:
+    """A silent spine that the tenant uses."""
+    spine = site.spine_of(spine_link(site.links))
+    site.store.set_observation_mode("f", mode)
+    site.fabric.silent.add(spine)
+    site.switches.unconfirmed = (spine,)
+    site.rounds(4)
+    return spine
+
+
+def test_nobody_new_gets_links_through_a_silent_switch_and_the_rest_goes_on(site):
+    links = site.tenant()
+    spine = silence(site)
+    assert (site.state(), site.links, site.record.faults) == (State.ACTIVE, links, None)
+    site.ask(2, "u")
+    site.round()
+    assert site.state("u") is State.ACTIVE
+    site.store.set_observation_mode("f", Mode.ACT)
+    placed = site.store.allocation("u").placed
+    mine = set(placed.links(site.fabric.generated.topology))
+    assert not mine & links_of(site, spine)
+
+
+@pytest.mark.parametrize("mode", [Mode.ACT, Mode.OBSERVE])
+def test_released_links_behind_a_silent_switch_go_to_nobody_until_it_is_compared(site, mode):
+    """Observation withholds them; where it may not, the release waits with its claims."""
+    theirs = site.tenant()
+    spine = silence(site, mode)
+    site.store.transition(site.record, State.RELEASING, "enough")
+    site.rounds(3)
+    behind = links_of(site, spine)
+    ledger = site.store.ledger("f")[0]
+    if mode is Mode.ACT:
+        assert site.state() is State.RELEASED
+        assert behind <= ledger.drained_links
+    else:
+        assert site.state() is State.RELEASING
+        assert theirs & behind <= ledger.owners_of_links().keys()
+        assert "may forward by old tables" in site.record.error
+    site.fabric.silent.clear()
+    site.rounds(2)
+    ledger = site.store.ledger("f")[0]
+    assert theirs & behind <= ledger.drained_links | ledger.owners_of_links().keys()
+    site.switches.unconfirmed = ()
+    site.rounds(2)
+    ledger = site.store.ledger("f")[0]
+    assert site.state() is State.RELEASED
+    assert not theirs & (ledger.drained_links | ledger.owners_of_links().keys())
+
+
+def test_a_tenant_placed_through_a_silent_switch_is_not_active_before_it_is_compared(site):
+    """It asked before observation could know, or observation may not withhold links."""
+    site.store.set_observation_mode("f", Mode.OBSERVE)
+    site.ask(6)
+    spine = site.spine_of(spine_link(site.links))
+    site.fabric.silent.add(spine)
+    site.switches.unconfirmed = (spine,)
+    site.rounds(3)
+    assert site.state() is State.ALLOCATING
+    name = site.fabric.generated.inventory.switch_of_guid[spine].name
+    assert f"waiting for {name}, which may forward by old tables" in site.record.error
+    site.store.set_switch_state("f", spine, SwitchState.FAILED)
+    site.rounds(4)
+    assert site.state() is State.ACTIVE
+    assert not site.links & links_of(site, spine)
 
 
 def test_a_worker_that_lost_its_lease_records_nothing(site):
