@@ -107,7 +107,11 @@ class FakeCompute:
     def observed(self) -> Observed:
         self.faults.begin("observed", None)
         return Observed(
-            dict(self.aggregates), frozenset(self.pooled), dict(self.opened), frozenset(self.closed)
+            dict(self.aggregates),
+            frozenset(self.pooled),
+            dict(self.opened),
+            frozenset(self.closed),
+            frozenset(self.fenced),
         )
 
     def look(self, hosts: Collection[str]) -> Mapping[str, ComputeHost] | None:

@@ -464,6 +464,11 @@ class NovaCompute:
             pool.hosts if pool and pool.isolates_as(self._pooled) else frozenset(),
             {host: aggregate.name for aggregate in foreign for host in aggregate.hosts},
             closed.hosts if closed and closed.isolates_as(CLOSING) else frozenset(),
+            frozenset(
+                aggregate.metadata[ALLOCATION]
+                for aggregate in aggregates.values()
+                if _is_ours(aggregate) and aggregate.isolates_as(self._closed)
+            ),
         )
 
     def look(self, hosts: Collection[str]) -> Mapping[str, ComputeHost]:

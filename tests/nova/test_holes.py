@@ -281,6 +281,18 @@ class TestEditedAggregate:
         (own,) = ours.boot(RED)
         assert own in A1.hosts
 
+    def test_ours_in_error(self, ours):
+        """What is edited while an allocation is in error is seen as such, and closed."""
+        ours.hand_over(A1)
+        (aggregate,) = [a for a in ours.admin.aggregates.list() if a.name == "laas-a1"]
+        ours.admin.aggregates.set_metadata(aggregate, {KEY: BLUE})
+        seen = ours.compute.observed()
+        assert (seen.handed_over["a1"].project_id, seen.fenced) == (BLUE, frozenset())
+        ours.compute.fence("a1")
+        assert ours.compute.observed().fenced == {"a1"}
+        ours.nova.scheduler_knows()
+        assert ours.boot(BLUE) == ours.boot(RED) == []
+
 
 class TestLostCast:
     """Schedulers learn of aggregates by messages; a lost message leaves a host open."""

@@ -28,6 +28,8 @@ class Observed:
     """By host, the foreign aggregate that admits projects to it."""
     closed: frozenset[str] = frozenset()
     """Hosts that accept no new server of any project, see ``Compute.close``."""
+    fenced: frozenset[str] = frozenset()
+    """Allocations whose hosts accept no new server, see ``Compute.fence``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ says how it is repaired; ``drift_control`` does so.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from laas_service.app.lifecycle import LIVE
+from laas_service.app.lifecycle import LIVE, State
 from laas_service.app.ports.compute import Handover
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord, kind_of_loss
 from laas_service.domain.wording import listed
@@ -32,6 +32,13 @@ class TakeBack:
 
 
 @dataclass(frozen=True, slots=True)
+class Fence:
+    """Close the hosts of an allocation that is not active."""
+
+    allocation_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Pool:
     """Put hosts into the pool again."""
 
@@ -45,7 +52,7 @@ class Publish:
     fabric: str
 
 
-Repair = HandOver | TakeBack | Pool | Publish
+Repair = HandOver | TakeBack | Fence | Pool | Publish
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +136,18 @@ def leftover_difference(
         return None
     detail = f"allocation {id} is released, but hosts are still handed over"
     return Difference(Drift.LEFTOVER, id, fabrics, detail, repair=TakeBack(handover))
+
+
+def misled_difference(record: AllocationRecord, handover: Handover) -> Difference | None:
+    """An aggregate that admits another project to the hosts of an allocation in ``error``.
+
+    The hosts of an active allocation are handed over again (``hosts_difference``); the steps of
+    other states correct its aggregate themselves.
+    """
+    if record.state is not State.ERROR or handover.project_id == record.project_id:
+        return None
+    detail = f"hosts are handed over to project {handover.project_id!r}"
+    return Difference(Drift.HOSTS, record.id, (record.fabric,), detail, repair=Fence(record.id))
 
 
 def pool_difference(fabric: FabricRecord, missing: Collection[str]) -> Difference | None:

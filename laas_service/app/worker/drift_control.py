@@ -20,7 +20,7 @@ from laas_service.app.ports.fabrics import ComponentStates, FabricReader
 from laas_service.app.ports.observations import Observations
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord, kind_of_loss
 from laas_service.app.worker import drift
-from laas_service.app.worker.drift import Difference, HandOver, Pool, Publish, TakeBack
+from laas_service.app.worker.drift import Difference, Fence, HandOver, Pool, Publish, TakeBack
 from laas_service.app.worker.route_publisher import ActingFor, Effect, RoutePublisher
 from laas_service.domain.errors import (
     ConcurrentUpdate,
@@ -173,6 +173,8 @@ class DriftControl:
             if id in active or not _on(fabric, handover):
                 continue
             difference = self._leftover(handover)
+            if id not in observed.fenced:
+                difference = difference or self._misled(fabric, handover)
             if difference is not None and self._is_new(difference):
                 findings += self._act(difference)
         for kind, id in [*self._known]:
@@ -257,6 +259,16 @@ class DriftControl:
         fabrics = (f for f in self.fabrics() if self._fabric is not None or _on(f, handover))
         return drift.leftover_difference(record, handover, tuple(f.id for f in fabrics))
 
+    def _misled(self, fabric: FabricRecord, handover: Handover) -> Difference | None:
+        """Whether an aggregate admits another project than that of its allocation in error."""
+        try:
+            record = self._store.allocation(handover.allocation_id)
+        except NotFound:
+            return None
+        if record.fabric != fabric.id:
+            return None
+        return drift.misled_difference(record, handover)
+
     def _is_elsewhere(self, record: AllocationRecord | None, handover: Handover) -> bool:
         """Whether an aggregate belongs to other fabrics than the one that is checked."""
         if record is not None:
@@ -306,6 +318,8 @@ class DriftControl:
                 self._record_repair(record, difference.detail)
             case TakeBack(handover):
                 self._effect("take back", lambda: self._compute.take_back(handover))
+            case Fence(allocation_id):
+                self._effect("fence", lambda: self._compute.fence(allocation_id))
             case Pool(hosts):
                 self._effect("pool", lambda: self._compute.pool(hosts))
             case Publish(fabric):

@@ -134,6 +134,16 @@ def test_a_repair_that_fails_is_said_with_what_differs(world, repair):
     assert counted(world) == ({Drift.POOL: 1}, {})
 
 
+def test_an_aggregate_in_error_that_admits_another_project_is_closed(world, repair):
+    """An allocation in error has no step that would correct its aggregate."""
+    record = world.store.allocation("a")
+    world.store.transition(record, State.ERROR, "parked", error="a bug")
+    world.compute.aggregates["a"] = replace(world.compute.aggregates["a"], project_id="red")
+    is_settled(world, Drift.HOSTS, repair)
+    assert (world.compute.fenced == {"a"}) is repair
+    assert world.store.allocation("a").state is State.ERROR
+
+
 # -- aggregates ---------------------------------------------------------------------
 
 
