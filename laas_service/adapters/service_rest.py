@@ -47,7 +47,8 @@ def connect(conf: cfg.ConfigOpts) -> Adapter:
 
     Raises:
         InvalidInput: the options do not say how to log in or where the service is, or the
-            address of Keystone or the service has http and another machine.
+            address of Keystone or the service has http and another machine, which
+            [opensm] agent_plain_http does not allow.
     """
     try:
         auth = loading.load_auth_from_conf_options(conf, GROUP)
@@ -61,12 +62,20 @@ def connect(conf: cfg.ConfigOpts) -> Adapter:
                 )
             auth = NoAuth(conf.laas.endpoint_override)
         session = loading.load_session_from_conf_options(conf, GROUP)
-        session.mount("http://", _WithinTheMachine())
+        if conf.opensm.agent_plain_http:
+            LOG.warning(
+                "[opensm] agent_plain_http is on: the agent sends its password and its token over "
+                "connections that others may read and change"
+            )
+        else:
+            session.mount("http://", _WithinTheMachine())
         adapter = loading.load_adapter_from_conf_options(
             conf, GROUP, session=session, auth=auth, user_agent="laas-opensm-agent"
         )
     except keystone_errors.ClientException as error:
         raise InvalidInput("[laas]", "login", str(error)) from error
+    if conf.opensm.agent_plain_http:
+        return adapter
     if auth_url := getattr(auth, "auth_url", None):
         _check_address(f"[{conf.laas.auth_section or GROUP}] auth_url", auth_url)
     if conf.laas.endpoint_override:
@@ -119,7 +128,10 @@ def _check_address(option: str, url: str, more: str = "") -> None:
         return
     if parts.scheme != "http" or not is_loopback(host):
         raise InvalidInput(
-            option, url, f"use https; http is for this machine's loopback only{more}"
+            option,
+            url,
+            f"use https; http is for this machine's loopback only{more} "
+            "([opensm] agent_plain_http overrides this)",
         )
 
 

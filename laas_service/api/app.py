@@ -37,6 +37,7 @@ from laas_service.api import (
 from laas_service.api.auth import NOBODY, REQUEST_ID, Gate
 from laas_service.api.metrics import Metrics
 from laas_service.api.policies import METRICS
+from laas_service.api.proxies import Proxies
 from laas_service.api.rate_limit import Buckets
 from laas_service.api.request_parsing import parsed
 from laas_service.api.resource import Answer, Call, Route
@@ -168,6 +169,9 @@ def create_app(
 
     Of the options in ``conf``, those that may change while a process runs are read anew for each
     request.
+
+    Raises:
+        InvalidInput: a trusted proxy is no address.
     """
     app = Flask("laas")
     app.config["MAX_CONTENT_LENGTH"] = conf.api.max_body
@@ -187,7 +191,7 @@ def create_app(
     app.register_error_handler(HTTPException, _http_error)
     app.register_error_handler(Exception, _unexpected)
     guarded = HTTPProxyToWSGI(authenticate(app.wsgi_app), conf)
-    app.wsgi_app = RequestId(guarded)  # type: ignore[method-assign]
+    app.wsgi_app = Proxies(RequestId(guarded), conf.api.trusted_proxies)  # type: ignore[method-assign]
     return app
 
 

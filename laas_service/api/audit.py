@@ -15,6 +15,7 @@ from flask import Request, Response
 from oslo_log import log as logging
 
 from laas_service.api.auth import REQUEST_ID, SERVICE_TYPE
+from laas_service.api.proxies import CLIENT
 
 LOG = logging.getLogger("laas_service.audit")
 
@@ -83,7 +84,7 @@ def _initiator(request: Request) -> dict[str, Any]:
         "typeURI": "service/security/account/user",
         "id": identity.get("HTTP_X_USER_ID") or UNKNOWN,
         "project_id": identity.get("HTTP_X_PROJECT_ID") or UNKNOWN,
-        "host": {"address": request.remote_addr or UNKNOWN},
+        "host": {"address": request.environ.get(CLIENT) or UNKNOWN},
     }
 
 

@@ -55,6 +55,17 @@ Allocations of one fabric are always decided one after the other.
 Longest request body in bytes. Longer ones are refused unread.
 """,
     ),
+    cfg.ListOpt(
+        "trusted_proxies",
+        default=[],
+        help="""
+Addresses or networks of the proxies in front of the API, such as 192.0.2.10 or 2001:db8::/64.
+
+The audit trail names the address that a request came from. Only of a request from one of these
+addresses does it name the client that Forwarded or X-Forwarded-For gives: the last address there
+that is not a proxy's.
+""",
+    ),
     cfg.BoolOpt(
         "audit",
         mutable=True,

@@ -319,4 +319,16 @@ most this long. Keep it well below agent_lease_seconds of the service: if an age
 report for that long, another one takes over.
 """,
     ),
+    cfg.BoolOpt(
+        "agent_plain_http",
+        default=False,
+        help="""
+Let laas-opensm-agent send its password, its token and its reports over plain http to other
+machines.
+
+Whoever reads such a connection can act as the agent: make allocations active, and free hosts and
+links that are still in use. Whoever changes an answer decides about the files of OpenSM. The agent
+warns at each start. Switch it on only inside an encrypted tunnel.
+""",
+    ),
 ]

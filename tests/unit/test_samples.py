@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from keystonemiddleware.auth_token import _opts as auth_token
 from oslo_config import cfg
+from oslo_messaging._drivers import amqp, impl_rabbit
 from oslo_middleware import http_proxy_to_wsgi
+from sqlalchemy.engine import make_url
 
 from laas_service import conf as options
 from laas_service.conf import database, logins
@@ -26,6 +28,7 @@ def known() -> dict[str, set[str]]:
         *auth_token.list_opts(),
         ("database", database.OPTIONS),
         ("keystone_authtoken", logins.LOGIN_OPTIONS),
+        ("oslo_messaging_rabbit", [*amqp.amqp_opts, *impl_rabbit.rabbit_opts]),
         ("oslo_middleware", http_proxy_to_wsgi.OPTS),
     ]
     for group, opts in listed:
@@ -51,6 +54,19 @@ def test_the_sample_of_the_worker_has_every_option_of_faults_with_its_default():
     parser.read(ETC / "laas" / "fabric.conf")
     assert set(parser["faults"]) == known()["faults"]
     assert dict(conf.faults) == dict(plain.faults)
+
+
+@pytest.mark.parametrize("name", ["controller.conf", "fabric.conf"])
+def test_database_and_bus_are_encrypted_and_their_servers_checked(name):
+    parser = configparser.ConfigParser(interpolation=None, default_section="none")
+    parser.read(ETC / "laas" / name)
+    url = make_url(parser["database"]["connection"])
+    _, arguments = url.get_dialect()().create_connect_args(url)
+    assert arguments["ssl"]["ca"]
+    assert arguments["ssl"].get("check_hostname", True)
+    assert parser["DEFAULT"]["transport_url"].endswith(":5671/")
+    assert parser["oslo_messaging_rabbit"]["ssl"] == "true"
+    assert parser["oslo_messaging_rabbit"]["ssl_ca_file"]
 
 
 def test_the_worker_can_be_made_of_its_sample():

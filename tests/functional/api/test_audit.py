@@ -9,6 +9,9 @@ import logging
 
 import pytest
 
+from laas_service.api.auth import middleware
+from laas_service.domain.errors import InvalidInput
+
 BLUE = {"X-Auth-Token": "blue-token"}
 RED = {"X-Auth-Token": "red-token"}
 ROOT = {"X-Auth-Token": "root-token"}
@@ -96,3 +99,42 @@ def test_it_can_be_switched_off(deployment, told):
     client = deployment.client()
     assert client.post("/v1/allocations", json={"name": "a", "hosts": 1}).status_code == 202
     assert told() == []
+
+
+@pytest.mark.parametrize(
+    ("peer", "headers", "address"),
+    [
+        ("192.0.2.7", {"X-Forwarded-For": "198.51.100.1"}, "192.0.2.7"),
+        ("192.0.2.7", {"Forwarded": "for=198.51.100.1"}, "192.0.2.7"),
+        ("192.0.2.7", {"X-Real-IP": "198.51.100.1"}, "192.0.2.7"),
+        ("10.0.0.1", {}, "10.0.0.1"),
+        ("10.0.0.1", {"X-Forwarded-For": "198.51.100.1, 192.0.2.7"}, "192.0.2.7"),
+        ("10.0.0.1", {"X-Forwarded-For": "198.51.100.1, 192.0.2.7, 2001:db8::9"}, "192.0.2.7"),
+        (
+            "10.0.0.1",
+            {"Forwarded": 'for=198.51.100.1, for="[2001:db9::1]";proto=https'},
+            "2001:db9::1",
+        ),
+        ("10.0.0.1", {"X-Forwarded-For": '198.51.100.1, evil"'}, "10.0.0.1"),
+    ],
+)
+def test_the_address_is_the_connections_unless_a_known_proxy_gives_another(
+    deployment, guarded, told, peer, headers, address
+):
+    deployment.conf.set_override("enable_proxy_headers_parsing", True, group="oslo_middleware")
+    deployment.conf.set_override("trusted_proxies", ["10.0.0.1", "2001:db8::/64"], group="api")
+    client = deployment.client(middleware("keystone", "0.0.0.0", deployment.conf))
+    client.post(
+        "/v1/allocations",
+        json={"name": "a", "hosts": 1},
+        headers={**headers, **BLUE},
+        environ_overrides={"REMOTE_ADDR": peer},
+    )
+    (event,) = told()
+    assert event["initiator"]["host"]["address"] == address
+
+
+def test_a_trusted_proxy_that_is_no_address_is_refused_at_start(deployment):
+    deployment.conf.set_override("trusted_proxies", ["proxy.example"], group="api")
+    with pytest.raises(InvalidInput, match=r"\[api\] trusted_proxies: 'proxy.example'"):
+        deployment.client()

@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -16,6 +17,7 @@ from oslo_config import cfg
 from laas_service import conf as options
 from laas_service.adapters import service_rest
 from laas_service.domain.errors import InvalidInput, Unavailable
+from tests.shared import REPO
 
 ELSEWHERE = ["http://192.0.2.1:8780", "HTTP://laas.internal:8780", "http://127.0.0.1@laas.internal"]
 HERE = ["http://127.0.0.1:8780", "http://localhost:8780/laas", "http://[::1]:8780"]
@@ -128,6 +130,35 @@ def test_an_address_of_another_kind_is_refused(url):
 def test_keystone_by_http_on_another_machine_is_refused_at_start(url):
     with pytest.raises(InvalidInput, match=r"^\[laas\] auth_url: .* use https"):
         service_rest.connect(login(url))
+
+
+@pytest.mark.parametrize("url", ELSEWHERE)
+def test_an_option_allows_http_loudly(url, caplog):
+    for conf in (configured(endpoint_override=url), login(url)):
+        conf.set_override("agent_plain_http", True, group="opensm")
+        with suppress(Unavailable):
+            service_rest.connect(conf)
+        assert "[opensm] agent_plain_http is on" in caplog.text
+        assert caplog.records[0].levelname == "WARNING"
+        caplog.clear()
+
+
+def test_documented_addresses_are_encrypted():
+    """Of the page on Keystone, the samples, and all other pages of the installation."""
+    pages = [*(REPO / "doc" / "source" / "install").glob("*.rst"), *(REPO / "etc").rglob("*.conf")]
+    text = "\n".join(page.read_text() for page in pages)
+    addresses = re.findall(r"(?:auth_url|auth_uri|endpoint_override) = (\S+)", text)
+    addresses += re.findall(r"endpoint create .* (\S+)$", text, re.M)
+    assert len(addresses) > 5
+    for address in addresses:
+        service_rest.connect(configured(endpoint_override=address))
+
+
+def test_the_interface_of_the_agent_is_documented_with_https():
+    conf = configured()
+    page = (REPO / "doc" / "source" / "install" / "keystone.rst").read_text()
+    documented = dict(re.findall(r"isolated-network (\w+) (\S+)$", page, re.M))
+    assert documented[conf.laas.valid_interfaces[0]].startswith("https://")
 
 
 @pytest.mark.parametrize("url", ELSEWHERE)
