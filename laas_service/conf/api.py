@@ -48,6 +48,30 @@ Allocations of one fabric are always decided one after the other.
 """,
     ),
     cfg.IntOpt(
+        "connections",
+        default=800,
+        min=16,
+        help="""
+Number of connections that laas-api holds at one time. Further clients wait in the operating
+system's queue until one ends.
+
+Each connection needs a file descriptor: raise the limit of the process (LimitNOFILE in systemd)
+with it. A connection costs a few kilobytes and no thread until a whole request has arrived.
+""",
+    ),
+    cfg.IntOpt(
+        "request_timeout",
+        default=30,
+        min=1,
+        help="""
+Seconds within which a whole request, headers and body, has to arrive after its first byte, and
+after which an idle connection is closed. A client that sends a byte now and then gains no time.
+
+Lower it where strangers reach laas-api directly. Behind a proxy that buffers requests the default
+is enough.
+""",
+    ),
+    cfg.IntOpt(
         "max_body",
         default=65536,
         min=1024,
