@@ -198,6 +198,16 @@ class Site:
 
         self.until(look, f"agent {name} becomes {condition} {detail}")
 
+    def rests(self) -> None:
+        """Wait until OpenSM has answered every signal: its log has stopped growing."""
+        log, sizes = self.machine.subnet / "osm.log", [-1]
+
+        def look():
+            sizes.append(log.stat().st_size)
+            return sizes[-1] == sizes[-2]
+
+        eventually(look, "OpenSM's log has stopped growing", pause=3.0)
+
     def said(self) -> str:
         logs = sorted(self.directory.glob("*.log"))
         return "\n".join(f"--- {log.name}\n{log.read_text()[-4000:]}" for log in logs)
@@ -307,6 +317,7 @@ def test_from_the_request_to_the_switches_whatever_happens_to_opensm(site):
     lfts = (site.home / "current" / "lfts").resolve()
     ours, older = lfts.read_bytes(), (earlier / "lfts").read_bytes()
     os.kill(first.pid, signal.SIGSTOP)
+    site.rests()
     lfts.write_bytes(older)
     os.kill(site.opensm.pid, signal.SIGHUP)
     told = {t.guid: t.row for t in parse.switch_tables([older], "lfts")}

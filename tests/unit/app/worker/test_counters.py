@@ -77,7 +77,7 @@ class Site(ObservedSite):
         found = self.store.counter_findings("f")
         return {t.id: t.bytes for t in tenant_traffic(found, [self.record])}
 
-    def state(self, link):
+    def state_of(self, link):
         words = self.store.words("f").links.get(link)
         return words[0].state if words else "up"
 
@@ -104,7 +104,7 @@ def errors_at(site, link, count=50):
 def test_a_link_with_errors_is_quarantined_and_replaced(site):
     link = min(site.tenant(), key=str)
     errors_at(site, link)
-    assert site.state(link) == "failed"
+    assert site.state_of(link) == "failed"
     [word] = site.store.words("f").links[link]
     assert "PortRcvErrors grew by 50 in 2 s, allowed are 10 in 3600 s" in (word.evidence or "")
     assert site.store.observation("f").memory.links[link].condition is LinkCondition.QUARANTINED
@@ -116,14 +116,14 @@ def test_a_quarantine_ends_after_the_errors_and_the_time(site):
     link = min(site.tenant(), key=str)
     errors_at(site, link)
     site.rounds(10)
-    assert site.state(link) == "failed"
+    assert site.state_of(link) == "failed"
     site.read(3600.0)
     for _ in range(3):
         site.round(1.0)
-    assert site.state(link) == "failed"
+    assert site.state_of(link) == "failed"
     for _ in range(4):
         site.round(1.0)
-    assert site.state(link) == "up"
+    assert site.state_of(link) == "up"
 
 
 def test_an_operators_repair_ends_it_until_there_are_new_errors(site):
@@ -131,11 +131,11 @@ def test_an_operators_repair_ends_it_until_there_are_new_errors(site):
     errors_at(site, link)
     site.store.set_link_state("f", link, LinkState.UP)
     site.round()
-    assert (site.state(link), site.errors()) == ("up", [])
+    assert (site.state_of(link), site.errors()) == ("up", [])
     errors_at(site, link, 5)
-    assert site.state(link) == "up"
+    assert site.state_of(link) == "up"
     errors_at(site, link, 20)
-    assert site.state(link) == "failed"
+    assert site.state_of(link) == "failed"
 
 
 def test_many_links_with_errors_open_the_circuit_breaker(site):

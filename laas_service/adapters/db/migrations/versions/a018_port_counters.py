@@ -8,7 +8,7 @@ from laas_service.adapters.db.migrations import steps
 from laas_service.adapters.db.types import Moment, Packed, exact
 
 revision = "a018"
-down_revision = "a022"
+down_revision = "a017"
 
 
 def upgrade() -> None:
