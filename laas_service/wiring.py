@@ -215,7 +215,12 @@ class Parts:
             self._file_sets, self.store.routed, lambda fabric: _files(options, fabric)
         )
         return AgentRegistry(
-            self.store, self._agents, served, seconds=options.agent_lease_seconds, wake=wake
+            self.store,
+            self._agents,
+            served,
+            seconds=options.agent_lease_seconds,
+            wake=wake,
+            fault_mode=Mode(self._conf.faults.mode),
         )
 
     @cached_property

@@ -13,8 +13,10 @@ from typing import Protocol
 
 from laas_service.app.ports.agents import Agent, Agents, FileSets
 from laas_service.app.ports.fabrics import FabricReader
+from laas_service.app.ports.fault_observation import FaultObservation
 from laas_service.app.ports.port_counters import PortCounters
-from laas_service.domain.errors import InvalidInput
+from laas_service.domain.errors import Conflict, InvalidInput
+from laas_service.domain.faults.observation import Mode
 from laas_service.messages import AgentReport, Applied, Condition, ConfirmedBy, FileSet, Orders
 
 LOG = logging.getLogger(__name__)
@@ -70,14 +72,15 @@ def applied(agents: Collection[Agent], seconds: float) -> Applied:
     )
 
 
-class AgentStore(FabricReader, PortCounters, Protocol):
-    """The recorded fabrics, and the port counters that agents report."""
+class AgentStore(FabricReader, FaultObservation, PortCounters, Protocol):
+    """The recorded fabrics, the mode of their observation, and the counters that agents report."""
 
 
 class AgentRegistry:
     """The agents of all fabrics, and the file sets for them.
 
-    A report is valid for ``seconds``. ``wake`` wakes a worker.
+    A report is valid for ``seconds``. ``wake`` wakes a worker. ``fault_mode`` is the configured
+    mode of observation. Agents of a frozen fabric keep the set that they have.
     """
 
     def __init__(
@@ -88,8 +91,10 @@ class AgentRegistry:
         *,
         seconds: float,
         wake: Callable[[], None],
+        fault_mode: Mode = Mode.ACT,
     ) -> None:
-        self._fabrics = self._counters = store
+        self._fault_mode = fault_mode
+        self._store = store
         self._agents = agents
         self._files = files
         self._seconds = seconds
@@ -109,10 +114,12 @@ class AgentRegistry:
         if (seen.generation is not None) != (seen.condition in CONFIRMING):
             which = " or ".join(condition.value for condition in CONFIRMING)
             raise InvalidInput("generation", seen.generation, f"give it with {which}, and only so")
-        wanted = self._fabrics.fabric(fabric_id).routes_generation
+        wanted = self._store.fabric(fabric_id).routes_generation
+        if self._frozen(fabric_id) and seen.published is not None:
+            wanted = seen.published
         turn = self._agents.report(fabric_id, name, seen, self._seconds)
         if turn.active == name and seen.counters:
-            self._counters.record_counters(fabric_id, seen.counters)
+            self._store.record_counters(fabric_id, seen.counters)
         if turn.news:
             LOG.info(
                 "fabric %s: agent %s is active; %s reports %s (%s)",
@@ -121,15 +128,23 @@ class AgentRegistry:
             self._wake()
         return Orders(turn.active == name, turn.active, wanted, self._seconds)
 
+    def _frozen(self, fabric_id: str) -> bool:
+        mode = self._store.observation(fabric_id).mode or self._fault_mode
+        return mode is Mode.FROZEN
+
     def agents(self, fabric_id: str) -> list[Agent]:
         """By name. Raises: NotFound."""
-        self._fabrics.fabric(fabric_id)
+        self._store.fabric(fabric_id)
         return self._agents.all(fabric_id)
 
     def file_set(self, fabric_id: str) -> FileSet:
-        """Raises: NotFound; LimitExceeded, Conflict, Unavailable as ``FileSets.wanted``."""
-        return self._files.wanted(self._fabrics.fabric(fabric_id).id)
+        """Raises: NotFound; Conflict: the fabric is frozen; LimitExceeded, Conflict, Unavailable
+        as ``FileSets.wanted``."""
+        fabric = self._store.fabric(fabric_id)
+        if self._frozen(fabric.id):
+            raise Conflict(f"fabric {fabric.id!r} is frozen: agents get no file set")
+        return self._files.wanted(fabric.id)
 
     def file(self, fabric_id: str, generation: str, name: str) -> Path:
         """Raises: as ``FileSets.file``."""
-        return self._files.file(self._fabrics.fabric(fabric_id).id, generation, name)
+        return self._files.file(self._store.fabric(fabric_id).id, generation, name)

@@ -44,6 +44,19 @@ def test_the_first_is_active_and_learns_what_is_wanted(client, report, allocate)
     assert report("sm1", generation=wanted).json["wanted"] == wanted + 1
 
 
+def test_agents_of_a_frozen_fabric_keep_the_set_that_they_have(client, report, allocate):
+    old = client.get(f"{F}/routing").json["generation"]
+    client.patch(f"{F}/observation", json={"mode": "frozen"})
+    client.patch(f"{F}/links/leaf-0-0-0", json={"state": "failed"})
+    assert report("sm1", generation=old, published=old).json["wanted"] == old
+    refused = client.get(f"{F}/file-set")
+    assert refused.status_code == 409
+    assert "is frozen" in refused.json["detail"]
+    client.patch(f"{F}/observation", json={"mode": "observe"})
+    assert report("sm1", generation=old, published=old).json["wanted"] > old
+    assert client.get(f"{F}/file-set").status_code == 200
+
+
 def test_what_each_saw_last_is_listed_in_pages(client, report):
     report("sm2", "dead", detail="no process")
     report("sm1", "other_generation", generation=3, published=4)
