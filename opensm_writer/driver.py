@@ -151,10 +151,13 @@ class OpenSmDriver:
             links = links or self._look(current)
             observation = _with_reading(observation, links)
             if not reuse_tables or swept_badly or _unreached(links) != self._not_compared:
-                self._rows = self._opensm.tables(current.rows.keys() - _unreached(links))
-                if current.rows.keys() - self._rows.keys() - _unreached(links):
+                rows = self._opensm.tables(current.rows.keys() - _unreached(links))
+                if current.rows.keys() - rows.keys() - _unreached(links):
                     links = self._look(current, doubtful=True)
-                self._not_compared, self._keys = _unreached(links), None
+                    missing = current.rows.keys() - rows.keys() - _unreached(links)
+                    if missing and self._observer is not None and self._observer.under_way:
+                        rows = self._rows or rows  # the ports will tell whether they are dead
+                self._rows, self._not_compared, self._keys = rows, _unreached(links), None
             observation = self._compared(_with_reading(observation, links), current, links)
             return self._with_keys(observation, current)
         except (Unavailable, OSError) as error:

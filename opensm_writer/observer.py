@@ -3,13 +3,14 @@
 """Reads the ports of a fabric after events in OpenSM's log, and at regular intervals."""
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.inventory import CableEnds
-from opensm_writer.links import Comparison, compared
+from opensm_writer.links import Comparison, Links, compared
 from opensm_writer.opensm import OpenSm
 
 LOG = logging.getLogger(__name__)
@@ -29,7 +30,8 @@ class LinkObserver:
 
     They are read if OpenSM's log tells of a change, if the last reading differs from the one
     before it, and else every ``opensm.links_interval`` seconds; but at most for a tenth of the
-    time, except that up to ``BURST`` readings follow one another after a rest. Without
+    time, except that up to ``BURST`` readings follow one another after a rest. They are read beside
+    the caller, in a thread, so that a slow reading delays no round. Without
     ``opensm.links_command`` nothing is read. ``now`` is seconds since the epoch.
     """
 
@@ -43,6 +45,7 @@ class LinkObserver:
         self._opensm, self._clock, self._now = opensm, clock, now
         self._cables: tuple[CableEnds, ...] = ()
         self._seen: Comparison | None = None
+        self._reading: _PortReading | None = None  # under way
         self._event = False  # the ports may have changed since the last reading
         self._again = True  # read again although nothing tells of a change
         self._mark = opensm.mark() if opensm.links_command else ""
@@ -52,7 +55,10 @@ class LinkObserver:
         self._problem = ""
 
     def look(self, cables: tuple[CableEnds, ...], *, doubtful: bool = False) -> Comparison | None:
-        """The last comparison; reads the ports before if that is due or the last is ``doubtful``.
+        """The last comparison; begins to read the ports if that is due or the last is ``doubtful``.
+
+        Waits ``opensm.links_patience`` seconds at most for the reading that it begins, or that
+        settles the doubt; later calls take the result of a slower one (``under_way``).
 
         ``at`` of its reading is now if OpenSM has a log and it tells of no change since, else
         the time at which the ports were read. None before the first reading.
@@ -65,8 +71,13 @@ class LinkObserver:
         self._event |= event
         late = self._clock() - self._begun >= self._opensm.links_interval
         due = self._event or self._again or late or doubtful
-        if due and self._may_read():
-            self._read()
+        begins = due and self._reading is None and self._may_read()
+        if begins:
+            self._begin()
+        if self._reading is not None:
+            patience = self._opensm.links_patience if begins or doubtful else 0
+            if self._reading.ended.wait(patience):
+                self._take(self._reading)
         elif self._seen is not None and self._opensm.log_file is not None and not self._event:
             self._seen = _at(self._seen, self._now())
         return self._seen
@@ -80,21 +91,30 @@ class LinkObserver:
         owed = self._rested_at - now
         return now >= self._retry_at and owed <= (BURST - 1) * REST * self._took
 
-    def _read(self) -> None:
-        self._begun = self._clock()
-        at = self._now()
-        try:
-            links = self._opensm.links()
-        except Unavailable as error:
-            if str(error) != self._problem:
+    @property
+    def under_way(self) -> bool:
+        """Whether the ports are being read."""
+        return self._reading is not None
+
+    def _begin(self) -> None:
+        self._begun, self._event = self._clock(), False
+        self._reading = _PortReading(self._opensm, self._now())
+        self._reading.start()
+
+    def _take(self, reading: "_PortReading") -> None:
+        """Compare the ports of a reading that has ended."""
+        self._reading = None
+        if reading.links is None:
+            error = str(reading.error)
+            if error != self._problem:
                 LOG.warning("the ports of the fabric cannot be read: %s", error)
-            self._problem, self._event, pause = str(error), True, RETRY
+            self._problem, self._event, pause = error, True, RETRY
         else:
-            seen = compared(self._cables, links, at)
+            seen = compared(self._cables, reading.links, reading.at)
             self._again = self._seen is None or _at(seen, 0) != _at(self._seen, 0)
             if self._again:
-                self._tell(seen, links.skipped)
-            self._seen, self._event, self._problem, pause = seen, False, "", 0.0
+                self._tell(seen, reading.links.skipped)
+            self._seen, self._problem, pause = seen, "", 0.0
         ended = self._clock()
         self._took, self._retry_at = ended - self._begun, ended + pause
         self._rested_at = max(ended, self._rested_at) + REST * self._took
@@ -123,6 +143,28 @@ class LinkEvents:
         """Whether the log tells of one since the last call; costs little."""
         happened, self._mark = self._opensm.link_events(self._mark)
         return happened
+
+
+class _PortReading(threading.Thread):
+    """Reads the ports once; its command ends after ``opensm.timeout`` seconds at the latest."""
+
+    def __init__(self, opensm: OpenSm, at: float) -> None:
+        super().__init__(name="laas-ports", daemon=True)
+        self._opensm, self.at = opensm, at
+        self.links: Links | None = None
+        self.error: Exception | None = None
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        try:
+            self.links = self._opensm.links()
+        except Unavailable as error:
+            self.error = error
+        except Exception as error:
+            LOG.exception("unexpected error while the ports were read")
+            self.error = error
+        finally:
+            self.ended.set()
 
 
 def _at(comparison: Comparison, at: float) -> Comparison:

@@ -103,6 +103,7 @@ class OpenSm:
     pkeys: range = PKEYS  # keys that tenants may have; others are not judged
     managers: frozenset[int] = frozenset()  # port GUIDs of our subnet managers, if not this port
     links_interval: float = 60  # seconds between two readings of the ports without an event
+    links_patience: float = 1  # seconds to wait for the ports; slower readings go on beside
     counters_command: tuple[str, ...] = ()  # prints the counters of ports (``perfquery``)
     counters_rate: float = 200  # ports of which counters are read in a second, at most
     log_file: Path | None = None

@@ -14,6 +14,7 @@ from opensm_writer.driver import OpenSmDriver
 from opensm_writer.opensm import OpenSm
 from tests.unit.opensm_writer.iblinkinfo import output
 from tests.unit.opensm_writer.states import SETTINGS, state
+from tests.waiting import eventually
 
 INVENTORY = state().inventory
 CABLES = INVENTORY.cable_ends
@@ -29,6 +30,7 @@ class Site:
         self.opensm = OpenSm(
             dump_command=("cat", str(self.dump)),
             links_command=("cat", str(self.links)),
+            links_patience=600,
             log_file=self.log,
         )
         self.home = directory / "tiny"
@@ -107,6 +109,19 @@ def test_a_switch_that_dies_before_the_ports_are_read_again(site):
     site.log.write_text("")
     site.driver.observe(None)
     assert site.observed().without == (SPINE,)
+
+
+def test_a_table_that_is_missing_waits_for_slow_ports_and_delays_no_round(site, tmp_path):
+    assert site.observed().condition is Condition.APPLIED
+    gate, script = tmp_path / "gate", 'until [ -e "$1" ]; do sleep 0.02; done; cat "$0"'
+    command = ("sh", "-c", script, str(site.links), str(gate))
+    slow = replace(site.opensm, links_patience=0, links_command=command)
+    site.driver._opensm = site.driver._observer._opensm = slow
+    site.fabric(missing=[SPINE], dead=[SPINE])
+    seen = site.observed()
+    assert (seen.condition, seen.without) == (Condition.APPLIED, ())
+    gate.touch()
+    eventually(lambda: site.observed().without == (SPINE,), "the ports tell that it is dead")
 
 
 def test_the_other_switches_are_compared(site):

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from laas_service.adapters.fabric_import import generator
@@ -11,6 +13,7 @@ from opensm_writer import observer
 from opensm_writer.observer import LinkEvents, LinkObserver
 from opensm_writer.opensm import OpenSm
 from tests.unit.opensm_writer.iblinkinfo import output
+from tests.waiting import eventually
 
 MADE = generator.generate(generator.Description(xgft="3;2,2,2;1,2,2", subnet_managers=1))
 CABLES = MADE.inventory.cable_ends
@@ -33,6 +36,7 @@ class Site:
         script = 'echo >> "$0"; cat "$1"'
         self.opensm = OpenSm(
             links_command=("sh", "-c", script, str(self.runs), str(self.links)),
+            links_patience=600,
             log_file=self.log if log else None,
         )
         self.observer = LinkObserver(self.opensm, clock=self.clock, now=lambda: self.time + 1000)
@@ -137,6 +141,61 @@ def test_at_most_a_tenth_of_the_time_is_spent(site, monkeypatch):
     site.tell()
     at = site.look(1)[1]
     assert site.look(1) == (False, at)  # the event makes the reading old until the next one
+
+
+@pytest.fixture
+def gate(site, tmp_path):
+    """The command waits for this file, and calls do not wait for the command."""
+    site.settled()
+    gate = tmp_path / "gate"
+    script = 'until [ -e "$2" ]; do sleep 0.02; done; echo >> "$0"; cat "$1"'
+    command = ("sh", "-c", script, str(site.runs), str(site.links), str(gate))
+    site.opensm = replace(site.opensm, links_patience=0, links_command=command)
+    site.observer._opensm = site.opensm
+    return gate
+
+
+def finished(site):
+    """The comparison, once the reading has ended."""
+    seen = site.observer.look(CABLES)
+    return None if site.observer.under_way else seen
+
+
+def test_a_slow_reading_goes_on_beside_the_rounds(site, gate):
+    """Meanwhile calls return the last reading, with its time."""
+    before = site.look()[1]
+    site.set(dead=[SPINE])
+    site.tell()
+    for _ in range(3):
+        assert site.look(1)[1] == before
+        assert site.observer.under_way
+    gate.touch()
+    seen = eventually(lambda: finished(site), "the reading has ended")
+    assert seen is not None
+    assert seen.dead == {SPINE}
+    assert seen.reading.at == before + 1 + 1000
+
+
+def test_an_event_during_a_reading_has_the_ports_read_again(site, gate):
+    site.tell()
+    site.look(1)
+    site.tell()
+    site.look(1)
+    gate.touch()
+    eventually(lambda: finished(site), "the reading has ended")
+    site.look(30)
+    assert site.observer.under_way
+
+
+def test_a_reading_that_fails_beside_the_rounds_is_repeated(site, gate):
+    site.links.unlink()
+    site.tell()
+    site.look(1)
+    gate.touch()
+    eventually(lambda: finished(site), "the reading has ended")
+    site.set()
+    site.look(30)
+    assert site.observer.under_way
 
 
 def test_a_doubtful_reading_is_read_again(site):
