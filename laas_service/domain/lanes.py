@@ -87,8 +87,8 @@ def at_least(needs: tuple[int, ...], width: int) -> Callable[[int], bool]:
 def preferring(count: int, width: int) -> Callable[[int, int, int], int]:
     """A function that chooses bits of every one of ``count`` lanes.
 
-    Its arguments are the lanes to choose from, the lanes with the bits that it prefers, and
-    lanes with the numbers of bits to choose: no more than there are, and less than
+    Its arguments are the lanes to choose from, the mask of the bits that it prefers in every
+    lane, and lanes with the numbers of bits to choose: no more than there are, and less than
     2 ** (width - 1). Of the preferred bits and of the others it chooses the lowest.
     """
     ones = side_by_side([1] * count, width)
@@ -96,7 +96,11 @@ def preferring(count: int, width: int) -> Callable[[int, int, int], int]:
     halves, almost = _halves(count, width), highest - ones
 
     def lowest(lanes: int, numbers: int) -> int:
-        left = lanes
+        left, first = lanes, numbers & field
+        if numbers == first * ones:
+            for _ in range(first):
+                left &= left - ones
+            return lanes ^ left
         while numbers:
             some = numbers + almost >> width - 1 & ones  # the lanes with a number above 0
             least = min(filter(None, apart(numbers, count, width)))
@@ -105,12 +109,18 @@ def preferring(count: int, width: int) -> Callable[[int, int, int], int]:
             numbers -= some * least
         return lanes ^ left
 
-    def choose(lanes: int, preferred: int, numbers: int) -> int:
-        counted = preferred = lanes & preferred
-        for shift, half in halves:
-            counted = (counted & half) + (counted >> shift & half)
+    def choose(lanes: int, mask: int, numbers: int) -> int:
+        liked = mask * ones
+        counted = preferred = lanes & liked
+        if preferred == liked:
+            counted = mask.bit_count() * ones
+        else:
+            for shift, half in halves:
+                counted = (counted & half) + (counted >> shift & half)
         missing = (numbers | highest) - counted
         few = (missing >> width - 1 & ones) * field  # the lanes with no more than it needs
+        if not few:
+            return lowest(preferred, numbers)
         chosen = preferred & few | lowest(preferred & ~few, numbers & ~few)
         return chosen | lowest(lanes ^ preferred, missing & few & ~highest)
 

@@ -143,7 +143,7 @@ class FreeMasks:
         free_hosts, free_uplinks = self.free_hosts, self.free_uplinks
         width = self.topology.groups_per_pod
         by_free, pod_by_free = self.groups_by_free, self.pod_groups_by_free
-        undo = self.undo
+        pod_free, undo, change_in_all = self.pod_free_hosts, self.undo, 0
         for group, hosts, uplinks in shares:
             mask = free_hosts[group]
             if undo is not None:
@@ -152,7 +152,7 @@ class FreeMasks:
                 free_uplinks[group] ^= uplinks
             free_hosts[group] = flipped = mask ^ hosts
             before, after = mask.bit_count(), flipped.bit_count()
-            if before != after:
+            if change := after - before:
                 bit = 1 << group
                 by_free[before] ^= bit
                 by_free[after] ^= bit
@@ -160,8 +160,9 @@ class FreeMasks:
                 of_pod, bit = pod_by_free[pod], 1 << local
                 of_pod[before] ^= bit
                 of_pod[after] ^= bit
-                self.pod_free_hosts[pod] += after - before
-                self.free_host_count += after - before
+                pod_free[pod] += change
+                change_in_all += change
+        self.free_host_count += change_in_all
 
     def note(self, masks: list[int], index: int) -> None:
         """Keep a mask that is about to change, if this is a trial."""

@@ -70,6 +70,8 @@ class BestFit:
 
     def shares(self, groups: Iterable[int], hosts: int, uplinks: int) -> list[GroupShare]:
         free = self._fabric.free_hosts
+        if hosts == self._fabric.topology.slots:
+            return [_NEW(GroupShare, (g, free[g], uplinks)) for g in groups]
         return [_NEW(GroupShare, (g, lowest_bits(free[g], hosts), uplinks)) for g in groups]
 
     def pods(self, hosts: int) -> Iterator[int]:

@@ -248,12 +248,11 @@ class MultiPod:
         """The spine uplinks of each full pod and those of the remainder pod, as lanes."""
         view, common, below = self._view, pods.full_spines, pods.remainder_spines
         choose, alike = view.needs.preferring, reduce(and_, view.masks(common))
-        liked = alike * view.needs.ones
         count, rest_count = view.needs.spine_counts(shape, *split)
         if not rest_count:
-            return choose(common, liked, count), 0
+            return choose(common, alike, count), 0
         if shape.remainder_leaves < shape.leaves:
-            rest = choose(below, liked, rest_count)
-            return rest | choose(common ^ rest, liked, count - rest_count), rest
-        full = choose(common, liked, count)
-        return full, full | choose(below ^ full, liked, rest_count - count)
+            rest = choose(below, alike, rest_count)
+            return rest | choose(common ^ rest, alike, count - rest_count), rest
+        full = choose(common, alike, count)
+        return full, full | choose(below ^ full, alike, rest_count - count)

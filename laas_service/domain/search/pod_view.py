@@ -201,10 +201,15 @@ class PodView:
         self.min_spines = self.needs.min_spines
         self.fitting = self._fitting_groups()
         self.counts = counts = list(map(int.bit_count, self.fitting))
-        pods, hosts = [pod for pod, count in enumerate(counts) if count], topology.hosts
-        fullness = [n * hosts + free for n, free in zip(counts, fabric.pod_free_hosts, strict=True)]
-        self.with_leaves = sorted(pods, key=fullness.__getitem__)
-        self.leaves = [counts[pod] for pod in self.with_leaves]
+        by_fullness = sorted(
+            [
+                (count, free, pod)
+                for pod, (count, free) in enumerate(zip(counts, fabric.pod_free_hosts, strict=True))
+                if count
+            ]
+        )
+        self.with_leaves = [pod for _, _, pod in by_fullness]
+        self.leaves = [count for count, _, _ in by_fullness]
         budget.spend(COST_OF_A_POD * topology.pods)
         self._spines_of_pods = fabric.reader_cache(SpinesOfPods)
         self._spines: dict[int, PodSpines] = {}

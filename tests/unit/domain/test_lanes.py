@@ -62,9 +62,8 @@ def test_the_lowest_preferred_bits_are_chosen_and_then_the_lowest_others(drawn, 
         sum(1 << bit for bit in order[:number])
         for order, number in zip(in_order, numbers, strict=True)
     ]
-    preferred = side_by_side([liked] * len(masks), width)
     lanes, wanted = side_by_side(masks, width), side_by_side(numbers, width)
-    chosen = preferring(len(masks), width)(lanes, preferred, wanted)
+    chosen = preferring(len(masks), width)(lanes, liked, wanted)
     assert list(apart(chosen, len(masks), width)) == expected
 
 
