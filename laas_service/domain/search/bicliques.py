@@ -38,8 +38,6 @@ class BicliqueSpec(NamedTuple):
     """Whether these common bits suffice. If some bits do, any superset of them does."""
     trim: Callable[[int], int] | None = None
     """Drops bits of a mask that are of no use to any biclique."""
-    feasible: Callable[[list[int]], bool] | None = None
-    """False if no wanted biclique lies within these rows."""
 
     @property
     def cost_per_row(self) -> int:
@@ -143,7 +141,7 @@ def _kernel(
 
     Drops bits that too few rows have, then rows with too few bits, until nothing changes.
     """
-    count, _, enough, trim, feasible = spec
+    count, _, enough, trim = spec
     size: tuple[int, int] | None = None
     while size != (len(left), live):
         size = len(left), live
@@ -158,8 +156,6 @@ def _kernel(
         live = kept
         left = [row for row in left if not rows[row] & lost or enough(rows[row] & live)]
         lost = 0
-        if feasible is not None and not feasible(left):
-            return None
     return left, live
 
 

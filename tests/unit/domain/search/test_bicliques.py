@@ -21,7 +21,7 @@ from laas_service.domain.search.bicliques import (
 )
 from laas_service.domain.search.budget import SearchBudget
 from laas_service.domain.search.column_split import most_remainder_uplinks
-from laas_service.domain.search.matching import matching_size
+from laas_service.domain.search.matching import konig_bounds, matching_size, sure_bounds
 
 MASKS = st.lists(st.integers(0, 255), min_size=1, max_size=7)
 
@@ -117,3 +117,10 @@ def test_the_most_uplinks_for_a_remainder_leaf(seed):
             assert all(choice in column for choice, column in zip(best, options, strict=True))
             assert sum(full for full, _ in best) == width
             assert sum(extra for _, extra in best) == max(sums)
+
+
+@given(masks=MASKS, count=st.integers(1, 8), bits=st.integers(0, 8))
+def test_sure_bounds_allow_nothing_that_konigs_bounds_do_not(masks, count, bits):
+    rows = tuple(masks)
+    if all(bound.allows(count, bits) for bound in sure_bounds(rows)):
+        assert all(bound.allows(count, bits) for bound in konig_bounds(rows, SearchBudget(10**6)))
