@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
 from functools import partial
@@ -12,17 +13,22 @@ from random import Random
 import pytest
 
 from laas_service.adapters.db.transactions import utc_now
+from laas_service.adapters.fabric_import import generator
 from laas_service.app.lifecycle import State
 from laas_service.app.requests import AllocationRequest
 from laas_service.app.worker.converger import Converger
+from laas_service.app.worker.counter_accountant import CounterAccountant, CounterMode
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Request
+from laas_service.domain.faults.counters import CounterRules, Tolerance
+from laas_service.domain.faults.interpretation import Cabling
 from laas_service.domain.faults.reading import PortState
 from laas_service.domain.inventory import PortRef
 from laas_service.domain.policies.jigsaw import Jigsaw
+from opensm_writer import parse
 from opensm_writer.local import LocalSubnetManager
 from tests.fakes import FakeCompute
-from tests.functional.test_opensm import TENANTS, site, tree_site
+from tests.functional.test_opensm import TENANTS, site, top_guid, tree_site
 from tests.marks import needs_ibsim
 from tests.waiting import eventually
 
@@ -131,3 +137,69 @@ def test_a_silent_spine_is_unconfirmed(here):
     here.change(TENANTS[:3])
     applied = here.manager.applied("site")
     assert (applied.without, applied.unconfirmed) == ((), (spine,))
+
+
+@pytest.fixture
+def small():
+    """XGFT(3; 2,2,2; 1,2,2) whose counters are read with ``perfquery``."""
+    made = generator.generate(generator.Description(xgft="3;2,2,2;1,2,2", subnet_managers=1))
+    with site(made.topology, made.inventory, top_guid(made.inventory)) as here:
+        command = (*here.dump[:-2], "perfquery", "-t", "1000")
+        here.opensm = replace(here.opensm, counters_command=command, counters_rate=1e6)
+        here.manager = LocalSubnetManager(here.sim.directory / "files", here.opensm, patience=60)
+        here.boot([])
+        yield here
+
+
+def test_counters_are_read_with_perfquery(small):
+    """What is read lies between two runs of the tool for one port."""
+    table = {t.guid: t.lid for t in parse_tables(small)}
+    switch = small.inventory.switches[0].guid
+    before = words(small, table[switch])
+    seen = {}
+
+    def read():
+        small.manager.reading("site")
+        seen.update((reading.guid, reading) for reading in small.manager.counters("site"))
+        return seen.keys() == {s.guid for s in small.inventory.switches}
+
+    eventually(read, "every switch is read")
+    counted = seen[switch].ports[1].values
+    assert before <= counted["PortXmitData"] <= words(small, table[switch])
+    assert (counted["PortRcvErrors"], counted["PortXmitConstraintErrors"]) == (0, 0)
+
+
+def test_the_audit_needs_its_tolerance(small, store):
+    """Management packets cross the tenant's links; ibsim counts them. No tenant sends data."""
+    store.add_fabric("site", small.topology, small.inventory)
+    new = AllocationRequest(
+        id="a", fabric="site", name="a", project_id="blue", policy="jigsaw", hosts=8
+    )
+    store.admit(new, partial(admit, Jigsaw(), request=Request("a", 8)))
+    cabling, rules = Cabling(small.inventory), CounterRules(tolerance=Tolerance(0.0, 0.0))
+    strict = CounterAccountant(store, small.manager, mode=CounterMode.PROPOSE, rules=rules)
+
+    def read():
+        small.manager.reading("site")
+        strict.account("site", cabling)
+        return [foreign for f in store.counter_findings("site") for foreign in f.foreign]
+
+    excesses = eventually(read, "management packets are seen")
+    tolerated = CounterRules().tolerance.bytes_per_second
+    for foreign in excesses:
+        assert foreign.owner == "a"
+        assert 0 < foreign.sent - foreign.received < tolerated * foreign.seconds
+    assert not any(found.errors for found in store.counter_findings("site"))
+    data = [f.data["a"] for f in store.counter_findings("site") if "a" in f.data]
+    assert sum(on_links.up + on_links.down for on_links in data) > 0
+
+
+def parse_tables(here):
+    pieces = parse.file_pieces(here.current / "lfts")
+    return list(parse.switch_tables(pieces, "lfts"))
+
+
+def words(here, lid):
+    """``PortXmitData`` of a switch's first port."""
+    text = here.sim.read("perfquery", "-x", str(lid), "1")
+    return int(re.search(r"^PortXmitData:\.+(\d+)$", text, re.MULTILINE)[1])
