@@ -20,6 +20,7 @@ from laas_service.app.records import HostState, LinkState
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import LaasError
 from laas_service.domain.grouping import grouped
+from laas_service.domain.inventory import Inventory
 from laas_service.domain.topology import Topology
 from laas_service.domain.wording import listed
 
@@ -31,11 +32,12 @@ def findings(connection: Connection) -> list[str]:
     """
     contradictions = list(_dangling(connection))
     contradictions += _numbers(connection)
-    for id, topology in _topologies(connection, contradictions):
+    for id, topology, inventory in _layouts(connection, contradictions):
         rows = _rows(connection, models.Allocation, fabric=id)
         contradictions += _generations(connection, id, rows)
         contradictions += _claims(connection, id, topology, rows)
         contradictions += _states(connection, id, topology)
+        contradictions += _words(connection, id, topology, inventory)
     contradictions += _histories(connection)
     contradictions += _outbox(connection)
     return contradictions
@@ -93,14 +95,13 @@ def _numbers(connection: Connection) -> Iterator[str]:
 # -- fabrics -----------------------------------------------------------------------
 
 
-def _topologies(
+def _layouts(
     connection: Connection, contradictions: list[str]
-) -> Iterator[tuple[str, Topology]]:
-    """The topologies that can be read; the others are appended to ``contradictions``."""
+) -> Iterator[tuple[str, Topology, Inventory]]:
+    """The fabrics that can be read; the others are appended to ``contradictions``."""
     for row in _rows(connection, models.Fabric):
         try:
-            inventory_from(row.inventory)
-            yield row.id, topology_from(row.topology)
+            yield row.id, topology_from(row.topology), inventory_from(row.inventory)
         except LaasError as error:
             contradictions.append(f"fabric {row.id} cannot be read: {error}")
 
@@ -142,6 +143,46 @@ def _states(connection: Connection, id: str, topology: Topology) -> Iterator[str
     for row in _rows(connection, models.HostFeature, fabric=id):
         if row.host not in hosts or row.cost < 0:
             yield f"fabric {id}: host {row.host} is described, with cost {row.cost}"
+
+
+def _words(
+    connection: Connection, id: str, topology: Topology, inventory: Inventory
+) -> Iterator[str]:
+    """Each state follows from what operators and observation say, also of switches."""
+    failed, drained = LinkState.FAILED.value, LinkState.DRAINED.value
+    switches = {
+        int(row.guid, 16): row.state for row in _rows(connection, models.SwitchState, fabric=id)
+    }
+    levels = {switch.guid: switch.level for switch in inventory.switches}
+    of_hosts, of_links = defaultdict(set), defaultdict(set)
+    for endpoint in inventory.endpoints:
+        word = switches.get(endpoint.at.guid) if levels.get(endpoint.at.guid) == 1 else None
+        if endpoint.host is not None and word is not None:
+            of_hosts[endpoint.host].add(failed if word == failed else drained)
+    for cable in inventory.cables:
+        if cable.link is None:
+            continue
+        for guid in (cable.lower.guid, cable.upper.guid):
+            word = switches.get(guid) if guid in levels else None
+            if word == failed or (word is not None and levels[guid] > 1):
+                number = topology.tree.link_id(cable.link)
+                of_links[number].add(failed if word == failed else drained)
+    for what, model, said in (
+        ("host", models.HostState, of_hosts),
+        ("link", models.LinkState, of_links),
+    ):
+        recorded = {}
+        for row in _rows(connection, model, fabric=id):
+            number = getattr(row, what)
+            recorded[number] = row.state
+            said[number] |= {row.operator, row.observed}
+            if what == "link" and row.moved and row.observed != failed:
+                yield f"fabric {id}: link {number} was moved, and is observed as {row.observed!r}"
+        for number, words in sorted(said.items()):
+            follows = next((state for state in (failed, drained) if state in words), "up")
+            if (state := recorded.get(number, "up")) != follows:
+                text = f"is {state}, but what is said makes it {follows}"
+                yield f"fabric {id}: {what} {number} {text}"
 
 
 # -- claims --------------------------------------------------------------------------

@@ -23,9 +23,9 @@ from laas_service.domain.allocation import NoFit, Refusal
 from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, LimitExceeded
 from laas_service.domain.faults.observation import Mode
 from laas_service.domain.features import HostChange
-from laas_service.domain.inventory import Switch
+from laas_service.domain.inventory import Cable, PortRef, Switch
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
-from laas_service.domain.topology import LeafLink
+from laas_service.domain.topology import LeafLink, SpineLink
 from laas_service.messages import Applied
 from tests.unit.adapters.test_store import (
     HOSTS,
@@ -42,7 +42,12 @@ from tests.unit.adapters.test_store import (
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 SPINE = 0x2C90200000010
-INVENTORY = replace(HOSTS, switches=(Switch(SPINE, "spine", 3, 4),))
+L2 = 0x2C90200000020
+INVENTORY = replace(
+    HOSTS,
+    switches=(Switch(L2, "l2", 2, 8), Switch(SPINE, "spine", 3, 4)),
+    cables=(Cable(PortRef(L2, 5), PortRef(SPINE, 1), SpineLink(0, 3, 3)),),
+)
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 import pytest
 import sqlalchemy as sa
 
-from laas_service.adapters.db import models
+from laas_service.adapters.db import models, soundness
+from laas_service.adapters.db.engine import consistent_read
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.lifecycle import Faults
 from laas_service.app.records import HostState, LinkState, Observation, Source, SwitchState
@@ -96,7 +97,9 @@ class Site:
 
 @pytest.fixture
 def site(store):
-    return Site(store, FaultyFabric.of(xgft="3;4,2,2;1,2,2"))
+    yield Site(store, FaultyFabric.of(xgft="3;4,2,2;1,2,2"))
+    with consistent_read(store._engine) as connection:
+        assert soundness.findings(connection) == []
 
 
 OBSERVED, OPERATOR = (Source.OBSERVED, "failed"), (Source.OPERATOR, "failed")

@@ -12,6 +12,8 @@ from random import Random
 
 import pytest
 
+from laas_service.adapters.db import soundness
+from laas_service.adapters.db.engine import consistent_read
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.lifecycle import State
@@ -127,7 +129,9 @@ class Site:
 
 @pytest.fixture
 def site(store):
-    return Site(store)
+    yield Site(store)
+    with consistent_read(store._engine) as connection:
+        assert soundness.findings(connection) == []
 
 
 def spine_link(links: set[Link]) -> SpineLink:
