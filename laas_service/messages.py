@@ -203,7 +203,8 @@ class Notification:
     """A change of an ``allocation``, a ``host`` or a ``link``; of the fabric if all are None.
 
     ``drift`` is the kind of drift, if the notification is about drift. ``source`` is who says
-    that a host or link has failed, is drained or is up: ``operator`` or ``observed``. A
+    that a host or link has failed, is drained or is up: ``operator``, ``observed`` or
+    ``nova``. A
     notification that is sent twice has the same ``id``. ``at`` is ISO 8601, UTC. ``initiator``
     is whoever made the request that a worker carries out; None if the service acts without a
     request. ``old_state`` is None for a new object. ``error`` is why the next step failed or

@@ -39,13 +39,14 @@ from laas_service.app.worker.converger import Converger, ConvergerStore, Pace
 from laas_service.app.worker.counter_accountant import CounterAccountant, CounterMode
 from laas_service.app.worker.fabric_leases import FabricLeases, Renewal
 from laas_service.app.worker.fault_observer import FaultObserver, ObserverStore, PortEvents
-from laas_service.app.worker.host_observer import HostRules
+from laas_service.app.worker.host_observer import LookRules
 from laas_service.app.worker.loop import Loop
 from laas_service.app.worker.notifier import Notifier
 from laas_service.app.worker.watchdog import Watchdog
 from laas_service.app.worker.worker import Worker
 from laas_service.conf.database import engine_options
 from laas_service.domain.admission.queue import Discipline, Order, Shadow
+from laas_service.domain.compute_hosts import HostRules
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.faults.counters import CounterRules, Tolerance, thresholds_from
 from laas_service.domain.faults.observation import Mode, Rules
@@ -483,9 +484,10 @@ def fault_rules(options: cfg.ConfigOpts.GroupAttr) -> Rules:
     )
 
 
-def host_rules(options: cfg.ConfigOpts.GroupAttr) -> HostRules:
+def host_rules(options: cfg.ConfigOpts.GroupAttr) -> LookRules:
     """How [compute] has hosts observed."""
-    return HostRules(interval=options.state_interval, stop_strangers=options.stop_strangers)
+    withholding = HostRules(options.hold_down, options.outage_share, options.reap_interval)
+    return LookRules(options.state_interval, options.stop_strangers, withholding)
 
 
 def counter_rules(options: cfg.ConfigOpts.GroupAttr) -> CounterRules:

@@ -140,10 +140,17 @@ def set_plane(call: Call, fabric_id: str, body: schemas.NewPlane) -> Answer:
 
 
 def set_host(call: Call, fabric_id: str, name: str, body: schemas.HostChange) -> Answer:
-    """Drain, fail or repair a host, or set its traits and cost; its owner, if any, keeps it."""
-    if body.state is None and body.traits is None and body.cost is None:
-        raise InvalidInput("state", None, "say what to change: state, traits or cost")
-    if body.traits is not None or body.cost is not None:
+    """Drain, fail or repair a host, set its traits and cost, or end its quarantine.
+
+    Its owner, if any, keeps it.
+    """
+    described = body.traits is not None or body.cost is not None
+    if body.state is None and not described and not body.confirm_empty:
+        fix = "say what to change: state, traits, cost or confirm_empty"
+        raise InvalidInput("state", None, fix)
+    if body.confirm_empty:
+        entry = call.fabrics.confirm_empty(call.caller, fabric_id, name)
+    if described:
         traits = None if body.traits is None else frozenset(body.traits)
         entry = call.fabrics.describe_host(fabric_id, name, HostChange(traits, body.cost))
     if body.state is not None:

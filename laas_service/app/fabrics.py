@@ -11,6 +11,7 @@ from laas_service.app import lifecycle
 from laas_service.app.lifecycle import LIVE
 from laas_service.app.lookup import Lookup
 from laas_service.app.ports.allocations import AllocationReader, every_allocation
+from laas_service.app.ports.compute_hosts import ComputeHostRecords
 from laas_service.app.ports.fabrics import ComponentStates, FabricReader
 from laas_service.app.ports.fault_observation import FaultObservation
 from laas_service.app.ports.observations import Observations
@@ -44,6 +45,7 @@ class FabricStore(
     AllocationReader,
     FabricReader,
     ComponentStates,
+    ComputeHostRecords,
     FaultObservation,
     Observations,
     PortCounters,
@@ -157,6 +159,18 @@ class Fabrics:
         """
         number = self._host_number(fabric_id, name)
         self._store.set_host_state(fabric_id, number, state, by=caller.initiator)
+        self._wake()
+        return self._host(fabric_id, number)
+
+    def confirm_empty(self, caller: Caller, fabric_id: str, name: str) -> inventory.HostEntry:
+        """Record that a host in quarantine runs no server.
+
+        Raises:
+            NotFound: there is no such fabric or host.
+            Conflict: the host is not in quarantine.
+        """
+        number = self._host_number(fabric_id, name)
+        self._store.release_quarantine(fabric_id, name, by=caller.initiator)
         self._wake()
         return self._host(fabric_id, number)
 

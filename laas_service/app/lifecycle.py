@@ -35,7 +35,13 @@ class State(enum.Enum):
 
 SUCCESSORS = {
     State.QUEUED: {State.QUEUED, State.ALLOCATING, State.RELEASED},
-    State.ALLOCATING: {State.ALLOCATING, State.ACTIVE, State.RELEASING, State.ERROR},
+    State.ALLOCATING: {
+        State.ALLOCATING,
+        State.ACTIVE,
+        State.QUEUED,
+        State.RELEASING,
+        State.ERROR,
+    },
     State.ACTIVE: {State.ACTIVE, State.RELEASING, State.ERROR},
     State.RELEASING: {State.RELEASING, State.RELEASED, State.ERROR},
     State.ERROR: {State.ERROR, State.ALLOCATING, State.ACTIVE, State.RELEASING},
@@ -100,6 +106,7 @@ class Action(enum.Enum):
     TAKE_BACK = "take back"
     CUT_OFF = "cut off"
     FREE = "free"
+    REQUEUE = "requeue"
     REPAIR = "repair"
     PROCEED = "proceed"
 
@@ -271,7 +278,8 @@ class Standing:
     """Of everything it holds; None if nothing has failed or is under maintenance."""
     handed_back: bool
     """The subnet manager must no longer route this tenant: Nova has confirmed that its hosts are
-    taken back, or the release is forced and the network is cut first."""
+    taken back, or the release is forced and the network is cut first. An allocation that is
+    still ``ALLOCATING`` is then placed anew."""
     force: bool
     """Its release is forced."""
     container: bool = False
@@ -304,7 +312,8 @@ def next_action(allocation: Standing, confirmed: bool, *, repair_links: bool) ->
         repairs = repair_links and has_replaceable_links(allocation) and not allocation.container
         return Action.REPAIR if repairs else Action.NOTHING
     if allocation.state is State.ALLOCATING:
-        return Action.HAND_OVER if confirmed else Action.PUBLISH
+        done = Action.REQUEUE if allocation.handed_back else Action.HAND_OVER
+        return done if confirmed else Action.PUBLISH
     if allocation.state is not State.RELEASING:
         return Action.NOTHING
     if not allocation.handed_back:
@@ -407,7 +416,8 @@ def state_after_release(allocation: Standing, *, force: bool) -> State | None:
 
 def check_successor(allocation: Standing, to: State) -> None:
     """Raises: Conflict, if the state cannot follow, or if claims are to be freed with it."""
-    if to not in SUCCESSORS[allocation.state] or to in OVER:
+    frees = to in OVER or (to is State.QUEUED and allocation.state in HOLDING)
+    if to not in SUCCESSORS[allocation.state] or frees:
         raise _conflict(allocation, f"it cannot become {to.value}")
 
 
@@ -421,6 +431,18 @@ def check_releasing(allocation: Standing) -> None:
     """Raises: Conflict, if it is not releasing."""
     if allocation.state is not State.RELEASING:
         raise _conflict(allocation, "it is not being released")
+
+
+def check_handing_back(allocation: Standing) -> None:
+    """Raises: Conflict, if neither a release nor a new placement is under way."""
+    if allocation.state is not State.ALLOCATING:
+        check_releasing(allocation)
+
+
+def check_requeueable(allocation: Standing) -> None:
+    """Raises: Conflict, if it is not to be placed anew, or its routes may still be in use."""
+    if allocation.state is not State.ALLOCATING or not allocation.handed_back:
+        raise _conflict(allocation, "it cannot be placed anew")
 
 
 def check_freeable(allocation: Standing) -> None:
@@ -496,6 +518,14 @@ def freed_reason(by: ConfirmedBy, *, scripted: bool, container: bool) -> str:
 
 def queued_reason(refusal: str) -> str:
     return f"waits: {refusal}"
+
+
+def unusable_reason(hosts: str) -> str:
+    return f"placed anew, because hosts cannot be used: {hosts}; its routes are to be withdrawn"
+
+
+def requeued_reason(by: ConfirmedBy) -> str:
+    return f"withdrawal of the routes {CONFIRMATION[by]}; waits for other hosts"
 
 
 def claimed_reason(hosts: int) -> str:

@@ -32,6 +32,9 @@ ALLOCATION_EVENTS: Mapping[tuple[State | None, State], str] = {
 }
 """The event of a change of state; every change that is not listed is an ``update``."""
 
+PROBLEMS = frozenset({"drift.found", "hosts.alarm", "observation.alarm", "observation.counters"})
+"""Changes of a fabric that are errors."""
+
 
 def allocation_event(old: State | None, new: State) -> str:
     """The event type of an allocation's change of state."""
@@ -124,9 +127,7 @@ def fabric_changed(
         old_state=None,
         new_state=what.rsplit(".", 1)[-1],
         reason=detail,
-        error=detail
-        if what in ("drift.found", "observation.alarm", "observation.counters")
-        else None,
+        error=detail if what in PROBLEMS else None,
         drift=drift and drift.value,
         confirmed_by=confirmed_by and confirmed_by.value,
     )

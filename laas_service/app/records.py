@@ -46,6 +46,7 @@ class Source(enum.Enum):
 
     OPERATOR = "operator"
     OBSERVED = "observed"
+    NOVA = "nova"
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,11 @@ def host_state(rest: Rest, args: argparse.Namespace) -> Any:
     return rest.call("PATCH", path, body={"state": state})
 
 
+def host_confirm_empty(rest: Rest, args: argparse.Namespace) -> Any:
+    path = f"{rest.fabric(args.fabric)}/hosts/{quote(args.name, safe='')}"
+    return rest.call("PATCH", path, body={"confirm_empty": True})
+
+
 def leaf_show(rest: Rest, args: argparse.Namespace) -> Any:
     return rest.get(f"{rest.fabric(args.fabric)}/switches/{quote(args.switch, safe='')}")
 

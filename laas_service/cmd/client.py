@@ -250,6 +250,12 @@ HOST_VERBS = (
             *options.FABRIC_OPTION,
         ),
     ),
+    Command(
+        "confirm-empty",
+        calls.host_confirm_empty,
+        "say that a host in quarantine runs no server",
+        (argument("name", help="host that was inspected or powered off"), *options.FABRIC_OPTION),
+    ),
 )
 
 SWITCH_VERBS = (

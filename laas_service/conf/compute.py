@@ -59,6 +59,45 @@ takes one list of Nova's hypervisors with their servers (about 10 ms of Nova's t
 host), and never more than half of the worker's time.
 """,
     ),
+    cfg.FloatOpt(
+        "hold_down",
+        default=120.0,
+        min=0.0,
+        mutable=True,
+        help="""
+Seconds that a host is disabled, down or unknown in Nova before no new owner gets it.
+
+It is given back as soon as it is enabled and up again. Raise this if computes restart often.
+""",
+    ),
+    cfg.FloatOpt(
+        "outage_share",
+        default=0.5,
+        min=0.0,
+        max=1.0,
+        mutable=True,
+        help="""
+The share of a fabric's hosts that may become down or unknown in Nova at once.
+
+Beyond it something else has failed, such as Nova's message broker: no further host is withheld,
+and one alarm is told. Lower it where one broker serves a part of the hosts only.
+""",
+    ),
+    cfg.FloatOpt(
+        "reap_interval",
+        default=0.0,
+        min=0.0,
+        mutable=True,
+        help="""
+Seconds after which a returned nova-compute has removed servers that were deleted while it was
+down; 0 trusts no interval.
+
+A host from which a server vanished while nova-compute was not up is in quarantine. With this
+option it leaves the quarantine when nova-compute has been up for two of these intervals. Nothing
+is checked then: set it only if running_deleted_instance_action = reap on every compute, to
+running_deleted_instance_poll_interval (1800 by default) plus running_deleted_instance_timeout.
+""",
+    ),
     cfg.BoolOpt(
         "stop_strangers",
         default=False,

@@ -77,6 +77,25 @@ def ours(lab):
     return lab
 
 
+@pytest.fixture
+def parts(ours, tmp_path):
+    """The service, wired to this Nova, with a fabric of its hosts; it looks every second."""
+    conf = cfg.ConfigOpts()
+    options.register_opts(conf)
+    conf([], project="laas", default_config_files=[], default_config_dirs=[])
+    conf.set_override("state_dir", str(tmp_path))
+    conf.set_override("state_interval", 1.0, "compute")
+    conf.set_override("hold_down", 0.0, "compute")
+    conf.set_override("retry_last", 1.0, "worker")
+    parts = Parts(conf)
+    parts.compute = ours.compute
+    parts.upgrade_database()
+    made = generate(Description(xgft="2;3,2;1,3"))
+    inventory = replace(made.inventory, host_names=tuple(HOSTS))
+    parts.store.add_fabric("f", made.topology, inventory)
+    return parts
+
+
 class Lab:
     """Actions of the tests on one Nova; ``clear`` undoes them."""
 
@@ -813,6 +832,110 @@ class TestComputeServiceComesBack:
         assert ours.boot(RED) == ["n5"]
 
 
+class Service:
+    """The service's use cases on a real Nova, and rounds of its worker."""
+
+    def __init__(self, parts):
+        self.store = parts.store
+        self._parts = parts
+        self._allocations = parts.use_cases(wake=lambda: None).allocations
+
+    def rounds(self, done, what):
+        """Rounds of the worker until ``done``."""
+
+        def seen():
+            self._parts.fabric_leases.run_once()
+            self._parts.admission_queue.serve_all()
+            return done()
+
+        eventually(seen, what, pause=0.2)
+
+    def ask(self, project, hosts):
+        caller = Caller(project, "somebody", admin=False, request_id="request")
+        return self._allocations.allocate(caller, AllocationRequest(name="x", hosts=hosts))
+
+    def state(self, record):
+        return self.store.allocation(record.id).state
+
+    def hosts(self, record):
+        record, fabric = self.store.allocation(record.id), self.store.fabric("f")
+        return {fabric.inventory.host_names[host] for host in record.placed.hosts(fabric.topology)}
+
+    def withheld(self):
+        """Why hosts get no new owner, by name."""
+        names = self.store.fabric("f").inventory.host_names
+        words = self.store.words("f").hosts
+        return {names[host]: said[0].evidence for host, said in words.items()}
+
+
+class TestHostsThatRunNothing:
+    """Nova's aggregates take hosts that are disabled or down: their owner cannot use them."""
+
+    @pytest.fixture
+    def services(self, ours):
+        found = {s.host: s for s in ours.admin.services.list(binary="nova-compute")}
+        for service in found.values():
+            ours.undo.callback(ours.admin.services.enable, service.id)
+            ours.undo.callback(ours.admin.services.force_down, service.id, False)
+        return found
+
+    def test_naive(self, naive, services):
+        naive.admin.services.disable_log_reason(services["n1"].id, "memory")
+        naive.isolate(BLUE, *HOSTS[1:], name="others")
+        naive.isolate(RED, "n1")
+        assert naive.boot(RED) == []
+
+    def test_ours(self, ours, services, parts):
+        ours.admin.services.disable_log_reason(services["n1"].id, "memory")
+        ours.admin.services.force_down(services["n2"].id, True)
+        service = Service(parts)
+        why = {"n1": "disabled in Nova: memory", "n2": "down in Nova"}
+        service.rounds(lambda: service.withheld() == why, "hosts are withheld")
+        record = service.ask(RED, 2)
+        service.rounds(lambda: service.state(record) is State.ACTIVE, "it is active")
+        assert not service.hosts(record) & {"n1", "n2"}
+        refusal = service.ask(BLUE, 3)
+        assert isinstance(refusal, NoFit)
+        ours.admin.services.enable(services["n1"].id)
+        ours.admin.services.force_down(services["n2"].id, False)
+        service.rounds(lambda: service.withheld() == {}, "hosts are given back")
+
+    def test_an_allocation_is_placed_anew(self, ours, services, parts):
+        """A host fails after it was claimed and before it is handed over."""
+        service = Service(parts)
+        record = service.ask(RED, 2)
+        first = service.hosts(record)
+        for host in first:
+            ours.admin.services.disable_log_reason(services[host].id, "memory")
+        service.rounds(lambda: service.state(record) is State.ACTIVE, "it is active")
+        assert not service.hosts(record) & first
+        assert set(ours.compute.handed_over()[record.id].hosts) == service.hosts(record)
+
+    def test_a_dead_host_is_not_the_next_tenants(self, ours, services, parts):
+        """Its server is deleted while its compute is down, and runs on; Nova shows it empty."""
+        service = Service(parts)
+        record = service.ask(RED, 2)
+        service.rounds(lambda: service.state(record) is State.ACTIVE, "it is active")
+        ours.nova.scheduler_knows()
+        (host,) = ours.boot(RED)
+        memory = service.store.host_memory
+        service.rounds(lambda: host in memory("f").servers, "the server is seen")
+        ours.admin.services.force_down(services[host].id, True)
+        ours.delete(RED)
+        assert not ours.compute.occupants(HOSTS), "Nova and placement have forgotten it"
+        service.store.transition(service.store.allocation(record.id), State.RELEASING, "asked")
+        service.rounds(lambda: service.state(record) is State.RELEASED, "it is released")
+        assert "quarantined: server" in " ".join(
+            f"quarantined: {entry.why}" for entry in memory("f").quarantine.values()
+        )
+        ours.admin.services.force_down(services[host].id, False)
+        service.rounds(lambda: not memory("f").not_up, "its compute is back")
+        assert service.withheld().keys() == {host}
+        assert isinstance(service.ask(BLUE, 6), NoFit)
+        service.store.release_quarantine("f", host)
+        assert service.withheld() == {}
+
+
 class TestAvailabilityZone:
     """An aggregate with an availability zone refuses hosts that run servers."""
 
@@ -859,21 +982,6 @@ class TestQuotaOfTenInstances:
         naive.isolate(RED, *HOSTS)
         with pytest.raises(refused.Forbidden, match="Quota exceeded for instances"):
             naive.boot(RED, times=4)
-
-    @pytest.fixture
-    def parts(self, ours, tmp_path):
-        """The service, wired to this Nova, with a fabric of its hosts."""
-        conf = cfg.ConfigOpts()
-        options.register_opts(conf)
-        conf([], project="laas", default_config_files=[], default_config_dirs=[])
-        conf.set_override("state_dir", str(tmp_path))
-        parts = Parts(conf)
-        parts.compute = ours.compute
-        parts.upgrade_database()
-        made = generate(Description(xgft="2;3,2;1,3"))
-        inventory = replace(made.inventory, host_names=tuple(HOSTS))
-        parts.store.add_fabric("f", made.topology, inventory)
-        return parts
 
     def test_ours(self, ours, parts):
         """A too large request is refused with its reason; a granted one can be used fully."""

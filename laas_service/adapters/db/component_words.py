@@ -197,7 +197,7 @@ def _settled(
     changes: dict[int, tuple[str, str]] = {}
     for number in sorted(numbers):
         row = rows.get(number)
-        own = [] if row is None else [row.operator, row.observed]
+        own = () if row is None else (word.state for word in _own_words(row))
         new = _worst(*own, *of_switches.get(number, ()))
         old = UP if row is None else row.state
         if row is None:
@@ -269,6 +269,8 @@ def _own_words(
         yield Word(Source.OPERATOR, row.operator, row.operator_since, operators_evidence, by)
     if row.observed is not None:
         yield Word(Source.OBSERVED, row.observed, row.observed_since, row.evidence)
+    if isinstance(row, models.HostState) and row.nova is not None:
+        yield Word(Source.NOVA, row.nova, row.nova_since, row.nova_evidence)
 
 
 def _ordered(said: Iterable[Word]) -> tuple[Word, ...]:

@@ -288,10 +288,10 @@ class PkeyClaim(Base):
 class HostState(Base):
     """A host that is not up. ``state`` follows from what is said of it and of its leaves.
 
-    ``operator`` is what operators said of the host, ``observed`` what observation says, with the
-    evidence; NULL is nothing. ``operator_by`` is the document of an ``Initiator``. ``leaves`` are
-    the GUIDs (``0x%016x``) of the leaves that it was drained with, NULL if that was said of the
-    host itself.
+    ``operator`` is what operators said of the host, ``observed`` what observation says and ``nova``
+    what the observation of compute hosts says, each with the evidence; NULL is nothing.
+    ``operator_by`` is the document of an ``Initiator``. ``leaves`` are the GUIDs (``0x%016x``) of
+    the leaves that it was drained with, NULL if that was said of the host itself.
     """
 
     __tablename__ = "host_state"
@@ -306,6 +306,18 @@ class HostState(Base):
     observed: Mapped[str | None] = mapped_column(exact(16))
     observed_since: Mapped[datetime | None] = mapped_column(Moment())
     evidence: Mapped[str | None] = mapped_column(Text())
+    nova: Mapped[str | None] = mapped_column(exact(16))
+    nova_since: Mapped[datetime | None] = mapped_column(Moment())
+    nova_evidence: Mapped[str | None] = mapped_column(Text())
+
+
+class ComputeHosts(Base):
+    """What is remembered of the compute hosts of a fabric (``domain.compute_hosts``)."""
+
+    __tablename__ = "compute_hosts"
+
+    fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
+    memory: Mapped[Any] = mapped_column(JSON())
 
 
 class HostFeature(Base):

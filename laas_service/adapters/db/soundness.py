@@ -148,7 +148,7 @@ def _states(connection: Connection, id: str, topology: Topology) -> Iterator[str
 def _words(
     connection: Connection, id: str, topology: Topology, inventory: Inventory
 ) -> Iterator[str]:
-    """Each state follows from what operators and observation say, also of switches."""
+    """Each state follows from what operators, observation and Nova say, also of switches."""
     failed, drained = LinkState.FAILED.value, LinkState.DRAINED.value
     switches = {
         int(row.guid, 16): row.state for row in _rows(connection, models.SwitchState, fabric=id)
@@ -176,6 +176,8 @@ def _words(
             number = getattr(row, what)
             recorded[number] = row.state
             said[number] |= {row.operator, row.observed}
+            if what == "host":
+                said[number].add(row.nova)
             if what == "link" and row.moved and row.observed != failed:
                 yield f"fabric {id}: link {number} was moved, and is observed as {row.observed!r}"
         for number, words in sorted(said.items()):

@@ -14,6 +14,7 @@ from sqlalchemy import Engine, select
 from laas_service.adapters.db import models, schema
 from laas_service.adapters.db.admission import Admission
 from laas_service.adapters.db.component_states import ComponentStates
+from laas_service.adapters.db.compute_hosts import ComputeHosts
 from laas_service.adapters.db.desired_state import DesiredState
 from laas_service.adapters.db.fault_observation import FaultObservation
 from laas_service.adapters.db.ledger_cache import LedgerCache
@@ -84,7 +85,7 @@ class SqlStore:
         self.due, self.postpone = transitions.due, transitions.postpone
         self.transition, self.rename = transitions.transition, transitions.rename
         self.cancel, self.free = transitions.cancel, transitions.free
-        self.hand_back = transitions.hand_back
+        self.hand_back, self.requeue = transitions.hand_back, transitions.requeue
 
         changes = PlacementChanges(transactions, ledgers, self._optimist)
         self.move, self.proceed = changes.move, changes.proceed
@@ -105,6 +106,10 @@ class SqlStore:
         self.record_counters = counters.record_counters
         self.account_counters = counters.account_counters
         self.counter_findings = counters.counter_findings
+
+        hosts = ComputeHosts(transactions, states)
+        self.host_memory, self.judged_hosts = hosts.host_memory, hosts.judged_hosts
+        self.release_quarantine = hosts.release_quarantine
 
         observations = Observations(transactions, ledgers)
         self.note_applied, self.holding = observations.note_applied, observations.holding

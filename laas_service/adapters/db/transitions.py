@@ -144,15 +144,15 @@ class Transitions:
             self.transactions.advance(session, record.fabric, {})
             return self.transactions.update(session, record, State.RELEASED, reason, by)
 
-    def hand_back(self, record: AllocationRecord) -> AllocationRecord:
-        lifecycle.check_releasing(record)
+    def hand_back(self, record: AllocationRecord, reason: str = "") -> AllocationRecord:
+        lifecycle.check_handing_back(record)
         with self.transactions.writing("hand back") as session:
             generation = self.transactions.advance(session, record.fabric, {}, routes=True)
             return self.transactions.update(
                 session,
                 record,
                 record.state,
-                lifecycle.HANDED_BACK_REASON,
+                reason or lifecycle.HANDED_BACK_REASON,
                 handed_back=True,
                 generation=generation,
                 **STEP_DONE,
@@ -179,9 +179,35 @@ class Transitions:
                 faults=None,
                 **STEP_DONE | confirmation(confirmed_by),
             )
-            for claim in (models.HostClaim, models.LinkClaim, models.PkeyClaim):
-                session.execute(delete(claim).where(claim.allocation == record.id))
+            _drop_claims(session, record.id)
             return freed
+
+    def requeue(
+        self, record: AllocationRecord, reason: str, *, confirmed_by: ConfirmedBy | None = None
+    ) -> AllocationRecord:
+        lifecycle.check_requeueable(record)
+        with self.transactions.writing("requeue") as session:
+            generation = self.transactions.advance(session, record.fabric, {"release": record.id})
+            queued = self.transactions.update(
+                session,
+                record,
+                State.QUEUED,
+                reason,
+                placed=None,
+                pkey=0,
+                faults=None,
+                ends_at=None,
+                handed_back=False,
+                generation=generation,
+                **STEP_DONE | confirmation(confirmed_by),
+            )
+            _drop_claims(session, record.id)
+            return queued
+
+
+def _drop_claims(session: Session, id: str) -> None:
+    for claim in (models.HostClaim, models.LinkClaim, models.PkeyClaim):
+        session.execute(delete(claim).where(claim.allocation == id))
 
 
 def _check_empty(session: Session, container: AllocationRecord) -> None:

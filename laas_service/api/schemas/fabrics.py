@@ -273,7 +273,7 @@ class Endpoint(Schema):
 
 
 SourceOfState = Annotated[
-    Literal["operator", "observed"] | None,
+    Literal["operator", "observed", "nova"] | None,
     Field(description="Who says that it is not up; null if it is."),
 ]
 Since = Annotated[

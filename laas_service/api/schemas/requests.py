@@ -240,6 +240,10 @@ class HostChange(Body):
     state: Annotated[
         HostState | None, Field(strict=False, description="`up` repairs and undrains.")
     ] = None
+    confirm_empty: Annotated[
+        bool,
+        Field(description="Say that a host in quarantine runs no server: it may get a new owner."),
+    ] = False
     traits: Annotated[
         list[Trait] | None, Field(max_length=MANY, description="All traits it has from now on.")
     ] = None

@@ -154,8 +154,8 @@ class Transitions(Protocol):
     ) -> AllocationRecord:
         """Give the allocation another name."""
 
-    def hand_back(self, record: AllocationRecord) -> AllocationRecord:
-        """Record that the tenant's routes must be withdrawn now (new generation).
+    def hand_back(self, record: AllocationRecord, reason: str = "") -> AllocationRecord:
+        """Record that the tenant's routes must be withdrawn now (new generation), and why.
 
         Called once the hosts are taken back from Nova, or at once if the release is forced.
         """
@@ -170,6 +170,14 @@ class Transitions(Protocol):
         """Free the claims and become ``released`` (new generation).
 
         ``Conflict`` unless it is releasing and handed back.
+        """
+
+    def requeue(
+        self, record: AllocationRecord, reason: str, *, confirmed_by: ConfirmedBy | None = None
+    ) -> AllocationRecord:
+        """Free the claims and become ``queued`` (new generation), in its old place in the queue.
+
+        ``Conflict`` unless it is allocating and handed back.
         """
 
     def postpone(self, id: str, until: datetime, error: str, *, version: int | None = None) -> None:

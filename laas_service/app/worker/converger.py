@@ -38,7 +38,7 @@ from laas_service.app.records import AllocationRecord, FabricRecord
 from laas_service.app.worker.drift import handover_of
 from laas_service.app.worker.drift_control import DriftControl, DriftStore
 from laas_service.app.worker.fault_observer import FaultObserver
-from laas_service.app.worker.host_observer import USUAL, HostObserver, HostRules, HostStore
+from laas_service.app.worker.host_observer import USUAL, HostObserver, HostStore, LookRules
 from laas_service.app.worker.route_publisher import ActingFor, RoutePublisher, RouteStore
 from laas_service.domain.errors import (
     ConcurrentUpdate,
@@ -114,7 +114,7 @@ class Converger:
         before_effect: Callable[[], None] = lambda: None,
         acting_for: ActingFor = lambda initiator: nullcontext(),
         observer: FaultObserver | None = None,
-        hosts: HostRules = USUAL,
+        hosts: LookRules = USUAL,
     ) -> None:
         self._store = store
         self._observer = observer
@@ -133,6 +133,7 @@ class Converger:
             Action.TAKE_BACK: self._take_back,
             Action.CUT_OFF: self._cut_off,
             Action.FREE: self._free,
+            Action.REQUEUE: self._requeue,
             Action.REPAIR: self._repair_failed_links,
             Action.PROCEED: self._proceed,
         }
@@ -253,6 +254,9 @@ class Converger:
         first, id = record, record.id
         try:
             while True:
+                if unusable := self._hosts.unusable(record):
+                    record = self._give_up(record, unusable)
+                    continue
                 action = self._next_action(record)
                 if action is Action.NOTHING:
                     self._idle |= {id} if record is first else set()
@@ -346,6 +350,7 @@ class Converger:
 
     def _hand_over(self, record: AllocationRecord) -> AllocationRecord:
         if not record.container:
+            self._hosts.check_usable(record)
             handover = handover_of(self._store.fabric(record.fabric), record)
             self._effect("hand over", lambda: self._compute.hand_over(handover))
         by = self._confirmed_by(record)
@@ -353,6 +358,19 @@ class Converger:
             by, scripted=self._compute.scripted, container=record.container
         )
         return self._store.transition(record, State.ACTIVE, reason, confirmed_by=by)
+
+    def _give_up(self, record: AllocationRecord, unusable: str) -> AllocationRecord:
+        """Give up a placement with hosts that cannot be used; it is placed anew."""
+        handover = handover_of(self._store.fabric(record.fabric), record)
+        self._effect("fence", lambda: self._compute.fence(record.id))
+        self._effect("take back", lambda: self._compute.take_back(handover))
+        return self._store.hand_back(record, lifecycle.unusable_reason(unusable))
+
+    def _requeue(self, record: AllocationRecord) -> AllocationRecord:
+        self._hosts.look_after(record.fabric, record.updated_at)
+        by = self._confirmed_by(record)
+        reason = lifecycle.requeued_reason(by)
+        return self._store.requeue(record, reason, confirmed_by=by)
 
     def _take_back(self, record: AllocationRecord) -> AllocationRecord:
         if not record.container:
@@ -370,6 +388,9 @@ class Converger:
         if record.force and not record.container:
             handover = handover_of(self._store.fabric(record.fabric), record)
             self._effect("take back", lambda: self._compute.take_back(handover))
+        if not record.container:
+            emptied = self._now() if record.force else record.updated_at
+            self._hosts.look_after(record.fabric, emptied)
         by = self._confirmed_by(record)
         reason = lifecycle.freed_reason(
             by, scripted=self._compute.scripted, container=record.container

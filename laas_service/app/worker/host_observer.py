@@ -1,44 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Observes compute hosts: servers that may not be on them."""
+"""Observes compute hosts: their states, and servers that may not be on them."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from laas_service.app import lifecycle
-from laas_service.app.lifecycle import HANDED_OVER, HOLDING
+from laas_service.app.lifecycle import HANDED_OVER, HOLDING, State
 from laas_service.app.ports.allocations import AllocationReader, Transitions, every_allocation
 from laas_service.app.ports.compute import Compute, ComputeHost, Occupant
+from laas_service.app.ports.compute_hosts import ComputeHostRecords
 from laas_service.app.ports.fabrics import FabricReader
 from laas_service.app.ports.observations import Observations
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord
 from laas_service.app.worker.drift import handover_of, managed
 from laas_service.app.worker.route_publisher import ActingFor, Effect
-from laas_service.domain.errors import ConcurrentUpdate, LaasError, LeaseLost
+from laas_service.domain.compute_hosts import HostMemory, HostRules, HostView, judge
+from laas_service.domain.errors import ConcurrentUpdate, LaasError, LeaseLost, Unavailable
 from laas_service.domain.wording import listed
 
 LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class HostRules:
+class LookRules:
     """How hosts are observed.
 
     Looks are ``interval`` seconds apart or more. With ``stop_strangers`` servers that may not be
-    on a host of an allocation are stopped.
+    on a host of an allocation are stopped. ``withholding``: which hosts no new owner gets.
     """
 
     interval: float = 60.0
     stop_strangers: bool = False
+    withholding: HostRules = field(default_factory=HostRules)
 
 
-USUAL = HostRules()
+USUAL = LookRules()
 
 
-class HostStore(AllocationReader, Transitions, FabricReader, Observations, Protocol):
+class HostStore(
+    AllocationReader, Transitions, FabricReader, Observations, ComputeHostRecords, Protocol
+):
     """The recorded decisions and observations, as the observation of hosts needs them."""
 
 
@@ -54,7 +59,7 @@ class HostObserver:
         self,
         store: HostStore,
         compute: Compute,
-        rules: HostRules,
+        rules: LookRules,
         *,
         repair: bool,
         now: Callable[[], datetime],
@@ -69,6 +74,7 @@ class HostObserver:
         self._effect = effect
         self._acting_for = acting_for
         self._next: dict[str, datetime] = {}
+        self._looked: dict[str, datetime] = {}  # when the last look at a fabric began
         self._told: dict[str, dict[str, str]] = {}  # by fabric: strangers, by owner of the hosts
 
     def observe(self, fabric: FabricRecord) -> None:
@@ -88,7 +94,7 @@ class HostObserver:
 
     def look(self, fabric: FabricRecord) -> None:
         """Look at the hosts of a fabric now. Raises: LaasError."""
-        before = self._owners(fabric)
+        begun, before = self._now(), self._owners(fabric)
         seen = self._compute.look(managed(fabric))
         if seen is None:
             return
@@ -98,7 +104,58 @@ class HostObserver:
             for host, state in seen.items()
             if _id(before.get(host)) == _id(after.get(host))
         }
+        self._record(fabric, after, seen)
+        self._looked[fabric.id] = begun
         self._check_servers(fabric, strangers(after, settled, self._compute.observed().pooled))
+
+    def look_after(self, fabric_id: str, moment: datetime) -> None:
+        """Look at the hosts of a fabric, unless a look began after ``moment``. Raises: LaasError.
+
+        Hosts that an allocation leaves get no new owner before such a look: what vanished from
+        them while compute was away puts them in quarantine.
+        """
+        looked = self._looked.get(fabric_id)
+        if looked is None or looked <= moment:
+            self.look(self._store.fabric(fabric_id))
+
+    def unusable(self, record: AllocationRecord) -> str:
+        """Withheld hosts of an allocation that is not handed over yet, with reasons; or empty."""
+        if record.state is not State.ALLOCATING or record.handed_back or record.container:
+            return ""
+        withheld = self._store.host_memory(record.fabric).withheld()
+        hosts = handover_of(self._store.fabric(record.fabric), record).hosts
+        return listed(f"{host} ({withheld[host][1]})" for host in hosts if host in withheld)
+
+    def check_usable(self, record: AllocationRecord) -> None:
+        """Raises: Unavailable, if a host has a problem that may be over soon."""
+        memory = self._store.host_memory(record.fabric)
+        hosts = handover_of(self._store.fabric(record.fabric), record).hosts
+        problems = [f"{host} is {why}" for host in hosts if (why := memory.problem(host))]
+        if problems:
+            raise Unavailable(f"hosts cannot be handed over now: {listed(problems)}")
+
+    def _record(
+        self,
+        fabric: FabricRecord,
+        owners: Mapping[str, AllocationRecord],
+        seen: Mapping[str, ComputeHost],
+    ) -> None:
+        """Record what follows for the hosts from a look."""
+        views = {host: _view(state, owners.get(host)) for host, state in seen.items()}
+        names, now = managed(fabric), self._now().timestamp()
+
+        def judged(memory: HostMemory) -> HostMemory:
+            return judge(memory, names, views, now, self._rules.withholding)
+
+        before = self._store.host_memory(fabric.id)
+        if judged(before) == before:
+            return
+        memory = self._store.judged_hosts(fabric.id, judged)
+        for host, (_, why) in sorted(memory.withheld().items()):
+            if host not in before.withheld():
+                LOG.warning("fabric %s: host %s gets no new owner: %s", fabric.id, host, why)
+        if memory.alarm and not before.alarm:
+            LOG.error("fabric %s: %s", fabric.id, memory.alarm)
 
     def _owners(self, fabric: FabricRecord) -> dict[str, AllocationRecord]:
         """The allocations that hold hosts, by Nova's name of the host."""
@@ -204,6 +261,18 @@ def strangers(
             found.setdefault(_id(record), []).extend(servers)
     records = {record.id: record for record in owners.values()}
     return [Strangers(records.get(id), tuple(found[id])) for id in sorted(found)]
+
+
+def _view(state: ComputeHost, owner: AllocationRecord | None) -> HostView:
+    """What counts of a host. Servers of others matter until it is handed over."""
+    strangers = [
+        f"server {server.consumer} runs there"
+        for server in state.servers
+        if owner is None
+        or (owner.state is State.ALLOCATING and server.project_id != owner.project_id)
+    ]
+    servers = frozenset(server.consumer for server in state.servers)
+    return HostView(state.up, state.enabled, state.reason, servers, listed(strangers))
 
 
 def _id(record: AllocationRecord | None) -> str:

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from laas_service.adapters.fabric_import.generator import inventory
+from laas_service.domain.compute_hosts import HostMemory, Quarantine
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.topology import LeafLink, Port, Topology, Xgft
 
@@ -399,3 +400,19 @@ def test_undoing_a_drain_makes_room(client):
     client.patch(f"{F}/hosts/node07", json={"state": "drained"})
     refused = client.post("/v1/allocations", json={"name": "all", "hosts": 32}).json
     assert refused["room"] == {"releases": [], "undrain": [7], "hosts": 0}
+
+
+def test_the_quarantine_of_a_host_ends_with_a_word(deployment, client):
+    """The host is drained by ``nova`` meanwhile; ``up`` does not end the quarantine."""
+    why = "server 1 vanished while nova-compute was not up"
+    memory = HostMemory(quarantine={"node31": Quarantine(why, 0.0)})
+    deployment.store.judged_hosts("main", lambda before: memory)
+    url = f"{F}/hosts/node31"
+    answer = client.patch(url, json={"state": "up"}).json
+    assert (answer["state"], answer["source"]) == ("drained", "nova")
+    assert answer["evidence"] == f"quarantined: {why}"
+    assert client.get(F).json["hosts"]["drained"] == 1
+    answer = client.patch(url, json={"confirm_empty": True}).json
+    assert (answer["state"], answer["source"]) == ("up", None)
+    again = client.patch(url, json={"confirm_empty": True})
+    assert (again.status_code, again.json["detail"]) == (409, "host 'node31' is not in quarantine")

@@ -373,7 +373,8 @@ def test_an_error_remembers_where_it_was_parked():
 @pytest.mark.parametrize("old", State)
 @pytest.mark.parametrize("new", State)
 def test_only_successors_are_accepted_and_nothing_is_freed_by_a_transition(old, new):
-    allowed = new in lifecycle.SUCCESSORS[old] and new is not State.RELEASED
+    frees = new is State.RELEASED or (new is State.QUEUED and old is not State.QUEUED)
+    allowed = new in lifecycle.SUCCESSORS[old] and not frees
     if allowed:
         lifecycle.check_successor(record(old), new)
         return
@@ -431,3 +432,13 @@ def test_an_allocation_at_rest_moves_no_more():
         if lifecycle.is_at_rest(allocation):
             assert not lifecycle.is_moving(allocation)
             assert not lifecycle.awaits_routes(allocation)
+
+
+def test_an_allocation_that_is_placed_anew_is_requeued_once_its_routes_are_withdrawn():
+    given_up = replace(record(State.ALLOCATING), handed_back=True)
+    assert lifecycle.next_action(given_up, False, repair_links=True) is Action.PUBLISH
+    assert lifecycle.next_action(given_up, True, repair_links=True) is Action.REQUEUE
+    lifecycle.check_requeueable(given_up)
+    for other in (record(State.ALLOCATING), replace(record(State.RELEASING), handed_back=True)):
+        with pytest.raises(Conflict, match="it cannot be placed anew"):
+            lifecycle.check_requeueable(other)

@@ -4,10 +4,11 @@
 
 import pytest
 
+from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import ComputeHost, Occupant
 from laas_service.app.records import Drift
-from laas_service.app.worker.host_observer import HostRules
-from laas_service.domain.errors import Forbidden
+from laas_service.app.worker.host_observer import LookRules
+from laas_service.domain.errors import Forbidden, Unavailable
 from tests.unit.app.worker.test_converger import HOSTS, World
 from tests.unit.app.worker.test_drift import telling, told
 
@@ -18,7 +19,7 @@ NAMES = HOSTS.host_names
 @pytest.fixture
 def world(store) -> World:
     """Project blue has node-0 and node-1; Nova shows all hosts, without servers."""
-    world = World(store, hosts=HostRules(interval=60.0))
+    world = World(store, hosts=LookRules(interval=60.0))
     world.active("a", 0, 1)
     world.compute.hosts = {name: ComputeHost() for name in NAMES}
     look(world)
@@ -96,7 +97,7 @@ def test_without_repair_it_is_only_told(store):
 
 
 def test_strangers_are_stopped_only_where_an_administrator_says_so(store):
-    world = World(store, hosts=HostRules(stop_strangers=True))
+    world = World(store, hosts=LookRules(stop_strangers=True))
     world.active("a", 0, 1)
     world.compute.hosts = {}
     put(world, GHOST, Occupant("node-0", "own", "blue"))
@@ -138,3 +139,99 @@ def test_strangers_are_notified_of(store):
         ("isolated_network.fabric.drift.found", "strangers"),
         ("isolated_network.fabric.drift.repaired", "strangers"),
     ]
+
+
+# -- states of hosts ------------------------------------------------------------------
+
+DISABLED = ComputeHost(enabled=False, reason="memory")
+
+
+def show(world: World, **changed: ComputeHost | None) -> None:
+    """Nova shows these hosts so (None: not at all), and all others well."""
+    hosts = {name: ComputeHost() for name in NAMES}
+    named = {name.replace("_", "-"): host for name, host in changed.items()}
+    world.compute.hosts = {n: h for n, h in (hosts | named).items() if h is not None}
+
+
+def word(world: World, host: int):
+    words = world.store.words("f").hosts.get(host, ())
+    return [(said.source.value, said.state, said.evidence) for said in words]
+
+
+def test_a_host_that_nova_disables_gets_no_new_owner_until_it_is_enabled(world):
+    show(world, node_2=DISABLED)
+    look(world)
+    assert word(world, 2) == [], "not before the hold-down is over"
+    look(world)
+    look(world)
+    assert word(world, 2) == [("nova", "drained", "disabled in Nova: memory")]
+    assert 2 in world.store.ledger("f")[0].drained_hosts
+    show(world)
+    look(world)
+    assert word(world, 2) == []
+    assert 2 not in world.store.ledger("f")[0].drained_hosts
+
+
+def test_an_outage_of_the_broker_is_one_alarm_and_withholds_nobody(store):
+    world = World(telling(store))
+    show(world, **{name.replace("-", "_"): ComputeHost(up=False) for name in NAMES})
+    for _ in range(4):
+        look(world)
+    assert not world.store.ledger("f")[0].drained_hosts
+    show(world)
+    look(world)
+    assert told(world) == [
+        ("isolated_network.fabric.hosts.alarm", None),
+        ("isolated_network.fabric.hosts.cleared", None),
+    ]
+
+
+def test_an_allocation_waits_for_a_host_with_a_problem_and_is_then_placed_anew(world):
+    show(world, node_2=None)
+    look(world)
+    world.allocate("b", 2, 3, project="red")
+    world.converger.run_once()
+    assert world.state("b") is State.ALLOCATING
+    assert "node-2 is unknown in Nova" in world.error("b")
+    assert "b" not in world.compute.aggregates
+    look(world)
+    look(world)
+    assert world.state("b") is State.QUEUED
+    assert world.owned() == {"a"}
+    assert world.switches.tenants("f") == {"a"}
+    history = [event.reason for event in world.store.allocation("b").history]
+    assert "placed anew, because hosts cannot be used: node-2 (unknown in Nova)" in history[-2]
+    assert history[-1].endswith("waits for other hosts")
+
+
+def test_an_allocation_that_is_active_keeps_a_host_that_goes_down(world):
+    show(world, node_0=ComputeHost(up=False))
+    for _ in range(4):
+        look(world)
+    assert word(world, 0) == [("nova", "drained", "down in Nova")]
+    assert world.state("a") is State.ACTIVE
+
+
+def test_a_host_whose_server_vanished_while_it_was_down_gets_no_new_owner(world):
+    """The server is deleted and the host released between two looks."""
+    put(world, Occupant("node-0", "own", "blue"))
+    look(world)
+    show(world, node_0=ComputeHost(up=False))
+    world.release("a")
+    world.converger.step("a")
+    assert world.state("a") is State.RELEASED
+    assert 0 in world.store.ledger("f")[0].drained_hosts
+    show(world)
+    for _ in range(4):
+        look(world)
+    assert 0 in world.store.ledger("f")[0].drained_hosts
+    world.store.release_quarantine("f", "node-0")
+    assert 0 not in world.store.ledger("f")[0].drained_hosts
+
+
+def test_no_claim_is_freed_before_the_hosts_were_looked_at(world):
+    world.compute.faults.before["look"] = Unavailable("Nova is away")
+    world.release("a")
+    world.converger.step("a")
+    assert world.state("a") is State.RELEASING
+    assert "Nova is away" in world.error("a")

@@ -8,7 +8,7 @@ from alembic import op
 from laas_service.adapters.db.migrations import steps
 
 revision = "a022"
-down_revision = "a020"
+down_revision = "a021"
 
 
 def upgrade() -> None:

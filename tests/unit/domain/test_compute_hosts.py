@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Which hosts are withheld for what compute shows of them."""
+
+import json
+
+import pytest
+
+from laas_service.domain.compute_hosts import (
+    HostMemory,
+    HostRules,
+    HostView,
+    judge,
+    memory_document,
+    memory_from,
+    released,
+)
+
+NAMES = [f"n{number}" for number in range(10)]
+RULES = HostRules(hold_down=100.0, outage_share=0.5)
+DOWN = HostView(up=False)
+
+
+def views(**changed):
+    return {name: HostView() for name in NAMES} | changed
+
+
+def after(*looks, rules=RULES):
+    """The memory after looks, each ``(seconds, views)``."""
+    memory = HostMemory()
+    for now, seen in looks:
+        memory = judge(memory, NAMES, seen, now, rules)
+        assert memory_from(json.loads(json.dumps(memory_document(memory)))) == memory
+    return memory
+
+
+@pytest.mark.parametrize(
+    ("view", "why"),
+    [
+        (DOWN, "down in Nova"),
+        (HostView(enabled=False, reason="memory"), "disabled in Nova: memory"),
+        (HostView(enabled=False), "disabled in Nova"),
+        (HostView(strangers="server x runs there"), "server x runs there"),
+        (None, "unknown in Nova"),
+    ],
+)
+def test_a_problem_withholds_a_host_after_the_hold_down_and_while_it_lasts(view, why):
+    seen = views(n1=view)
+    if view is None:
+        del seen["n1"]
+    early = after((0.0, seen), (99.0, seen))
+    assert early.withheld() == {}
+    assert early.problem("n1") == why
+    assert after((0.0, seen), (100.0, seen)).withheld() == {"n1": (0.0, why)}
+    back = after((0.0, seen), (100.0, seen), (101.0, views()))
+    assert (back.withheld(), back.problem("n1")) == ({}, None)
+    short = after((0.0, seen), (50.0, views()), (100.0, seen), (150.0, seen))
+    assert short.withheld() == {}, "it was well in between"
+
+
+def test_an_outage_withholds_nobody_and_is_one_alarm():
+    away = views(**dict.fromkeys(NAMES[:6], DOWN))
+    memory = after((0.0, views(n0=DOWN)), (100.0, views(n0=DOWN)), (200.0, away), (900.0, away))
+    assert len(memory.withheld()) == 6
+    assert memory.alarm is None, "5 of 10 newly are not more than half"
+    away = views(**dict.fromkeys(NAMES[:7], DOWN))
+    memory = after((0.0, views(n0=DOWN)), (100.0, views(n0=DOWN)), (150.0, away), (900.0, away))
+    assert memory.withheld().keys() == {"n0"}, "it was withheld before"
+    assert memory.alarm is not None
+    assert memory.alarm.startswith("6 of 10 hosts are down or unknown in Nova")
+    assert judge(memory, NAMES, views(), 901.0, RULES) == HostMemory()
+
+
+def test_disabled_hosts_are_no_outage():
+    seen = {name: HostView(enabled=False) for name in NAMES}
+    memory = after((0.0, seen), (100.0, seen))
+    assert (len(memory.withheld()), memory.alarm) == (10, None)
+
+
+RUNS = HostView(servers=frozenset({"1234567890"}))
+
+
+def test_a_server_that_vanishes_while_compute_is_down_puts_its_host_in_quarantine():
+    why = "quarantined: server 12345678 vanished while nova-compute was not up"
+    memory = after((0.0, views(n1=RUNS)), (10.0, views(n1=DOWN)))
+    assert memory.withheld() == {"n1": (10.0, why)}
+    later = judge(memory, NAMES, views(), 1e6, RULES)
+    assert later.withheld() == {"n1": (10.0, why)}, "nobody said that it is empty"
+    assert released(later, "n1").withheld() == {}
+    vanished = after(
+        (0.0, views(n1=RUNS)),
+        (10.0, views(n1=HostView(up=False, servers=RUNS.servers))),
+        (20.0, views()),
+    )
+    assert "n1" in vanished.withheld(), "deleted before compute was back"
+
+
+def test_a_server_that_goes_while_compute_is_up_proves_its_host_empty():
+    assert after((0.0, views(n1=RUNS)), (10.0, views()), (20.0, views(n1=DOWN))).withheld() == {}
+
+
+def test_two_reap_intervals_after_the_return_end_a_quarantine_where_that_is_configured():
+    rules = HostRules(hold_down=100.0, reap_interval=1800.0)
+    lost = ((0.0, views(n1=RUNS)), (10.0, views(n1=DOWN)))
+    away = views(n1=DOWN)
+    assert "n1" in after(*lost, (20.0, views()), (3619.0, views()), rules=rules).withheld()
+    assert after(*lost, (20.0, views()), (3620.0, views()), rules=rules).withheld() == {}
+    again = after(*lost, (20.0, views()), (30.0, away), (40.0, views()), (3630.0, views()))
+    assert "n1" in again.withheld()
