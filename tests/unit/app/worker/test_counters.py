@@ -185,6 +185,9 @@ def test_data_of_a_tenant_adds_up_once(site):
         site.round(0.0)
     assert site.traffic()["t"]["injected"] == 4 * 300
     assert site.traffic()["t"]["delivered"] == 4 * 30
+    again: list[object] = []
+    site.store.account_counters("f", lambda *reading: again.append(reading))
+    assert again == []  # every reading is accounted
 
 
 class Killed(BaseException):
