@@ -23,7 +23,7 @@ from laas_service.domain.errors import InvalidFile
 from laas_service.domain.routing.fabric_tables import forwarding_tables
 from laas_service.domain.routing.fat_tree import breaches
 from tests.cablings import NO_TREES, TREES, Cabled, guid
-from tests.shared import SHARED, needs_shared
+from tests.shared import REPO, SHARED, needs_shared
 from tests.walks import Walks
 
 
@@ -96,12 +96,51 @@ def test_one_wrong_cable_is_reported_and_not_refused():
     assert [odd.kind for odd in report.irregularities] == ["cable inside a level"]
 
 
+DOCUMENTED = {
+    "triangle": ["triangle"],
+    "full mesh of 4, of 8 switches": ["full mesh of 4", "full mesh of 8"],
+    "two switches, cabled directly": ["two switches"],
+    "torus 4x4, 4-cube": ["torus 4x4", "4-cube"],
+    "torus 3x3x3": ["torus 3x3x3"],
+    "mesh 4x4": ["mesh 4x4"],
+    "3-cube": ["3-cube"],
+    "dragonfly of 9 groups of 4": ["dragonfly"],
+    "ring of 5, chain of 6": ["ring of 5", "chain of 6"],
+    "ring of 6": ["ring of 6"],
+    "slim fly of 50 switches": ["slim fly of 50"],
+    "switch cascaded to one leaf": ["cascaded switch"],
+}
+"""The rows of the table in the documentation, and the cablings that they are about."""
+
+
+def documented_rows() -> dict[str, str]:
+    text = (REPO / "doc" / "source" / "admin" / "fabric.rst").read_text()
+    table = text[text.index("cabling, hosts on all") :]
+    rows = re.findall(r"^(\S.*?)  +(\S.*?)  +(\S.*)$", table.partition("\n\n")[0], re.MULTILINE)
+    return {name: told for name, points, told in rows if re.match(r"[\d, -]+$", points)}
+
+
+def test_the_documented_figures_are_those_that_refusals_tell():
+    rows = documented_rows()
+    assert rows.keys() == DOCUMENTED.keys()
+    for row, names in DOCUMENTED.items():
+        refusals = []
+        for name in names:
+            with pytest.raises(InvalidFile) as refused:
+                parse_fabric(NO_TREES[name].dump(), "dump")
+            refusals.append(refused.value.why)
+        for figure in re.findall(r"\d+ of \d+|\d+(?= pairs)", rows[row]):
+            assert any(re.search(rf"\b{figure}\b", told) for told in refusals), (row, figure)
+
+
 @needs_shared
-@pytest.mark.parametrize("name", ["lassen-edr-2019", "dgx-ndr-2025", "lab4sw-2023"])
-def test_real_fabrics_are_fat_trees(name):
-    fabric = read_fabric(SHARED / "fabrics" / f"{name}.ibnetdiscover.txt")
-    assert breaches(fabric.topology, fabric.inventory) == []
-    assert forwarding_tables(fabric.topology, fabric.inventory, []).unreached is None
+def test_every_dump_of_a_real_fabric_is_a_fat_tree():
+    dumps = sorted((SHARED / "fabrics").glob("*.ibnetdiscover.txt"))
+    assert len(dumps) >= 3
+    for dump in dumps:
+        fabric = read_fabric(dump)
+        assert breaches(fabric.topology, fabric.inventory) == [], dump.name
+        assert forwarding_tables(fabric.topology, fabric.inventory, []).unreached is None, dump.name
 
 
 @st.composite
