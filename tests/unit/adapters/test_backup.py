@@ -20,6 +20,7 @@ from laas_service.adapters.db.store import SqlStore
 from laas_service.app.lifecycle import State
 from laas_service.app.records import Drift, Holding, HostState, LinkState, Move, SwitchState, Wait
 from laas_service.domain.allocation import NoFit, Refusal
+from laas_service.domain.compute_hosts import HostMemory, Quarantine
 from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, LimitExceeded
 from laas_service.domain.faults.observation import Mode
 from laas_service.domain.features import HostChange
@@ -83,6 +84,7 @@ def lived_in(store):
     store.set_observation_mode("f", Mode.OBSERVE)
     store.describe_hosts("f", {3: HostChange(frozenset({"gpu"}), 7)})
     store.note_drift("f", Drift.POOL, "host away")
+    store.judged_hosts("f", lambda memory: HostMemory(quarantine={"n": Quarantine("why", 1.0)}))
     store.note_applied("f", Applied(None, "nobody"))
     SqlQuotas(store._engine).set("blue", 12, None)
     SqlLeases(store._engine).take("f", "worker-1", 60)
