@@ -5,7 +5,7 @@
 import re
 
 from laas_service.api import errors, policies, schemas
-from laas_service.api.resource import Answer, Call, page
+from laas_service.api.resource import Answer, Call
 from laas_service.app.lifecycle import LIVE
 from laas_service.app.records import AllocationRecord
 from laas_service.app.requests import AllocationRequest
@@ -77,8 +77,13 @@ def show(call: Call, allocation_id: str) -> Answer:
 
 def history(call: Call, allocation_id: str, query: schemas.Paging) -> Answer:
     """Show the history of an allocation from its beginning."""
-    events = schemas.Event.all_of(call.allocations.allocation(call.caller, allocation_id))
-    shown, following = page(call, query, events, lambda event: str(event.number))
+    marker = query.marker
+    if marker is not None and not re.fullmatch(r"[1-9][0-9]{0,17}", marker):
+        raise InvalidInput("marker", marker, "use the last item of the page before")
+    limit, after = min(query.limit, schemas.AT_ONCE), int(marker or 0)
+    events = call.allocations.events(call.caller, allocation_id, after, limit + 1)
+    shown = schemas.Event.all_of(events[:limit], after + 1)
+    following = call.next_page(str(after + limit)) if len(events) > limit else None
     return Answer(200, schemas.History(history=shown, next=following))
 
 

@@ -29,7 +29,7 @@ from laas_service.app.ports.compute import Compute
 from laas_service.app.ports.fabrics import FabricReader
 from laas_service.app.ports.observations import Observations
 from laas_service.app.quotas import Quotas, too_few_servers
-from laas_service.app.records import AllocationRecord, Caller, Wait
+from laas_service.app.records import AllocationRecord, Caller, Event, Wait
 from laas_service.app.refusals import explained
 from laas_service.app.requests import (
     AllocationRequest,
@@ -173,12 +173,24 @@ class Allocations:
         return Proposal(fabric, request.project_id, answer, cost)
 
     def allocation(self, caller: Caller, id: str) -> AllocationRecord:
-        """One allocation with its history.
+        """One allocation with its newest events.
 
         Raises:
             NotFound: there is no allocation of this id that the caller may see.
         """
         return self._lookup.allocation(caller, id)
+
+    def events(self, caller: Caller, id: str, after: int, limit: int) -> list[Event]:
+        """Up to ``limit`` events of an allocation after the first ``after``, oldest first.
+
+        Raises:
+            NotFound: as ``allocation``.
+            InvalidInput: it has fewer than ``after`` events.
+        """
+        record = self.allocation(caller, id)
+        if after >= record.first_event + len(record.history):
+            raise InvalidInput("marker", after, "use the last item of the page before")
+        return self._store.events(id, after, limit)
 
     def allocations(
         self,

@@ -270,6 +270,10 @@ class Event:
     by: Initiator | None = None
 
 
+NEWEST = 100
+"""Events of its history that a record has."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationRecord(Standing):
     """One allocation as recorded.
@@ -278,8 +282,10 @@ class AllocationRecord(Standing):
     the last step failed or has to wait, None if neither; ``failures`` counts such steps in a row.
     ``pkey`` is the partition key, 0 while it is queued. ``duration`` as in
     ``requests.AllocationRequest``; ``ends_at`` is when it is expected to end, counted from the
-    claim of its hosts. ``confirmed_by`` is what the last change of its routes was confirmed by,
-    None if none was (or not by this release). Times are UTC and aware.
+    claim of its hosts. ``history`` are its newest events, ``NEWEST`` at most; ``first_event`` is
+    the number of the first of them (1 is the first of all), and ``asked_before`` the user who asked
+    for something before that. ``confirmed_by`` is what the last change of its routes was confirmed
+    by, None if none was (or not by this release). Times are UTC and aware.
     """
 
     fabric: str
@@ -293,6 +299,8 @@ class AllocationRecord(Standing):
     created_at: datetime
     updated_at: datetime
     history: tuple[Event, ...] = ()
+    first_event: int = 1
+    asked_before: Initiator | None = None
     failures: int = 0
     duration: float | None = None
     ends_at: datetime | None = None
@@ -302,9 +310,9 @@ class AllocationRecord(Standing):
 
     @property
     def initiator(self) -> Initiator | None:
-        """The user who asked for what happens now, as far as the history was read."""
+        """The user who asked for what happens now, if the history was read."""
         asked = (event.by for event in reversed(self.history) if event.by is not None)
-        return next(asked, None)
+        return next(asked, self.asked_before)
 
     @property
     def held(self) -> Allocation | None:

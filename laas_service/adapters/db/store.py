@@ -82,6 +82,7 @@ class SqlStore:
 
         transitions = Transitions(transactions)
         self.allocation, self.allocations = transitions.allocation, transitions.allocations
+        self.events = transitions.events
         self.due, self.postpone = transitions.due, transitions.postpone
         self.transition, self.rename = transitions.transition, transitions.rename
         self.cancel, self.free = transitions.cancel, transitions.free

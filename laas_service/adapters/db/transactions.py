@@ -6,18 +6,18 @@ import copy
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from sqlalchemy import Engine, delete, insert, select, update
+from sqlalchemy import Engine, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import leases, models, outbox
 from laas_service.adapters.db.engine import rows_changed, translated, write_transaction
 from laas_service.app import notifications
 from laas_service.app.lifecycle import State
-from laas_service.app.records import AllocationRecord, Drift, Event, Lease
+from laas_service.app.records import NEWEST, AllocationRecord, Drift, Event, Lease
 from laas_service.domain.errors import ConcurrentUpdate, NotFound
 from laas_service.messages import ConfirmedBy, Initiator, Notification
 
@@ -192,13 +192,22 @@ def sequence(session: Session, id: str) -> int:
 
 
 def read_record(session: Session, id: str) -> AllocationRecord:
-    """An allocation with its history. Raises: NotFound."""
+    """An allocation with its newest events. Raises: NotFound."""
     table, event = models.Allocation, models.Event
     row = session.scalar(select(table).where(table.id == id))
     if row is None:
         raise NotFound("allocation", id)
-    events = session.scalars(select(event).where(event.allocation == id).order_by(event.id))
-    return row.record(tuple(map(_as_event, events)))
+    backwards = select(event).where(event.allocation == id).order_by(event.id.desc())
+    events = tuple(map(as_event, session.scalars(backwards.limit(NEWEST))))[::-1]
+    record = row.record(events)
+    if len(events) < NEWEST:
+        return record
+    number = session.scalar(select(func.count()).where(event.allocation == id)) or 0
+    asked = None
+    if record.initiator is None:
+        last = session.scalar(backwards.where(event.request_id.is_not(None)).limit(1))
+        asked = None if last is None else as_event(last).by
+    return replace(record, first_event=number - NEWEST + 1, asked_before=asked)
 
 
 def confirmation(by: ConfirmedBy | None) -> dict[str, Any]:
@@ -222,7 +231,7 @@ def batches(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
         yield numbers[first : first + FEW]
 
 
-def _as_event(row: models.Event) -> Event:
+def as_event(row: models.Event) -> Event:
     by = None
     if row.request_id is not None:
         by = Initiator(row.request_id, row.user_id or "", row.project_id or "")

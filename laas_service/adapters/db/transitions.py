@@ -13,6 +13,7 @@ from laas_service.adapters.db import models
 from laas_service.adapters.db.transactions import (
     STEP_DONE,
     Transactions,
+    as_event,
     confirmation,
     locked_generation,
     read_record,
@@ -21,7 +22,7 @@ from laas_service.adapters.db.transactions import (
 from laas_service.adapters.documents import faults_from
 from laas_service.app import lifecycle
 from laas_service.app.lifecycle import DUE, DUE_IF_CHANGING, LIVE, State
-from laas_service.app.records import AllocationRecord
+from laas_service.app.records import AllocationRecord, Event
 from laas_service.domain.errors import Conflict, NotFound
 from laas_service.domain.wording import listed
 from laas_service.messages import ConfirmedBy, Initiator
@@ -36,6 +37,12 @@ class Transitions:
     def allocation(self, id: str) -> AllocationRecord:
         with self.transactions.reading() as session:
             return read_record(session, id)
+
+    def events(self, id: str, after: int, limit: int) -> list[Event]:
+        event = models.Event
+        query = select(event).where(event.allocation == id).order_by(event.id)
+        with self.transactions.reading() as session:
+            return [as_event(row) for row in session.scalars(query.offset(after).limit(limit))]
 
     def allocations(
         self,

@@ -2,6 +2,7 @@
 
 """Schemas of answers about allocations."""
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, Field
@@ -11,7 +12,8 @@ from laas_service.api.schemas.fabrics import Shape
 from laas_service.api.schemas.requests import Constraints
 from laas_service.app import requests
 from laas_service.app.lifecycle import Phase, State
-from laas_service.app.records import AllocationRecord, FabricRecord
+from laas_service.app.records import NEWEST, FabricRecord
+from laas_service.app.records import Event as RecordedEvent
 from laas_service.domain.allocation import Allocation as Placed
 from laas_service.domain.allocation import Refusal
 from laas_service.domain.faults import degradation
@@ -25,10 +27,6 @@ class AllocatedHost(Schema):
     name: str
 
 
-NEWEST = 100
-"""Events that are shown with an allocation; the history lists all."""
-
-
 class Event(Schema):
     number: Annotated[int, Field(ge=1, description="1 is the first that happened to it.")]
     at: AwareDatetime
@@ -36,10 +34,11 @@ class Event(Schema):
     reason: str
 
     @classmethod
-    def all_of(cls, record: AllocationRecord) -> list[Self]:
+    def all_of(cls, events: Iterable[RecordedEvent], first: int) -> list[Self]:
+        """Events of a history, of which the first has this number."""
         return [
             cls(number=number, at=event.at, state=event.state, reason=event.reason)
-            for number, event in enumerate(record.history, 1)
+            for number, event in enumerate(events, first)
         ]
 
 
@@ -289,7 +288,7 @@ class Allocation(AllocationSummary):
         return cls(
             **cls.fields(view, admin),
             progress=Progress.of(view.progress or unknown, admin),
-            history=Event.all_of(record)[-NEWEST:],
+            history=Event.all_of(record.history, record.first_event),
         )
 
 

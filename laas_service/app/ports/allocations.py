@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Protocol, TypeVar
 
 from laas_service.app.lifecycle import State
-from laas_service.app.records import AllocationRecord, Limits, Move, Usage, Wait
+from laas_service.app.records import AllocationRecord, Event, Limits, Move, Usage, Wait
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.ledger import Ledger
@@ -20,7 +20,10 @@ class AllocationReader(Protocol):
     """Allocations as recorded."""
 
     def allocation(self, id: str) -> AllocationRecord:
-        """One allocation with its history. ``NotFound``."""
+        """One allocation with its newest events. ``NotFound``."""
+
+    def events(self, id: str, after: int, limit: int) -> list[Event]:
+        """Up to ``limit`` events of an allocation after the first ``after``, oldest first."""
 
     def allocations(
         self,

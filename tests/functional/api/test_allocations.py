@@ -5,9 +5,12 @@
 from __future__ import annotations
 
 import threading
+from datetime import datetime
 
 import pytest
+from sqlalchemy import event, insert
 
+from laas_service.adapters.db import models
 from laas_service.app.lifecycle import State
 from laas_service.domain.errors import Unavailable
 
@@ -61,6 +64,33 @@ def test_a_long_history_has_pages(client, allocate):
     wrong = client.get(f"/v1/allocations/{id}/history?marker=999")
     assert wrong.status_code == 400
     assert "marker" in wrong.json["detail"]
+
+
+def test_a_long_story_is_read_in_parts(deployment, client, allocate):
+    """An answer and a step of the worker load the newest events, whatever the length."""
+    id, many = allocate(2)["id"], 54_000
+    row = {"allocation": id, "at": datetime(2026, 1, 1), "state": "active", "reason": "again"}
+    with deployment.engine.begin() as connection:
+        connection.execute(insert(models.Event), [row] * many)
+    loaded = []
+
+    def load(target, context):
+        loaded.append(target.id)
+
+    event.listen(models.Event, "load", load)
+    try:
+        assert deployment.store.allocation(id).initiator.user_id == "local"
+        shown = client.get(f"/v1/allocations/{id}").json
+        assert [e["number"] for e in shown["history"]] == list(range(many - 97, many + 3))
+        last = client.get(f"/v1/allocations/{id}/history?marker={many - 100}&limit=10").json
+        assert [e["number"] for e in last["history"]] == list(range(many - 99, many - 89))
+        client.patch(f"/v1/allocations/{id}", json={"name": "b"})
+        client.delete(f"/v1/allocations/{id}")
+        deployment.converge()
+    finally:
+        event.remove(models.Event, "load", load)
+    assert client.get(f"/v1/allocations/{id}").json["state"] == "released"
+    assert len(loaded) < many / 10
 
 
 def test_tenants_share_neither_hosts_nor_links(allocate):
