@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from typing import Any
 from urllib.parse import quote
 from wsgiref.types import WSGIApplication
 
@@ -67,7 +68,13 @@ def _patch(path: str, view: Callable[..., Answer], rule: str, shape: type[BaseMo
 
 def _document(call: Call) -> Answer:
     """Describe the interface in OpenAPI 3.1."""
-    return Answer(200, schemas.Document(openapi.document(ROUTES, call.root)))
+    return Answer(200, schemas.Document({**_described(), "servers": [{"url": call.root}]}))
+
+
+@functools.cache
+def _described() -> dict[str, Any]:
+    """The document of all routes, which never changes; only the server depends on the request."""
+    return openapi.document(ROUTES, "")
 
 
 ROUTES = (

@@ -13,7 +13,10 @@ from oslo_config import cfg
 from oslo_log import log as logging
 
 from laas_service import conf as options
+from laas_service.conf import review
 from laas_service.domain.errors import LaasError
+
+LOG = logging.getLogger(__name__)
 
 HEAPS = 2
 """Number of heaps. Two suffice: threads spend little time in ``malloc``, and most in Python."""
@@ -55,8 +58,15 @@ def daemon_configured(
 ) -> cfg.ConfigOpts:
     """As ``configured``, for a process that runs for months with many threads."""
     conf = configured(prog, args, switches)
+    warn_of_unknown(conf, switches)
     limit_heaps()
     return conf
+
+
+def warn_of_unknown(conf: cfg.ConfigOpts, switches: Sequence[Any] = ()) -> None:
+    """Log a warning for each option in the files that is unknown or deprecated."""
+    for text in review.remarks(conf, switches):
+        LOG.warning("%s", text)
 
 
 def limit_heaps() -> None:

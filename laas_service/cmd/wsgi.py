@@ -35,6 +35,7 @@ def configured(directory: Path) -> cfg.ConfigOpts:
         default_config_files=[str(file) for file in [directory / "laas.conf"] if file.exists()],
         default_config_dirs=[str(d) for d in [directory / "laas.conf.d"] if d.exists()],
     )
+    process.warn_of_unknown(conf)
     if conf.api.auth_strategy == "none":
         raise InvalidInput(
             "[api] auth_strategy",

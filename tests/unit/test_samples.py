@@ -103,3 +103,20 @@ def test_the_samples_hold_no_password():
         for line in file.read_text().splitlines():
             if line.startswith("password"):
                 assert line == "password = CHANGE-ME"
+
+
+@pytest.mark.parametrize("name", ["laas-api", "laas-worker", "laas-opensm-agent"])
+def test_units_give_no_more_rights_than_needed(name):
+    parser = configparser.RawConfigParser(strict=True)
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    parser.read(ETC / "systemd" / f"{name}.service")
+    unit = parser["Service"]
+    needed = "" if name == "laas-api" else "CAP_KILL"
+    assert unit["User"] == "laas"
+    assert unit["CapabilityBoundingSet"] == needed
+    assert unit.get("AmbientCapabilities", "") == needed
+    assert int(unit["UMask"], 8) & 0o137 == 0o027, "files are 0640"
+    assert unit["ProtectSystem"] == "strict"
+    assert unit["StateDirectory"] == "laas"
+    for option in ("NoNewPrivileges", "PrivateTmp", "ProtectHome", "RestrictSUIDSGID"):
+        assert unit[option] == "yes"

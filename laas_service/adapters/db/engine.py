@@ -21,11 +21,12 @@ from sqlalchemy import (
     event,
     make_url,
 )
+from sqlalchemy.exc import NoSuchModuleError
 from sqlalchemy.orm import Session
 from tenacity import Retrying, wait_random
 
 from laas_service.app import retries
-from laas_service.domain.errors import ConcurrentUpdate, Unavailable
+from laas_service.domain.errors import ConcurrentUpdate, InvalidInput, Unavailable
 
 WRITES = "laas_writes"
 """Execution option of connections whose transaction will write."""
@@ -53,6 +54,7 @@ def connect(url: str, **options: Any) -> Engine:
     SQLite ignores them; the directory of its file is created if it does not exist.
 
     Raises:
+        InvalidInput: the driver that the URL names is not installed.
         Unavailable: the database does not answer.
     """
     database = make_url(url)
@@ -60,12 +62,26 @@ def connect(url: str, **options: Any) -> Engine:
         if database.get_backend_name() == "sqlite":
             engine = _sqlite(database)
         else:
+            _check_driver(database)
             engine = engines.create_engine(url, **options)
             event.listen(engine, "connect", _server_connected)
             engine.dispose()  # the connection that oslo.db tried
     pool = type(engine.pool)
     logging.getLogger(f"{pool.__module__}.{pool.__qualname__}").addFilter(_in_one_line)
     return engine
+
+
+def _check_driver(url: URL) -> None:
+    """Raises: InvalidInput, if there is no such driver."""
+    try:
+        url.get_dialect().import_dbapi()
+    except (NoSuchModuleError, ModuleNotFoundError) as error:
+        raise InvalidInput(
+            "[database] connection",
+            url.drivername,
+            f"its driver is not installed ({error}); pip install 'laas-service[mysql]' or "
+            "'laas-service[postgresql]', with mysql+pymysql:// or postgresql+psycopg://",
+        ) from error
 
 
 def _in_one_line(record: logging.LogRecord) -> bool:

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from prometheus_client.parser import text_string_to_metric_families
 
+from laas_service.api import openapi
 from laas_service.api.auth import middleware
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.policies import POLICIES
@@ -122,3 +124,11 @@ def test_addresses_are_the_proxys_where_it_is_to_be_believed(deployment, guarded
     assert believing.get("/", headers=PROXY).json["versions"][0]["links"][0]["href"] == (
         "https://links.example.com/fabric/v1"
     )
+
+
+def test_the_description_is_made_once_for_all_hosts(client, monkeypatch):
+    first = client.get("/v1/openapi.json").json
+    monkeypatch.setattr(openapi, "document", pytest.fail)
+    other = client.get("/v1/openapi.json", headers={"Host": "127.0.0.1:99"}).json
+    assert other.pop("servers") == [{"url": "http://127.0.0.1:99"}]
+    assert other == {name: value for name, value in first.items() if name != "servers"}

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import logging
 
+import pytest
 from sqlalchemy import event, text
 
 from laas_service.adapters.db.engine import connect
+from laas_service.domain.errors import InvalidInput
 
 
 def test_a_connection_lost_on_its_way_back_is_one_line_of_the_log(tmp_path, caplog):
@@ -25,3 +27,13 @@ def test_a_connection_lost_on_its_way_back_is_one_line_of_the_log(tmp_path, capl
     assert record.levelname == "WARNING"
     assert record.getMessage().endswith("server gone in the middle of it")
     assert not record.exc_info
+
+
+@pytest.mark.parametrize("scheme", ["mysql+mysqldb", "postgresql+pg8000", "nothing"])
+def test_a_driver_that_is_not_installed_is_named_in_one_sentence(scheme):
+    with pytest.raises(InvalidInput) as refused:
+        connect(f"{scheme}://laas:SECRET@db.example.org/laas")
+    said = str(refused.value)
+    assert said.startswith(f"[database] connection: {scheme!r} is not valid; its driver is not")
+    assert "\n" not in said
+    assert "SECRET" not in said
