@@ -20,7 +20,7 @@ from laas_service.app.worker.converger import Converger
 from laas_service.app.worker.counter_accountant import CounterAccountant, CounterMode
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Request
-from laas_service.domain.faults.counters import CounterRules, Tolerance
+from laas_service.domain.faults.counters import CounterRules, SwitchCounters, Tolerance
 from laas_service.domain.faults.interpretation import Cabling
 from laas_service.domain.faults.reading import PortState
 from laas_service.domain.inventory import PortRef
@@ -156,7 +156,7 @@ def test_counters_are_read_with_perfquery(small):
     table = {t.guid: t.lid for t in parse_tables(small)}
     switch = small.inventory.switches[0].guid
     before = words(small, table[switch])
-    seen = {}
+    seen: dict[int, SwitchCounters] = {}
 
     def read():
         small.manager.reading("site")
@@ -202,4 +202,6 @@ def parse_tables(here):
 def words(here, lid):
     """``PortXmitData`` of a switch's first port."""
     text = here.sim.read("perfquery", "-x", str(lid), "1")
-    return int(re.search(r"^PortXmitData:\.+(\d+)$", text, re.MULTILINE)[1])
+    found = re.search(r"^PortXmitData:\.+(\d+)$", text, re.MULTILINE)
+    assert found is not None, text
+    return int(found[1])

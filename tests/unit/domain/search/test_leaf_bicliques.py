@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import itertools
-from functools import reduce
+from functools import partial, reduce
 from operator import and_
 from random import Random
 
@@ -73,7 +73,7 @@ def test_the_first_are_the_greedy_ones(name):
         rows, leaves, width = random_rows(rng), rng.randint(1, 6), rng.randint(1, 3)
         matrix, groups = matrix_of(rows, planes)
         search = LeafBicliques(matrix, groups, leaves, width, [ANY_POD], None, SearchBudget(0))
-        greedy = greedy_biclique(rows, leaves, lambda c, w=width: is_wide(c, planes, w))
+        greedy = greedy_biclique(rows, leaves, partial(is_wide, planes=planes, width=width))
         assert search.first() == (greedy and greedy[1])
 
 
