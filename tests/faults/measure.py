@@ -126,6 +126,7 @@ def _watch(site: Site, expected: Expected, outcome: Outcome, begun: float, quiet
             outcome.noticed = now
         if outcome.marked is None and expected.holds(site):
             outcome.marked = now
+            outcome.noticed = now if outcome.noticed is None else outcome.noticed
         generation = published_generation(site.state / "opensm", ID)
         if outcome.published is None and generation > first:
             outcome.published = now

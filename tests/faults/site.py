@@ -265,9 +265,9 @@ class Site:
 
     def mend(self, ports: Iterable[PortRef]) -> None:
         """Plug the cables of these switch ports in as they were."""
-        ports = [port for port in ports if port not in self.wiring.far]
-        for port in ports:
-            self.connect(port, self.wiring.recorded[port])
+        for port in [port for port in ports if port not in self.wiring.far]:
+            if port not in self.wiring.far:  # the other end of the cable was not among them
+                self.connect(port, self.wiring.recorded[port])
 
     def connect(self, first: PortRef, second: PortRef) -> None:
         """Plug a cable into two free ports."""

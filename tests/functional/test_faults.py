@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.faults import histories
 from tests.faults.fabrics import FABRICS
+from tests.faults.mass import MASS
+from tests.faults.mass import play as play_mass
 from tests.faults.measure import play
 from tests.faults.scenarios import SCENARIOS
 from tests.faults.site import Site
@@ -26,3 +29,17 @@ def test_tenants_get_other_links_and_never_cross_those_of_others(name):
     assert outcome.lost > 0
     assert outcome.lost_at_end == 0
     assert (outcome.foreign, outcome.complaints) == (0, [])
+
+
+@pytest.mark.parametrize("name", ["spines", "hosts"])
+def test_what_is_lost_together_changes_nothing(name):
+    event = next(event for event in MASS if event.name == name)
+    with Site(FABRICS["128"](), faults={"hold_down": 1}) as site:
+        result = play_mass(site, event, quiet=8)
+    assert result.alarms == event.alarm
+    assert (result.marked, result.generations, result.generations_after) == (0, 0, 0)
+    assert (result.foreign, result.lost_after) == (0, 0)
+
+
+def test_a_random_history():
+    histories.run(1, steps=6)
