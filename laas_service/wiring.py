@@ -11,6 +11,9 @@ from functools import cached_property
 from pathlib import Path
 from random import SystemRandom
 
+from keystoneauth1 import loading
+from keystoneauth1.adapter import Adapter
+from keystoneauth1.identity.base import BaseIdentityPlugin
 from oslo_config import cfg
 from sqlalchemy import Engine
 
@@ -26,11 +29,13 @@ from laas_service.adapters.db.outbox import SqlOutbox
 from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.db.transactions import nowhere, utc_now
+from laas_service.adapters.keystone import KeystoneProjects
 from laas_service.adapters.log_context import acting_for
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.agent_registry import AgentRegistry
 from laas_service.app.opensm_agent import OpenSmAgent
 from laas_service.app.ports.compute import Compute
+from laas_service.app.ports.projects import NoProjects, Projects
 from laas_service.app.ports.subnet_manager import RecordedSwitches, Switches
 from laas_service.app.records import Limits
 from laas_service.app.requests import ServicePolicy
@@ -182,6 +187,27 @@ class Parts:
             keep=options.keep,
             attended=_names_a_reader(self._conf),
             patience=options.patience,
+        )
+
+    @cached_property
+    def projects(self) -> Projects:
+        """Keystone, where the login of [nova] comes from a Keystone with a catalog."""
+        if self._conf.compute.kind != "nova":
+            return NoProjects()
+        auth = loading.load_auth_from_conf_options(self._conf, "nova")
+        if not isinstance(auth, BaseIdentityPlugin):
+            return NoProjects()
+        options = self._conf.nova
+        return KeystoneProjects(
+            Adapter(
+                loading.load_session_from_conf_options(self._conf, "nova"),
+                auth=auth,
+                service_type="identity",
+                interface=options.valid_interfaces,
+                region_name=options.region_name,
+                min_version="3",
+                max_version="3.latest",
+            )
         )
 
     def unread_switches(self) -> str | None:
@@ -433,6 +459,7 @@ class Parts:
             wake=wake,
             new_id=lambda: str(uuid.uuid4()),
             registry=self._agent_registry(wake),
+            projects=self.projects,
         )
         self._use_cases.append(made)
         return made

@@ -28,6 +28,7 @@ from laas_service.app.ports.allocations import (
 from laas_service.app.ports.compute import Compute
 from laas_service.app.ports.fabrics import FabricReader
 from laas_service.app.ports.observations import Observations
+from laas_service.app.ports.projects import Projects
 from laas_service.app.quotas import Quotas, too_few_servers
 from laas_service.app.records import AllocationRecord, Caller, Event, Wait
 from laas_service.app.refusals import explained
@@ -102,6 +103,7 @@ class Allocations:
         sleep: Callable[[float], None],
         wake: Callable[[], None],
         new_id: Callable[[], str],
+        projects: Projects,
     ) -> None:
         self._store = store
         self._compute = compute
@@ -115,6 +117,7 @@ class Allocations:
         self._sleep = sleep
         self._wake = wake
         self._new_id = new_id
+        self._projects = projects
 
     def allocate(self, caller: Caller, asked: AllocationRequest) -> AllocationRecord | NoFit:
         """Claim hosts and links and record the allocation; convergence does the rest.
@@ -126,7 +129,8 @@ class Allocations:
 
         Raises:
             InvalidInput: an unknown policy, no project or fabric to choose, no host asked for,
-                or a duration out of range.
+                a duration out of range, or a project that Keystone does not have or disabled.
+            Unavailable: Keystone did not answer about a project of others.
             NotFound: there is no such fabric.
             Forbidden: another project is named and the caller is no admin.
             IdempotencyMismatch: the key was used for another request.
@@ -368,12 +372,14 @@ class Allocations:
         if asked.parent is not None:
             fabric = self._lookup.container(caller, asked.parent, fabric).fabric
         fabric = self._lookup.fabric(fabric)
+        project = self._lookup.project(caller, asked.project_id)
         return replace(
             asked,
             id=self._new_id(),
             fabric=fabric,
             policy=policy.name,
-            project_id=self._lookup.project(caller, asked.project_id),
+            project_id=project,
+            project_checked=project == caller.project_id or self._projects.check(project),
             constraints=self._lookup.constraints(fabric, asked),
             avoid=(),
             by=caller.initiator,

@@ -528,6 +528,11 @@ def requeued_reason(by: ConfirmedBy) -> str:
     return f"withdrawal of the routes {CONFIRMATION[by]}; waits for other hosts"
 
 
+def unchecked_remark(project: str) -> str:
+    """What is added to the first reason of an allocation for a project named by others."""
+    return f"; nobody checked that project {project} exists"
+
+
 def claimed_reason(hosts: int) -> str:
     return f"claimed {hosts} hosts"
 

@@ -88,6 +88,8 @@ class AllocationRequest:
     """Its project may hold no other allocation; containers do not count."""
     as_asked: "AllocationRequest | None" = None
     """The request as the caller made it."""
+    project_checked: bool = True
+    """False: an administrator named the project, and nobody could tell whether it exists."""
 
 
 @dataclass(frozen=True, slots=True)

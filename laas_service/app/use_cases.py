@@ -13,6 +13,7 @@ from laas_service.app.fabrics import Fabrics, FabricStore
 from laas_service.app.lookup import Lookup
 from laas_service.app.ports.allocations import QuotaReader
 from laas_service.app.ports.compute import Compute
+from laas_service.app.ports.projects import NoProjects, Projects
 from laas_service.app.ports.subnet_manager import Switches
 from laas_service.app.quotas import Quotas
 from laas_service.app.records import Limits
@@ -21,6 +22,8 @@ from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.errors import Conflict
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.base import BudgetedPolicy, Policy
+
+NO_PROJECTS = NoProjects()
 
 
 class UseCaseStore(AllocationStore, FabricStore, QuotaReader, Protocol):
@@ -32,7 +35,7 @@ class UseCases:
 
     ``subnet_managers`` are by name. ``wake`` wakes a worker; if it is lost, the worker acts one
     poll interval later. ``new_id`` gives a fresh allocation id. ``registry`` is None where no
-    agents reach OpenSM.
+    agents reach OpenSM. ``projects`` looks up the projects that administrators name.
 
     Raises:
         InvalidInput: the default policy is not offered.
@@ -50,6 +53,7 @@ class UseCases:
         wake: Callable[[], None],
         new_id: Callable[[], str],
         registry: AgentRegistry | None = None,
+        projects: Projects = NO_PROJECTS,
     ) -> None:
         self._policies = {name: BudgetedPolicy(p) for name, p in offer.policies.items()}
         self._registry = registry
@@ -79,6 +83,7 @@ class UseCases:
             sleep=sleep,
             wake=wake,
             new_id=new_id,
+            projects=projects,
         )
         self.fabrics = Fabrics(
             store,

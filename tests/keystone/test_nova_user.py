@@ -77,11 +77,11 @@ def north(regions):
 
 
 @pytest.fixture
-def connect(keystone, tmp_path, monkeypatch):
-    """Make the compute port with these options of [nova], whose login [placement] shares."""
+def made(keystone, tmp_path, monkeypatch):
+    """Make the parts of a process with these options of [nova]."""
     monkeypatch.setattr(nova, "READ_PAUSE", 0.0)
 
-    def make(placement="", **options):
+    def parts(placement="", **options):
         given = {
             "region_name": "NovaNorth",
             **keystone.options("nova-driver", "service"),
@@ -98,9 +98,15 @@ def connect(keystone, tmp_path, monkeypatch):
         conf = cfg.ConfigOpts()
         register_opts(conf)
         conf(["--config-file", str(file)], project="laas")
-        return Parts(conf).compute
+        return Parts(conf)
 
-    return make
+    return parts
+
+
+@pytest.fixture
+def connect(made):
+    """Make the compute port with these options of [nova], whose login [placement] shares."""
+    return lambda *args, **options: made(*args, **options).compute
 
 
 def asked(regions):
@@ -266,3 +272,30 @@ def test_no_log_shows_a_secret(connect, north, keystone, caplog):
     assert "/auth/tokens" in caplog.text
     for secret in (PASSWORD, "a-wrong-secret", *north.tokens):
         assert secret not in caplog.text
+
+
+# -- projects ---------------------------------------------------------------------------
+
+
+def test_a_project_must_exist_and_be_enabled_with_its_domain(made, keystone, regions):
+    """It is looked up with the login of [nova]; without the right nobody can tell."""
+    admin = keystone._admin
+    keystone.endpoint("identity", keystone.url, region="NovaNorth", interface="internal")
+    domain = admin.post("/domains", json={"domain": {"name": "closing"}}).json()["domain"]["id"]
+    document = {"project": {"name": "green", "domain_id": domain}}
+    green = admin.post("/projects", json=document).json()["project"]["id"]
+    projects = made().projects
+    assert projects.check(green) is True
+    admin.patch(f"/domains/{domain}", json={"domain": {"enabled": False}})
+    with pytest.raises(InvalidInput, match="its domain is disabled"):
+        projects.check(green)
+    admin.patch(f"/domains/{domain}", json={"domain": {"enabled": True}})
+    admin.patch(f"/projects/{green}", json={"project": {"enabled": False}})
+    with pytest.raises(InvalidInput, match="the project is disabled"):
+        projects.check(green)
+    with pytest.raises(InvalidInput, match="Keystone has no such project"):
+        projects.check("0" * 32)
+    keystone.user("powerless", {keystone.project("service"): ["member"]})
+    assert made(**keystone.options("powerless", "service")).projects.check(green) is False
+    with pytest.raises(Unavailable, match="Keystone did not tell"):
+        made(valid_interfaces="public", region_name="NovaEast").projects.check(green)

@@ -19,7 +19,13 @@ from laas_service.adapters.db.ledger_cache import CachedLedger
 from laas_service.adapters.db.optimistic import Decision, Optimist, Settled, Written
 from laas_service.adapters.db.transactions import Transactions, read_record
 from laas_service.adapters.documents import allocation_document, constraints_document
-from laas_service.app.lifecycle import ENTERABLE, State, claimed_reason, queued_reason
+from laas_service.app.lifecycle import (
+    ENTERABLE,
+    State,
+    claimed_reason,
+    queued_reason,
+    unchecked_remark,
+)
 from laas_service.app.records import NO_LIMITS, AllocationRecord, Limits, Wait
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import Allocation, NoFit
@@ -115,13 +121,16 @@ class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
         if isinstance(answer, Wait):
             # A new generation, so that concurrent searches see the request.
             columns = {"pkey": 0, "generation": self.transactions.advance(session, new.fabric, {})}
-            reason = queued_reason(answer.refusal.detail)
+            reason = queued_reason(answer.refusal.detail) + self._remark()
             return Written(self._insert(session, State.QUEUED, reason, columns), None)
         columns = _admitted(self.transactions, session, new.fabric, answer, new.duration)
-        reason = claimed_reason(answer.size)
+        reason = claimed_reason(answer.size) + self._remark()
         record = self._insert(session, State.ALLOCATING, reason, columns)
         _take(session, record, answer, draft.topology)
         return Written(record, CachedLedger(draft, record.generation))
+
+    def _remark(self) -> str:
+        return "" if self.new.project_checked else unchecked_remark(self.new.project_id)
 
     def _insert(
         self, session: Session, state: State, reason: str, columns: dict[str, Any]

@@ -29,6 +29,7 @@ from laas_service.api.openapi import document
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.agent_registry import AgentRegistry
 from laas_service.app.lifecycle import State
+from laas_service.app.ports.projects import NoProjects
 from laas_service.app.requests import ServicePolicy
 from laas_service.app.use_cases import UseCases
 from laas_service.conf import register_opts
@@ -58,6 +59,7 @@ class Deployment:
         self.served = ServedSets(Path(path).parent / "file-sets", self.store.routed, settings_of)
         self.compute = FakeCompute()
         self.subnet_manager = FakeSubnetManager()
+        self.projects = NoProjects()
         self.numbers = itertools.count(1)
         self.woken = 0
         self.slept = 0.0
@@ -83,6 +85,7 @@ class Deployment:
             wake=self.wake,
             new_id=lambda: f"allocation-{next(self.numbers)}",
             registry=self.registry(),
+            projects=self.projects,
         )
 
     def registry(self):

@@ -12,7 +12,7 @@ from sqlalchemy import event, insert
 
 from laas_service.adapters.db import models
 from laas_service.app.lifecycle import State
-from laas_service.domain.errors import Unavailable
+from laas_service.domain.errors import InvalidInput, Unavailable
 
 BLUE = {"name": "blue", "hosts": 2}
 
@@ -618,3 +618,28 @@ def test_who_waits_inside_does_not_hold_up_who_is_outside(client, allocate, depl
     shown = client.get(f"/v1/allocations/{queued['id']}").json
     assert shown["state"] == "allocating"
     assert shown["parent"] == outer["id"]
+
+
+def test_the_project_that_an_administrator_names_is_checked_or_said_not_to_be(deployment):
+    """The fake of Keystone knows ``known``, and refuses ``gone``."""
+
+    class Keystone:
+        def check(self, project):
+            if project == "gone":
+                raise InvalidInput("project_id", project, "Keystone has no such project")
+            return project == "known"
+
+    deployment.projects = Keystone()
+    client = deployment.client()
+
+    def ask(project):
+        return client.post(
+            "/v1/allocations", json={"name": project, "hosts": 1, "project_id": project}
+        )
+
+    refused = ask("gone")
+    assert refused.status_code == 400
+    assert refused.json["errors"][0]["field"] == "project_id"
+    assert ask("known").json["history"][0]["reason"] == "claimed 1 hosts"
+    unknown = ask("unknown").json["history"][0]["reason"]
+    assert unknown == "claimed 1 hosts; nobody checked that project unknown exists"
