@@ -146,7 +146,7 @@ class Parts:
             self._engine,
             at=self._at,
             announce=messaging.announces(self._conf),
-            pkeys=tenant_pkeys(self._conf.opensm.pkeys),
+            pkeys=self.pkeys,
         )
 
     @cached_property
@@ -165,6 +165,16 @@ class Parts:
         return DirectoryCompute(
             Path(options.directory), pool=options.pool, sentinel=options.sentinel
         )
+
+    @property
+    def services(self) -> frozenset[int]:
+        """Port GUIDs that every tenant may reach. Raises: InvalidInput."""
+        return frozenset(_guid(text) for text in self._conf.opensm.services)
+
+    @property
+    def pkeys(self) -> range:
+        """The partition keys that new allocations may get. Raises: InvalidInput."""
+        return tenant_pkeys(self._conf.opensm.pkeys)
 
     @cached_property
     def subnet_manager(self) -> AgentSubnetManager | LocalSubnetManager:

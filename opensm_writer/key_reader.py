@@ -159,8 +159,8 @@ def argument_parser() -> argparse.ArgumentParser:
     parser.add_argument("--master-only", action="store_true", help="print no keys")
     parser.add_argument("--ca", default="", help="channel adapter; default: the first active")
     parser.add_argument("--port", type=int, default=0, help="its port; default: the first active")
-    parser.add_argument("--timeout", type=float, default=0.2, help="seconds for each packet")
-    parser.add_argument("--outstanding", type=int, default=4, help="packets under way at once")
+    parser.add_argument("--timeout", type=float, default=1.0, help="seconds for each packet")
+    parser.add_argument("--outstanding", type=int, default=2, help="packets under way at once")
     parser.add_argument(
         "--mkey-file", type=Path, help="file with the fabric's M_Key in hexadecimal, if it has one"
     )

@@ -59,8 +59,8 @@ class SmpPort:
     adapter: str = ""
     port: int = 0
     mkey: int = 0
-    outstanding: int = 4
-    timeout: float = 0.2
+    outstanding: int = 2  # times tries, below the 10 packets that ibsim can queue
+    timeout: float = 1.0
     tries: int = 3
     _agents: dict[int, int] = field(default_factory=dict, init=False)
 

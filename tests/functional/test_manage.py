@@ -269,7 +269,7 @@ def test_verify_looks_at_every_fabric(ready):
         ready("fabric", "import", ready.path / "f.json", "--id", id)
     tenants(ready.store(), "b", 3)
     found = json.loads(ready("fabric", "verify", "--json"))
-    nothing: dict[str, object] = {"violations": [], "walks": None, "unsettled": None}
+    nothing: dict[str, object] = {"violations": [], "walks": None, "ports": None, "unsettled": None}
     assert found == {
         "fabrics": [
             {"fabric": "a", "generation": 1, "allocations": 0, **nothing},
@@ -358,6 +358,63 @@ def test_verify_what_opensm_programmed(ready):
 
     path.write_text("nothing of the kind\n")
     assert "give what dump_lfts prints" in ready(*words, rc=2)
+    path.unlink()
+    assert "can be read" in ready(*words, rc=2)
+
+
+def test_verify_partition_keys(ready):
+    """Keys as laas-opensm-keys prints them, on two rails, then one wrong key at a time."""
+    ready("fabric", "import", EXAMPLE)
+    tenants(ready.store(), "fabric", 5, 40, 11)
+    state = ready.store().routed("fabric")
+    inventory, path = state.inventory, ready.path / "keys.txt"
+    manager = next(e for e in inventory.endpoints if e.name.startswith("sm"))
+    key_of = {h: t.pkey for t in state.tenants for h in t.allocation.hosts(state.topology)}
+    words = ["fabric", "verify", "--keys", path, "--subnet-manager", hex(manager.guid)]
+    sound: dict[tuple[int, int], str] = {(s.guid, 0): "- ffff" for s in inventory.switches}
+    for end in inventory.endpoints:
+        own = key_of.get(end.host) if end.host is not None else None
+        keys = "ffff" if end is manager else "7fff" if own is None else f"{own | 0x8000:04x},7fff"
+        sound |= {(end.guid, 0): f"- {keys}", tuple(end.at): f"on {keys}"}
+
+    def read(master=manager.guid, **changes):
+        ports = sound | changes.get("ports", {})
+        lines = [f"port {guid:#018x} {port} {rest}" for (guid, port), rest in ports.items() if rest]
+        head = [
+            f"self {manager.guid:#018x}",
+            f"master {master:#018x} lid 0x0001 priority 9 state 3",
+        ]
+        path.write_text("\n".join([*head, *lines, f"ports {len(lines)}"]) + "\n")
+
+    read()
+    printed = ready(*words)
+    assert "3 allocations, no violations in the record and the partition keys" in printed
+    (found,) = json.loads(ready(*words, "--json"))["fabrics"]
+    assert found["ports"] == 2 * len(inventory.endpoints) + len(inventory.switches)
+    host, key = next(iter(key_of.items()))
+    own = inventory.endpoint_of_port[host, 1]
+    free = next(e for e in inventory.endpoints if e.host is not None and e.host not in key_of)
+    full, at = f"{key | 0x8000:04x}", (own.at.guid, own.at.port)
+    for port, keys, told in (
+        ((own.guid, 0), f"- 7fff,{full}", f"({own.guid:#018x}) has key 0x7fff at index 0"),
+        ((own.guid, 0), f"- {key:04x},7fff", f"({own.guid:#018x}) lacks key 0x{full}"),
+        ((own.guid, 0), f"- {full},ffff", "has key 0xffff, which is not its own"),
+        ((own.guid, 0), f"- {full}", "lacks key 0x7fff"),
+        ((free.guid, 0), f"- 7fff,{full}", f"({free.guid:#018x}) has key 0x{full}"),
+        ((free.guid, 0), "- ffff", f"({free.guid:#018x}) has key 0xffff"),
+        (at, f"on 7fff,{full},9000", "in front of"),
+        (at, f"off {full},7fff", "lets packets with foreign keys pass"),
+        ((own.at.guid, 0), f"- ffff,{full}", "itself has key"),
+        ((manager.guid, 0), "- ffff,9000", "has key 0x9000, which is not its own"),
+    ):
+        read(ports={port: keys})
+        assert told in ready(*words, rc=1)
+    read(ports={(end.guid, end.port): "" for end in [own.at]} | {at: f"on 7fff,{full}"})
+    ready(*words)
+    read(master=free.guid)
+    assert "which is not ours" in ready(*words, rc=1)
+    path.write_text("nothing of the kind\n")
+    assert "is no line of laas-opensm-keys" in ready(*words, rc=2)
     path.unlink()
     assert "can be read" in ready(*words, rc=2)
 

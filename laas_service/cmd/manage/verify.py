@@ -19,6 +19,7 @@ from laas_service.domain import verification
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import InvalidInput, LaasError, Unavailable
 from laas_service.wiring import Parts
+from opensm_writer.keys import MASTER, Enforcement, KeyReading, reading_of
 from opensm_writer.parse import dumped_tables
 
 TRIES = 10
@@ -49,6 +50,9 @@ class Verdict:
     walks: dict[str, int] | None = None
     """Number of walks over the tables, by purpose; None without tables."""
 
+    ports: int | None = None
+    """Number of ports whose partition keys were checked; None without keys."""
+
     unsettled: str | None = None
     """Why the tables may be of another generation than the record."""
 
@@ -59,8 +63,9 @@ class Verdict:
         return f"{self.fabric}, generation {self.generation}: {text}"
 
     def _checked(self) -> str:
+        keys = f" and the partition keys of {self.ports} ports" if self.ports is not None else ""
         if self.walks is None:
-            return "the record"
+            return f"the record{keys}"
         checked = f"the record and on {self.walks['tenants']} walks inside tenants"
         if managers := self.walks["managers"]:
             checked += f" and {managers} from and to subnet managers"
@@ -71,7 +76,7 @@ class Verdict:
                 f" ({neighbours} more begin on a tenant's own leaf, where traffic from a service "
                 "to that tenant uses the tenant's links)"
             )
-        return checked
+        return checked + keys
 
 
 def verify(args: argparse.Namespace) -> int:
@@ -89,10 +94,14 @@ def verify(args: argparse.Namespace) -> int:
         raise InvalidInput(
             "--lfts", args.lfts, "give what dump_lfts prints for this fabric, or opensm-lfts.dump"
         )
+    keys = _keys(args.keys) if args.keys else None
+    if keys is not None and not any(_is_of(record, keys) for record in records):
+        fix = "give what laas-opensm-keys prints for this fabric"
+        raise InvalidInput("--keys", args.keys, fix)
     verdicts, failures = [], {}
     for record in records:
         try:
-            verdicts.append(_verdict(parts, record, tables, args))
+            verdicts.append(_verdict(parts, record, tables, keys, args))
         except LaasError as error:
             failures[record.id] = str(error)
     (_print_json if args.json else _print_text)(verdicts, failures)
@@ -119,7 +128,11 @@ def _print_json(verdicts: list[Verdict], failures: Mapping[str, str]) -> None:
 
 
 def _verdict(
-    parts: Parts, record: FabricRecord, tables: Mapping[int, bytes] | None, args: argparse.Namespace
+    parts: Parts,
+    record: FabricRecord,
+    tables: Mapping[int, bytes] | None,
+    keys: KeyReading | None,
+    args: argparse.Namespace,
 ) -> Verdict:
     held, changing, generation = _steady(parts, record.id)
     allocations = [changing.get(allocation.id, allocation) for allocation in held]
@@ -136,8 +149,13 @@ def _verdict(
         for text in verification.isolation_violations(record.topology, held)
         if text not in violations
     ]
+    ports = None
+    if keys is not None and _is_of(record, keys):
+        violations += _key_violations(parts, record, keys, args.subnet_manager)
+        ports = len(keys.ports)
+    unsettled = _unsettled(parts, record.id) if keys is not None or tables is not None else None
     if tables is None or not _has(record, tables):
-        return Verdict(record.id, generation, len(allocations), violations)
+        return Verdict(record.id, generation, len(allocations), violations, None, ports, unsettled)
     walks = _walked(record, held, tables, args.subnet_manager)
     counts = {
         "tenants": walks.tenant_pairs,
@@ -146,9 +164,7 @@ def _verdict(
         "neighbours": walks.neighbours,
     }
     violations += walks.violations
-    return Verdict(
-        record.id, generation, len(allocations), violations, counts, _unsettled(parts, record.id)
-    )
+    return Verdict(record.id, generation, len(allocations), violations, counts, ports, unsettled)
 
 
 def _unsettled(parts: Parts, fabric_id: str) -> str | None:
@@ -186,6 +202,41 @@ def _has(record: FabricRecord, tables: Mapping[int, bytes]) -> bool:
     return bool(tables.keys() & record.inventory.switch_of_guid.keys())
 
 
+def _is_of(record: FabricRecord, keys: KeyReading) -> bool:
+    """Whether any of the ports belongs to a switch of the fabric."""
+    known = record.inventory.switch_of_guid.keys()
+    return any(port.guid in known for port in keys.ports)
+
+
+def _key_violations(
+    parts: Parts, record: FabricRecord, keys: KeyReading, managers: list[int]
+) -> list[str]:
+    state = parts.store.routed(record.id)
+    read = verification.ReadKeys(
+        {port: entry.keys for port, entry in keys.ports.items()},
+        {port for port, entry in keys.ports.items() if entry.enforcement is Enforcement.OFF},
+        keys.master.guid if keys.master is not None and keys.master.state == MASTER else None,
+    )
+    return verification.key_violations(
+        record.topology,
+        record.inventory,
+        [(tenant.pkey, tenant.held) for tenant in state.tenants],
+        read,
+        managers=managers,
+        services=parts.services,
+        pkeys=parts.pkeys,
+    )
+
+
+def _keys(source: str) -> KeyReading:
+    """Raises: InvalidInput, InvalidFile."""
+    try:
+        text = sys.stdin.read() if source == "-" else Path(source).read_text(errors="replace")
+    except OSError as error:
+        raise _unreadable("--keys", source, error) from error
+    return reading_of(text, source)
+
+
 def _walked(
     record: FabricRecord,
     allocations: list[Allocation],
@@ -212,8 +263,12 @@ def _dumped(source: str) -> dict[int, bytes]:
         with Path(source).open(errors="replace") as lines:
             return dumped_tables(lines)
     except OSError as error:
-        fix = f"give a file that can be read ({(error.strerror or str(error)).lower()})"
-        raise InvalidInput("--lfts", source, fix) from error
+        raise _unreadable("--lfts", source, error) from error
+
+
+def _unreadable(option: str, source: str, error: OSError) -> InvalidInput:
+    fix = f"give a file that can be read ({(error.strerror or str(error)).lower()})"
+    return InvalidInput(option, source, fix)
 
 
 COMMANDS = (
@@ -231,12 +286,18 @@ COMMANDS = (
                 "stdin",
             ),
             argument(
+                "--keys",
+                metavar="FILE",
+                help="also check these partition keys: output of laas-opensm-keys; - for stdin",
+            ),
+            argument(
                 "--subnet-manager",
                 action="append",
                 default=[],
                 type=guid,
                 metavar="GUID",
-                help="port GUID of a subnet manager, which must reach every host; may be repeated",
+                help="port GUID of a subnet manager, which must reach every host, and may be the "
+                "master; may be repeated",
             ),
             argument(
                 "--permutations",

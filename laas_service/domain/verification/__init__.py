@@ -20,6 +20,7 @@ from laas_service.domain.verification.bandwidth import (
     random_permutation,
 )
 from laas_service.domain.verification.isolation import addressable, isolation_violations
+from laas_service.domain.verification.keys import ReadKeys, key_violations
 from laas_service.domain.verification.shapes import shape_violations
 from laas_service.domain.verification.shared import withheld_violations
 from laas_service.domain.verification.walks import (
@@ -31,11 +32,13 @@ from laas_service.domain.verification.walks import (
 )
 
 __all__ = [
+    "ReadKeys",
     "Tables",
     "Walks",
     "adversarial_permutations",
     "credit_loop",
     "isolation_violations",
+    "key_violations",
     "permutation_violations",
     "physical_tables",
     "random_permutation",
