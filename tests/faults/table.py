@@ -13,7 +13,7 @@ from tests.faults.mass import MASS, Result
 from tests.faults.measure import Outcome
 from tests.faults.scenarios import SCENARIOS
 
-PAGE = Path(__file__).parents[2] / "doc" / "source" / "reference" / "faults-results.inc"
+PAGE = Path(__file__).parents[2] / "doc" / "source" / "reference" / "fault-times.inc"
 
 TITLES = {scenario.name: scenario.title for scenario in SCENARIOS}
 MASS_TITLES = {event.name: event.title for event in MASS}

@@ -463,7 +463,7 @@ def test_states_follow_their_order(managed):
     record = admit(managed, "a")
     for act in (
         lambda: managed.free(record, "early"),
-        lambda: managed.hand_back(record),
+        lambda: managed.requeue(record, "early"),
         lambda: managed.transition(record, State.RELEASED, "early"),
         lambda: managed.transition(record, State.QUEUED, "back"),
     ):
