@@ -9,6 +9,7 @@ Reads the devices themselves, not OpenSM's memory, with about six packets for ea
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from laas_service.domain.errors import InvalidInput, LaasError, Unavailable
@@ -30,7 +31,8 @@ def read(port: SmpPort, directory: Path, *, master_only: bool = False) -> KeyRea
 
     Raises:
         InvalidFile, OSError: the set cannot be read.
-        Unavailable: the port of this machine does not answer.
+        Unavailable: the port of this machine does not answer, or too few ports do within the
+            limit of ``port``.
     """
     if master_only:
         return _Reader(port, {}, {}, set()).reading()
@@ -139,12 +141,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         port = SmpPort(
-            options.ca, options.port, _mkey(options.mkey_file), options.outstanding, options.timeout
+            options.ca,
+            options.port,
+            _mkey(options.mkey_file),
+            options.outstanding,
+            options.timeout,
+            limit=options.limit,
         )
-        reading = read(port, options.directory, master_only=options.master_only)
+        with closing(port):
+            reading = read(port, options.directory, master_only=options.master_only)
     except (LaasError, OSError) as error:
         print(f"laas-opensm-keys: {error}", file=sys.stderr)
         return 2
+    if port.silent:
+        print(f"laas-opensm-keys: {smp.told(port.silent)}", file=sys.stderr)
     sys.stdout.writelines(lines(reading))
     return 0
 
@@ -160,6 +170,9 @@ def argument_parser() -> argparse.ArgumentParser:
     parser.add_argument("--ca", default="", help="channel adapter; default: the first active")
     parser.add_argument("--port", type=int, default=0, help="its port; default: the first active")
     parser.add_argument("--timeout", type=float, default=1.0, help="seconds for each packet")
+    parser.add_argument(
+        "--limit", type=float, default=50.0, help="seconds for everything; then it fails"
+    )
     parser.add_argument("--outstanding", type=int, default=2, help="packets under way at once")
     parser.add_argument(
         "--mkey-file", type=Path, help="file with the fabric's M_Key in hexadecimal, if it has one"

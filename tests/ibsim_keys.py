@@ -23,10 +23,13 @@ def write_keys(lid: int, port: int, keys: list[int]) -> None:
     data = (ctypes.c_ubyte * 256)()
     for index, key in enumerate(keys):
         data[2 * index : 2 * index + 2] = list(key.to_bytes(2, "big"))
+    mad.mad_rpc_close_port.argtypes = [ctypes.c_void_p]
     mad.smp_set_via.restype = ctypes.c_void_p
     mad.smp_set_via.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_uint] * 3 + [ctypes.c_void_p]
     where = _Port(lid=lid)
-    if not mad.smp_set_via(data, ctypes.byref(where), 0x16, port << 16, 2000, opened):
+    answer = mad.smp_set_via(data, ctypes.byref(where), 0x16, port << 16, 2000, opened)
+    mad.mad_rpc_close_port(opened)
+    if not answer:
         raise SystemExit(f"the keys of LID {lid} port {port} were not set")
 
 

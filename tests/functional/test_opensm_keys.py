@@ -4,21 +4,44 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
+from random import Random
+from typing import Any
 
+import pytest
+
+from laas_service.adapters.db.engine import connect
+from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.fabric_import import generator
-from laas_service.domain.allocation import Allocation
-from laas_service.domain.inventory import Endpoint
+from laas_service.adapters.fabric_import.fabric_file import read_fabric
+from laas_service.app.requests import AllocationRequest
+from laas_service.app.worker.converger import Converger
+from laas_service.cmd import manage
+from laas_service.domain.admission.admit import admit
+from laas_service.domain.allocation import Allocation, Request
+from laas_service.domain.errors import Unavailable
+from laas_service.domain.inventory import Endpoint, Inventory
+from laas_service.domain.policies.jigsaw import Jigsaw
+from laas_service.domain.topology import Topology
 from laas_service.messages import Applied, Condition
+from opensm_writer import keys, parse, render
 from opensm_writer.local import LocalSubnetManager
+from tests import demo
+from tests.fakes import FakeCompute
 from tests.functional.test_opensm import Site, site, top_guid
 from tests.marks import needs_ibsim
 from tests.partitions import tenant
+from tests.waiting import eventually
 
 pytestmark = needs_ibsim
 
@@ -36,7 +59,22 @@ LIMITED, FULL = 0x7FFF, 0xFFFF
 def small_site() -> Iterator[Site]:
     """XGFT(3; 4,4,2; 1,4,4): 32 hosts; the process beside OpenSM reads keys, too."""
     made = generator.generate(generator.Description(xgft="3;4,4,2;1,4,4", subnet_managers=2))
-    with site(made.topology, made.inventory, top_guid(made.inventory)) as here:
+    with reading_site(made.topology, made.inventory, top_guid(made.inventory)) as here:
+        yield here
+
+
+@contextmanager
+def example_site() -> Iterator[Site]:
+    """The fabric of the example description: 882 ports on two rails."""
+    made = read_fabric(demo.EXAMPLE)
+    manager = demo.management_port(None)
+    with reading_site(made.topology, made.inventory, manager.guid) as here:
+        yield here
+
+
+@contextmanager
+def reading_site(topology: Topology, inventory: Inventory, sm: int) -> Iterator[Site]:
+    with site(topology, inventory, sm) as here:
         command = (*here.dump[:-2], f"PYTHONPATH={ROOT}", "PYTHONDONTWRITEBYTECODE=1")
         keys = (*command, sys.executable, "-m", "opensm_writer.key_reader")
         here.opensm = replace(here.opensm, keys_command=keys)
@@ -125,3 +163,119 @@ def test_keys_outside_of_the_range_belong_to_others():
         here.confirm()
         write_keys(here, here.inventory.lids[free.guid], 0, LIMITED, 0xBFFF)
         assert unconfirmed(here).condition is Condition.WRONG_KEYS
+
+
+def printed_keys(here: Site, directory: Path, *options: str, code: int = 0) -> tuple[str, str]:
+    """What the reader prints and says about the set in the directory."""
+    done = here.sim.run(*here.opensm.keys_command, *options, str(directory), check=False)
+    assert done.returncode == code, done
+    return done.stdout, done.stderr
+
+
+def converged(here: Site, store: SqlStore, *sizes: int) -> None:
+    """Admit tenants; publish, start OpenSM, and wait until all are active."""
+    clock = [datetime(2026, 1, 1, tzinfo=UTC)]
+    worker = Converger(store, FakeCompute(), here.manager, now=lambda: clock[0], chance=Random(1))
+
+    def done() -> bool:
+        clock[0] += timedelta(minutes=5)
+        worker.run_once()
+        return not store.due(clock[0] + timedelta(days=1), faulty=True)
+
+    for number, hosts in enumerate(sizes):
+        id = f"t{number}"
+        new = AllocationRequest(
+            id=id, fabric="site", name=id, project_id="p", policy="jigsaw", hosts=hosts
+        )
+        store.admit(new, partial(admit, Jigsaw(), request=Request(id, hosts)))
+    with pytest.raises(Unavailable, match="OpenSM does not run"):
+        here.manager.publish(store.routed("site"))
+    process = here.sim.start("opensm", "-F", str(here.current / "opensm.conf"), *here.start)
+    (here.sim.directory / "opensm.pid").write_text(f"{process.pid}\n")
+    eventually(done, "all are active")
+
+
+@pytest.mark.parametrize("fabric", [small_site, *([example_site] if EVERYTHING else [])])
+def test_verify_judges_the_keys_of_what_the_service_published(fabric, tmp_path, capsys):
+    config = tmp_path / "laas.conf"
+    config.write_text(f"[DEFAULT]\nstate_dir = {tmp_path}\n")
+    assert manage.main([f"--config-file={config}", "db", "upgrade"]) == 0
+    store = SqlStore(connect(f"sqlite:///{tmp_path}/laas.sqlite"))
+
+    def verified(code: int) -> dict[str, Any]:
+        (tmp_path / "keys").write_text(printed_keys(here, here.current)[0])
+        words = ("fabric", "verify", "--json", "--keys", f"{tmp_path}/keys")
+        ours = ("--subnet-manager", f"{here.sm:#x}")
+        capsys.readouterr()
+        assert manage.main([f"--config-file={config}", *words, *ours]) == code
+        (found,) = json.loads(capsys.readouterr().out)["fabrics"]
+        return dict(found)
+
+    with fabric() as here:
+        store.add_fabric("site", here.topology, here.inventory)
+        converged(here, store, 9, 5)
+        found = verified(0)
+        assert found["violations"] == []
+        ends = here.inventory.endpoints
+        assert found["ports"] == 2 * len(ends) + len(here.inventory.switches)
+        tenants = store.routed("site").tenants
+        hosts = [tenant.allocation.hosts(here.topology) for tenant in tenants]
+        for end in [end for end in ends if end.host == hosts[0][0]]:
+            lid = here.inventory.lids[end.guid]
+            before = raw_keys(here, lid)
+            write_keys(here, lid, 0, *before[:2], 0x8000 | tenants[1].pkey)
+            (violation,) = verified(1)["violations"]
+            assert f"{end.guid:#018x}" in violation
+            assert f"{0x8000 | tenants[1].pkey:#06x}" in violation
+            write_keys(here, lid, 0, *before)
+        assert verified(0)["violations"] == []
+
+
+LATE = """
+import os, signal, sys
+from contextlib import closing
+from opensm_writer import smp
+simulator, lid = map(int, sys.argv[1:])
+with closing(smp.SmpPort(timeout=0.2)) as port:
+    os.kill(simulator, signal.SIGSTOP)
+    unanswered = port.all_answers([smp.Query(0, smp.PORT_INFO)])
+    os.kill(simulator, signal.SIGCONT)
+    (data,) = port.all_answers([smp.Query(lid, smp.NODE_INFO)]).values()
+    print(len(unanswered), hex(int.from_bytes(data[20:28], "big")), port.silent)
+"""
+"""Leaves a request unanswered, asks another node, and prints the port GUID in its answer."""
+
+
+def test_an_answer_that_comes_late_is_not_taken_for_that_of_another_request():
+    with small_site() as here:
+        here.boot([])
+        end = here.inventory.endpoints[0]
+        simulator = here.sim._server.pid
+        command = (*here.opensm.keys_command[:-2], "-c", LATE)
+        done = here.sim.run(*command, str(simulator), str(here.inventory.lids[end.guid]))
+        assert done.stdout.split() == ["0", hex(end.guid), "[0]"]
+
+
+def test_nodes_that_do_not_answer_are_named_and_cost_no_more_than_the_limit(tmp_path):
+    with small_site() as here:
+        here.boot([])
+        shutil.copy(here.current / "cabling", tmp_path)
+        lids = parse.guid2lid((here.current / "guid2lid").read_text(), "guid2lid")
+        ghost = max(lids.values()) + 1
+        leaf = here.inventory.endpoints[0].at.guid
+
+        def moved(*guids: int) -> None:
+            """Record LIDs that no port has."""
+            wrong = lids | {guid: ghost + number for number, guid in enumerate(guids)}
+            (tmp_path / "guid2lid").write_text("".join(render.guid2lid(wrong)))
+
+        moved(leaf)
+        everything = len(keys.reading_of(printed_keys(here, here.current)[0], "keys").ports)
+        out, said = printed_keys(here, tmp_path)
+        assert said == f"laas-opensm-keys: no answer from LID {ghost}\n"
+        behind = sum(end.at.guid == leaf for end in here.inventory.endpoints)
+        assert len(keys.reading_of(out, "keys").ports) == everything - 2 * behind - 1
+        moved(*lids)
+        out, said = printed_keys(here, tmp_path, "--limit", "3", code=2)
+        assert out == ""
+        assert re.search(r"were not read within 3 seconds: no answer from LID \d+, \d+", said)
