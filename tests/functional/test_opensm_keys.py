@@ -273,6 +273,9 @@ def test_nodes_that_do_not_answer_are_named_and_cost_no_more_than_the_limit(tmp_
         everything = len(keys.reading_of(printed_keys(here, here.current)[0], "keys").ports)
         out, said = printed_keys(here, tmp_path)
         assert said == f"laas-opensm-keys: no answer from LID {ghost}\n"
+        log = (here.sim.directory / "ibsim.log").read_text()
+        asked = log.count(f"no route to dest lid {ghost} ")
+        assert asked == 2 * 3  # requests, and how often each was sent
         behind = sum(end.at.guid == leaf for end in here.inventory.endpoints)
         assert len(keys.reading_of(out, "keys").ports) == everything - 2 * behind - 1
         moved(*lids)
