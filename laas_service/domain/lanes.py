@@ -39,12 +39,8 @@ def apart(lanes: int, count: int, width: int) -> Sequence[int]:
 
 def spread(mask: int, width: int) -> int:
     """One integer with the bits of ``mask`` as the lowest bits of its lanes."""
-    lanes = 0
-    while mask:
-        low = mask & -mask
-        lanes |= 1 << (low.bit_length() - 1) * width
-        mask ^= low
-    return lanes
+    zeros = "0" * (width // 4 - 1)  # with them each bit is a lane of hexadecimal digits
+    return int(zeros.join(f"{mask:b}"), 16)
 
 
 @lru_cache(maxsize=64)
@@ -77,10 +73,13 @@ def with_at_least(needs: tuple[int, ...], width: int) -> Callable[[int], int]:
 
 
 def at_least(needs: tuple[int, ...], width: int) -> Callable[[int], bool]:
-    """A test whether every lane has as many bits as it needs."""
-    marked = with_at_least(needs, width)
+    """A test whether every lane has as many bits as it needs.
+
+    Most lanes that have too few have fewer in all than they need in all, which is a quick test.
+    """
+    marked, in_all = with_at_least(needs, width), sum(needs)
     highest = marked(-1 & (1 << len(needs) * width) - 1)
-    return lambda lanes: marked(lanes) == highest
+    return lambda lanes: lanes.bit_count() >= in_all and marked(lanes) == highest
 
 
 @lru_cache(maxsize=64)
@@ -97,10 +96,12 @@ def preferring(count: int, width: int) -> Callable[[int, int, int], int]:
 
     def lowest(lanes: int, numbers: int) -> int:
         left, first = lanes, numbers & field
-        if numbers == first * ones:
-            for _ in range(first):
-                left &= left - ones
-            return lanes ^ left
+        for least in (first, first - 1):
+            more = numbers - least * ones
+            if least >= 0 and not more & ~ones:  # each lane's number is ``least`` or one more
+                for _ in range(least):
+                    left &= left - ones
+                return lanes ^ left & left - more
         while numbers:
             some = numbers + almost >> width - 1 & ones  # the lanes with a number above 0
             least = min(filter(None, apart(numbers, count, width)))
