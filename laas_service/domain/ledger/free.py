@@ -140,10 +140,10 @@ class FreeMasks:
 
         The shares are (group, mask of slots, mask of uplinks). The counts of free hosts follow.
         """
-        free_hosts, free_uplinks = self.free_hosts, self.free_uplinks
+        free_hosts, free_uplinks, undo = self.free_hosts, self.free_uplinks, self.undo
         width = self.topology.groups_per_pod
-        by_free, pod_by_free = self.groups_by_free, self.pod_groups_by_free
-        pod_free, undo, change_in_all = self.pod_free_hosts, self.undo, 0
+        # The groups of one pod whose masks change alike are counted together.
+        was = now = first = end = groups = 0
         for group, hosts, uplinks in shares:
             mask = free_hosts[group]
             if undo is not None:
@@ -151,18 +151,31 @@ class FreeMasks:
             if uplinks:
                 free_uplinks[group] ^= uplinks
             free_hosts[group] = flipped = mask ^ hosts
-            before, after = mask.bit_count(), flipped.bit_count()
-            if change := after - before:
-                bit = 1 << group
-                by_free[before] ^= bit
-                by_free[after] ^= bit
-                pod, local = divmod(group, width)
-                of_pod, bit = pod_by_free[pod], 1 << local
-                of_pod[before] ^= bit
-                of_pod[after] ^= bit
-                pod_free[pod] += change
-                change_in_all += change
-        self.free_host_count += change_in_all
+            if mask != was or flipped != now or not first <= group < end:
+                if groups:
+                    self._recount(first, groups, was.bit_count(), now.bit_count())
+                was, now, groups = mask, flipped, 0
+                first = group - group % width
+                end = first + width
+            groups |= 1 << group - first
+        self._recount(first, groups, was.bit_count(), now.bit_count())
+
+    def _recount(self, first: int, groups: int, before: int, after: int) -> None:
+        """Leaf groups of a pod had ``before`` free hosts and have ``after``.
+
+        ``groups`` is their bit set by number in the pod, ``first`` the pod's first group.
+        """
+        if before == after:
+            return
+        pod, in_all = first // self.topology.groups_per_pod, groups << first
+        by_free, of_pod = self.groups_by_free, self.pod_groups_by_free[pod]
+        by_free[before] ^= in_all
+        by_free[after] ^= in_all
+        of_pod[before] ^= groups
+        of_pod[after] ^= groups
+        change = groups.bit_count() * (after - before)
+        self.pod_free_hosts[pod] += change
+        self.free_host_count += change
 
     def note(self, masks: list[int], index: int) -> None:
         """Keep a mask that is about to change, if this is a trial."""
