@@ -150,4 +150,9 @@ class BestFitPods:
 
     def full_leaves(self, pod: int, fitting: int, count: int) -> list[int]:
         first = pod * self._view.groups_per_pod
-        return [first + local for local in bits(lowest_bits(fitting, count))]
+        groups = []
+        for _ in range(count):
+            low = fitting & -fitting
+            groups.append(first + low.bit_length() - 1)
+            fitting ^= low
+        return groups

@@ -2,7 +2,7 @@
 
 """The third step of a search: full leaves of several pods; Jigsaw's FIND_L3."""
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from operator import and_
@@ -210,12 +210,12 @@ class MultiPod:
     ) -> Placement:
         """Choose the links and hosts of a placement whose pods and remainder leaf are known."""
         groups = self._group_shares(shape, pods, remainder_leaf, split)
-        return Placement(tuple(sorted(groups)), self._columns(shape, pods, split), shape)
+        return Placement(tuple(groups), self._columns(shape, pods, split), shape)
 
     def _group_shares(
         self, shape: Shape, pods: _PodSet, remainder_leaf: int | None, split: Split
     ) -> list[GroupShare]:
-        """The preferred leaf groups of each pod, with their preferred hosts."""
+        """The preferred leaf groups of each pod, with their preferred hosts; ascending."""
         view, full_leaves, shares = self._view, self._preference.full_leaves, self._shares
         groups = []
         for pod in pods.full:
@@ -225,10 +225,12 @@ class MultiPod:
             if remainder_leaf is not None:
                 fitting &= ~(1 << remainder_leaf - pods.remainder * view.groups_per_pod)
             groups += full_leaves(pods.remainder, fitting, shape.remainder_leaves)
-        full = shares(groups, view.leaf_hosts, split.uplinks)
-        if remainder_leaf is None:
-            return full
-        return full + shares((remainder_leaf,), shape.remainder_hosts, split.leaf_uplinks)
+        groups.sort()
+        chosen = shares(groups, view.leaf_hosts, split.uplinks)
+        if remainder_leaf is not None:
+            rest = shares((remainder_leaf,), shape.remainder_hosts, split.leaf_uplinks)
+            insort(chosen, rest[0])
+        return chosen
 
     def _columns(self, shape: Shape, pods: _PodSet, split: Split) -> PackedColumns:
         """The spine uplinks of each pod.

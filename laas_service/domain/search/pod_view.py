@@ -7,6 +7,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 
 from laas_service.domain.allocation import Shape
 from laas_service.domain.lanes import (
@@ -201,15 +202,10 @@ class PodView:
         self.min_spines = self.needs.min_spines
         self.fitting = self._fitting_groups()
         self.counts = counts = list(map(int.bit_count, self.fitting))
-        by_fullness = sorted(
-            [
-                (count, free, pod)
-                for pod, (count, free) in enumerate(zip(counts, fabric.pod_free_hosts, strict=True))
-                if count
-            ]
-        )
-        self.with_leaves = [pod for _, _, pod in by_fullness]
-        self.leaves = [count for count, _, _ in by_fullness]
+        self.with_leaves = list(compress(range(topology.pods), counts))
+        self.with_leaves.sort(key=fabric.pod_free_hosts.__getitem__)
+        self.with_leaves.sort(key=counts.__getitem__)  # keeps the order of equal counts
+        self.leaves = list(map(counts.__getitem__, self.with_leaves))
         budget.spend(COST_OF_A_POD * topology.pods)
         self._spines_of_pods = fabric.reader_cache(SpinesOfPods)
         self._spines: dict[int, PodSpines] = {}
