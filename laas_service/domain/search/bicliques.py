@@ -75,8 +75,9 @@ def greedy_biclique(
     """The first ``count`` rows, each taken if the common bits still suffice; None if fewer."""
     common, chosen = -1, []
     for row, mask in enumerate(rows):
-        if enough(common & mask):
-            common &= mask
+        shared = common & mask
+        if shared == common or enough(shared):
+            common = shared
             chosen.append(row)
             if len(chosen) == count:
                 return chosen, common
