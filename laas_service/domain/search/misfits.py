@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from laas_service.domain.ledger import LedgerView
+from laas_service.domain.search.pod_leaves import LeafRoom
 
 NEVER = 1 << 62
 """More hosts than any fabric has: no size is known not to fit."""
@@ -58,3 +60,107 @@ class Misfits:
 
     def copy(self) -> Misfits:
         return Misfits(dict(self._sizes), self._in_several_pods)
+
+
+class SeenLeaves(NamedTuple):
+    """What a search saw free: the leaf groups and the spine uplinks of each pod."""
+
+    rooms: tuple[LeafRoom, ...]
+    lanes: tuple[int, ...]
+    """By pod, as ``LedgerView.free_lanes``."""
+
+    def nothing_new(self, earlier: SeenLeaves, leaf_hosts: int) -> bool:
+        """Whether each leaf group that can have ``leaf_hosts`` hosts is as free as it was.
+
+        It could have them earlier, with all uplinks that it has free now, and so could its pod's
+        spine uplinks be used.
+        """
+        for room, lanes, earlier_room, earlier_lanes in zip(
+            self.rooms, self.lanes, earlier.rooms, earlier.lanes, strict=True
+        ):
+            new_spines = lanes & ~earlier_lanes
+            if room is earlier_room and not new_spines:
+                continue
+            before = zip(earlier_room.hosts, earlier_room.uplinks, strict=True)
+            now = zip(room.hosts, room.uplinks, strict=True)
+            for (hosts, uplinks), (hosts_before, uplinks_before) in zip(now, before, strict=True):
+                if hosts >= leaf_hosts and (
+                    new_spines or hosts_before < leaf_hosts or uplinks & ~uplinks_before
+                ):
+                    return False
+        return True
+
+
+_Refused = tuple[int, SeenLeaves]
+"""A number of leaves, and what was free when a search found that so many do not fit."""
+
+
+@dataclass(slots=True)
+class LeafMisfits:
+    """Leaves in several pods that do not fit, by hosts on a leaf; kept with a ledger.
+
+    A refusal holds as long as each leaf group that could be one of the leaves is no freer than
+    it was (``SeenLeaves.nothing_new``): then a placement would have been one before.
+
+    Without its remainder leaf a placement of more leaves has one of fewer leaves in it: a leaf
+    of the remainder pod is left out, or one of a full pod, which becomes the remainder pod. And
+    leaves can have fewer hosts. So what is refused without regard to the remainder leaf rules
+    out more leaves and larger ones. With a remainder leaf there must be room for its pod, and
+    the full leaves may lie in one pod. So these two cases are kept apart.
+    """
+
+    _leaves: dict[int, _Refused] = field(default_factory=dict)
+    """By hosts on a leaf: so many leaves do not fit, and no remainder leaf was asked for."""
+    _before_rest: dict[int, _Refused] = field(default_factory=dict)
+    """The same, with a remainder leaf of any size, because the others do not fit."""
+    _with_rest: dict[int, tuple[int, int, SeenLeaves]] = field(default_factory=dict)
+    """The same with a remainder leaf of at least so many hosts (the second number)."""
+
+    def refuse(self, leaf_hosts: int, leaves: int, rest: int, seen: SeenLeaves) -> bool:
+        """Whether ``leaves`` leaves of ``leaf_hosts`` hosts and one of ``rest`` are refused.
+
+        Refusals about no larger leaves that no longer hold are forgotten.
+        """
+        for hosts in range(leaf_hosts, 0, -1):
+            if not rest and self._holds(self._leaves, hosts, leaves, seen):
+                return True
+            if self._holds(self._before_rest, hosts, leaves - (not rest), seen):
+                return True
+        if not rest or leaf_hosts not in self._with_rest:
+            return False
+        known, known_rest, earlier = self._with_rest[leaf_hosts]
+        return (
+            known == leaves
+            and known_rest <= rest
+            and seen.nothing_new(earlier, leaf_hosts)
+            and seen.nothing_new(earlier, known_rest)
+        )
+
+    def _holds(
+        self, refused: dict[int, _Refused], leaf_hosts: int, leaves: int, seen: SeenLeaves
+    ) -> bool:
+        """Whether so many leaves are among ``refused``; forgets what no longer holds."""
+        known = refused.get(leaf_hosts)
+        if known is None or known[0] > leaves:
+            return False
+        if seen.nothing_new(known[1], leaf_hosts):
+            return True
+        refused.pop(leaf_hosts, None)
+        return False
+
+    def remember(
+        self, leaf_hosts: int, leaves: int, rest: int, seen: SeenLeaves, *, before_rest: bool
+    ) -> None:
+        """A search without constraints proved that they do not fit; 2 or more ``leaves``.
+
+        ``before_rest``: no set of full leaves was found for which to look for a remainder leaf.
+        """
+        if not rest:
+            self._leaves[leaf_hosts] = leaves, seen
+        elif before_rest:
+            self._before_rest[leaf_hosts] = leaves, seen
+        else:
+            self._with_rest[leaf_hosts] = leaves, rest, seen
+
+    def copy(self) -> LeafMisfits:
+        return LeafMisfits(dict(self._leaves), dict(self._before_rest), dict(self._with_rest))

@@ -20,6 +20,7 @@ from math import comb, prod
 
 from laas_service.domain.allocation import Shape
 from laas_service.domain.search.leaf_bicliques import LeafBicliques
+from laas_service.domain.search.misfits import LeafMisfits, SeenLeaves
 from laas_service.domain.search.multi_pod import MultiPod
 from laas_service.domain.search.pod_leaves import LeavesOfPods, PodLeaves
 from laas_service.domain.search.search import Search
@@ -63,7 +64,7 @@ def on_partial_leaves(search: Search, hosts: int) -> Iterator[Placement]:
             continue
         descending = sorted(counts, reverse=True)
         if shapes := [shape for shape in shapes if _has_room(descending, shape)]:
-            yield from leaves_seen.placements(leaf_hosts, leaves, shapes)
+            yield from leaves_seen.placements_unless_refused(leaf_hosts, leaves, rest, shapes)
 
 
 class PartialLeaves:
@@ -74,6 +75,9 @@ class PartialLeaves:
         self._fabric = search.fabric
         self._topology = search.topology
         self._pods = search.fabric.reader_cache(LeavesOfPods).now(search.fabric)
+        self._misfits = search.fabric.reader_cache(LeafMisfits)
+        self._proved = self._tried = False
+        """Whether the last ``placements`` are all there are, and a set of leaves was found."""
         self._bounds_paid: set[tuple[int, int]] = set()
         self._work_for_many_sets = WORK_FOR_MANY_SETS
 
@@ -84,6 +88,31 @@ class PartialLeaves:
     def counts(self, leaf_hosts: int) -> list[int]:
         """By pod, the number of leaf groups that can have so many hosts."""
         return [pod.counts[leaf_hosts] for pod in self._pods]
+
+    @cached_property
+    def _seen(self) -> SeenLeaves:
+        rooms = tuple([pod.room for pod in self._pods])
+        return SeenLeaves(rooms, tuple(self._fabric.free_lanes))
+
+    def placements_unless_refused(
+        self, leaf_hosts: int, leaves: int, rest: int, shapes: Sequence[Shape]
+    ) -> Iterator[Placement]:
+        """``placements``, but none if an earlier search proved that there are none.
+
+        Of a request without constraints ``shapes`` are all that have room. Only of these
+        requests refusals are remembered, and only if the budget was enough for a proof.
+        """
+        misfits, seen = self._misfits, self._seen
+        if misfits.refuse(leaf_hosts, leaves, rest, seen):
+            if not self._few_sets(self._search.uplinks_for(leaf_hosts)):
+                self._work_for_many_sets //= 2
+            return
+        found, self._proved, self._tried = False, False, False
+        for placement in self.placements(leaf_hosts, leaves, shapes):
+            found = True
+            yield placement
+        if self._proved and not found and leaves > 1 and self._search.request.constraints is None:
+            misfits.remember(leaf_hosts, leaves, rest, seen, before_rest=not self._tried)
 
     def placements(
         self, leaf_hosts: int, leaves: int, shapes: Sequence[Shape]
@@ -96,11 +125,13 @@ class PartialLeaves:
         budget, width = self._search.budget, self._search.uplinks_for(leaf_hosts)
         sets = self._passing_sets(leaf_hosts, width, leaves, shapes)
         if sets is not None and not sets:
+            self._proved = True
             return
         fewest = min(min(shape.leaves, shape.remainder_leaves or shape.leaves) for shape in shapes)
         bounds = [self._at_most(pod, leaf_hosts, width, fewest) for pod in self._pods]
         shapes = self._with_room(bounds, shapes, leaf_hosts, width)
         if not shapes:
+            self._proved = True
             return
         groups = self._uplink_sets.fields.joined(
             pod.with_room[leaf_hosts] if bound >= fewest else 0
@@ -111,12 +142,14 @@ class PartialLeaves:
         with budget.attempt(WORK_WITHOUT_BOUNDS):
             yield from search(shapes)
             if not budget.exceeded:
+                self._proved = True
                 return
         placement = None
         if sets is not None:
             with budget.attempt(WORK_ON_SETS):
                 placement = next(self._on_sets(leaf_hosts, sets), None)
                 if placement is None and not budget.exceeded:
+                    self._proved = True
                     return
         if placement is None:
             with budget.portion(2):
@@ -131,9 +164,11 @@ class PartialLeaves:
         elif sets is not None and cut_off:
             with budget.portion(4):
                 yield from self._on_sets(leaf_hosts, sets)
+        self._proved = not budget.exceeded
 
     def _on_sets(self, leaf_hosts: int, sets: Sequence[PassingSet]) -> Iterator[Placement]:
         """Placements whose leaves share exactly one of these sets of uplinks."""
+        self._tried = True
         for uplinks, shapes in sets:
             several_pods = MultiPod(self._search, uplinks, leaf_hosts)
             for shape in shapes:
@@ -146,14 +181,18 @@ class PartialLeaves:
 
         Where there are many, less work is tried each time that it was not enough.
         """
-        planes = self._topology.plane_fields
-        few = prod(comb(plane.bit_count(), width) for plane in planes) <= FEW_SETS
+        few = self._few_sets(width)
         work = WORK_FOR_FEW_SETS if few else self._work_for_many_sets
         with self._search.budget.attempt(work):
             sets = self._uplink_sets.passing(leaf_hosts, width, leaves, shapes)
         if sets is None and not few:
             self._work_for_many_sets //= 2
         return sets
+
+    def _few_sets(self, width: int) -> bool:
+        """Whether the sets of ``width`` uplinks in each plane are few enough to test them all."""
+        planes = self._topology.plane_fields
+        return prod(comb(plane.bit_count(), width) for plane in planes) <= FEW_SETS
 
     def _on_bicliques(
         self,
@@ -178,6 +217,7 @@ class PartialLeaves:
             if not search.budget.spend(leaves):
                 continue
             tried.add(common)
+            self._tried = True
             several_pods = MultiPod(search, common, leaf_hosts)
             for shape in shapes:
                 yield from several_pods.placements(shape)

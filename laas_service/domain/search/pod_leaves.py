@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from operator import or_
+from typing import NamedTuple
 
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.search.budget import SearchBudget
@@ -17,6 +18,15 @@ from laas_service.domain.topology import Topology, bits
 
 UNLIMITED = 1 << 40
 """Units of work, more than any bound takes."""
+
+
+class LeafRoom(NamedTuple):
+    """The leaf groups of one pod by number in the pod."""
+
+    hosts: list[int]
+    """How many hosts of one tenant each can have."""
+    uplinks: list[int]
+    """The mask of the free uplinks of each."""
 
 
 class PodLeaves:
@@ -65,6 +75,14 @@ class PodLeaves:
     def looks_like(self, by_free: Sequence[int], uplinks: Sequence[int]) -> bool:
         """Whether a pod has the same free hosts and uplinks, leaf by leaf."""
         return self.uplinks == uplinks and self.by_free == by_free
+
+    @cached_property
+    def room(self) -> LeafRoom:
+        """What each leaf group has free."""
+        hosts = [0] * len(self.uplinks)
+        for capacity, local in self.capacities:
+            hosts[local] = capacity
+        return LeafRoom(hosts, self.uplinks)
 
     @cached_property
     def by_uplink(self) -> list[int]:

@@ -14,7 +14,13 @@ from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, NoFit, Request
 from laas_service.domain.ledger import Ledger, LedgerView, Masks
 from laas_service.domain.policies import POLICIES
-from laas_service.domain.search.misfits import NEVER, Misfits
+from laas_service.domain.policies.lc import Lc
+from laas_service.domain.search.budget import WORK
+from laas_service.domain.search.misfits import NEVER, LeafMisfits, Misfits, SeenLeaves
+from laas_service.domain.search.multi_pod import MultiPod
+from laas_service.domain.search.pod_leaves import LeavesOfPods
+from laas_service.domain.search.search import Search
+from laas_service.domain.search.shapes import multi_pod_shapes
 from laas_service.domain.topology import LeafLink, SpineLink, Topology, Xgft
 from tests.unit.domain.policies.test_brute_force import TREES
 
@@ -219,3 +225,120 @@ def test_a_head_of_a_queue_is_answered_as_if_nothing_were_remembered(tree, seed)
                 getattr(ledger, verb)(topology.tree.link_at(rng.randrange(links)))
             elif live:
                 ledger.release(live.pop(rng.randrange(len(live))))
+
+
+LEAVES = Topology(Xgft((4, 3, 4), (1, 4, 3)))  # 4 pods of 3 leaves of 4 hosts
+SIZES = [
+    (hosts, leaves, rest) for hosts in (1, 2, 3) for leaves in range(2, 9) for rest in range(hosts)
+]
+
+
+def seen_now(view: LedgerView) -> SeenLeaves:
+    rooms = tuple(pod.room for pod in view.reader_cache(LeavesOfPods).now(view))
+    return SeenLeaves(rooms, tuple(view.free_lanes))
+
+
+def refused_leaves(view: LedgerView) -> list[tuple[int, int, int]]:
+    """The hosts on a leaf, leaves and hosts on the remainder leaf that are known not to fit."""
+    misfits, seen = view.reader_cache(LeafMisfits), seen_now(view)
+    return [size for size in SIZES if misfits.refuse(*size, seen)]
+
+
+def fit_now(ledger: Ledger, leaf_hosts: int, leaves: int, rest: int) -> bool:
+    """Whether a search that remembers nothing, and is not cut off, places such leaves."""
+    fresh, topology = ledger.copy(), ledger.topology
+    fresh.reader_caches.clear()
+    shapes = multi_pod_shapes(
+        leaves, rest, leaf_hosts, topology.groups_per_pod, topology.pods, topology.taper[1]
+    )
+    search = Search(fresh, "lc", Request("x", leaves * leaf_hosts + rest), 10**9)
+    views = [MultiPod(search, common, leaf_hosts) for common in range(1, 16)]
+    placements = (found for view in views for shape in shapes for found in view.placements(shape))
+    return next(placements, None) is not None
+
+
+@pytest.mark.parametrize("work", [300, WORK])
+def test_leaves_that_are_known_not_to_fit_do_not_fit(work):
+    """After each change, in random histories on a fabric with faults, cut-off searches or not."""
+    known = confirmed_again = 0
+    for seed in range(25):
+        rng, ledger, live = Random(seed), Ledger(LEAVES), []
+        links = LEAVES.tree.leaf_links + LEAVES.tree.spine_links
+        for _ in range(rng.randrange(25)):
+            ledger.fail_link(LEAVES.tree.link_at(rng.randrange(links)))
+        for number in range(40):
+            before = refused_leaves(ledger)
+            verb = rng.choice(("ask",) * 3 + ("release", "fail_link", "repair_link"))
+            if verb == "ask":
+                answer = Lc(work).propose(ledger, Request(f"t{number}", rng.randint(1, 16)))
+                if isinstance(answer, Allocation):
+                    ledger.claim(answer)
+                    live.append(answer.id)
+            elif verb.endswith("link"):
+                getattr(ledger, verb)(LEAVES.tree.link_at(rng.randrange(links)))
+            elif live:
+                ledger.release(live.pop(rng.randrange(len(live))))
+            refused = refused_leaves(ledger)
+            known += len(refused)
+            confirmed_again += verb in ("release", "repair_link") and bool(set(before) & {*refused})
+            for size in refused:
+                assert not fit_now(ledger, *size), (seed, number, size)
+    assert known > 100
+    assert confirmed_again > 5
+
+
+def test_refused_leaves_rule_out_more_leaves_and_larger_ones(scattered):
+    misfits, seen = LeafMisfits(), seen_now(scattered)
+    misfits.remember(2, 3, 0, seen, before_rest=True)
+    misfits.remember(2, 3, 1, seen, before_rest=True)
+    for size in ((2, 4, 0), (2, 4, 1), (3, 3, 0), (3, 3, 2)):
+        assert misfits.refuse(*size, seen)
+    for size in ((2, 2, 1), (1, 3, 0)):
+        assert not misfits.refuse(*size, seen)
+
+
+@pytest.mark.parametrize(
+    ("leaf_hosts", "free"),
+    [
+        (2, lambda fabric: fabric.release("right 0")),  # with "left 0", a leaf of two free hosts
+        (2, lambda fabric: fabric.repair_link(SpineLink(1, 0, 0))),
+        (1, lambda fabric: fabric.repair_link(LeafLink(2, 1, 0))),
+    ],
+)
+def test_leaves_are_refused_until_a_leaf_or_spine_matters_to_them(scattered, leaf_hosts, free):
+    scattered.fail_link(SpineLink(1, 0, 0))
+    scattered.fail_link(LeafLink(2, 1, 0))  # its leaf can still have one host
+    scattered.release("left 2")
+    misfits = LeafMisfits()
+    misfits.remember(leaf_hosts, 3, 0, seen_now(scattered), before_rest=True)
+    if leaf_hosts == 2:
+        scattered.release("left 0")  # one host of its leaf is free now, not both
+    scattered.fail_host(11)
+    assert misfits.refuse(leaf_hosts, 3, 0, seen_now(scattered))
+    free(scattered)
+    assert not misfits.refuse(leaf_hosts, 3, 0, seen_now(scattered))
+
+
+def test_leaves_before_a_remainder_leaf_may_lie_in_one_pod_and_leave_a_pod_for_it(scattered):
+    """Two cases that a refusal does not carry over to."""
+    misfits, seen = LeafMisfits(), seen_now(scattered)
+    misfits.remember(2, 2, 0, seen, before_rest=True)
+    assert not misfits.refuse(2, 2, 1, seen)  # two leaves of one pod, the remainder elsewhere
+    misfits = LeafMisfits()
+    misfits.remember(2, 3, 1, seen, before_rest=True)
+    assert not misfits.refuse(2, 3, 0, seen)  # one leaf in each pod: no pod for a remainder
+    assert misfits.refuse(2, 4, 0, seen)
+
+
+def test_a_refusal_for_want_of_a_remainder_leaf_is_of_that_size_and_larger(scattered):
+    misfits, seen = LeafMisfits(), seen_now(scattered)
+    misfits.remember(3, 3, 2, seen, before_rest=False)
+    assert misfits.refuse(3, 3, 2, seen)
+    assert not misfits.refuse(3, 3, 1, seen)
+    assert not misfits.refuse(3, 4, 2, seen)
+    copy = misfits.copy()
+    copy.remember(3, 3, 1, seen, before_rest=False)
+    assert not misfits.refuse(3, 3, 1, seen)
+    scattered.release("right 0")  # a leaf with two free hosts less one
+    scattered.release("left 0")
+    assert not copy.refuse(3, 3, 2, seen_now(scattered))
