@@ -332,7 +332,7 @@ def test_from_the_request_to_the_switches_whatever_happens_to_opensm(site):
     # OpenSM is started with another routing engine.
     site.kill_opensm()
     site.start_opensm("-R", "minhop")
-    site.becomes("differs", detail="OpenSM routed with minhop, not file")
+    site.becomes("other_engine", detail="OpenSM routed with minhop, not file")
     site.kill_opensm()
     site.start_opensm()
     site.becomes("applied")
