@@ -29,7 +29,9 @@ os_compute_api:os-aggregates:delete
 os_compute_api:os-aggregates:add_host
 os_compute_api:os-aggregates:remove_host
 os_compute_api:os-aggregates:set_metadata
-os_compute_api:os-hypervisors:list-detail"
+os_compute_api:os-hypervisors:list-detail
+os_compute_api:servers:detail:get_all_tenants
+os_compute_api:servers:allow_all_filters"
 LAAS_PLACEMENT_RIGHTS="
 placement:resource_providers:aggregates:list
 placement:resource_providers:allocations:list

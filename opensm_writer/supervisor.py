@@ -109,7 +109,11 @@ class Supervisor:
         if not note.done or process not in (None, note.process):
             return True
         late = not self._unconfirmed or self._clock() - self._reloaded_at >= self._timeout
-        return self._report.condition in RELOAD_AGAIN and late
+        return self._is_to_reload_again() and late
+
+    def _is_to_reload_again(self) -> bool:
+        """Whether OpenSM runs something else, or may have lost a signal."""
+        return self._report.condition in RELOAD_AGAIN or self._wedged
 
     def reload(self) -> None:
         """Have OpenSM read the current set, if there is one; failures are logged."""
@@ -142,12 +146,12 @@ class Supervisor:
         observation = self._observation(note, active)
         self._report = health.report(observation, self._timeout)
         condition = self._report.condition
+        self._wedged = condition is Condition.WEDGED and not observation.stopped
         if condition is Condition.APPLIED:
             self._unconfirmed = self._restarted = False
             self._confirmed_set = note.set
-        elif condition in RELOAD_AGAIN:
+        elif self._is_to_reload_again():
             self._confirmed_set = ""
-        self._wedged = condition is Condition.WEDGED and not observation.stopped
         return replace(self._report, counters=self._driver.counters(COUNTED_PORTS))
 
     def _observation(self, note: ReloadNote, active: bool) -> health.Observation:

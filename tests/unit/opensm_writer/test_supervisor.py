@@ -188,6 +188,7 @@ def test_wedged_is_not_dead(site):
     while "T (stopped)" not in site.status():
         assert time.monotonic() < end
     assert site.observe().condition is Condition.WEDGED
+    assert not site.supervisor.needs_reload()
     os.kill(site.process.pid, signal.SIGCONT)
     while "T (stopped)" in site.status():
         assert time.monotonic() < end
@@ -201,8 +202,12 @@ def test_wedged_when_it_does_not_sweep_in_time_and_until_it_does(site):
     assert site.observe().condition is Condition.SWEEPING
     site.time += 2
     assert site.observe().condition is Condition.WEDGED
+    assert site.supervisor.needs_reload()  # OpenSM may have lost the signal
     site.supervisor.reload()  # another reload changes nothing
     assert site.observe().condition is Condition.WEDGED
+    assert not site.supervisor.needs_reload()
+    site.time += 61
+    assert site.supervisor.needs_reload()
     site.sweep()
     assert site.observe().condition is Condition.APPLIED
 
