@@ -7,13 +7,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 FABRIC ?=
 JSON ?=
+HTML ?=
 KEEP ?=
 PROFILE = test
 
 .PHONY: demo test lint bench docs stack packages clean
 
 demo: $(VENV)/installed packages
-	$(BIN)/python -m tests.demo $(if $(FABRIC),--fabric "$(FABRIC)") $(if $(JSON),--json "$(JSON)")
+	$(BIN)/python -m tests.demo $(if $(FABRIC),--fabric "$(FABRIC)") $(if $(JSON),--json "$(JSON)") $(if $(HTML),--html "$(HTML)")
 
 test: $(VENV)/tools packages
 	$(BIN)/tox run -e py3,functional,nova,keystone

@@ -33,9 +33,10 @@ os_compute_api:os-hypervisors:list-detail
 os_compute_api:servers:detail:get_all_tenants
 os_compute_api:servers:allow_all_filters"
 LAAS_PLACEMENT_RIGHTS="
-placement:resource_providers:aggregates:list
+placement:resource_providers:list
 placement:resource_providers:allocations:list
-placement:allocations:list"
+placement:allocations:list
+placement:allocation_candidates:list"
 
 
 # Install
@@ -145,6 +146,13 @@ function configure_laas_nova {
         iniset "$NOVA_CONF" scheduler limit_tenants_to_placement_aggregate True
         touch "$LAAS_CONF_DIR/limits-tenants"
     fi
+    # A new host takes no server before create_laas_fabric has put it into the pool.
+    local enables
+    enables=$(iniget "$NOVA_CONF" DEFAULT enable_new_services)
+    if [[ ${enables,,} != false ]]; then
+        iniset "$NOVA_CONF" DEFAULT enable_new_services False
+        touch "$LAAS_CONF_DIR/enables-services"
+    fi
     # Every user keeps the right to read the quota of their own project.
     _laas_grant "$NOVA_CONF_DIR/policy.yaml" "role:admin" "$LAAS_NOVA_RIGHTS" \
         "role:admin or rule:project_reader_or_admin" os_compute_api:os-quota-sets:show
@@ -173,6 +181,10 @@ function unconfigure_laas_nova {
         if [[ -f $LAAS_CONF_DIR/limits-tenants ]]; then
             inidelete "$NOVA_CONF" scheduler limit_tenants_to_placement_aggregate
             rm -f "$LAAS_CONF_DIR/limits-tenants"
+        fi
+        if [[ -f $LAAS_CONF_DIR/enables-services ]]; then
+            inidelete "$NOVA_CONF" DEFAULT enable_new_services
+            rm -f "$LAAS_CONF_DIR/enables-services"
         fi
     fi
     _laas_revoke "$NOVA_CONF_DIR/policy.yaml"
@@ -239,7 +251,8 @@ function _laas_aggregate {
 
 function create_laas_pool {
     _laas_aggregate show "$LAAS_POOL" >/dev/null 2>&1 || _laas_aggregate create "$LAAS_POOL"
-    _laas_aggregate set --property filter_tenant_id="$LAAS_SENTINEL" "$LAAS_POOL"
+    _laas_aggregate set --property filter_tenant_id="$LAAS_SENTINEL" \
+        --property laas:pool=true "$LAAS_POOL"
 }
 
 # Deletes the pool and every aggregate laas-*, which allocations may have left.
@@ -254,12 +267,21 @@ function delete_laas_aggregates {
     done
 }
 
-# Gives the hosts of a generated fabric the names of Nova's hosts, and excludes the others.
+# Maps the hosts to their cell, which DevStack itself does only after this phase. Nova adds no
+# other host to an aggregate.
+function discover_laas_hosts {
+    is_nova_ready
+    "${NOVA_BIN_DIR:-$LAAS_BIN_DIR}/nova-manage" --config-file "$NOVA_CONF" \
+        cell_v2 discover_hosts --by-service
+}
+
+# Gives the hosts of a generated fabric the names of Nova's hosts, and excludes the others. Hosts
+# of the fabric join the pool; then all hosts are enabled, as those beyond it are ordinary ones.
 function create_laas_fabric {
     local dump=$LAAS_STATE_DIR/$LAAS_FABRIC.ibnetdiscover
     "$LAAS_BIN_DIR/laas-manage" fabric generate "$LAAS_XGFT" --output "$dump"
 
-    local found computes=() generated=() leftover=() i
+    local found computes=() generated=() leftover=() pooled=() host i
     found=$(openstack --os-cloud devstack-admin compute service list \
         --service nova-compute -f value -c Host | sort -V)
     read -r -d '' -a computes <<<"$found" || true
@@ -268,12 +290,21 @@ function create_laas_fabric {
     for i in "${!generated[@]}"; do
         if ((i < ${#computes[@]})); then
             sed -i "s/\"${generated[i]} mlx5_0\"/\"${computes[i]} mlx5_0\"/" "$dump"
+            pooled+=("${computes[i]}")
         else
             leftover+=(--exclude "${generated[i]}")
         fi
     done
     "$LAAS_BIN_DIR/laas-manage" --config-file "$LAAS_CONF" fabric import "$dump" \
         --id "$LAAS_FABRIC" "${leftover[@]}"
+
+    found=" $(_laas_aggregate show "$LAAS_POOL" -f value -c hosts | tr "[],'\"" " ") "
+    for host in "${pooled[@]}"; do
+        [[ $found == *" $host "* ]] || _laas_aggregate add host "$LAAS_POOL" "$host"
+    done
+    for host in "${computes[@]}"; do
+        openstack --os-cloud devstack-admin compute service set --enable "$host" nova-compute
+    done
 }
 
 
@@ -284,6 +315,7 @@ function init_laas {
     recreate_database laas
     "$LAAS_BIN_DIR/laas-manage" --config-file "$LAAS_CONF" db upgrade
     create_laas_pool
+    discover_laas_hosts
     create_laas_fabric
 }
 

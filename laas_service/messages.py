@@ -25,11 +25,20 @@ PKEYS = range(0x0001, 0x7FFF)
 partition's."""
 
 
+SET_FORM = 5
+"""Form of a set of files; increased by a release that renders equal values to other bytes.
+
+An agent names the newest form that it knows when it fetches, and gets that one or an older one.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class TenantRoute:
     """One allocation whose traffic the subnet manager has to keep on its own links.
 
-    ``pkey`` is the tenant's partition key, one of ``PKEYS``, unique in the fabric.
+    ``pkey`` is the tenant's partition key, one of ``PKEYS``, unique in the fabric. ``pkeys`` are
+    the keys by rail if they differ, because the tenant's links do not join its rails; then
+    ``pkey`` is the first of them.
 
     While the placement changes, the tenant holds a second placement, ``beside``. Its entries are
     in the forwarding tables wherever ``allocation`` has none, so that a packet which meets old
@@ -39,6 +48,11 @@ class TenantRoute:
     allocation: Allocation
     pkey: int
     beside: Allocation | None = None
+    pkeys: tuple[int, ...] = ()
+
+    def key(self, rail: int) -> int:
+        """The partition key of the tenant's ports on a rail."""
+        return self.pkeys[rail] if self.pkeys else self.pkey
 
     @property
     def held(self) -> Allocation:
@@ -53,7 +67,8 @@ class FabricState:
     ``tenants`` ascend by allocation id, ``failed_links`` by link id. Equal states
     render to equal bytes. Traffic of hosts without a tenant uses ``shared_plane``.
     ``moved_links`` are those of the failed links with an end that is linked to another port than
-    the recorded one: no table leads over them.
+    the recorded one: no table leads over them. ``stamp`` is the generation's, empty if it has none.
+    ``virtual_guids`` has the virtual ports of ports of hosts, both by GUID, ascending.
     """
 
     fabric: str
@@ -64,6 +79,8 @@ class FabricState:
     failed_links: tuple[Link, ...] = ()
     shared_plane: SharedPlane = NO_PLANE
     moved_links: tuple[Link, ...] = ()
+    stamp: str = ""
+    virtual_guids: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
 
 class ConfirmedBy(StrEnum):
@@ -93,6 +110,7 @@ class Condition(StrEnum):
     DIFFERS = "differs"  # the switches run the tables of no known set
     OTHER_ENGINE = "other_engine"  # OpenSM routed with another engine than the file's
     WRONG_KEYS = "wrong_keys"  # the tables are right, partition keys of ports are not
+    WRONG_SETTINGS = "wrong_settings"  # OpenSM runs with other settings than the site's
     DEAD = "dead"  # OpenSM does not run
     WEDGED = "wedged"  # OpenSM runs, but does not sweep, or is stopped
     NOT_MASTER = "not_master"  # another subnet manager is the master of the subnet
@@ -107,12 +125,35 @@ class Condition(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Master:
+    """The master of a subnet, as it describes itself; ``priority`` is 0..15."""
+
+    guid: int  # of its port
+    lid: int
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What routes the fabric; None where it is not known.
+
+    ``engine`` is the routing engine that OpenSM used last, by its log.
+    """
+
+    engine: str | None = None
+    master: Master | None = None
+
+
+NOTHING_KNOWN = Running()
+
+
+@dataclass(frozen=True, slots=True)
 class Applied:
     """The generation that is confirmed, and by what (``by``), or why none is confirmed.
 
     Switches by GUID, ascending: it is confirmed without those in ``without``, which are dead;
     those in ``unconfirmed`` do not answer and may still forward by other tables. ``condition`` is
-    that of OpenSM, if it is known.
+    that of OpenSM, if it is known. ``stamp`` is the generation's, empty if it is not known.
     """
 
     generation: int | None
@@ -121,6 +162,8 @@ class Applied:
     unconfirmed: tuple[int, ...] = ()
     by: ConfirmedBy = ConfirmedBy.NOBODY
     condition: Condition | None = field(default=None, compare=False)
+    stamp: str = ""
+    running: Running = NOTHING_KNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +174,8 @@ class AgentReport:
     set that is current on the agent's disk. ``without`` and ``unconfirmed`` are described at
     ``Applied``. ``reading`` is the last look at the ports; None if there was none. ``counters``
     are port counters that were not reported before; they may be reported twice, or not at all.
+    ``stamp`` is that of ``generation``, ``published_stamp`` that of ``published``; empty if it is
+    not known.
     """
 
     condition: Condition
@@ -141,6 +186,9 @@ class AgentReport:
     unconfirmed: tuple[int, ...] = ()
     reading: FabricReading | None = None
     counters: tuple[SwitchCounters, ...] = ()
+    stamp: str = ""
+    published_stamp: str = ""
+    running: Running = NOTHING_KNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +203,8 @@ class Orders:
     """The generation wanted in the switches."""
     lease_seconds: float
     """How long the active agent remains active without a further report."""
+    stamp: str = ""
+    """The stamp of the wanted generation; empty if the service knows none."""
 
 
 @dataclass(frozen=True, slots=True)

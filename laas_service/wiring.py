@@ -6,10 +6,12 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from random import SystemRandom
+from typing import Any
 
 from keystoneauth1 import loading
 from keystoneauth1.adapter import Adapter
@@ -23,10 +25,17 @@ from laas_service.adapters.agent_switches import AgentSubnetManager
 from laas_service.adapters.compute_directory import DirectoryCompute
 from laas_service.adapters.db import backup, restore, schema, soundness
 from laas_service.adapters.db.agents import SqlAgents
-from laas_service.adapters.db.engine import connect, consistent_read, translated
+from laas_service.adapters.db.clock import DatabaseClock
+from laas_service.adapters.db.engine import (
+    connect,
+    consistent_read,
+    translated,
+    weak_settings,
+)
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.outbox import SqlOutbox
 from laas_service.adapters.db.quotas import SqlQuotas
+from laas_service.adapters.db.retention import archive_file
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.db.transactions import nowhere, utc_now
 from laas_service.adapters.keystone import KeystoneProjects
@@ -45,13 +54,16 @@ from laas_service.app.worker.counter_accountant import CounterAccountant, Counte
 from laas_service.app.worker.fabric_leases import FabricLeases, Renewal
 from laas_service.app.worker.fault_observer import FaultObserver, ObserverStore, PortEvents
 from laas_service.app.worker.host_observer import LookRules
+from laas_service.app.worker.housekeeper import BATCH, Housekeeper
 from laas_service.app.worker.loop import Loop
 from laas_service.app.worker.notifier import Notifier
 from laas_service.app.worker.watchdog import Watchdog
 from laas_service.app.worker.worker import Worker
+from laas_service.conf import opensm_site
 from laas_service.conf.database import engine_options
 from laas_service.domain.admission.queue import Discipline, Order, Shadow
 from laas_service.domain.compute_hosts import HostRules
+from laas_service.domain.constraints import ContentionFree
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.faults.counters import CounterRules, Tolerance, thresholds_from
 from laas_service.domain.faults.observation import Mode, Rules
@@ -62,8 +74,9 @@ from opensm_writer import render
 from opensm_writer.fileset import published_generation
 from opensm_writer.local import LocalSubnetManager
 from opensm_writer.observer import LinkEvents
-from opensm_writer.opensm import OpenSm
+from opensm_writer.opensm import OpenSm, steady_time
 from opensm_writer.serve import ServedSets
+from opensm_writer.site import SiteSettings, read_key
 from opensm_writer.supervisor import Supervisor
 
 
@@ -96,6 +109,8 @@ class Parts:
                 reconcile_interval=options.reconcile_interval,
                 drift_interval=options.drift_interval,
             )
+        if "housekeeper" in made:
+            self.housekeeper.reload(self._conf.retention.released_days)
         for name in {"worker", "notifier"} & made.keys():
             if loop := made[name]:
                 loop.every(options.poll_interval)
@@ -125,6 +140,23 @@ class Parts:
 
         return restore.restore(self._engine, path, seen=newest, now=utc_now())
 
+    def forget_allocations(self, days: int | None, path: Path | None = None) -> int:
+        """Delete the allocations that were released ``days`` ago; returns their number.
+
+        [retention] says how many days if None is given. What is deleted is appended to the file of
+        this name, if there is one. Raises: InvalidInput, also if neither names days.
+        """
+        days = self._conf.retention.released_days if days is None else days
+        if days < 1:
+            fix = "give at least 1, or set [retention] released_days"
+            raise InvalidInput("--released-days", days, fix)
+        self.store.check()
+        with archive_file(path) if path else nullcontext() as archive:
+            total = 0
+            while number := self.store.forget(timedelta(days=days), BATCH, archive):
+                total += number
+            return total
+
     def database_findings(self) -> list[str]:
         """Contradictions between tables of the database, a sentence each."""
         self.store.check()
@@ -136,6 +168,11 @@ class Parts:
         return connect(self._conf.database.connection, **engine_options(self._conf))
 
     @cached_property
+    def clock(self) -> DatabaseClock:
+        """The database's clock, by which everything that is due or taken is judged."""
+        return DatabaseClock(self._engine)
+
+    @cached_property
     def collector(self) -> Collector:
         """Makes the full garbage collections of this process, between requests and rounds."""
         return Collector()
@@ -144,9 +181,11 @@ class Parts:
     def store(self) -> SqlStore:
         return SqlStore(
             self._engine,
+            now=self.clock,
             at=self._at,
             announce=messaging.announces(self._conf),
             pkeys=self.pkeys,
+            keep_events=self._conf.retention.events,
         )
 
     @cached_property
@@ -172,6 +211,11 @@ class Parts:
         return frozenset(_guid(text) for text in self._conf.opensm.services)
 
     @property
+    def virtual_ports(self) -> bool:
+        """Whether partitions list virtual ports."""
+        return bool(self._conf.opensm.virtual_ports)
+
+    @property
     def pkeys(self) -> range:
         """The partition keys that new allocations may get. Raises: InvalidInput."""
         return tenant_pkeys(self._conf.opensm.pkeys)
@@ -188,13 +232,15 @@ class Parts:
             )
         return LocalSubnetManager(
             Path(options.directory),
-            _opensm(options),
+            _opensm(self._conf, now=lambda: self.clock().timestamp()),
             enforcement=options.enforcement,
             multicast=options.multicast,
             services=[_guid(text) for text in options.services],
             one_rule_per_group=options.one_rule_per_group,
             allow_unreachable_pairs=options.allow_unreachable_pairs,
+            virtual_ports=options.virtual_ports,
             keep=options.keep,
+            site=_site(self._conf),
             attended=_names_a_reader(self._conf),
             patience=options.patience,
         )
@@ -219,6 +265,10 @@ class Parts:
                 max_version="3.latest",
             )
         )
+
+    def weak_database(self) -> list[str]:
+        """Settings of the database server that may lose acknowledged requests. ``Unavailable``."""
+        return weak_settings(self._engine)
 
     def unread_switches(self) -> str | None:
         """Why no allocation is confirmed by the switches or an agent; None if they are."""
@@ -257,6 +307,7 @@ class Parts:
             served,
             seconds=options.agent_lease_seconds,
             wake=wake,
+            now=self.clock,
             fault_mode=Mode(self._conf.faults.mode),
         )
 
@@ -265,7 +316,7 @@ class Parts:
         options = self._conf.worker
         return FabricLeases(
             self.store,
-            SqlLeases(self._engine, gone=process_names.is_gone),
+            SqlLeases(self._engine, gone=process_names.is_gone, longest=2 * options.lease_seconds),
             self._converger,
             owner=process_names.new_name(),
             seconds=options.lease_seconds,
@@ -283,11 +334,12 @@ class Parts:
             store,
             self.compute,
             self.subnet_manager,
-            now=utc_now,
+            now=self.clock,
             chance=SystemRandom(),
             pace=Pace(options.retry_first, options.retry_last, options.apply_timeout),
             repair=options.repair,
             repair_links=options.repair_links,
+            move_window=options.move_window,
             park_after=options.park_after,
             at=self._at,
             fabric=fabric,
@@ -322,7 +374,7 @@ class Parts:
 
     def _port_events(self, wake: Callable[[], None]) -> list[Loop]:
         """The loop that wakes another one after changes of ports, if this process reads them."""
-        opensm = _opensm(self._conf.opensm)
+        opensm = _opensm(self._conf)
         if opensm is None or not (opensm.links_command and opensm.log_file):
             return []
         return [PortEvents(LinkEvents(opensm).happened, wake)]
@@ -357,9 +409,13 @@ class Parts:
         return Notifier(
             SqlOutbox(self._engine),
             messaging.publisher(self._conf),
-            clock=utc_now,
+            clock=self.clock,
             interval=self._conf.worker.poll_interval,
         )
+
+    @cached_property
+    def housekeeper(self) -> Housekeeper:
+        return Housekeeper(self.store, self._conf.retention.released_days)
 
     @contextmanager
     def working(self, patience: float | None = None) -> Iterator[Worker]:
@@ -370,7 +426,7 @@ class Parts:
         loops: list[Loop] = [self.worker, *([self.notifier] if self.notifier else [])]
         renewal = Renewal(self.fabric_leases, self._conf.worker.lease_seconds, self.worker.wake)
         listener = self.bus.listener(lambda: _wake(loops)) if self.bus else None
-        watching = [renewal, *self._port_events(self.worker.wake)]
+        watching = [renewal, self.housekeeper, *self._port_events(self.worker.wake)]
         for loop in (*loops, *watching):
             loop.start()
         if listener:
@@ -395,13 +451,16 @@ class Parts:
             Unavailable: the fabric is not named, and the service does not answer.
         """
         options = self._conf.opensm
-        opensm = _opensm(options)
+        opensm = _opensm(self._conf)
         if opensm is None or not (opensm.dump_command or opensm.dump_file):
             raise InvalidInput(
                 "[opensm] dump_command", [], "an agent needs it, or dump_file, to read tables back"
             )
         service = service_rest.ServiceRest(
-            service_rest.connect(self._conf), options.agent_name, options.agent_fabric
+            service_rest.connect(self._conf),
+            options.agent_name,
+            options.agent_fabric,
+            now=opensm.now,
         )
         supervisor = Supervisor(
             Path(options.directory),
@@ -437,7 +496,7 @@ class Parts:
     def admission_queue(self) -> AdmissionQueue:
         policies = {name: policy() for name, policy in POLICIES.items()}
         return AdmissionQueue(
-            self.store, policies, queue_discipline(self._conf.queue), clock=utc_now
+            self.store, policies, queue_discipline(self._conf.queue), clock=self.clock
         )
 
     def use_cases(self, wake: Callable[[], None]) -> UseCases:
@@ -456,6 +515,9 @@ class Parts:
                 policies={name: POLICIES[name]() for name in _known(options.enabled_policies)},
                 default_policy=options.default_policy,
                 default_fabric=options.default_fabric,
+                contention_free=(
+                    ContentionFree(options.contention_free) if options.contention_free else None
+                ),
                 one_per_project=compute.kind == "nova" and compute.one_allocation_per_project,
                 waiters=options.max_waiters,
                 queue=queue_discipline(self._conf.queue),
@@ -556,11 +618,11 @@ def tenant_pkeys(text: str) -> range:
     return range(first, last + 1)
 
 
-def _guid(text: str, option: str = "services") -> int:
+def _guid(text: str, option: str = "services", group: str = "opensm") -> int:
     try:
         return int(text, 16)
     except ValueError as error:
-        raise InvalidInput(f"[opensm] {option}", text, "give GUIDs such as 0x1b") from error
+        raise InvalidInput(f"[{group}] {option}", text, "give GUIDs such as 0x1b") from error
 
 
 def _files(options: cfg.ConfigOpts.GroupAttr, fabric: str) -> render.Settings:
@@ -571,6 +633,7 @@ def _files(options: cfg.ConfigOpts.GroupAttr, fabric: str) -> render.Settings:
         services=tuple(sorted(_guid(text) for text in options.services)),
         one_rule_per_group=options.one_rule_per_group,
         allow_unreachable_pairs=options.allow_unreachable_pairs,
+        virtual_ports=options.virtual_ports,
     )
 
 
@@ -581,13 +644,40 @@ def _names_a_reader(conf: cfg.ConfigOpts) -> bool:
     return any(place is not None and place.location not in defaults for place in places)
 
 
-def _opensm(options: cfg.ConfigOpts.GroupAttr) -> OpenSm | None:
-    """How to reach OpenSM; None if no option says so, and only files are written."""
+def _site(conf: cfg.ConfigOpts) -> SiteSettings | None:
+    """What [opensm_site] sets; None if it sets nothing. Raises: InvalidInput."""
+    options = conf.opensm_site
+    values: dict[str, Any] = {option.dest: options[option.dest] for option in opensm_site.OPTIONS}
+    directory = Path(conf.opensm.directory).absolute()
+    for name in ("m_key_file", "sm_key_file", "sa_key_file"):
+        values[name] = _path(values[name])
+        if values[name] is not None:
+            read_key(values[name], f"[{opensm_site.GROUP}] {name}")
+    guids = (
+        _guid(text, "allowed_sm_guids", opensm_site.GROUP) for text in options.allowed_sm_guids
+    )
+    values["allowed_sm_guids"] = tuple(guids)
+    site = SiteSettings(directory, **values)
+    return None if site == SiteSettings(directory) else site
+
+
+def _opensm(conf: cfg.ConfigOpts, *, now: Callable[[], float] = steady_time) -> OpenSm | None:
+    """How to reach OpenSM; None if no option says so, and only files are written.
+
+    ``now`` is the clock by which the ages of its readings are judged.
+    """
+    options, site = conf.opensm, _site(conf)
+    if site is not None and site.m_key_per_port:
+        for name in ("dump_command", "blocks_command", "links_command", "keys_command"):
+            if options[name]:
+                fix = "one M_Key does not open all ports: use dump_file, or no m_key_per_port"
+                raise InvalidInput(f"[opensm] {name}", ",".join(options[name]), fix)
     opensm = OpenSm(
         pid_file=_path(options.pid_file),
         reload_command=tuple(options.reload_command),
         dump_command=tuple(options.dump_command),
         dump_file=_path(options.dump_file),
+        blocks_command=tuple(options.blocks_command),
         links_command=tuple(options.links_command),
         keys_command=tuple(options.keys_command),
         pkeys=tenant_pkeys(options.pkeys),
@@ -598,6 +688,8 @@ def _opensm(options: cfg.ConfigOpts.GroupAttr) -> OpenSm | None:
         log_file=_path(options.log_file),
         cache_directory=_path(options.cache_directory),
         timeout=options.timeout,
+        site=site,
+        now=now,
     )
     unset = OpenSm(
         timeout=options.timeout,
@@ -605,6 +697,7 @@ def _opensm(options: cfg.ConfigOpts.GroupAttr) -> OpenSm | None:
         counters_rate=options.counters_rate,
         pkeys=opensm.pkeys,
         managers=opensm.managers,
+        site=site,
     )
     return None if opensm == unset else opensm
 

@@ -4,20 +4,33 @@
 
 ``[filter_scheduler] available_filters = nova_filters.laas.LaasTenantFilter``
 
-The filter reads the aggregates from Nova's database once for each request, so a message lost
-between nova-api and nova-scheduler cannot open a host. Nova skips all filters if an
-administrator forces a host.
+For each request the filter reads from Nova's database the metadata of the aggregates and the
+memberships of the candidates, so a message lost between nova-api and nova-scheduler cannot open
+a host. Nova skips all filters if an administrator forces a host.
+
+Where the filter is enabled, ``hide_pool`` is one of Nova's request filters: placement then
+returns no host of the service for a project without an allocation.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from nova import objects
-from nova.scheduler import filters, utils
+import sqlalchemy as sa
+from nova import conf, objects, version
+from nova.scheduler import filters, request_filter, utils
+
+try:
+    from nova.db.api import api as database
+    from nova.db.api import models
+except ImportError as error:
+    raise ImportError(
+        f"nova_filters.laas does not fit Nova {version.version_string()}: {error}; install the "
+        "release of this package that supports this Nova"
+    ) from error
 
 LOG = logging.getLogger(__name__)
 
@@ -29,10 +42,56 @@ ALLOCATION = "laas:allocation"
 """Key with the allocation of an aggregate; also the scheduler hint that selects one."""
 
 POOL = "laas:pool"
-"""Key of the aggregate of all hosts of the service; other aggregates cannot open these hosts."""
+"""Key of the aggregates of all hosts of the service; others cannot open these hosts."""
 
 DRAINED = "laas:drained"
 """Key that, with the value ``true``, closes the hosts of an aggregate to all projects."""
+
+BATCH = 500
+"""Hosts in one query; SQLite accepts at least 999 values."""
+
+
+PARTS_OF_NOVA = (
+    (request_filter, "ALL_REQUEST_FILTERS.append"),
+    (request_filter, "process_reqspec"),
+    (utils, "request_is_rebuild"),
+    (objects, "RequestSpec.get_scheduler_hint"),
+    (objects, "Destination.append_forbidden_aggregates"),
+    (database, "context_manager.reader"),
+    (models, "Aggregate.__table__.c.id"),
+    (models, "Aggregate.__table__.c.uuid"),
+    (models, "AggregateHost.__table__.c.host"),
+    (models, "AggregateHost.__table__.c.aggregate_id"),
+    (models, "AggregateMetadata.__table__.c.aggregate_id"),
+    (models, "AggregateMetadata.__table__.c.key"),
+    (models, "AggregateMetadata.__table__.c.value"),
+)
+"""What this module uses and Nova does not promise to keep, by module."""
+
+
+def _check_nova() -> None:
+    """Refuse a Nova that lacks a part that is used. Raises: ImportError."""
+    objects.register_all()
+    lacking = [
+        f"{module.__name__}.{path}" for module, path in PARTS_OF_NOVA if not _has(module, path)
+    ]
+    if lacking:
+        raise ImportError(
+            f"nova_filters.laas does not fit Nova {version.version_string()}, which lacks "
+            f"{', '.join(lacking)}; install the release of this package that supports this Nova"
+        )
+
+
+def _has(module: Any, path: str) -> bool:
+    part = module
+    for name in path.split("."):
+        part = getattr(part, name, None)
+        if part is None:
+            return False
+    return True
+
+
+_check_nova()
 
 
 class LaasTenantFilter(filters.BaseHostFilter):
@@ -51,23 +110,70 @@ class LaasTenantFilter(filters.BaseHostFilter):
     RUN_ON_REBUILD = True
     """Nova calls the filter for rebuilds too; the filter decides whether a request is one."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        if hide_pool not in request_filter.ALL_REQUEST_FILTERS:
+            request_filter.ALL_REQUEST_FILTERS.append(hide_pool)
+        self._told = False
+
     def filter_all(self, filter_obj_list: Iterable[Any], spec_obj: Any) -> Iterator[Any]:
         """Yield the hosts that pass."""
         if _is_rebuild(spec_obj):
             yield from filter_obj_list
             return
+        self._check_called(spec_obj)
+        candidates = list(filter_obj_list)
         try:
-            aggregates = objects.AggregateList.get_all(spec_obj._context)
             hint = spec_obj.get_scheduler_hint(ALLOCATION)
-            judge = _Judge(aggregates, spec_obj.project_id, hint)
+            hosts = {host_state.host for host_state in candidates}
+            metadata, memberships = _read(spec_obj._context, hosts)
+            judge = _Judge(metadata, spec_obj.project_id, hint)
         except Exception:
             LOG.exception("no host passes: the aggregates cannot be read or understood")
             return
-        for host_state in filter_obj_list:
-            if judge.passes(host_state.host):
+        for host_state in candidates:
+            if judge.passes(memberships.get(host_state.host, frozenset())):
                 yield host_state
-            else:
-                LOG.debug("%s is not for project %s", host_state, spec_obj.project_id)
+
+    def _check_called(self, spec_obj: Any) -> None:
+        """Log once if Nova calls no request filters although it has a list of them."""
+        if _CALLED or self._told or utils.request_is_rebuild(spec_obj):
+            return
+        self._told = True
+        LOG.error(
+            "Nova %s does not call request filters from ALL_REQUEST_FILTERS: where most hosts "
+            "belong to LaaS, other projects may find no host; install the release of "
+            "nova_filters that supports this Nova",
+            version.version_string(),
+        )
+
+
+_CALLED: set[str] = set()
+"""Holds ``hide_pool`` once Nova has called it in this process."""
+
+
+def hide_pool(context: Any, spec_obj: Any) -> bool:
+    """Ask placement for no host of the pool, unless the project has an allocation.
+
+    This saves ordinary projects from candidates that they may not use: placement returns
+    ``max_placement_results`` of them at most. It isolates nobody; a failure is logged and the
+    request goes on. A project with an allocation is confined to its own hosts by Nova's
+    pre-filter (``limit_tenants_to_placement_aggregate``).
+    """
+    _CALLED.add(hide_pool.__name__)
+    if LaasTenantFilter.__name__ not in conf.CONF.filter_scheduler.enabled_filters:
+        return False
+    try:
+        pool = _pool_to_hide(context, spec_obj.project_id)
+    except Exception:
+        LOG.exception("the pool is not hidden from a request: the aggregates cannot be read")
+        return False
+    if not pool:
+        return False
+    if "requested_destination" not in spec_obj or spec_obj.requested_destination is None:
+        spec_obj.requested_destination = objects.Destination()
+    spec_obj.requested_destination.append_forbidden_aggregates(pool)
+    return True
 
 
 def _is_rebuild(spec_obj: Any) -> bool:
@@ -82,42 +188,82 @@ def _is_rebuild(spec_obj: Any) -> bool:
 
 
 class _Judge:
-    """Decides which hosts a project may use, from all aggregates of the cloud."""
+    """Decides which hosts a project may use, from the metadata of all aggregates by their id."""
 
-    def __init__(self, aggregates: Iterable[Any], project: str, allocation: str | None) -> None:
-        every = list(aggregates)
-        allocated = [a for a in every if ALLOCATION in a.metadata]
-        ours = {*_hosts(allocated), *_hosts(a for a in every if POOL in a.metadata)}
-        others = [a for a in every if ALLOCATION not in a.metadata and _lists_projects(a)]
-        own = [a for a in allocated if a.metadata.get(OWNER) == project]
-        invited = [a for a in others if project in _projects(a)]
+    def __init__(
+        self, metadata: Mapping[int, Mapping[str, str]], project: str, allocation: str | None
+    ) -> None:
+        self._allocated = {id for id, keys in metadata.items() if ALLOCATION in keys}
+        self._pools = {id for id, keys in metadata.items() if POOL in keys}
+        self._drained = {id for id, keys in metadata.items() if _is_drained(keys)}
+        self._listing = {id for id, keys in metadata.items() if _lists_projects(keys)}
+        self._listing -= self._allocated
+        own = {id for id in self._allocated if metadata[id].get(OWNER) == project}
+        invited = {id for id in self._listing if project in _projects(metadata[id])}
         self._confined = bool(own or invited) or allocation is not None
-        self._own = set(_hosts(a for a in own if allocation in (None, a.metadata[ALLOCATION])))
-        if allocation is None:
-            self._own.update(set(_hosts(invited)) - ours)
-        self._kept = {*ours, *_hosts(others)}
-        claims = Counter(_hosts(allocated))
-        self._closed = {host for host, count in claims.items() if count > 1}
-        self._closed.update(_hosts(a for a in every if _is_drained(a)))
+        self._own = {id for id in own if allocation in (None, metadata[id][ALLOCATION])}
+        self._invited = invited if allocation is None else set()
 
-    def passes(self, host: str) -> bool:
-        if host in self._closed:
+    def passes(self, aggregates: Collection[int]) -> bool:
+        """Whether a host in these aggregates passes."""
+        claims = self._allocated.intersection(aggregates)
+        if len(claims) > 1 or not self._drained.isdisjoint(aggregates):
             return False
-        return host in self._own if self._confined else host not in self._kept
+        is_ours = bool(claims) or not self._pools.isdisjoint(aggregates)
+        if not self._confined:
+            return not is_ours and self._listing.isdisjoint(aggregates)
+        if is_ours:
+            return not self._own.isdisjoint(claims)
+        return not self._invited.isdisjoint(aggregates)
 
 
-def _lists_projects(aggregate: Any) -> bool:
-    return any(key.startswith(OWNER) for key in aggregate.metadata)
+def _lists_projects(metadata: Mapping[str, str]) -> bool:
+    return any(key.startswith(OWNER) for key in metadata)
 
 
-def _projects(aggregate: Any) -> set[str]:
-    lists = [value for key, value in aggregate.metadata.items() if key.startswith(OWNER)]
+def _projects(metadata: Mapping[str, str]) -> set[str]:
+    lists = [value for key, value in metadata.items() if key.startswith(OWNER)]
     return {project.strip() for text in lists for project in text.split(",")}
 
 
-def _is_drained(aggregate: Any) -> bool:
-    return bool(aggregate.metadata.get(DRAINED, "").strip().lower() == "true")
+def _is_drained(metadata: Mapping[str, str]) -> bool:
+    return metadata.get(DRAINED, "").strip().lower() == "true"
 
 
-def _hosts(aggregates: Iterable[Any]) -> Iterator[str]:
-    return (host for aggregate in aggregates for host in aggregate.hosts)
+# -- Nova's database: Nova's own objects would read every host of every aggregate -------------
+
+
+@database.context_manager.reader
+def _read(
+    context: Any, hosts: Collection[str]
+) -> tuple[dict[int, dict[str, str]], dict[str, set[int]]]:
+    """The metadata of aggregates by their id, and the ids of the aggregates of these hosts."""
+    memberships: dict[str, set[int]] = defaultdict(set)
+    table, names = models.AggregateHost.__table__, sorted(hosts)
+    rows = context.session.connection()
+    for start in range(0, len(names), BATCH):
+        asked = table.c.host.in_(names[start : start + BATCH])
+        for host, id in rows.execute(sa.select(table.c.host, table.c.aggregate_id).where(asked)):
+            memberships[host].add(id)
+    return _metadata(context), memberships
+
+
+def _metadata(context: Any) -> dict[int, dict[str, str]]:
+    table = models.AggregateMetadata.__table__
+    metadata: dict[int, dict[str, str]] = defaultdict(dict)
+    found = sa.select(table.c.aggregate_id, table.c.key, table.c.value)
+    for id, key, value in context.session.connection().execute(found):
+        metadata[id][key] = value
+    return metadata
+
+
+@database.context_manager.reader
+def _pool_to_hide(context: Any, project: str) -> list[str]:
+    """The uuids of the pool's aggregates; none for a project with an allocation."""
+    metadata = _metadata(context)
+    if any(ALLOCATION in keys and keys.get(OWNER) == project for keys in metadata.values()):
+        return []
+    pool = [id for id, keys in metadata.items() if POOL in keys]
+    table = models.Aggregate.__table__
+    found = sa.select(table.c.uuid).where(table.c.id.in_(pool))
+    return sorted(uuid for (uuid,) in context.session.connection().execute(found))

@@ -106,7 +106,7 @@ class CounterReader:
 
     The thread begins with the first ``take`` and ends if nobody takes for a minute. It reads at
     most ``opensm.counters_rate`` ports a second. Without ``opensm.counters_command`` nothing is
-    read. ``now`` is seconds since the epoch.
+    read. ``now`` is seconds since the epoch, ``opensm.now`` if None is given.
     """
 
     def __init__(
@@ -114,9 +114,9 @@ class CounterReader:
         opensm: OpenSm,
         *,
         clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] | None = None,
     ) -> None:
-        self._opensm, self._clock, self._now = opensm, clock, now
+        self._opensm, self._clock, self._now = opensm, clock, now or opensm.now
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._taken_at = clock()

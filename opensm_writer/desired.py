@@ -8,7 +8,7 @@ Everything is derived from one ``FabricState``. ``render`` turns these values in
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import itemgetter
 from typing import NamedTuple
@@ -158,7 +158,7 @@ def subnet_configuration(
 
 
 def partitions(state: FabricState) -> tuple[Partition, ...]:
-    """One partition for each tenant, by ascending key.
+    """The partitions of each tenant, by ascending key: one, or several with a part of its rails.
 
     Raises:
         InvalidInput: a key is out of range or used twice.
@@ -167,24 +167,44 @@ def partitions(state: FabricState) -> tuple[Partition, ...]:
     result = []
     for tenant in state.tenants:
         name = tenant.allocation.id
-        if tenant.pkey not in PKEYS:
-            raise InvalidInput(f"pkey of {name}", tenant.pkey, "keys are 0x0001..0x7ffe")
-        if owners.setdefault(tenant.pkey, name) != name:
-            raise InvalidInput(f"pkey of {name}", tenant.pkey, f"{owners[tenant.pkey]} has it")
-        result.append(Partition(group_name(name), tenant.pkey, tenant_ports(state, tenant.held)))
+        rails = grouped((tenant.key(rail), rail) for rail in range(state.topology.rails))
+        for number, (pkey, joined) in enumerate(rails.items()):
+            if pkey not in PKEYS:
+                raise InvalidInput(f"pkey of {name}", pkey, "keys are 0x0001..0x7ffe")
+            if owners.setdefault(pkey, name) != name:
+                raise InvalidInput(f"pkey of {name}", pkey, f"{owners[pkey]} has it")
+            members = tenant_ports(state, tenant.held, joined)
+            result.append(Partition(partition_name(name, number), pkey, members))
     return tuple(sorted(result, key=lambda partition: partition.pkey))
 
 
-def tenant_ports(state: FabricState, allocation: Allocation) -> tuple[int, ...]:
-    """Port GUIDs of a tenant's hosts on all rails, ascending."""
-    endpoints = state.inventory.endpoint_of_port
+def with_virtual_ports(
+    partitions: Iterable[Partition], virtual_guids: Mapping[int, tuple[int, ...]]
+) -> tuple[Partition, ...]:
+    """The partitions with the virtual ports of their members; members ascend."""
+
+    def listed(port: int) -> tuple[int, ...]:
+        return (port, *virtual_guids.get(port, ()))
+
     return tuple(
-        sorted(
-            endpoints[host, rail].guid
-            for host in allocation.hosts(state.topology)
-            for rail in range(state.topology.rails)
-        )
+        replace(p, members=tuple(sorted(guid for port in p.members for guid in listed(port))))
+        for p in partitions
     )
+
+
+def tenant_ports(
+    state: FabricState, allocation: Allocation, rails: Iterable[int] | None = None
+) -> tuple[int, ...]:
+    """Port GUIDs of a tenant's hosts on these rails (None: all), ascending."""
+    endpoints = state.inventory.endpoint_of_port
+    hosts = allocation.hosts(state.topology)
+    chosen = range(state.topology.rails) if rails is None else rails
+    return tuple(sorted(endpoints[host, rail].guid for rail in chosen for host in hosts))
+
+
+def partition_name(allocation_id: str, number: int = 0) -> str:
+    """The name of a tenant's partition; ``number`` counts those of its rails from 0."""
+    return f"{group_name(allocation_id)}/{number}" if number else group_name(allocation_id)
 
 
 def group_name(allocation_id: str, kind: str = "") -> str:

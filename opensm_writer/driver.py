@@ -6,26 +6,64 @@
 """
 
 import logging
-from collections.abc import Mapping
+import math
+import time
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from laas_service.domain.errors import Unavailable
+from laas_service.domain.errors import InvalidInput, Unavailable
 from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import FabricReading
-from laas_service.messages import FabricState
+from laas_service.messages import FabricState, Running
 from opensm_writer import fetch, publish, reload, render
+from opensm_writer.blocks import Block, differing, patched
 from opensm_writer.counters import CounterReader
 from opensm_writer.desired import subnet_configuration
 from opensm_writer.health import Observation
 from opensm_writer.keys import DesiredKeys, KeyReading, WrongKeys, members_of
 from opensm_writer.links import Comparison
-from opensm_writer.observer import LinkObserver
-from opensm_writer.opensm import NOT_MASTER, OpenSm, difference
+from opensm_writer.observer import BackgroundReading, LinkObserver
+from opensm_writer.opensm import NOT_MASTER, OpenSm, Sweep, difference
 from opensm_writer.reload import ReloadNote
 from opensm_writer.set_reader import SetOnDisk, SetReader
+from opensm_writer.site import SiteSettings
 
 LOG = logging.getLogger(__name__)
+
+REWRITES = Sweep(False, "OpenSM writes keys or tables again that others changed")
+
+ALL_READ = 600
+"""Seconds after which all tables are read again, whatever differs."""
+
+SLOW = 1.0
+"""Reading all tables takes so many seconds if it is worth to read some blocks instead.
+
+``prepared`` waits so long for a reading that it begins.
+"""
+
+BLOCK_TRIES = 3
+"""So often in a row the blocks may be read in vain until all tables are read instead."""
+
+
+class _AllTables(BackgroundReading[dict[int, bytes]]):
+    """Reads all tables beside the caller. ``reload`` is the last one before that began."""
+
+    def __init__(self, opensm: OpenSm, reload: ReloadNote, expected: Collection[int]) -> None:
+        super().__init__("laas-tables", lambda: self._read_all(opensm, expected))
+        self.reload = reload
+        self.took = 0.0  # seconds, when it has ended
+
+    def _read_all(self, opensm: OpenSm, expected: Collection[int]) -> dict[int, bytes]:
+        begun = time.monotonic()
+        try:
+            return opensm.tables(expected)
+        finally:
+            self.took = time.monotonic() - begun
+
+    def lacks(self, expected: Collection[int]) -> bool:
+        """Whether it has ended without the tables of some of these switches."""
+        return self.ended.is_set() and not set(expected) <= (self.result or {}).keys()
 
 
 class OpenSmDriver:
@@ -33,12 +71,20 @@ class OpenSmDriver:
 
     Without ``opensm``, a site loads the files by hand: nothing is signalled or read back, and
     an undamaged current set counts as applied. ``keep`` is how many older sets stay; the tables
-    in the switches are compared with them, too.
+    in the switches are compared with them, too. ``site`` holds without ``opensm``, which has its
+    own.
     """
 
     def __init__(
-        self, root: Path, fabric: str, opensm: OpenSm | None = None, *, keep: int = 3
+        self,
+        root: Path,
+        fabric: str,
+        opensm: OpenSm | None = None,
+        *,
+        keep: int = 3,
+        site: SiteSettings | None = None,
     ) -> None:
+        self._site = opensm.site if opensm is not None else site
         self._root, self._fabric, self._opensm, self._keep = root, fabric, opensm, keep
         self._home = root / fabric
         self._sets = SetReader(self._home)
@@ -47,6 +93,11 @@ class OpenSmDriver:
         self._observer = LinkObserver(opensm) if opensm is not None else None
         self._counters = CounterReader(opensm) if opensm is not None else None
         self._serving: SetOnDisk | None = None  # the current set, if OpenSM runs and is the master
+        self._matched = ""  # the set whose tables they were, if any
+        self._all_read_at = -math.inf  # when all tables were read last
+        self._all_took = 0.0  # seconds
+        self._all_tables: _AllTables | None = None  # begun, not used yet
+        self._vain_tries = 0  # to read blocks
         self._not_compared: frozenset[int] = frozenset()  # switches, when the tables were read
         self._keys: KeyReading | None = None  # as read after the tables; None: not since then
         self._wrong_keys: WrongKeys | None = None  # when they were last compared
@@ -92,19 +143,70 @@ class OpenSmDriver:
         return self._rows
 
     def reload(self) -> None:
-        """Have OpenSM read the current set; safe to repeat.
+        """Bring OpenSM's configuration up to date and have it read the current set; repeatable.
+
+        If OpenSM has to write keys or tables again that others changed, it first sweeps once with
+        other files: until then ``rewriting`` is true, and afterwards the set is to be reloaded
+        once more. ``observe`` sees to the end of that sweep.
 
         Raises:
-            Unavailable, OSError: see ``reload.reload_set``.
+            Unavailable, OSError: see ``reload.reload_set``; or a file with a key cannot be used.
         """
+        try:
+            if self._site is not None:
+                self._site.write(self._home)
+        except InvalidInput as error:
+            raise Unavailable(str(error)) from error
         if self._opensm is None:
             return
+        if self.rewriting and not reload.rewriting_ended(self._home, self._opensm):
+            return
+        reload.end_rewriting(self._home)
         current, wrong = self.current, self._wrong_keys
+        if self.is_to_follow:
+            wrong = None
+        self._keys = self._wrong_keys = None
+        tables = keys = None
+        if current is not None and self._has_read(current.name):
+            foreign = {
+                table.guid: row
+                for table in current.tables
+                if (row := self._rows.get(table.guid, table.row)) != table.row
+            }
+            tables = (current.tables, foreign) if foreign else None
         if wrong is not None and current is not None and current.partitions is not None:
-            members = members_of(wrong.ports, current.cables)
-            reload.rewrite_keys(self._home, self._opensm, current.partitions, members)
-        self._keys = None
-        reload.reload_set(self._home, self._opensm)
+            members = members_of(wrong.in_first_block, current.cables)
+            keys = (current.partitions, members) if members else None
+        if not reload.begin_rewriting(self._home, self._opensm, keys, tables):
+            reload.reload_set(self._home, self._opensm)
+
+    @property
+    def rewriting(self) -> bool:
+        """Whether OpenSM was signalled to write keys or tables again, and the set is to follow."""
+        return self.note.rewriting_since is not None
+
+    @property
+    def is_to_follow(self) -> bool:
+        """Whether that sweep has ended, and OpenSM is to read the set again."""
+        return self.note.rewritten
+
+    def _rewriting_goes_on(self) -> bool:
+        """Whether that sweep has not ended; if it has, the set is OpenSM's again."""
+        if self._opensm is None or not self.rewriting:
+            return False
+        if not reload.rewriting_ended(self._home, self._opensm):
+            return True
+        reload.end_rewriting(self._home)
+        return False
+
+    def _has_read(self, name: str) -> bool:
+        """Whether the running OpenSM was signalled before to read this set, and swept since."""
+        note = self.note
+        try:
+            known = note.done and note.set == name and self.process_name() in (None, note.process)
+            return known and self._opensm is not None and self._opensm.sweep(note.mark).ended
+        except Unavailable:
+            return False
 
     def process_name(self) -> str | None:
         """Name of OpenSM's process; None if nothing says which it is. Raises: Unavailable."""
@@ -117,6 +219,7 @@ class OpenSmDriver:
         """The present state of the current set, OpenSM's process and log, and the switches.
 
         ``mark`` is the end of the log before the last reload; None does not check the sweep.
+        While a sweep goes on the tables are not read: they change, and reading them slows OpenSM.
         ``reuse_tables``: use the tables that were read last, unless a sweep has ended badly or
         another switch is dead or silent than at that time. ``reuse_ports``: use the last reading
         of the ports if there is one, unless a switch does not answer.
@@ -130,17 +233,27 @@ class OpenSmDriver:
             observation = Observation(damage=current.damage if current is not None else None)
             current = None
         else:
-            observation = Observation(published=current.generation)
+            observation = Observation(published=current.generation, published_stamp=current.stamp)
         if self._opensm is None:
-            return replace(observation, matches=observation.published, current=current is not None)
+            return replace(
+                observation,
+                matches=observation.published,
+                stamp=observation.published_stamp,
+                current=current is not None,
+            )
         try:
             process = self._opensm.process()
         except Unavailable as error:
             return replace(observation, dead=str(error))
         observation = replace(observation, stopped=process is not None and process.stopped)
         try:
-            if self._opensm.stands_by():
-                return replace(observation, foreign_master=self._master())
+            role = self._opensm.role()
+            if role.stands_by:
+                return self._with_master(observation, self._master())
+            observation = replace(observation, running=Running(role.engine))
+            if self._rewriting_goes_on():
+                self._serving = current
+                return replace(observation, sweep=REWRITES)
             if mark is not None:
                 observation = replace(observation, sweep=self._opensm.sweep(mark))
             swept_badly = observation.sweep.ended and observation.sweep.problem is not None
@@ -150,18 +263,102 @@ class OpenSmDriver:
             links = self._last(current) if reuse_ports else None
             links = links or self._look(current)
             observation = _with_reading(observation, links)
-            if not reuse_tables or swept_badly or _unreached(links) != self._not_compared:
-                rows = self._opensm.tables(current.rows.keys() - _unreached(links))
+            due = not reuse_tables or swept_badly or _unreached(links) != self._not_compared
+            if due and observation.sweep.ended:
+                rows = None if swept_badly else self._changed(current, _unreached(links))
+                if rows is None:
+                    rows = self._all_rows(self._opensm, current.rows.keys() - _unreached(links))
                 if current.rows.keys() - rows.keys() - _unreached(links):
                     links = self._look(current, doubtful=True)
                     missing = current.rows.keys() - rows.keys() - _unreached(links)
                     if missing and self._observer is not None and self._observer.under_way:
                         rows = self._rows or rows  # the ports will tell whether they are dead
                 self._rows, self._not_compared, self._keys = rows, _unreached(links), None
+                if self._all_tables is not None and self._all_tables.ended.is_set():
+                    self._all_tables = None
             observation = self._compared(_with_reading(observation, links), current, links)
             return self._with_keys(observation, current)
         except (Unavailable, OSError) as error:
             return replace(observation, blind=str(error))
+
+    def prepared(self) -> bool:
+        """Whether ``observe`` need not wait until all tables are read.
+
+        If not, they are read beside the caller, who calls again later; at first it waits ``SLOW``
+        seconds. Also True if they cannot be read now: ``observe`` tells why.
+        """
+        reading = self._all_tables
+        if reading is not None and not (reading.ended.is_set() and reading.reload != self.note):
+            return reading.ended.is_set()
+        opensm, note = self._opensm, self.note
+        try:
+            current = self.current
+            if opensm is None or current is None or opensm.role().stands_by:
+                return True
+            opensm.process()
+            if not opensm.sweep(note.mark).ended:
+                return True
+        except (Unavailable, OSError):
+            return True
+        self._all_tables = _AllTables(opensm, note, current.rows.keys() - self._not_compared)
+        self._all_tables.start()
+        return self._all_tables.ended.wait(SLOW)
+
+    def _all_rows(self, opensm: OpenSm, expected: Collection[int]) -> dict[int, bytes]:
+        """The tables of all switches, also those read for ``prepared`` if OpenSM read no set since.
+
+        Raises: Unavailable, OSError.
+        """
+        note, reading = self.note, self._all_tables
+        if reading is None or reading.reload != note or reading.lacks(expected):
+            reading = _AllTables(opensm, note, expected)
+            reading.start()
+        reading.ended.wait()
+        self._all_read_at = time.monotonic()
+        self._all_took = reading.took
+        if reading.result is None:
+            raise reading.error or Unavailable("the tables were not read")
+        return reading.result
+
+    def _changed(self, current: SetOnDisk, unreached: frozenset[int]) -> dict[int, bytes] | None:
+        """The tables, if it is enough to read those blocks that differ in the current set.
+
+        It is if ``blocks_command`` is set, all tables were read within ``ALL_READ`` seconds, that
+        took ``SLOW`` seconds, and since the tables were those of the last set, OpenSM has read no
+        set but the current one. None if it is not, if nothing differs, if a block cannot be
+        read, or if ``blocks_command`` has failed ``BLOCK_TRIES`` times.
+
+        Raises:
+            Unavailable: it failed less often; all tables would take much longer.
+        """
+        opensm, recent = self._opensm, time.monotonic() - self._all_read_at < ALL_READ
+        if opensm is None or not opensm.blocks_command or not recent or self._all_took < SLOW:
+            return None
+        if not self._matched or self._matched != self._sets.previous():
+            return None
+        tables = [table for table in current.tables if table.guid not in unreached]
+        rows = {table.guid: self._rows.get(table.guid, b"") for table in tables}
+        wanted = {
+            Block(table.lid, number): table.guid
+            for table in tables
+            for number in differing(rows[table.guid], table.row)
+        }
+        if not wanted or self._rows.keys() - rows.keys() - unreached:
+            return None
+        try:
+            read = opensm.blocks(wanted)
+        except Unavailable as error:
+            self._vain_tries += 1
+            if self._vain_tries % BLOCK_TRIES:
+                raise
+            LOG.warning("all tables are read, because some blocks were not: %s", error)
+            return None
+        self._vain_tries = 0
+        if {block: guid for guid, blocks in read.items() for block in blocks} != wanted:
+            return None
+        for guid, blocks in read.items():
+            rows[guid] = patched(rows[guid], {b.number: ports for b, ports in blocks.items()})
+        return rows
 
     def look(self) -> FabricReading | None:
         """The last reading of the ports; they are read again if that is due.
@@ -173,7 +370,7 @@ class OpenSmDriver:
             if self._opensm is None or current is None:
                 return None
             self._opensm.process()
-            if self._opensm.stands_by():
+            if self._opensm.role().stands_by:
                 self._serving = None
                 return None
         except (Unavailable, OSError):
@@ -192,15 +389,21 @@ class OpenSmDriver:
             return ()
         return self._counters.take(self._serving.tables, self._serving.cables, limit)
 
-    def _master(self) -> str:
-        """The master while OpenSM's log says that it is another subnet manager."""
+    def _master(self) -> KeyReading | None:
+        """The master while OpenSM's log says that it is another one; None: it is not known."""
         if self._opensm is None or not self._opensm.keys_command:
-            return NOT_MASTER
+            return None
         try:
-            reading = self._opensm.keys(self._home / "current", "--master-only")
+            return self._opensm.keys(self._home / "current", "--master-only")
         except Unavailable:
-            return NOT_MASTER
-        return self._opensm.foreign_master(reading) or NOT_MASTER
+            return None
+
+    def _with_master(self, observation: Observation, reading: KeyReading | None) -> Observation:
+        """Add that another subnet manager is the master, and which."""
+        if self._opensm is None or reading is None:
+            return replace(observation, foreign_master=NOT_MASTER)
+        told = self._opensm.foreign_master(reading) or NOT_MASTER
+        return replace(_with_running(observation, reading), foreign_master=told)
 
     def _with_keys(self, observation: Observation, current: SetOnDisk) -> Observation:
         """Add another master, and wrong partition keys if the tables are the current set's.
@@ -212,17 +415,20 @@ class OpenSmDriver:
             return observation
         if not observation.current:
             reading = opensm.keys(self._home / current.name, "--master-only")
+            observation = _with_running(observation, reading)
             return replace(observation, foreign_master=opensm.foreign_master(reading))
         if current.partitions is None or not current.cables:
             return observation
         if self._keys is None:
             self._keys = opensm.keys(self._home / current.name)
+        observation = _with_running(observation, self._keys)
         if master := opensm.foreign_master(self._keys):
             return replace(observation, foreign_master=master)
         desired = DesiredKeys(current.partitions, current.cables, opensm.pkeys)
         self._wrong_keys = desired.wrong(self._keys, {*observation.without, *observation.silent})
         detail = self._wrong_keys.detail if self._wrong_keys is not None else None
-        return replace(observation, wrong_keys=detail)
+        settings = opensm.wrong_settings(self._keys)
+        return replace(observation, wrong_keys=detail, wrong_settings=settings)
 
     def _look(self, current: SetOnDisk, *, doubtful: bool = False) -> Comparison | None:
         if self._observer is None:
@@ -243,21 +449,35 @@ class OpenSmDriver:
             observation, without=tuple(sorted(dead)), silent=tuple(sorted(silent))
         )
 
+        self._matched = ""
+
         def answering(on_disk: SetOnDisk) -> dict[int, bytes]:
             return {g: row for g, row in on_disk.rows.items() if g not in dead | silent}
 
         text = difference(answering(current), self._rows)
         if text is None:
-            return replace(observation, matches=current.generation, current=True)
+            self._matched = current.name
+            return replace(
+                observation, matches=current.generation, stamp=current.stamp, current=True
+            )
         for other in self._sets.others():
             if answering(other) == self._rows:
-                return replace(observation, matches=other.generation, difference=text)
+                self._matched = other.name
+                return replace(
+                    observation, matches=other.generation, stamp=other.stamp, difference=text
+                )
         return replace(observation, difference=text)
 
 
 def _unreached(links: Comparison | None) -> frozenset[int]:
     """GUIDs of the dead and the silent switches."""
     return links.dead | links.silent if links is not None else frozenset()
+
+
+def _with_running(observation: Observation, reading: KeyReading) -> Observation:
+    """Add the master, unless it does not answer."""
+    master = reading.master.master if reading.master is not None else None
+    return replace(observation, running=replace(observation.running, master=master))
 
 
 def _with_reading(observation: Observation, links: Comparison | None) -> Observation:

@@ -71,15 +71,15 @@ def fetch_set(
     home = root / fabric
     with fileset.changing(home):
         description = _checked_description(source.described(), fabric)
-        manifest, link = description.manifest, home / "current"
+        manifest, link = description.manifest, fileset.current_set(home)
         current = fileset.readable(root, fabric)
-        if current is not None and fileset.is_current(link, current, fileset.text(manifest)):
+        if current is not None and fileset.is_current(home, current, fileset.text(manifest)):
             return link.resolve()
-        fileset.check_not_older(current, manifest.generation, home)
+        fileset.check_not_older(current, manifest.generation, manifest.stamp, home)
         draft = fileset.draft(home)
         try:
             _fetch_files(source, description, draft, link, known)
-            validate.check(draft, manifest, link, known, switches)
+            validate.check(draft, manifest, home / "current", known, switches)
             fileset.check_follows(current, manifest, home)
             fileset.write(draft / MANIFEST, [fileset.text(manifest)])
         except BaseException:

@@ -17,16 +17,23 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from laas_service.domain.errors import Conflict, InvalidFile
+from laas_service.messages import SET_FORM
 
 LOG = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
+
+REWRITING = ".rewriting"
+"""The directory that ``current`` leads to while OpenSM writes keys or tables again."""
+
+_STANDS_FOR = ".stands-for"
+"""In ``REWRITING``, the file with the name of the set that is current meanwhile."""
 
 INCLUDED = "included"
 OMITTED = "omitted: "
@@ -36,20 +43,81 @@ CHAINS = re.compile(rf"{INCLUDED}|{OMITTED}[A-Za-z0-9 .,;()-]{{1,200}}")
 """The form of these values: one short, printable line."""
 
 
+FORM = SET_FORM
+
+FORMS = {
+    4: ("fabric", "generation", "files", "chains", "tenants"),
+    5: ("form", "fabric", "generation", "stamp", "files", "chains", "tenants"),
+}
+"""The keys of a manifest, by form. Up to form 4 a manifest did not name its form."""
+
+STAMP = re.compile(r"[0-9a-f]{16}")
+NO_STAMP = "0" * 16
+"""Stands in a manifest for the stamp of a generation that has none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Contents of ``manifest.json``: the files of a set and its generation."""
+    """Contents of ``manifest.json``: the files of a set and its generation.
+
+    ``stamp`` tells the generation from one of the same number that the database made before it
+    went back; empty if a release without stamps made the generation or the set.
+    """
 
     fabric: str
     generation: int
     files: Mapping[str, str]  # name -> sha256
     chains: str  # INCLUDED, or OMITTED and a reason for people, which no other file repeats
     tenants: Mapping[str, Mapping[str, str]]  # id -> sha256 of "depends" and of "entries"
+    stamp: str = ""
+    form: int = FORM
 
 
-def is_current(link: Path, manifest: Manifest, text: str) -> bool:
+def is_current(home: Path, manifest: Manifest, text: str) -> bool:
     """Whether the current set has this manifest and is undamaged."""
-    return (link / MANIFEST).read_text() == text and not damaged(link, manifest)
+    directory = current_set(home)
+    return (directory / MANIFEST).read_text() == text and not damaged(directory, manifest)
+
+
+def current_set(home: Path) -> Path:
+    """The directory of the current set; ``home / "current"`` without one."""
+    link = home / "current"
+    if not link.is_symlink():
+        return link
+    name = link.readlink().name
+    if name == REWRITING:
+        with suppress(OSError):
+            name = (link / _STANDS_FOR).read_text()
+    return home / name
+
+
+def begin_rewriting(home: Path, files: Mapping[str, Iterable[str | bytes]]) -> None:
+    """Let ``current`` lead to a copy of the current set in which these files have other contents.
+
+    The set stays current for everybody but OpenSM. The caller holds ``changing``.
+    """
+    directory, copy = current_set(home), draft(home, REWRITING)
+    for path in directory.rglob("*"):
+        target = copy / path.relative_to(directory)
+        if path.is_dir():
+            target.mkdir(parents=True, exist_ok=True)
+        elif str(path.relative_to(directory)) not in files:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.link(path, target)
+    for name, pieces in {**files, _STANDS_FOR: [directory.name]}.items():
+        write(copy / name, pieces)
+    replace_link(home / "current", REWRITING)
+
+
+def end_rewriting(home: Path) -> bool:
+    """Let ``current`` lead to the current set again; whether it did not before."""
+    with changing(home):
+        directory = current_set(home)
+        if (home / "current").resolve() in (directory, home / "current"):
+            return False
+        replace_link(home / "current", directory.name)
+        shutil.rmtree(home / REWRITING, ignore_errors=True)
+    return True
 
 
 def readable(root: Path, fabric: str) -> Manifest | None:
@@ -90,6 +158,8 @@ def read_manifest(directory: Path) -> Manifest:
             dict(document["files"]),
             str(document["chains"]),
             dict(document["tenants"]),
+            known_stamp(str(document.get("stamp", ""))),
+            int(document.get("form", 4)),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidFile(str(path), 1, f"this is not a manifest: {error}") from error
@@ -98,15 +168,29 @@ def read_manifest(directory: Path) -> Manifest:
 def text(manifest: Manifest) -> str:
     """The text of ``manifest.json``; equal manifests give equal bytes."""
     document: dict[str, object] = {
+        "form": manifest.form,
         "fabric": manifest.fabric,
         "generation": manifest.generation,
+        "stamp": manifest.stamp or NO_STAMP,
         "files": dict(sorted(manifest.files.items())),
         "chains": manifest.chains,
         "tenants": {
             name: dict(sorted(prints.items())) for name, prints in sorted(manifest.tenants.items())
         },
     }
-    return json.dumps(document, indent=1) + "\n"
+    return json.dumps(in_form(document, manifest.form), indent=1) + "\n"
+
+
+def known_stamp(stamp: str) -> str:
+    """A stamp in a manifest; empty for ``NO_STAMP``."""
+    return "" if stamp == NO_STAMP else stamp
+
+
+def in_form(document: Mapping[str, object], form: int) -> dict[str, object]:
+    """The document of a manifest as releases of a form have it, at most its own."""
+    keys = FORMS[max(known for known in FORMS if known <= max(form, min(FORMS)))]
+    of_form = {key: document[key] for key in keys if key in document}
+    return of_form | ({"form": form} if "form" in of_form and form in FORMS else {})
 
 
 def damaged(directory: Path, manifest: Manifest) -> list[str]:
@@ -140,7 +224,7 @@ def check_follows(current: Manifest | None, new: Manifest, home: Path) -> None:
         Conflict: the new set is older, or entries of a tenant would change although nothing
             that they depend on did.
     """
-    check_not_older(current, new.generation, home)
+    check_not_older(current, new.generation, new.stamp, home)
     for name in disturbed(current.tenants, new.tenants) if current is not None else ():
         raise Conflict(  # while OpenSM writes tables, switches have a mixture of both sets
             f"the entries of tenant {name} would change although nothing it depends on did; "
@@ -148,13 +232,26 @@ def check_follows(current: Manifest | None, new: Manifest, home: Path) -> None:
         )
 
 
-def check_not_older(current: Manifest | None, generation: int, home: Path) -> None:
+def check_not_older(current: Manifest | None, generation: int, stamp: str, home: Path) -> None:
     """Check that a generation may replace the current one. Raises: Conflict."""
+    stamps = {stamp, current.stamp} if current is not None else set()
+    if current is not None and current.generation == generation and len(stamps - {""}) > 1:
+        raise Conflict(
+            f"another generation {generation} of {current.fabric} is published: the database went "
+            "back since; the service goes forward above it"
+        )
     if current is not None and current.generation > generation:
         raise Conflict(
             f"generation {current.generation} of {current.fabric} is published, "
             f"{generation} is older; remove {home / 'current'} to go back"
         )
+
+
+def combined(digests: Sequence[str]) -> str:
+    """The sha256 of a tenant's entries, from those of its partitions in order."""
+    return (
+        digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+    )
 
 
 def disturbed(

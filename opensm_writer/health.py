@@ -5,7 +5,7 @@
 from dataclasses import dataclass, replace
 
 from laas_service.domain.faults.reading import FabricReading
-from laas_service.messages import AgentReport, Condition
+from laas_service.messages import NOTHING_KNOWN, AgentReport, Condition, Running
 from opensm_writer.opensm import Sweep
 
 UNCHECKED = Sweep(True)
@@ -30,30 +30,45 @@ class Observation:
     matches: int | None = None  # generation of the set whose tables are in the switches
     current: bool = False  # whether that is the current set
     wrong_keys: str | None = None  # the first port with other keys than the current set has
+    wrong_settings: str | None = None  # the first site setting that is not in force
     difference: str | None = None  # first difference of the switches from the current set
     without: tuple[int, ...] = ()  # dead switches, which were not compared
     silent: tuple[int, ...] = ()  # switches that do not answer, which were not compared
     reading: FabricReading | None = None  # the last look at the ports
+    published_stamp: str = ""  # of ``published``
+    stamp: str = ""  # of ``matches``
+    running: Running = NOTHING_KNOWN  # the engine that ran last, and the master
 
 
 def report(observation: Observation, timeout: float) -> AgentReport:
     """The condition that an observation means. OpenSM has ``timeout`` seconds to read a set.
 
     The first of these that applies: dead, wedged, refused, nothing published, not the master,
-    blind, then the last sweep, the tables and the partition keys. During the ``timeout`` OpenSM
-    is reported as sweeping, unless it is dead, stopped, not the master, or its log says that it
-    cannot use the tables.
+    blind, then the last sweep, the tables, the partition keys and the site settings. During the
+    ``timeout`` OpenSM is reported as sweeping, unless it is dead, stopped, not the master, or its
+    log says that it cannot use the tables.
     """
 
     def answer(
         condition: Condition, detail: str | None, generation: int | None = None
     ) -> AgentReport:
         report = AgentReport(
-            condition, detail, generation, observation.published, reading=observation.reading
+            condition,
+            detail,
+            generation,
+            observation.published,
+            reading=observation.reading,
+            published_stamp=observation.published_stamp,
+            running=observation.running,
         )
         if generation is None:
             return report
-        return replace(report, without=observation.without, unconfirmed=observation.silent)
+        return replace(
+            report,
+            without=observation.without,
+            unconfirmed=observation.silent,
+            stamp=observation.stamp,
+        )
 
     sweep = observation.sweep
     waiting = Condition.RESTARTED if observation.restarted else Condition.SWEEPING
@@ -77,6 +92,8 @@ def report(observation: Observation, timeout: float) -> AgentReport:
         return answer(Condition.BLIND if late else waiting, observation.blind)
     if observation.current and sweep.problem is None and observation.wrong_keys is not None:
         return answer(Condition.WRONG_KEYS if late else waiting, observation.wrong_keys)
+    if observation.current and sweep.problem is None and observation.wrong_settings is not None:
+        return answer(Condition.WRONG_SETTINGS if late else waiting, observation.wrong_settings)
     if observation.current and sweep.problem is None:
         if observation.unsignalled:
             return answer(Condition.RESTARTED, "OpenSM is not the process that was signalled")

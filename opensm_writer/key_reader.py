@@ -2,24 +2,23 @@
 
 """``laas-opensm-keys``: prints the partition keys of all recorded ports, and the master.
 
-Reads the devices themselves, not OpenSM's memory, with about six packets for each host port.
+Reads the devices themselves, not OpenSM's memory, with about six packets for each host
+port, and a seventh if there is an M_Key.
 ``keys`` describes and parses the output.
 """
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from laas_service.domain.errors import InvalidInput, LaasError, Unavailable
+from laas_service.domain.errors import LaasError, Unavailable
 from laas_service.domain.inventory import ADAPTER_PORT, PortRef
 from opensm_writer import parse, smp
-from opensm_writer.keys import Enforcement, KeyReading, Manager, PortKeys, lines
+from opensm_writer.keys import BLOCK, Enforcement, KeyReading, Manager, PortKeys, lines
+from opensm_writer.site import read_key
 from opensm_writer.smp import Query, SmpPort
-
-BLOCK = 32
-"""Keys in one block of a port's table."""
 
 _ACTIVE = 4  # PortState
 
@@ -114,6 +113,7 @@ class _Reader:
             for block in range(-(-size // BLOCK))
         ]
         answers = self._port.all_answers(queries)
+        guards = self._guards(tables)
         for (lid, number), (port, enforcement, size) in tables.items():
             blocks = [
                 answers.get(Query(lid, smp.PKEY_TABLE, number << 16 | block))
@@ -125,7 +125,21 @@ class _Reader:
             keys = [int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data), 2)]
             while keys and not keys[-1]:
                 keys.pop()
-            yield PortKeys(port, enforcement, tuple(keys))
+            guard = guards.get(lid) if number == ADAPTER_PORT else None
+            yield PortKeys(port, enforcement, tuple(keys), guard)
+
+    def _guards(self, ports: Iterable[tuple[int, int]]) -> dict[int, int]:
+        """LID -> ``PortKeys.protection`` of adapters and switches; empty without an M_Key."""
+        if not self._port.mkey:
+            return {}
+        lids = {lid for lid, number in ports if number == ADAPTER_PORT}
+        answers = self._port.all_answers(Query(lid, smp.PORT_INFO) for lid in lids)
+        return {query.lid: _guard(data, self._port.mkey) for query, data in answers.items()}
+
+
+def _guard(port_info: bytes, mkey: int) -> int:
+    """The protection level of a port with this M_Key; -1 if it has another one, or none."""
+    return port_info[34] >> 6 if int.from_bytes(port_info[:8], "big") == mkey else -1
 
 
 def _enforcement(port_info: bytes, switch_info: bytes) -> Enforcement:
@@ -140,14 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argument_parser()
     options = parser.parse_args(arguments)
     try:
-        port = SmpPort(
-            options.ca,
-            options.port,
-            _mkey(options.mkey_file),
-            options.outstanding,
-            options.timeout,
-            limit=options.limit,
-        )
+        port = opened(options)
         with closing(port):
             reading = read(port, options.directory, master_only=options.master_only)
     except (LaasError, OSError) as error:
@@ -167,6 +174,12 @@ def argument_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("directory", type=Path, help="the published set: DIRECTORY/FABRIC/current")
     parser.add_argument("--master-only", action="store_true", help="print no keys")
+    add_port_arguments(parser)
+    return parser
+
+
+def add_port_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that ``opened`` needs."""
     parser.add_argument("--ca", default="", help="channel adapter; default: the first active")
     parser.add_argument("--port", type=int, default=0, help="its port; default: the first active")
     parser.add_argument("--timeout", type=float, default=1.0, help="seconds for each packet")
@@ -175,21 +188,22 @@ def argument_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--outstanding", type=int, default=2, help="packets under way at once")
     parser.add_argument(
-        "--mkey-file", type=Path, help="file with the fabric's M_Key in hexadecimal, if it has one"
+        "--mkey-file",
+        type=Path,
+        help="file with the fabric's M_Key, such as 0x1b; only its owner may read it",
     )
-    return parser
 
 
-def _mkey(path: Path | None) -> int:
-    """Raises: InvalidInput, OSError."""
-    if path is None:
-        return 0
-    text = path.read_text().strip()
-    try:
-        return int(text, 16)
-    except ValueError as error:
-        fix = "write the M_Key in hexadecimal, such as 0x1b"
-        raise InvalidInput("--mkey-file", str(path), fix) from error
+def opened(options: argparse.Namespace) -> SmpPort:
+    """The port that the command line names. Raises: InvalidInput, OSError, Unavailable."""
+    return SmpPort(
+        options.ca,
+        options.port,
+        read_key(options.mkey_file, "--mkey-file") if options.mkey_file else 0,
+        options.outstanding,
+        options.timeout,
+        limit=options.limit,
+    )
 
 
 if __name__ == "__main__":

@@ -11,20 +11,24 @@
     ports 2
 
 A port is a port GUID with 0, or the node GUID of a switch with a port number, 0 for the
-switch's own port. Keys stand in the order of their indices.
+switch's own port. Keys stand in the order of their indices. With an M_Key, ``m_key 2`` at the end
+of a line says that the port has this M_Key, and its protection level; -1 that it has another one.
 """
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
 from laas_service.domain.errors import InvalidFile
 from laas_service.domain.grouping import grouped
 from laas_service.domain.inventory import ADAPTER_PORT, CableEnds, PortRef
-from laas_service.messages import PKEYS
+from laas_service.messages import PKEYS, Master
 from opensm_writer.parse import PartitionFile
+
+BLOCK = 32
+"""Keys in one block of a port's table, which is written as a whole."""
 
 DEFAULT = 0x7FFF
 FULL = 0x8000
@@ -52,14 +56,33 @@ class Manager:
     priority: int
     state: int
 
+    @property
+    def master(self) -> Master | None:
+        """The master that it is; None if it is none."""
+        return Master(self.guid, self.lid, self.priority) if self.state == MASTER else None
+
 
 @dataclass(frozen=True, slots=True)
 class PortKeys:
-    """The keys of one port by index, 0 where there is none."""
+    """The keys of one port by index, 0 where there is none.
+
+    ``protection`` is the protection level (0..3) of a port that has the M_Key of the reader, -1 of
+    one that has another M_Key; None if it was not read.
+    """
 
     port: PortRef
     enforcement: Enforcement
     keys: tuple[int, ...]
+    protection: int | None = None
+
+    @property
+    def first_block(self) -> "PortKeys":
+        """The same without the keys beyond the first block."""
+        return replace(self, keys=self.keys[:BLOCK])
+
+    def open_to(self, level: int) -> bool:
+        """Whether the port is known to lack our M_Key at this protection level."""
+        return self.protection not in (None, level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +104,15 @@ def lines(reading: KeyReading) -> Iterator[str]:
         )
     for port in reading.ports.values():
         keys = ",".join(f"{key:04x}" for key in port.keys) or "none"
-        yield f"port {port.port.guid:#018x} {port.port.port} {port.enforcement} {keys}\n"
+        guard = "" if port.protection is None else f" m_key {port.protection}"
+        yield f"port {port.port.guid:#018x} {port.port.port} {port.enforcement} {keys}{guard}\n"
     yield f"ports {len(reading.ports)}\n"
 
 
 _PORT = re.compile(
-    r"port 0x([0-9a-f]{16}) (\d{1,3}) (on|off|-) (none|[0-9a-f]{4}(?:,[0-9a-f]{4})*)", re.ASCII
+    r"port 0x([0-9a-f]{16}) (\d{1,3}) (on|off|-) (none|[0-9a-f]{4}(?:,[0-9a-f]{4})*)"
+    r"(?: m_key (-1|[0-3]))?",
+    re.ASCII,
 )
 _SELF = re.compile(r"self 0x([0-9a-f]{16})", re.ASCII)
 _MASTER = re.compile(
@@ -108,7 +134,8 @@ def reading_of(text: str, source: str) -> KeyReading:
             if port in ports:
                 raise InvalidFile(source, number, "the port occurs twice")
             keys = () if match[4] == "none" else tuple(int(key, 16) for key in match[4].split(","))
-            ports[port] = PortKeys(port, Enforcement(match[3]), keys)
+            guard = int(match[5]) if match[5] else None
+            ports[port] = PortKeys(port, Enforcement(match[3]), keys, guard)
         elif match := _SELF.fullmatch(line):
             own = int(match[1], 16)
         elif match := _MASTER.fullmatch(line):
@@ -129,6 +156,8 @@ class WrongKeys:
 
     ports: tuple[PortRef, ...]
     detail: str
+    in_first_block: tuple[PortRef, ...] = ()
+    """Those of ``ports`` that differ in the first ``BLOCK`` keys; OpenSM writes no others."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +187,16 @@ class DesiredKeys:
             port = PortRef(guid, ADAPTER_PORT)
             if port not in reading.ports:
                 wrong[port] = "was not read"
-        return _first(wrong, self._switches) if wrong else None
+        if not wrong:
+            return None
+        blocks = {port: entry.first_block for port, entry in reading.ports.items()}
+        first = replace(reading, ports=blocks)
+        repairable = [
+            port
+            for port, adapter in self._judged(reading)
+            if port in wrong and self._difference(first, port, adapter)
+        ]
+        return replace(_first(wrong, self._switches), in_first_block=tuple(repairable))
 
     def _judged(self, reading: KeyReading) -> Iterator[tuple[PortRef, int | None]]:
         """Each port, and the adapter whose keys it has to have; None for a switch's own port."""

@@ -12,10 +12,17 @@ from laas_service.domain.errors import InvalidInput, Unavailable
 from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import FabricReading
 from laas_service.messages import Applied, Condition, ConfirmedBy, FabricState
-from opensm_writer import health, publish, render
+from opensm_writer import fileset, health, publish, render
 from opensm_writer.desired import subnet_configuration
 from opensm_writer.driver import OpenSmDriver
 from opensm_writer.opensm import OpenSm
+from opensm_writer.site import SiteSettings
+
+LOG_PAUSE = 0.5
+"""The longest pause in seconds between two looks into OpenSM's log."""
+
+TABLES_PAUSE = 2.0
+"""The longest pause in seconds between two readings of tables that are not as published."""
 
 
 class LocalSubnetManager:
@@ -30,8 +37,10 @@ class LocalSubnetManager:
     show the switches. ``attended`` says that somebody has a subnet manager read the directory.
 
     ``directory`` has one directory for each fabric. ``enforcement``, ``multicast``, ``services``,
-    ``one_rule_per_group`` and ``allow_unreachable_pairs`` are described at ``render.Settings``.
-    ``keep`` is how many older sets stay.
+    ``one_rule_per_group``, ``allow_unreachable_pairs`` and ``virtual_ports`` are described at
+    ``render.Settings``.
+    ``keep`` is how many older sets stay. ``site`` has the site
+    settings without ``opensm``, which has its own.
 
     Raises:
         InvalidInput: a setting is wrong, or ``opensm`` is given with enforcement ``chains``:
@@ -48,7 +57,9 @@ class LocalSubnetManager:
         services: Collection[int] = (),
         one_rule_per_group: bool = False,
         allow_unreachable_pairs: bool = False,
+        virtual_ports: bool = False,
         keep: int = 3,
+        site: SiteSettings | None = None,
         attended: bool = False,
         patience: float = 10,
         sleep: Callable[[float], None] = time.sleep,
@@ -69,9 +80,11 @@ class LocalSubnetManager:
             multicast,
             tuple(sorted(services)),
             one_rule_per_group,
+            virtual_ports,
             allow_unreachable_pairs,
         )
         self._keep = keep
+        self._site = site
         self._patience = patience
         self._sleep = sleep
         self._clock = clock
@@ -106,6 +119,15 @@ class LocalSubnetManager:
                 pass
         return publish.disturbed(configuration, self._directory)
 
+    def on_disk(self, fabric: str) -> tuple[int, str] | None:
+        """See ``laas_service.app.ports.subnet_manager.SubnetManager``."""
+        current = fileset.readable(self._directory, fabric)
+        return (current.generation, current.stamp) if current is not None else None
+
+    def prepared(self, fabric: str) -> bool:
+        """See ``laas_service.app.ports.subnet_manager.SubnetManager``."""
+        return self._driver(fabric).prepared()
+
     def applied(self, fabric: str) -> Applied:
         """See ``laas_service.app.ports.subnet_manager.SubnetManager``."""
         driver, now = self._driver(fabric), self._clock()
@@ -114,7 +136,10 @@ class LocalSubnetManager:
         while True:
             try:
                 report = health.report(self._observation(driver), timeout=math.inf)
-            except OSError as error:
+                if report.condition is not Condition.SWEEPING and driver.is_to_follow:
+                    driver.reload()
+                    report = replace(report, condition=Condition.SWEEPING, generation=None)
+            except (OSError, Unavailable) as error:
                 return Applied(None, f"{self._directory}: {error}")
             if report.condition is Condition.APPLIED:
                 return Applied(
@@ -123,12 +148,17 @@ class LocalSubnetManager:
                     unconfirmed=report.unconfirmed,
                     by=self.confirmed_by,
                     condition=report.condition,
+                    stamp=report.stamp,
+                    running=report.running,
                 )
             waiting_helps = report.condition is not Condition.STARTING
             if not waiting_helps or self._clock() + pause > wait_until:
-                return Applied(None, report.detail, condition=report.condition)
+                return Applied(
+                    None, report.detail, condition=report.condition, running=report.running
+                )
             self._sleep(pause)
-            pause = min(2 * pause, 2.0)
+            sweeps = report.condition is Condition.SWEEPING  # only the log is read
+            pause = min(2 * pause, LOG_PAUSE if sweeps else TABLES_PAUSE)
 
     def _observation(self, driver: OpenSmDriver) -> health.Observation:
         """``reading`` reads the ports; here only if a switch does not answer."""
@@ -145,7 +175,7 @@ class LocalSubnetManager:
     def _driver(self, fabric: str) -> OpenSmDriver:
         if fabric not in self._drivers:
             self._drivers[fabric] = OpenSmDriver(
-                self._directory, fabric, self._opensm, keep=self._keep
+                self._directory, fabric, self._opensm, keep=self._keep, site=self._site
             )
         return self._drivers[fabric]
 

@@ -7,16 +7,20 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Generic, TypeVar
 
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.inventory import CableEnds
 from opensm_writer.links import Comparison, Links, compared
-from opensm_writer.opensm import OpenSm
+from opensm_writer.opensm import LinkEvent, OpenSm
 
 LOG = logging.getLogger(__name__)
 
 REST = 9
 """For each reading of the ports, this many times as long without one is owed."""
+
+REST_AFTER_CHANGE = 3
+"""The same for readings because a port has changed; they need not wait for the rest of others."""
 
 BURST = 3
 """So many readings may follow one another if no rest is owed."""
@@ -24,15 +28,43 @@ BURST = 3
 RETRY = 5.0
 """Seconds until the ports are read again if that failed."""
 
+T = TypeVar("T")
+
+
+class BackgroundReading(threading.Thread, Generic[T]):
+    """Calls ``read`` once, beside the caller: ``result`` or ``error`` is set when it has ``ended``.
+
+    A command of OpenSM's machine ends after ``opensm.timeout`` seconds at the latest.
+    """
+
+    def __init__(self, name: str, read: Callable[[], T]) -> None:
+        super().__init__(name=name, daemon=True)
+        self._read = read
+        self.result: T | None = None
+        self.error: Exception | None = None
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        try:
+            self.result = self._read()
+        except (Unavailable, OSError) as error:
+            self.error = error
+        except Exception as error:
+            LOG.exception("%s: unexpected error", self.name)
+            self.error = error
+        finally:
+            self.ended.set()
+
 
 class LinkObserver:
     """The ports that the OpenSM of this machine reaches, compared with a fabric's cables.
 
     They are read if OpenSM's log tells of a change, if the last reading differs from the one
     before it, and else every ``opensm.links_interval`` seconds; but at most for a tenth of the
-    time, except that up to ``BURST`` readings follow one another after a rest. They are read beside
-    the caller, in a thread, so that a slow reading delays no round. Without
-    ``opensm.links_command`` nothing is read. ``now`` is seconds since the epoch.
+    time, or for a third of it because the log tells of changed ports and of the sweeps after that.
+    Up to ``BURST`` readings follow one another after a rest. They are read beside the caller, in a
+    thread, so that a slow reading delays no round. Without ``opensm.links_command`` nothing is
+    read. ``now`` is seconds since the epoch, ``opensm.now`` if None is given.
     """
 
     def __init__(
@@ -40,18 +72,22 @@ class LinkObserver:
         opensm: OpenSm,
         *,
         clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] | None = None,
     ) -> None:
-        self._opensm, self._clock, self._now = opensm, clock, now
+        self._opensm, self._clock, self._now = opensm, clock, now or opensm.now
         self._cables: tuple[CableEnds, ...] = ()
         self._seen: Comparison | None = None
-        self._reading: _PortReading | None = None  # under way
-        self._event = False  # the ports may have changed since the last reading
+        self._reading: BackgroundReading[Links] | None = None  # under way
+        self._read_at = 0.0  # when it began, by ``now``
+        self._event = LinkEvent.NONE  # since the last reading
         self._again = True  # read again although nothing tells of a change
         self._mark = opensm.mark() if opensm.links_command else ""
         self._begun = self._retry_at = clock()
         self._took = 0.0  # seconds, the last reading
         self._rested_at = clock()  # when no rest is owed any more
+        self._change_rested_at = clock()  # the same for readings because of changes
+        self._sweep_expected = False  # a port has changed, and no sweep has ended since
+        self._for_change = False  # the reading under way, or the last one
         self._problem = ""
 
     def look(self, cables: tuple[CableEnds, ...], *, doubtful: bool = False) -> Comparison | None:
@@ -68,9 +104,13 @@ class LinkObserver:
         if cables != self._cables:
             self._cables, self._seen, self._again = cables, None, True
         event, self._mark = self._opensm.link_events(self._mark)
-        self._event |= event
+        if event is LinkEvent.SWEPT and self._sweep_expected:
+            event, self._sweep_expected = LinkEvent.CHANGED, False
+        elif event is LinkEvent.CHANGED:
+            self._sweep_expected = True
+        self._event = max(self._event, event)
         late = self._clock() - self._begun >= self._opensm.links_interval
-        due = self._event or self._again or late or doubtful
+        due = bool(self._event) or self._again or late or doubtful
         begins = due and self._reading is None and self._may_read()
         if begins:
             self._begin()
@@ -87,9 +127,13 @@ class LinkObserver:
         return self._seen if cables == self._cables else None
 
     def _may_read(self) -> bool:
-        now = self._clock()
-        owed = self._rested_at - now
-        return now >= self._retry_at and owed <= (BURST - 1) * REST * self._took
+        now, spare = self._clock(), (BURST - 1) * self._took
+        if now < self._retry_at:
+            return False
+        changed = self._event is LinkEvent.CHANGED
+        if changed and self._change_rested_at - now <= spare * REST_AFTER_CHANGE:
+            return True
+        return self._rested_at - now <= spare * REST
 
     @property
     def under_way(self) -> bool:
@@ -97,27 +141,32 @@ class LinkObserver:
         return self._reading is not None
 
     def _begin(self) -> None:
-        self._begun, self._event = self._clock(), False
-        self._reading = _PortReading(self._opensm, self._now())
+        self._for_change = self._event is LinkEvent.CHANGED
+        self._begun, self._event = self._clock(), LinkEvent.NONE
+        self._read_at = self._now()
+        self._reading = BackgroundReading("laas-ports", self._opensm.links)
         self._reading.start()
 
-    def _take(self, reading: "_PortReading") -> None:
+    def _take(self, reading: BackgroundReading[Links]) -> None:
         """Compare the ports of a reading that has ended."""
         self._reading = None
-        if reading.links is None:
+        if reading.result is None:
             error = str(reading.error)
             if error != self._problem:
                 LOG.warning("the ports of the fabric cannot be read: %s", error)
-            self._problem, self._event, pause = error, True, RETRY
+            self._problem, self._event, pause = error, LinkEvent.CHANGED, RETRY
         else:
-            seen = compared(self._cables, reading.links, reading.at)
+            seen = compared(self._cables, reading.result, self._read_at)
             self._again = self._seen is None or _at(seen, 0) != _at(self._seen, 0)
             if self._again:
-                self._tell(seen, reading.links.skipped)
+                self._tell(seen, reading.result.skipped)
             self._seen, self._problem, pause = seen, "", 0.0
         ended = self._clock()
         self._took, self._retry_at = ended - self._begun, ended + pause
         self._rested_at = max(ended, self._rested_at) + REST * self._took
+        if self._for_change:
+            rested_at = max(ended, self._change_rested_at)
+            self._change_rested_at = rested_at + REST_AFTER_CHANGE * self._took
 
     def _tell(self, seen: Comparison, skipped: int) -> None:
         reading = seen.reading
@@ -141,30 +190,8 @@ class LinkEvents:
 
     def happened(self) -> bool:
         """Whether the log tells of one since the last call; costs little."""
-        happened, self._mark = self._opensm.link_events(self._mark)
-        return happened
-
-
-class _PortReading(threading.Thread):
-    """Reads the ports once; its command ends after ``opensm.timeout`` seconds at the latest."""
-
-    def __init__(self, opensm: OpenSm, at: float) -> None:
-        super().__init__(name="laas-ports", daemon=True)
-        self._opensm, self.at = opensm, at
-        self.links: Links | None = None
-        self.error: Exception | None = None
-        self.ended = threading.Event()
-
-    def run(self) -> None:
-        try:
-            self.links = self._opensm.links()
-        except Unavailable as error:
-            self.error = error
-        except Exception as error:
-            LOG.exception("unexpected error while the ports were read")
-            self.error = error
-        finally:
-            self.ended.set()
+        event, self._mark = self._opensm.link_events(self._mark)
+        return bool(event)
 
 
 def _at(comparison: Comparison, at: float) -> Comparison:

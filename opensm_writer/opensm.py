@@ -13,19 +13,22 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from laas_service.domain.errors import InvalidFile, Unavailable
+from laas_service.domain.errors import InvalidFile, InvalidInput, Unavailable
 from laas_service.domain.routing.default_tables import NO_ROUTE
 from laas_service.messages import PKEYS
 from opensm_writer import parse
+from opensm_writer.blocks import Block, answer, question
 from opensm_writer.keys import MASTER, KeyReading, reading_of
 from opensm_writer.links import Links, parsed
+from opensm_writer.site import SiteSettings
 
 PIECE = 1 << 20
 """Bytes of a command's output that are read in one piece."""
@@ -34,6 +37,11 @@ LOG_TAIL = 1 << 24
 """Bytes at the end of OpenSM's log that are searched."""
 
 _ENGINE = re.compile(r"(\S+) tables configured on all switches")
+_CONFIGURED = b" tables configured on all switches"
+_ENGINE_NAME = re.compile(rb"[A-Za-z0-9_.-]+$")
+LONGEST_ENGINE = 64
+"""Characters of the name of a routing engine."""
+
 _ALIVE = re.compile(r"Name:\s+opensm.*\n(?:.*\n)*?State:\s+[^ZX]")
 _NO_ENGINE = "No routing engine able to successfully configure"
 
@@ -45,22 +53,28 @@ _SIGHUP_BIT = 1 << (signal.SIGHUP - 1)
 
 _STATE = re.compile(rb"\] 0x80 -> Entering ([A-Z-]+) state$", re.MULTILINE)
 
-_LINK_EVENTS = (
-    b'"Link state change"',
-    b'"GID in service"',
-    b'"GID out of service"',
-    b"SUBNET UP",
-)
-"""In log lines after which the ports may have changed."""
+_PORT_CHANGES = (b'"Link state change"', b'"GID in service"', b'"GID out of service"')
+_SWEPT = b"SUBNET UP"
 
 _BAD_KEY = re.compile(rb'Reporting Security Notice "Bad [PQ]_Key[^"\n]*" from [^\n]*?LID1 (\d+),')
 """A notice of a bad P_Key or Q_Key, and the LID of the sender of the packet."""
+
+_UNREAD_BLOCK = re.compile(rb"SubnGet\(LFT\) failed on switch .* Node GUID 0x([0-9a-f]+) ")
+"""A complaint of ``dump_lfts`` (infiniband-diags 44), and the GUID of the switch."""
 
 NOT_MASTER = "another subnet manager is the master"
 
 OTHER_ENGINE = "OpenSM routed with"
 
 UNFINISHED = "OpenSM's sweep is not finished"
+
+
+class LinkEvent(IntEnum):
+    """What OpenSM's log tells of the ports; the more important, the higher."""
+
+    NONE = 0
+    SWEPT = 1  # the ports may have changed
+    CHANGED = 2  # a port or a node has changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +99,22 @@ class Sweep:
         return (self.problem or "").startswith(OTHER_ENGINE)
 
 
+_BEGAN = time.time() - time.monotonic()
+
+
+def steady_time() -> float:
+    """Seconds since the epoch; a jump of this machine's clock after the start changes nothing."""
+    return _BEGAN + time.monotonic()
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What OpenSM is in its subnet, by its log."""
+
+    stands_by: bool = False  # another subnet manager is the master
+    engine: str | None = None  # the last one that it routed with, as the master
+
+
 @dataclass(frozen=True, slots=True)
 class OpenSm:
     """How to reach one OpenSM. Each field is optional; reading back needs one of the dumps.
@@ -98,6 +128,7 @@ class OpenSm:
     reload_command: tuple[str, ...] = ()  # run instead of the signal
     dump_command: tuple[str, ...] = ()  # prints the tables in the switches (``dump_lfts -n``)
     dump_file: Path | None = None  # read if there is no dump_command
+    blocks_command: tuple[str, ...] = ()  # prints blocks of tables (``laas-opensm-tables``)
     links_command: tuple[str, ...] = ()  # prints the ports of all nodes (``iblinkinfo -l``)
     keys_command: tuple[str, ...] = ()  # prints keys (``laas-opensm-keys``), given a set's path
     pkeys: range = PKEYS  # keys that tenants may have; others are not judged
@@ -109,6 +140,9 @@ class OpenSm:
     log_file: Path | None = None
     cache_directory: Path | None = None  # where OpenSM reads ``guid2lid`` when it starts
     timeout: float = 60  # seconds, for each command
+    site: SiteSettings | None = None  # options of OpenSM that this site sets
+    now: Callable[[], float] = field(default=steady_time, repr=False, compare=False)
+    """Seconds since the epoch, by the clock that the ages of readings are judged by."""
     _dumps: parse.Dumps = field(default_factory=parse.Dumps, init=False, repr=False, compare=False)
 
     def reload(self) -> None:
@@ -149,6 +183,8 @@ class OpenSm:
 
         ``dump_command`` is run once more if it fails before its timeout, or leaves out a switch
         of ``expected`` (GUIDs), because a packet to a switch or its answer may be lost.
+        ``dump_lfts`` prints zeros for blocks that a switch did not answer, and ends with status
+        0; the tables of switches of which it complains so are left out.
 
         Raises:
             Unavailable, OSError: the tables cannot be read.
@@ -156,17 +192,41 @@ class OpenSm:
         if self.dump_command:
             begun = time.monotonic()
             try:
-                rows = self._dumps.read(self._printed(self.dump_command))
+                rows = self._dumped()
             except Unavailable:
                 if time.monotonic() - begun >= self.timeout:
                     raise
             else:
                 if rows.keys() >= set(expected):
                     return rows
-            return self._dumps.read(self._printed(self.dump_command))
+            return self._dumped()
         if self.dump_file is not None:
             return self._dumps.read(parse.file_pieces(self.dump_file))
         raise Unavailable("no way to read tables back: set dump_command or dump_file")
+
+    def _dumped(self) -> dict[int, bytes]:
+        """The tables that ``dump_command`` read entirely. Raises: Unavailable."""
+        incomplete: set[int] = set()
+
+        def complaint(line: bytes) -> None:
+            if match := _UNREAD_BLOCK.match(line):
+                incomplete.add(int(match[1], 16))
+
+        rows = self._dumps.read(self._printed(self._tool(self.dump_command), complaint=complaint))
+        return {guid: row for guid, row in rows.items() if guid not in incomplete}
+
+    def blocks(self, wanted: Collection[Block]) -> dict[int, dict[Block, bytes]]:
+        """Blocks of tables in the switches, by GUID; those that are not answered are missing.
+
+        Raises:
+            Unavailable: ``blocks_command`` fails, or prints something else.
+        """
+        given = self.site.for_readers() if self.site is not None else ()
+        text = b"".join(self._printed((*self.blocks_command, *given), question(wanted)))
+        try:
+            return answer(text.decode(errors="replace"), self.blocks_command[0])
+        except InvalidFile as error:
+            raise Unavailable(str(error)) from error
 
     def links(self) -> Links:
         """The ports of all nodes that answer.
@@ -176,7 +236,7 @@ class OpenSm:
         """
         if not self.links_command:
             raise Unavailable("no way to read ports: set links_command")
-        text = b"".join(self._printed(self.links_command)).decode(errors="replace")
+        text = b"".join(self._printed(self._tool(self.links_command))).decode(errors="replace")
         links = parsed(text)
         if not links.ports:
             raise Unavailable(f"{self.links_command[0]} printed no port")
@@ -192,10 +252,11 @@ class OpenSm:
             Unavailable: the first run failed.
         """
         where = ("-l", str(lid), ",".join(map(str, ports)))
-        text = b"".join(self._printed((*self.counters_command, *where)))
+        command = self._tool(self.counters_command)
+        text = b"".join(self._printed((*command, *where)))
         for table in ("-x", "-T"):
             with suppress(Unavailable):
-                text += b"".join(self._printed((*self.counters_command, table, *where)))
+                text += b"".join(self._printed((*command, table, *where)))
         return text.decode(errors="replace")
 
     def bad_key_traps(self, mark: str) -> tuple[list[int], str]:
@@ -221,7 +282,8 @@ class OpenSm:
         Raises:
             Unavailable: it fails, or prints something else.
         """
-        command = (*self.keys_command, *options, str(directory))
+        given = self.site.for_readers() if self.site is not None else ()
+        command = (*self.keys_command, *given, *options, str(directory))
         begun = time.monotonic()
         try:
             text = b"".join(self._printed(command))
@@ -243,32 +305,39 @@ class OpenSm:
             return None
         return f"{NOT_MASTER}: {master.guid:#018x}, LID {master.lid}, priority {master.priority}"
 
-    def link_events(self, mark: str) -> tuple[bool, str]:
-        """Whether the log tells of a port, a node or a sweep since a mark; and the next mark.
+    def link_events(self, mark: str) -> tuple[LinkEvent, str]:
+        """What the log tells since a mark; and the next mark.
 
-        False without a log, or if it cannot be read.
+        ``NONE`` without a log, or if it cannot be read.
         """
         if self.log_file is None:
-            return False, mark
+            return LinkEvent.NONE, mark
         try:
             part = _log_since(self.log_file, mark)
         except OSError:
-            return False, mark
+            return LinkEvent.NONE, mark
         lines = part.text[: part.text.rfind(b"\n") + 1]
-        found = any(event in lines for event in _LINK_EVENTS)
-        return found, f"{part.inode} {part.start + len(lines)}"
+        event = LinkEvent.SWEPT if _SWEPT in lines else LinkEvent.NONE
+        if any(change in lines for change in _PORT_CHANGES):
+            event = LinkEvent.CHANGED
+        return event, f"{part.inode} {part.start + len(lines)}"
 
-    def stands_by(self) -> bool:
-        """Whether the last state in the log is that OpenSM is not the master of its subnet.
+    def role(self) -> Role:
+        """The last state and the last routing engine in the log.
 
-        Without a log OpenSM is assumed to be the master. Raises: OSError.
+        Without a log OpenSM is assumed to be the master, with an unknown engine. Raises: OSError.
         """
         if self.log_file is None or not self.log_file.exists():
-            return False
+            return Role()
         with self.log_file.open("rb") as log:
             log.seek(max(0, os.fstat(log.fileno()).st_size - LOG_TAIL))
-            states = _STATE.findall(log.read())
-        return states[-1:] in ([b"STANDBY"], [b"NOT-ACTIVE"])
+            text = log.read()
+        states = _STATE.findall(text)
+        if states[-1:] in ([b"STANDBY"], [b"NOT-ACTIVE"]):
+            return Role(stands_by=True)
+        at = text.rfind(_CONFIGURED)
+        engine = _ENGINE_NAME.search(text[max(0, at - LONGEST_ENGINE) : at]) if at >= 0 else None
+        return Role(engine=engine[0].decode() if engine else None)
 
     def sweep(self, mark: str) -> Sweep:
         """The newest sweep since a mark, and whether it used the tables in the file.
@@ -284,15 +353,51 @@ class OpenSm:
         problem = engine_problem(lines)
         return Sweep(problem != UNFINISHED, problem)
 
-    def _printed(self, command: tuple[str, ...]) -> Iterator[bytes]:
-        """The output of a command, in pieces. Raises: Unavailable."""
+    def wrong_settings(self, reading: KeyReading) -> str | None:
+        """The first site setting that is not in force, as far as the devices tell; else None."""
+        if self.site is None:
+            return None
+        desired, master = self.site.sm_priority, reading.master
+        ours = master is not None and master.guid == reading.own
+        if master is not None and ours and desired not in (None, master.priority):
+            return f"OpenSM runs with sm_priority {master.priority}, not {desired}"
+        level = self.site.protection
+        open_ports = [
+            port for port in reading.ports.values() if level is not None and port.open_to(level)
+        ]
+        if not open_ports:
+            return None
+        where = f"{open_ports[0].port.guid:#018x}"
+        return f"{len(open_ports)} ports are not protected by the M_Key at level {level}: {where}"
+
+    def _tool(self, command: tuple[str, ...]) -> tuple[str, ...]:
+        """A command with the M_Key for it, if there is one. Raises: Unavailable."""
+        try:
+            return command if self.site is None else (*command, *self.site.for_tools())
+        except (InvalidInput, OSError) as error:
+            raise Unavailable(f"{command[0]}: {error}") from error
+
+    def _printed(
+        self,
+        command: tuple[str, ...],
+        typed: bytes = b"",
+        complaint: Callable[[bytes], object] | None = None,
+    ) -> Iterator[bytes]:
+        """The output of a command that reads ``typed``, in pieces.
+
+        ``complaint`` gets each line of its error output if it ends with status 0.
+
+        Raises:
+            Unavailable: it fails, or does not end in time.
+        """
         late = threading.Event()
         try:
             with (
+                _typed(typed) as keyboard,
                 tempfile.TemporaryFile() as errors,
                 subprocess.Popen(
                     command,
-                    stdin=subprocess.DEVNULL,
+                    stdin=keyboard,
                     stdout=subprocess.PIPE,
                     stderr=errors,
                     start_new_session=True,
@@ -303,6 +408,9 @@ class OpenSm:
                     yield from iter(partial(running.stdout.read, PIECE), b"")
                     code = running.wait()
                 errors.seek(0)
+                if complaint is not None and not code:
+                    for line in errors:
+                        complaint(line)
                 message = errors.read().decode(errors="replace").strip()
         except OSError as error:
             raise Unavailable(f"{command[0]}: {error}") from error
@@ -310,6 +418,18 @@ class OpenSm:
             raise Unavailable(f"{command[0]}: timed out after {self.timeout:g} seconds")
         if code:
             raise Unavailable(f"{command[0]} failed with {code}: {message[-300:]}")
+
+
+@contextmanager
+def _typed(text: bytes) -> Iterator[int]:
+    """A file descriptor from which a command reads a text."""
+    if not text:
+        yield subprocess.DEVNULL
+        return
+    with tempfile.TemporaryFile() as file:
+        file.write(text)
+        file.seek(0)
+        yield file.fileno()
 
 
 class _LogPart(NamedTuple):

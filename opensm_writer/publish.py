@@ -61,10 +61,12 @@ def publish_set(
     home = root / state.fabric
     with fileset.changing(home):
         current = fileset.readable(root, state.fabric)
-        fileset.check_not_older(current, state.generation, home)
+        fileset.check_not_older(current, state.generation, state.stamp, home)
         entries = _entries(configuration, previous)
         tenants = _fingerprints(configuration, entries)
-        manifest = Manifest(state.fabric, state.generation, {}, _chains(configuration), tenants)
+        manifest = Manifest(
+            state.fabric, state.generation, {}, _chains(configuration), tenants, state.stamp
+        )
         fileset.check_follows(current, manifest, home)
         draft = fileset.draft(home)
         try:
@@ -76,10 +78,9 @@ def publish_set(
             digests, tables = _write_and_check(fileset.draft(home), configuration, settings, None)
         manifest = replace(manifest, files=digests)
         fileset.write(draft / MANIFEST, [fileset.text(manifest)])
-        link = home / "current"
-        if current is not None and fileset.is_current(link, current, fileset.text(manifest)):
+        if current is not None and fileset.is_current(home, current, fileset.text(manifest)):
             shutil.rmtree(draft)
-            directory = link.resolve()
+            directory = fileset.current_set(home).resolve()
         else:
             directory = fileset.make_current(home, draft, state.generation, keep)
     return PublishedSet(manifest, directory, configuration, tables, entries)
@@ -152,7 +153,7 @@ def check(
     partition_file = parse.PartitionFile(
         tuple(sorted(settings.services)),
         settings.multicast and bool(configuration.partitions),
-        configuration.partitions,
+        render.listed_partitions(configuration, settings),
     )
     comparisons: list[tuple[str, Callable[[str, str], object], object]] = [
         ("guid2lid", parse.guid2lid, configuration.lids),
@@ -212,13 +213,14 @@ def _fingerprints(
     fingerprints = {}
     for tenant in state.tenants:
         allocation = tenant.allocation
-        guids = members[tenant.pkey]
+        keys = list(dict.fromkeys(tenant.key(rail) for rail in range(state.topology.rails)))
+        guids = tuple(guid for key in keys for guid in members[key])
         lids = [configuration.lids[guid] for guid in guids]
         placements = [a for a in (allocation, tenant.beside) if a is not None]
         held = [masks for place in placements for masks in (place.groups, place.columns)]
         fingerprints[allocation.id] = {
-            "depends": _sha256((common, *held, tenant.pkey, guids, lids)),
-            "entries": entries[tenant.pkey],
+            "depends": _sha256((common, *held, *keys, guids, lids)),
+            "entries": fileset.combined([entries[key] for key in keys]),
         }
     return fingerprints
 

@@ -3,23 +3,17 @@
 """Makes OpenSM read the current set, and notes on disk which process was signalled for it."""
 
 import json
-import os
-import shutil
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from laas_service.domain.errors import Unavailable
 from opensm_writer import fileset, render
 from opensm_writer.opensm import OpenSm
-from opensm_writer.parse import PartitionFile
+from opensm_writer.parse import PartitionFile, SwitchTable, guid2lid
 
-PARTITIONS = "partitions.conf"
-REWRITING = ".rewriting"
-"""The directory that is current while keys are written again."""
-PAUSE = 0.1
-"""Seconds between two looks into OpenSM's log."""
+PARTITIONS, TABLES = "partitions.conf", "lfts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +24,8 @@ class ReloadNote:
     mark: str = ""  # end of the log before the signal; see ``OpenSm.mark``
     process: str = ""  # name of the process that was signalled; see ``opensm.Process``
     done: bool = False  # whether the signal was sent
+    rewriting_since: float | None = None  # seconds since the epoch, if it was for other files
+    rewritten: bool = False  # the sweep with those has ended, and the set is to follow
 
 
 def read_note(home: Path) -> ReloadNote:
@@ -46,8 +42,8 @@ def prepare(home: Path, opensm: OpenSm) -> ReloadNote:
     Raises:
         OSError: a file cannot be read or written.
     """
-    current = home / "current"
-    note = ReloadNote(current.readlink().name, opensm.mark(), _process_name(opensm))
+    current = fileset.current_set(home)
+    note = ReloadNote(current.name, opensm.mark(), _process_name(opensm))
     fileset.replace_file(home / ".told", json.dumps(asdict(note)))
     if opensm.cache_directory is not None:
         pinned = (current / "guid2lid").read_text()
@@ -67,52 +63,86 @@ def reload_set(home: Path, opensm: OpenSm) -> None:
     fileset.replace_file(home / ".told", json.dumps(asdict(replace(note, done=True))))
 
 
-def rewrite_keys(
-    home: Path, opensm: OpenSm, partitions: PartitionFile, members: Collection[int]
-) -> None:
-    """Have OpenSM write the keys of ports again that others changed.
+def begin_rewriting(
+    home: Path,
+    opensm: OpenSm,
+    keys: tuple[PartitionFile, Collection[int]] | None,
+    tables: tuple[Iterable[SwitchTable], Mapping[int, bytes]] | None,
+) -> bool:
+    """Have OpenSM sweep once with files that make it write keys and tables of ours again.
 
-    OpenSM does not read keys again while it is the master, and writes a port's keys only if they
-    change (measured with 3.3.23). Therefore, for one sweep, the ports of ``members`` (GUIDs)
-    become limited members of a partition of their own, whose key no tenant has. Limited members
-    cannot talk to each other. If this process is killed meanwhile, the current set counts as
-    damaged, and is published again. The caller has OpenSM read the set again afterwards.
+    Without this it would not: OpenSM reads neither again while it is the master, and writes a
+    port's keys, or a block of a table, only if they differ from what it wrote last (measured with
+    3.3.23). ``keys`` are the partitions of the current set and the ports (GUIDs) with other keys:
+    for this sweep they become limited members of a partition of their own, whose key no tenant
+    has. Limited members cannot talk to each other. ``tables`` are those of the current set and
+    the rows, by GUID, of switches that have others: for this sweep OpenSM gets the tables that the
+    switches have, which changes nothing in them.
+
+    Returns at once, with False if there is nothing to do. The caller has OpenSM read the set again
+    after ``rewriting_ended`` and ``end_rewriting``.
 
     Raises:
-        OSError: a file cannot be written.
+        OSError: a file cannot be read or written.
         Unavailable: OpenSM cannot be signalled.
     """
-    taken = {partition.pkey for partition in partitions.partitions}
-    pkey = next((key for key in reversed(opensm.pkeys) if key not in taken), None)
-    if pkey is None:
-        return
+    directory = fileset.current_set(home)
+    files: dict[str, Iterable[str | bytes]] = {}
+    if keys is not None:
+        partitions, members = keys
+        taken = {partition.pkey for partition in partitions.partitions}
+        pkey = next((key for key in reversed(opensm.pkeys) if key not in taken), None)
+        if pkey is not None:
+            text = (directory / PARTITIONS).read_text()
+            files[PARTITIONS] = [text, render.limited_partition(pkey, members)]
+    if tables is not None:
+        files[TABLES] = list(_with_rows(directory, *tables))
+    if not files:
+        return False
+    note = prepare(home, opensm)
     with fileset.changing(home):
-        current = home / "current"
-        name, draft = current.readlink().name, fileset.draft(home, REWRITING)
-        for path in current.resolve().rglob("*"):
-            copy = draft / path.relative_to(current.resolve())
-            if path.is_dir():
-                copy.mkdir(parents=True, exist_ok=True)
-            elif path.name != PARTITIONS:
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                os.link(path, copy)
-        text = (current / PARTITIONS).read_text()
-        fileset.write(draft / PARTITIONS, [text, render.limited_partition(pkey, members)])
-        try:
-            fileset.replace_link(current, REWRITING)
-            mark = opensm.mark()
-            opensm.reload()
-            _await_sweep(opensm, mark)
-        finally:
-            fileset.replace_link(current, name)
-        shutil.rmtree(draft)
+        if fileset.current_set(home) != directory:
+            return False
+        fileset.begin_rewriting(home, files)
+    try:
+        opensm.reload()
+    except BaseException:
+        fileset.end_rewriting(home)
+        raise
+    note = replace(note, done=True, rewriting_since=time.time())
+    fileset.replace_file(home / ".told", json.dumps(asdict(note)))
+    return True
 
 
-def _await_sweep(opensm: OpenSm, mark: str) -> None:
-    """Wait until a sweep has ended, for at most the time that a command may take."""
-    until = time.monotonic() + opensm.timeout
-    while not opensm.sweep(mark).ended and time.monotonic() < until:
-        time.sleep(PAUSE)
+def _with_rows(
+    directory: Path, tables: Iterable[SwitchTable], rows: Mapping[int, bytes]
+) -> Iterator[str | bytes]:
+    """The text of the tables in a set, with other rows for some switches."""
+    lids = guid2lid((directory / "guid2lid").read_text(), "guid2lid")
+    with (directory / TABLES).open("rb") as file:
+        for table in tables:
+            text = file.read(table.size)
+            yield render.table(table.guid, rows[table.guid], lids) if table.guid in rows else text
+
+
+def rewriting_ended(home: Path, opensm: OpenSm) -> bool:
+    """Whether OpenSM has swept with the files of ``begin_rewriting``, or will not any more.
+
+    It will not if another process runs, or if this takes longer than a command may.
+    """
+    note = read_note(home)
+    if note.rewriting_since is None or not note.done:
+        return True
+    age = time.time() - note.rewriting_since
+    late = not 0 <= age < opensm.timeout
+    return late or _process_name(opensm) != note.process or opensm.sweep(note.mark).ended
+
+
+def end_rewriting(home: Path) -> None:
+    """Make the current set the one that OpenSM reads again; it has to be signalled for it."""
+    if fileset.end_rewriting(home):
+        note = replace(read_note(home), done=False, rewriting_since=None, rewritten=True)
+        fileset.replace_file(home / ".told", json.dumps(asdict(note)))
 
 
 def _process_name(opensm: OpenSm) -> str:

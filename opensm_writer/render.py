@@ -32,12 +32,10 @@ from opensm_writer.desired import (
     Step,
     SubnetConfiguration,
     guid_text,
+    with_virtual_ports,
 )
 
 MAX_NAME = 64
-
-FORM = 4
-"""Version of the bytes; increased in a release that renders equal values differently."""
 
 ENTRY_SIZE = len("0x0001 001 # portguid 0x0002c90300000001:\n")
 PORT_COLUMNS = range(7, 10)
@@ -55,6 +53,7 @@ class Settings:
     multicast: bool = False  # whether multicast and IPoIB stay on
     services: tuple[int, ...] = ()  # port GUIDs (storage, login) that every tenant may reach
     one_rule_per_group: bool = False  # port groups for old releases of the vendor's OpenSM
+    virtual_ports: bool = False  # whether OpenSM knows virtual ports: partitions list them
     allow_unreachable_pairs: bool = False  # publish tables without routes between some adapters
 
     def __post_init__(self) -> None:
@@ -89,7 +88,7 @@ def set_files(
     files: dict[str, Iterable[str]] = {
         "lfts": lfts(configuration, rendered),
         "guid2lid": guid2lid(configuration.lids),
-        "partitions.conf": partitions(configuration.partitions, settings),
+        "partitions.conf": partitions(listed_partitions(configuration, settings), settings),
         "opensm.conf": fragment(settings, chains=configuration.chains is not None),
         "guid_index.json": [guid_index(configuration)],
         "cabling": cabling(configuration.state.inventory.cable_ends),
@@ -138,6 +137,19 @@ def lfts(
         yield table
 
 
+def table(guid: int, row: bytes, lids: Mapping[int, int]) -> str:
+    """One switch's table with these ports by LID, for the destinations of ``lids`` (by GUID)."""
+    ports = {lid: port for lid, port in enumerate(row) if port != NO_ROUTE}
+    entries = "".join(
+        f"{lid:#06x} {ports[lid]:03d} # portguid {guid_text(destination)}:\n"
+        for destination, lid in sorted(lids.items(), key=lambda pair: pair[1])
+        if lid in ports
+    )
+    top = max(lids.values())
+    head = f"Unicast lids [0-{top}] of switch Lid {lids[guid]} guid {guid_text(guid)} ('read'):\n"
+    return f"{head}{entries}{entries.count(chr(10))} lids dumped\n"
+
+
 def _entries(lines: bytearray, ports: bytes) -> str:
     """The lines with the given ports, without the lines that have no port.
 
@@ -170,6 +182,15 @@ def cabling(cables: Iterable[CableEnds]) -> Iterator[str]:
     """``GUID port GUID port`` of each recorded cable, to compare with the ports of the fabric."""
     for (first, port), (second, other_port) in cables:
         yield f"{first:#018x} {port} {second:#018x} {other_port}\n"
+
+
+def listed_partitions(
+    configuration: SubnetConfiguration, settings: Settings
+) -> tuple[Partition, ...]:
+    """The partitions as the file lists them: with virtual ports if OpenSM knows them."""
+    if not settings.virtual_ports:
+        return configuration.partitions
+    return with_virtual_ports(configuration.partitions, configuration.state.virtual_guids)
 
 
 def partitions(partitions: Iterable[Partition], settings: Settings) -> Iterator[str]:

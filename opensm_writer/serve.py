@@ -14,7 +14,7 @@ import logging
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from laas_service.domain.errors import Conflict, NotFound, Unavailable
@@ -64,15 +64,20 @@ class ServedSets:
         self._undamaged: dict[str, Path] = {}  # fabric -> directory of a set that was checked
         settings("any")  # raises InvalidInput at the start if an option is wrong
 
-    def wanted(self, fabric: str) -> FileSet:
+    def wanted(self, fabric: str, form: int = fileset.FORM) -> FileSet:
         """The set for the fabric's desired state; rendered if it is not on disk.
+
+        Its manifest is in the newest form up to ``form``, which is the newest that the agent
+        knows. The files of forms 4 and 5 are the same.
 
         Raises:
             NotFound: there is no such fabric.
             Conflict, LimitExceeded: see ``publish.publish_set``.
             Unavailable: the directory cannot be written.
         """
-        return self._wanted(fabric).files
+        files = self._wanted(fabric).files
+        manifest = fileset.in_form(files.manifest, min(form, files.manifest.get("form", 4)))
+        return replace(files, manifest=manifest)
 
     def file(self, fabric: str, generation: str, name: str) -> Path:
         """A file of the desired set, or of an older set that is still on disk.
@@ -160,7 +165,7 @@ class ServedSets:
         The generation alone does not identify a state: after a backup was restored, the
         database uses numbers of generations again.
         """
-        made_from = (render.FORM, state, self._settings(state.fabric))
+        made_from = (fileset.FORM, state, self._settings(state.fabric))
         return hashlib.sha256(repr(made_from).encode()).hexdigest()
 
     def _on_disk(self, fabric: str) -> Iterator[_ServedSet]:

@@ -22,6 +22,7 @@ class SetOnDisk:
     name: str  # of the directory
     signature: fileset.Signature  # when it was read
     generation: int = 0
+    stamp: str = ""
     tables: tuple[parse.SwitchTable, ...] = ()
     damage: str | None = None  # why it cannot be used; it has no tables then
     cables: tuple[CableEnds, ...] = ()  # empty if it has no file ``cabling``
@@ -44,11 +45,18 @@ class SetReader:
     def current(self) -> SetOnDisk | None:
         """The current set, which may be damaged; None without one. Raises: OSError."""
         link = self._home / "current"
-        return self._read(link.readlink().name) if link.is_symlink() else None
+        return self._read(fileset.current_set(self._home).name) if link.is_symlink() else None
+
+    def previous(self) -> str | None:
+        """The name of the set that was current before the current one; None if it is gone."""
+        current = fileset.current_set(self._home)
+        others = [path for path in self._home.glob("gen-*") if path != current]
+        others = [path for path in others if path.stat().st_mtime_ns < current.stat().st_mtime_ns]
+        return max(others, key=lambda path: path.stat().st_mtime_ns).name if others else None
 
     def others(self) -> Iterator[SetOnDisk]:
         """The undamaged sets that are not current, by descending name. Raises: OSError."""
-        current = (self._home / "current").resolve().name
+        current = fileset.current_set(self._home).name
         for directory in sorted(self._home.glob("gen-*"), reverse=True):
             if directory.name != current:
                 on_disk = self._read(directory.name)
@@ -84,6 +92,7 @@ class SetReader:
                     name,
                     signature,
                     manifest.generation,
+                    manifest.stamp,
                     tables,
                     cables=_cables(directory, manifest),
                     partitions=parse.partitions(

@@ -30,6 +30,7 @@ RELOAD_AGAIN = (
     Condition.OTHER_ENGINE,
     Condition.OTHER_GENERATION,
     Condition.WRONG_KEYS,
+    Condition.WRONG_SETTINGS,
 )
 
 
@@ -62,6 +63,7 @@ class Supervisor:
         self._wedged = False
         self._report = AgentReport(Condition.STARTING)
         self._rest_until = clock()
+        self._comparing_since: float | None = None  # when the tables were first to be read
 
     # -- sets
 
@@ -70,6 +72,12 @@ class Supervisor:
         """Generation of the current set; None if there is none, or it is damaged."""
         current = self._driver.current
         return current.generation if current is not None else None
+
+    @property
+    def published_stamp(self) -> str:
+        """Stamp of that generation; empty if it has none."""
+        current = self._driver.current
+        return current.stamp if current is not None else ""
 
     def fetch_set(self, source: fetch.Source) -> None:
         """Make the source's set current. If it fails a check, it is refused and nothing changes.
@@ -183,14 +191,19 @@ class Supervisor:
             return False
 
     def _observe(self, mark: str | None, unsignalled: bool) -> health.Observation:
-        """Observe; confirmed tables are read again only after a rest."""
+        """Observe; confirmed tables are read again only after a rest, and beside this thread."""
         begun = self._clock()
         confirmed = self._report.condition is Condition.APPLIED and not unsignalled
         resting = confirmed and begun < self._rest_until
+        if not resting and self._comparing_since is None:
+            self._comparing_since = begun
+        waits = confirmed and not self._unconfirmed and not resting and not self._driver.prepared()
+        resting = resting or waits
         observation = self._driver.observe(mark, reuse_tables=resting)
-        if not resting:
+        if not resting and self._comparing_since is not None:
             ended = self._clock()
-            self._rest_until = ended + REST * (ended - begun)
+            self._rest_until = ended + REST * (ended - self._comparing_since)
+            self._comparing_since = None
         return observation
 
     def _with_time_to_sweep(

@@ -2,16 +2,17 @@
 
 """Checks a set of files that was fetched before it may become current.
 
-Every file is parsed strictly and composed anew from the numbers and names that were parsed: what
-was fetched has to be the same, byte for byte. The files must agree with each other, and the sha256
-of each tenant's entries in the manifest must be that of the entries in the tables.
+Every file is parsed strictly and composed anew from the numbers and names that were parsed, as
+releases of the manifest's form compose it: what was fetched has to be the same, byte for byte. The
+files must agree with each other, and the sha256 of each tenant's entries in the manifest must be
+that of the entries in the tables.
 """
 
 import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
-from itertools import zip_longest
+from itertools import count, takewhile, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,12 @@ from opensm_writer.desired import (
     MAX_STEPS,
     SAFE_NAME,
     Chains,
-    group_name,
+    Partition,
     guid_text,
+    partition_name,
     picker,
 )
-from opensm_writer.fileset import INCLUDED, MANIFEST, Manifest
+from opensm_writer.fileset import FORMS, INCLUDED, MANIFEST, Manifest
 
 ALWAYS = frozenset({"lfts", "guid2lid", "partitions.conf", "opensm.conf", "guid_index.json"})
 OPTIONAL = frozenset({"cabling"})
@@ -52,7 +54,6 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 MAX_FILES = len(ALWAYS | OPTIONAL | CHAINS) + 3 * MAX_STEPS
 """Each step has an engine file and up to two lists of GUIDs."""
 
-_KEYS = ("fabric", "generation", "files", "chains", "tenants")
 _PRINTS = {"depends", "entries"}
 
 
@@ -65,9 +66,16 @@ def manifest(document: Any, fabric: str) -> Manifest:
         InvalidFile: a field is missing or has another form, the fabric is another one, or the
             names of files are not those of a set.
     """
-    if not isinstance(document, dict) or set(document) != set(_KEYS):
-        raise _wrong(f"it has {', '.join(_KEYS)} and no other keys")
-    named, generation, digests, chains, tenants = (document[key] for key in _KEYS)
+    form = document.get("form", 4) if isinstance(document, dict) else 4
+    if type(form) is not int or form not in FORMS:
+        known = listed(sorted(map(str, FORMS)))
+        raise _wrong(f"its form is {_shown(form)}; this agent knows {known}: upgrade the agent")
+    if not isinstance(document, dict) or set(document) != set(FORMS[form]):
+        raise _wrong(f"it has {', '.join(FORMS[form])} and no other keys")
+    stamp = document.get("stamp", fileset.NO_STAMP)
+    named, generation, digests, chains, tenants = (document[key] for key in FORMS[4])
+    if not isinstance(stamp, str) or not fileset.STAMP.fullmatch(stamp):
+        raise _wrong(f"{_shown(stamp)} is not a stamp")
     if named != fabric or not SAFE_NAME.fullmatch(fabric):
         raise _wrong(f"it is of fabric {_shown(named)}, not of {fabric!r}")
     if type(generation) is not int or not 1 <= generation <= MAX_GENERATION:
@@ -89,7 +97,7 @@ def manifest(document: Any, fabric: str) -> Manifest:
     for value in (*digests.values(), *(v for prints in tenants.values() for v in prints.values())):
         if not isinstance(value, str) or not _SHA256.fullmatch(value):
             raise _wrong(f"{_shown(value)} is not a sha256")
-    return Manifest(fabric, generation, digests, chains, tenants)
+    return Manifest(fabric, generation, digests, chains, tenants, fileset.known_stamp(stamp), form)
 
 
 def _check_names(names: Collection[str], chains: str) -> None:
@@ -276,21 +284,33 @@ def _check_tenants(
     settings = render.Settings(str(home), multicast=parsed.multicast, services=parsed.services)
     _check_composed(name, text, render.partitions(parsed.partitions, settings))
     partitions = {partition.name: partition for partition in parsed.partitions}
-    if partitions.keys() != {group_name(tenant) for tenant in manifest.tenants}:
+    of_tenant = {tenant: _of_tenant(tenant, partitions) for tenant in manifest.tenants}
+    known = [partition for several in of_tenant.values() for partition in several]
+    if len(known) != len(partitions) or not all(of_tenant.values()):
         raise InvalidFile(name, 1, "its tenants are not those of the manifest")
     if len({p.pkey for p in partitions.values()}) != text.count("defmember=full"):
         raise InvalidFile(name, 1, "a name or key occurs twice")
     if not all(partition.pkey in PKEYS for partition in parsed.partitions):
         raise InvalidFile(name, 1, f"keys of tenants lie in {PKEYS[0]:#x}..{PKEYS[-1]:#x}")
+    members = [guid for partition in known for guid in partition.members]
+    if len(set(members)) != len(members):
+        raise InvalidFile(name, 1, "a GUID is in two partitions")
     no_route, length = bytes([NO_ROUTE]), max(lids.values()) + 1
     rows = [t.row.ljust(length, no_route) for t in sorted(tables, key=lambda table: table.guid)]
     for tenant, prints in manifest.tenants.items():
-        members = partitions[group_name(tenant)].members
-        if unknown := set(members) - lids.keys():
-            raise InvalidFile(name, 1, f"{min(unknown):#018x} has no LID")
-        pick = picker([lids[guid] for guid in members])
-        if hashlib.sha256(b"".join(map(pick, rows))).hexdigest() != prints["entries"]:
+        digests = []
+        for partition in of_tenant[tenant]:
+            ports = [guid for guid in partition.members if guid in lids]  # others are virtual
+            pick = picker([lids[guid] for guid in ports])
+            digests.append(hashlib.sha256(b"".join(map(pick, rows))).hexdigest())
+        if fileset.combined(digests) != prints["entries"]:
             raise InvalidFile("lfts", 1, f"entries of tenant {tenant} are not the manifest's")
+
+
+def _of_tenant(tenant: str, partitions: Mapping[str, Partition]) -> list[Partition]:
+    """The partitions of a tenant in the order of its rails."""
+    names = (partition_name(tenant, number) for number in count())
+    return [partitions[name] for name in takewhile(partitions.__contains__, names)]
 
 
 def _shown(value: object) -> str:

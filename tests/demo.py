@@ -30,6 +30,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from laas_service import page
 from laas_service.adapters.fabric_import.fabric_file import read_fabric
 from laas_service.adapters.fabric_import.netlist import netlist, node_id
 from laas_service.domain.inventory import Endpoint
@@ -51,13 +52,14 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="demo", description=__doc__.split("\n")[0])
     parser.add_argument("--fabric", type=Path, help="what ibnetdiscover printed")
     parser.add_argument("--json", type=Path, help="also write what was seen to this file")
+    parser.add_argument("--html", type=Path, help="write the page of the fabric to this file")
     arguments = parser.parse_args(argv)
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir()
     seen: dict[str, Any] = {"simulated": AVAILABLE}
     with ExitStack() as stack:
         try:
-            problems = story(stack, arguments.fabric, seen)
+            problems = story(stack, arguments.fabric, seen, arguments.html)
         except AssertionError as error:  # a wait timed out
             raise SystemExit(str(error)) from error
     seen["problems"] = problems
@@ -69,7 +71,9 @@ def main(argv: list[str] | None = None) -> int:
     return 1 if problems else 0
 
 
-def story(stack: ExitStack, dump: Path | None, seen: dict[str, Any]) -> list[str]:
+def story(
+    stack: ExitStack, dump: Path | None, seen: dict[str, Any], html: Path | None = None
+) -> list[str]:
     """Run all steps and return the problems found."""
     heading("A fabric, from its cable list")
     manager = management_port(dump)
@@ -94,6 +98,7 @@ def story(stack: ExitStack, dump: Path | None, seen: dict[str, Any]) -> list[str
     tenants, refusal = let_in(service)
     seen |= {"fabric": service.get(f"/v1/fabrics/{FABRIC}"), "tenants": tenants}
     seen["refusal"] = refusal
+    seen["page"] = str(show_page(service, refusal, html))
     problems = [] if refusal else ["no tenant was refused"]
     problems += [f"{t['name']} is {t['state']}" for t in tenants if t["state"] != "active"]
 
@@ -118,6 +123,15 @@ def story(stack: ExitStack, dump: Path | None, seen: dict[str, Any]) -> list[str
     return problems
 
 
+def show_page(service: Service, refusal: dict[str, Any] | None, html: Path | None) -> Path:
+    """Write the page of the fabric, with the refused size as its question; returns the file."""
+    question = f"?hosts={refusal['asked']}" if refusal else ""
+    path = html or HOME / "fabric.html"
+    path.write_text(page.page(service.get(f"/v1/fabrics/{FABRIC}/map{question}")))
+    console.print(f"the fabric, to look at: {path}")
+    return path
+
+
 def let_in(service: Service) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """Allocate tenants in turn until one is refused; return the allocations and the refusal."""
     hosts = service.get(f"/v1/fabrics/{FABRIC}")["hosts"]["total"]
@@ -127,7 +141,7 @@ def let_in(service: Service) -> tuple[list[dict[str, Any]], dict[str, Any] | Non
         body = {"name": f"tenant-{number}", "hosts": max(1, round(share * hosts))}
         status, answer = service.call("POST", "/v1/allocations?wait=60", body)
         if status == 409:
-            refusal = answer
+            refusal = {**answer, "asked": body["hosts"]}
             break
         tenants.append(answer)
     columns = ("TENANT", "ASKED", "HOSTS", "SHAPE", "LEAF LINKS", "SPINE LINKS", "STATE")

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar
 
 from laas_service.app.ports.compute import ComputeHost, Handover, Observed, Occupant
@@ -59,6 +60,9 @@ class FakeCompute:
             for aggregate in self.aggregates.values()
             if host in aggregate.hosts and aggregate.allocation_id not in self.fenced
         }
+
+    def comparison(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def pool(self, hosts: Collection[str]) -> None:
         self.faults.begin("pool", tuple(hosts))
@@ -149,6 +153,8 @@ class FakeSubnetManager:
         self.unconfirmed: tuple[int, ...] = ()
         self.differing: set[int] = set()
         """Switches (GUIDs) that answer and have other tables than the published ones."""
+        self.prepares = True
+        """Whether all tables are read at once; else a comparison has to wait."""
         self.lost: Applied | None = None
         """What is read back instead, until routes are published."""
 
@@ -173,6 +179,9 @@ class FakeSubnetManager:
             self.apply()
         self.faults.end("publish")
 
+    def prepared(self, fabric: str) -> bool:
+        return self.prepares
+
     def applied(self, fabric: str) -> Applied:
         self.faults.begin("applied", fabric)
         if fabric not in self.running:
@@ -181,8 +190,18 @@ class FakeSubnetManager:
             return self.lost
         if self.differing:
             return Applied(None, f"{len(self.differing)} switches differ", by=self.by)
-        generation = self.running[fabric].generation
-        return Applied(generation, without=self.without, unconfirmed=self.unconfirmed, by=self.by)
+        running = self.running[fabric]
+        return Applied(
+            running.generation,
+            without=self.without,
+            unconfirmed=self.unconfirmed,
+            by=self.by,
+            stamp=running.stamp,
+        )
+
+    def on_disk(self, fabric: str) -> tuple[int, str] | None:
+        state = self.published.get(fabric)
+        return (state.generation, state.stamp) if state is not None else None
 
     def reading(self, fabric: str) -> FabricReading | None:
         return self.readings.get(fabric)

@@ -24,6 +24,7 @@ from urllib.parse import parse_qs, urlsplit
 
 TOKEN = "token-that-no-log-may-show"
 EVERYBODY = "everybody"
+PATTERN = "hypervisor_hostname_pattern"
 KEY = re.compile(r"[a-zA-Z0-9-_:. ]{1,255}")
 
 
@@ -268,6 +269,15 @@ class Cloud:
             ]
         }
 
+    def hypervisors_named(self, part):
+        page, self.page = self.page, len(self.providers)
+        everything = self.hypervisors(None)["hypervisors"]
+        self.page = page
+        found = [item for item in everything if part in item["hypervisor_hostname"]]
+        if not found:
+            raise Refusal(404, f"No hypervisor matching '{part}' could be found.")
+        return {"hypervisors": found}
+
     def quota(self, project):
         return {"quota_set": {"id": project, "instances": self.limits.get(project, 10)}}
 
@@ -279,9 +289,17 @@ class Cloud:
                 return host
         raise Refusal(404, f"No resource provider with uuid {provider} found")
 
-    def memberships(self, provider):
-        self._host(provider)
-        return {"aggregates": sorted(self.mirror[provider]), "resource_provider_generation": 1}
+    def members(self, aggregate):
+        found = [provider for provider, uuids in self.mirror.items() if aggregate in uuids]
+        shown = [{"uuid": uuid, "generation": 1} for uuid in sorted(found)]
+        return {"resource_providers": shown}
+
+    def candidates(self, restriction):
+        wanted, _, uuids = restriction.partition("in:")
+        named = set(uuids.split(","))
+        inside = {provider for provider, uuids in self.mirror.items() if uuids & named}
+        found = set(self.providers.values()) - inside if wanted == "!" else inside
+        return {"provider_summaries": {provider: {} for provider in found}}
 
     def consumers(self, provider):
         host = self._host(provider)
@@ -372,7 +390,8 @@ class Handler(BaseHTTPRequestHandler):
             raise Refusal(401, "The request you have made requires authentication.")
         services = ["compute 2.87", "compute 2.100"]
         if self.path.startswith("/placement"):
-            services = ["placement 1.28"]
+            asked = "1.36" if "allocation_candidates" in self.path else "1.28"
+            services = [f"placement {asked}"]
         if self.headers.get("OpenStack-API-Version") not in services:
             raise Refusal(406, f"expected {services}")
 
@@ -395,7 +414,10 @@ class Handler(BaseHTTPRequestHandler):
             case "DELETE", ["compute", "os-aggregates", number]:
                 return "delete", number, lambda: cloud.delete(int(number)), int(number)
             case "GET", ["compute", "os-hypervisors", "detail"]:
-                marker = parse_qs(url.query).get("marker", [None])[0]
+                query = parse_qs(url.query)
+                marker, part = (query.get(n, [None])[0] for n in ("marker", PATTERN))
+                if part:
+                    return "search", part, lambda: cloud.hypervisors_named(part), None
                 return "hypervisors", marker or "", lambda: cloud.hypervisors(marker), None
             case "GET", ["compute"]:
                 return "version", "", lambda: {"version": {"version": cloud.newest}}, None
@@ -405,8 +427,12 @@ class Handler(BaseHTTPRequestHandler):
                 return "servers", host, lambda: cloud.server_list(host, last), None
             case "GET", ["compute", "os-quota-sets", project]:
                 return "quota", project, lambda: cloud.quota(project), None
-            case "GET", ["placement", "resource_providers", provider, "aggregates"]:
-                return "memberships", provider, lambda: cloud.memberships(provider), None
+            case "GET", ["placement", "resource_providers"]:
+                [aggregate] = parse_qs(url.query)["member_of"]
+                return "members", aggregate, lambda: cloud.members(aggregate), None
+            case "GET", ["placement", "allocation_candidates"]:
+                [restriction] = parse_qs(url.query)["member_of"]
+                return "candidates", "", lambda: cloud.candidates(restriction), None
             case "GET", ["placement", "resource_providers", provider, "allocations"]:
                 return "consumers", provider, lambda: cloud.consumers(provider), None
             case "GET", ["placement", "allocations", consumer]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from laas_service.cmd import simulate
+from laas_service.simulator.experiments import EXPERIMENTS
 
 DOC = Path(__file__).parents[1] / "doc" / "source"
 
@@ -54,6 +56,14 @@ PUBLISHED = {
         "reference/virtual-clusters.rst",
         ("laas-simulate kraken --seed 1 --size 0.25",),
     ),
+    "interference": Published(
+        "user/isolation-results.inc",
+        "user/isolation.rst",
+        (
+            "laas-simulate interference --xgft '3;12,12,12;1,12,12' "
+            "--policy random baseline laas jigsaw --messages 1024 32768 1048576",
+        ),
+    ),
     "papers": Published(
         "user/simulation-results.inc",
         "user/simulation.rst",
@@ -71,11 +81,12 @@ def make(name: str, traces: str, work: Path, workers: int) -> int:
     published = PUBLISHED[name]
     runs = ["--workers", str(workers), "--checkpoint", str(work / name)]
     for command in published.commands:
-        _, kind, *options = command.split()
+        _, kind, *options = shlex.split(command)
         if kind == "sweep":
             options += runs
         elif kind != "report":
-            options += ["--format", "rst", "--output", str(published.path), *runs]
+            options += ["--format", "rst", "--output", str(published.path)]
+            options += runs if kind in EXPERIMENTS else []
         places = {
             "DIR": traces,
             "papers.jsonl": str(work / "papers.jsonl"),

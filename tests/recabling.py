@@ -221,3 +221,15 @@ def dumped(inventory: Inventory, selection: Selection | None = None) -> Layout:
     text = ibnetdiscover.render(replace(inventory, lids={}))
     found = recover(ibnetdiscover.parse(text, "dump"), selection)
     return Layout(found.topology, found.inventory)
+
+
+def replugged(inventory: Inventory, adapter: int, switch: int) -> Inventory:
+    """The inventory with an adapter (GUID) at an unused port of a switch."""
+    site = Site(inventory, Random(0))
+    at = site.spare(switch)
+    site.change(
+        endpoints=tuple(
+            replace(end, at=at) if end.guid == adapter else end for end in inventory.endpoints
+        )
+    )
+    return site.inventory

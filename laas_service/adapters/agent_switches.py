@@ -47,6 +47,10 @@ class AgentSubnetManager:
         self._published[state.fabric] = (self._clock(), state.generation)
         self._wake()
 
+    def prepared(self, fabric: str) -> bool:
+        """See ``laas_service.app.ports.subnet_manager.SubnetManager``; agents read themselves."""
+        return True
+
     def applied(self, fabric: str) -> Applied:
         """See ``laas_service.app.ports.subnet_manager.SubnetManager``."""
         never = self._clock() - self._patience, 0
@@ -60,6 +64,10 @@ class AgentSubnetManager:
             if silent or self._clock() + PAUSE > published_at + self._patience:
                 return answer
             self._sleep(PAUSE)
+
+    def on_disk(self, fabric: str) -> tuple[int, str] | None:
+        """None: each report of an agent is compared with the database when it comes in."""
+        return None
 
     def reading(self, fabric: str) -> FabricReading | None:
         """The last reading of the active agent, also if that no longer reports."""

@@ -23,7 +23,7 @@ import os
 import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -80,6 +80,10 @@ class DirectoryCompute:
         self._path = path
         self._pool = pool
         self._sentinel = sentinel
+
+    def comparison(self) -> AbstractContextManager[None]:
+        """See ``Compute.comparison``; nothing is read twice anyway."""
+        return nullcontext()
 
     def pool(self, hosts: Collection[str]) -> None:
         """Write the commands that add hosts to the pool, for those not in it yet.

@@ -18,6 +18,7 @@ from pydantic import (
     ConfigDict,
     Field,
     StrictBool,
+    StrictFloat,
     StrictInt,
     StrictStr,
     ValidationError,
@@ -25,10 +26,11 @@ from pydantic import (
 
 from laas_service.app.lifecycle import Faults
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, Shape
-from laas_service.domain.constraints import Constraints, Within
+from laas_service.domain.constraints import Constraints, ContentionFree, Within
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.features import DEAREST, PLAIN_HOSTS, TRAIT, Features, HostFeatures
 from laas_service.domain.inventory import Cable, Endpoint, Inventory, PortRef, Switch
+from laas_service.domain.moves.consent import NO_CONSENT, Consent, Movable
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Port, Topology, Xgft, link_name, parse_link
 from laas_service.domain.wording import printable
@@ -218,6 +220,25 @@ def inventory_from(document: object) -> Inventory:
     )
 
 
+class _VirtualPorts(Strict):
+    virtual_guids: list[tuple[Guid, list[Guid]]] = []
+
+
+def virtual_ports_document(ports: Mapping[int, Iterable[int]]) -> list[Any]:
+    """Virtual ports by port as a document; ``virtual_ports_from`` is the inverse."""
+    return [[_hex(port), [_hex(guid) for guid in guids]] for port, guids in ports.items()]
+
+
+def virtual_ports_from(document: object) -> dict[int, tuple[int, ...]]:
+    """Port GUID -> GUIDs of its virtual ports.
+
+    Raises:
+        InvalidInput: it is no such document; names the field.
+    """
+    read = validated(_VirtualPorts, "snapshot", {"virtual_guids": document})
+    return {port: tuple(guids) for port, guids in read.virtual_guids}
+
+
 def _hex(guid: int) -> str:
     return f"{guid:#018x}"
 
@@ -248,6 +269,7 @@ class _Constraints(Strict):
     spread: Rails = 1
     max_host_cost: Cost | None = None
     cheapest: StrictBool = False
+    contention_free: ContentionFree | None = None
 
 
 def allocation_document(allocation: Allocation) -> dict[str, Any]:
@@ -294,14 +316,44 @@ def allocation_from(document: object) -> Allocation:
     )
 
 
+class _Consent(Strict):
+    movable: Movable = Movable.NEVER
+    notice: StrictFloat = 0.0
+    move_cost: StrictFloat = 1.0
+
+
+def consent_document(consent: Consent) -> dict[str, Any] | None:
+    """Consent as a document, None without any; ``consent_from`` inverts it."""
+    if consent == NO_CONSENT:
+        return None
+    return {
+        "movable": consent.movable.value,
+        "notice": consent.notice,
+        "move_cost": consent.move_cost,
+    }
+
+
+def consent_from(document: object) -> Consent:
+    """The consent of a document.
+
+    Raises:
+        InvalidInput: it is no document of consent; names the field.
+    """
+    if document is None:
+        return NO_CONSENT
+    read = validated(_Consent, "consent", document)
+    return Consent(read.movable, read.notice, read.move_cost)
+
+
 def constraints_document(constraints: Constraints) -> dict[str, Any]:
     """The constraints that are set, hosts and pods by number; ``constraints_from`` inverts it."""
     values = {name: getattr(constraints, name) for name in constraints.names}
     for name in ("traits", "avoid_hosts", "avoid_pods"):
         if name in values:
             values[name] = sorted(values[name])
-    if constraints.within is not None:
-        values["within"] = constraints.within.value
+    for name in ("within", "contention_free"):
+        if name in values:
+            values[name] = values[name].value
     return values
 
 
@@ -320,6 +372,7 @@ def constraints_from(document: object) -> Constraints | None:
         spread=read.spread,
         max_host_cost=read.max_host_cost,
         cheapest=read.cheapest,
+        contention_free=read.contention_free,
     )
     return constraints if constraints.names else None
 

@@ -9,10 +9,15 @@ answer to a single write: after a refusal it reads the state again.
 """
 
 import logging
+import math
+import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
+from urllib.parse import quote
 
 from keystoneauth1 import exceptions as keystone_errors
 from keystoneauth1 import loading
@@ -53,6 +58,12 @@ FORGED_HINT = "_nova_check_type"
 PLACEMENT_VERSION = "1.28"
 """First version that shows the project of a consumer, and the generation of a provider."""
 
+CANDIDATES_VERSION = "1.36"
+"""The version with which the scheduler asks placement for candidates."""
+
+CANDIDATES = 1000
+"""Most candidates that the scheduler asks for ([scheduler] max_placement_results)."""
+
 OWNER = "filter_tenant_id"
 """The key that every mechanism of every Nova release reads; longer keys add projects."""
 
@@ -67,10 +78,28 @@ DRAINED = "laas:drained"
 
 CLOSING = {DRAINED: "true"}
 
+LIST_HYPERVISORS = "os_compute_api:os-hypervisors:list-detail"
+
+PART = 200
+"""Hosts in an aggregate of the pool; Nova's time for a change of it grows with them."""
+
+PARTS = 50
+"""Aggregates of the pool, unless somebody made more: a GET to placement names all of them."""
+
+SPREAD = 20
+"""Hosts that leave an aggregate of the pool with too many of them, in one comparison."""
+
+SHARED_FOR = 600.0
+"""Seconds for which a comparison uses an earlier list of the hypervisors with their servers."""
+
+FEW = 100
+"""Up to so many hypervisors, all are listed where some are asked for."""
+
 READ_PAUSE = 0.1
 """Seconds before the first retry of a read; doubled before the second."""
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +129,13 @@ class _Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class _Hypervisor:
-    """A compute host: the resource providers of its nodes, its state, and its servers' ids."""
+    """A compute host: the resource providers of its nodes, its state, and its servers' ids.
+
+    ``node`` is the name of its first node.
+    """
 
     providers: tuple[str, ...]
+    node: str
     up: bool
     enabled: bool
     reason: str
@@ -112,9 +145,10 @@ class _Hypervisor:
 class Cloud:
     """Calls to Nova and placement, with their errors translated.
 
-    Reads are tried up to three times. Writes are tried once and return None, or the text of
-    Nova's refusal (400, 404, 409); the caller then re-reads the state. Each call starts with
-    ``beat``, whose exceptions abort the operation.
+    Reads are tried up to three times. Writes are tried once and return the aggregate as Nova has
+    it afterwards, or the text of Nova's refusal (400, 404, 409); the caller then re-reads the
+    state. Each call starts with ``beat``, which gets its name, and whose exceptions abort the
+    operation.
 
     Errors of all methods:
         Unavailable: time-out, broken connection, 5xx, or an invalid answer; a write may
@@ -124,7 +158,7 @@ class Cloud:
     """
 
     def __init__(
-        self, nova: Any, placement: Adapter, beat: Callable[[], None] = lambda: None
+        self, nova: Any, placement: Adapter, beat: Callable[[str], None] = lambda action: None
     ) -> None:
         self._nova = nova
         self._placement = placement
@@ -132,7 +166,7 @@ class Cloud:
 
     def _read(self, action: str, rule: str, call: Callable[[], T]) -> T:
         """Make a call that reads, up to three times."""
-        self._beat()
+        self._beat(action)
 
         def attempt() -> T:
             try:
@@ -143,16 +177,17 @@ class Cloud:
         pause = wait_exponential(multiplier=READ_PAUSE)
         return retrying(Unavailable, attempts=3, wait=pause)(attempt)
 
-    def _write(self, action: str, rule: str, call: Callable[[], object]) -> str | None:
-        """Make a call that writes, once; the text of a refusal, or None after success."""
-        self._beat()
+    def _write(
+        self, action: str, rule: str, call: Callable[[], T], parse: Callable[[T], R]
+    ) -> R | str:
+        """Make a call that writes, once; what it answers, or the text of a refusal."""
+        self._beat(action)
         try:
-            call()
+            return parse(call())
         except Exception as error:
             if _status(error) in (400, 404, 409):
                 return str(error)
             raise _translated(action, rule, error) from error
-        return None
 
     def aggregates(self) -> dict[str, _Aggregate]:
         """All aggregates of the cloud by name."""
@@ -163,34 +198,40 @@ class Cloud:
 
         return self._read("list aggregates", "os_compute_api:os-aggregates:index", read)
 
-    def create(self, name: str) -> str | None:
+    def create(self, name: str) -> "_Aggregate | str":
         """Create an aggregate outside availability zones, in which Nova refuses busy hosts."""
         return self._write(
             f"create aggregate {name}",
             "os_compute_api:os-aggregates:create",
             lambda: self._nova.aggregates.create(name, None),
+            lambda made: _aggregate(made.to_dict() | {"hosts": [], "metadata": {}}),
         )
 
-    def set_metadata(self, aggregate: _Aggregate, metadata: Mapping[str, str | None]) -> str | None:
+    def set_metadata(
+        self, aggregate: _Aggregate, metadata: Mapping[str, str | None]
+    ) -> "_Aggregate | str":
         """Merge keys into the metadata; None deletes a key."""
         return self._write(
             f"set metadata of aggregate {aggregate.name}",
             "os_compute_api:os-aggregates:set_metadata",
             lambda: self._nova.aggregates.set_metadata(aggregate.id, dict(metadata)),
+            _answered,
         )
 
-    def add_host(self, aggregate: _Aggregate, host: str) -> str | None:
+    def add_host(self, aggregate: _Aggregate, host: str) -> "_Aggregate | str":
         return self._write(
             f"add host {host} to aggregate {aggregate.name}",
             "os_compute_api:os-aggregates:add_host",
             lambda: self._nova.aggregates.add_host(aggregate.id, host),
+            _answered,
         )
 
-    def remove_host(self, aggregate: _Aggregate, host: str) -> str | None:
+    def remove_host(self, aggregate: _Aggregate, host: str) -> "_Aggregate | str":
         return self._write(
             f"remove host {host} from aggregate {aggregate.name}",
             "os_compute_api:os-aggregates:remove_host",
             lambda: self._nova.aggregates.remove_host(aggregate.id, host),
+            _answered,
         )
 
     def delete(self, aggregate: _Aggregate) -> str | None:
@@ -198,25 +239,34 @@ class Cloud:
             f"delete aggregate {aggregate.name}",
             "os_compute_api:os-aggregates:delete",
             lambda: self._nova.aggregates.delete(aggregate.id),
+            lambda _: None,
         )
 
     def hypervisors(self) -> dict[str, _Hypervisor]:
         """All compute hosts by name, each with its resource providers, state and servers."""
 
         def read() -> dict[str, _Hypervisor]:
-            nodes: dict[str, list[dict[str, Any]]] = {}
-            marker = ""
-            while page := self._page_of_hypervisors(marker):
-                for node in page:
-                    nodes.setdefault(str(node["service"]["host"]), []).append(node)
-                marker = f"&marker={page[-1]['id']}"
-            return {host: _hypervisor(found) for host, found in nodes.items()}
+            nodes: list[dict[str, Any]] = []
+            while page := self._hypervisors(f"&marker={nodes[-1]['id']}" if nodes else ""):
+                nodes += page
+            return _by_host(nodes)
 
-        return self._read("list hypervisors", "os_compute_api:os-hypervisors:list-detail", read)
+        return self._read("list hypervisors", LIST_HYPERVISORS, read)
 
-    def _page_of_hypervisors(self, marker: str) -> list[dict[str, Any]]:
+    def hypervisors_named(self, part: str) -> dict[str, _Hypervisor]:
+        """The compute hosts that have a node whose name contains ``part``, without other nodes."""
+
+        def read() -> dict[str, _Hypervisor]:
+            try:
+                return _by_host(self._hypervisors(f"&hypervisor_hostname_pattern={quote(part)}"))
+            except nova_errors.NotFound:
+                return {}
+
+        return self._read(f"list hypervisors like {part}", LIST_HYPERVISORS, read)
+
+    def _hypervisors(self, query: str) -> list[dict[str, Any]]:
         """One page; novaclient lists servers only with a pattern, which does not page."""
-        path = f"/os-hypervisors/detail?with_servers=true{marker}"
+        path = f"/os-hypervisors/detail?with_servers=true{query}"
         return list(self._nova.client.get(path)[1]["hypervisors"])
 
     def servers_on(self, host: str) -> dict[str, str]:
@@ -232,11 +282,30 @@ class Cloud:
             },
         )
 
-    def memberships(self, provider: str) -> set[str]:
-        """The uuids of the provider's aggregates according to placement."""
-        rule = "placement:resource_providers:aggregates:list"
-        path = f"/resource_providers/{provider}/aggregates"
-        return self._get(path, rule, lambda answer: {str(uuid) for uuid in answer["aggregates"]})
+    def members(self, aggregate: _Aggregate) -> set[str]:
+        """The providers in the aggregate according to placement."""
+        rule = "placement:resource_providers:list"
+        path = f"/resource_providers?member_of={aggregate.uuid}"
+        return self._get(
+            path, rule, lambda answer: {str(item["uuid"]) for item in answer["resource_providers"]}
+        )
+
+    def candidates(self, aggregates: str) -> tuple[set[str], int]:
+        """The providers that placement offers to the scheduler, and the bytes of the request.
+
+        ``aggregates`` restricts them as ``member_of`` of placement does.
+        """
+        path = (
+            f"/allocation_candidates?limit={CANDIDATES}&member_of={quote(aggregates, safe='')}"
+            "&resources=MEMORY_MB%3A1%2CVCPU%3A1&root_required=%21COMPUTE_STATUS_DISABLED"
+        )
+
+        def read() -> set[str]:
+            answer = self._placement.get(path, microversion=CANDIDATES_VERSION)
+            return set(answer.json()["provider_summaries"])
+
+        action = f"ask placement for candidates with a request of {len(path):,} bytes"
+        return self._read(action, "placement:allocation_candidates:list", read), len(path)
 
     def consumers(self, provider: str) -> dict[str, str]:
         """The consumers (servers and migrations) of a provider, with their projects."""
@@ -260,6 +329,7 @@ class Cloud:
             f"stop server {server}",
             "os_compute_api:servers:stop for all projects (an administrator's)",
             lambda: self._nova.servers.stop(server),
+            lambda _: None,
         )
 
     def newest_version(self) -> tuple[int, int]:
@@ -321,12 +391,36 @@ class Cloud:
         return self._read(f"read {path} of placement", rule, read)
 
 
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """All hypervisors with their servers, and when they were read (``time.monotonic``)."""
+
+    hypervisors: Mapping[str, _Hypervisor]
+    begun: float
+
+    @property
+    def is_recent(self) -> bool:
+        return time.monotonic() - self.begun < SHARED_FOR
+
+
+class _Reading(threading.local):
+    """What this thread knows of the aggregates.
+
+    ``aggregates``: as last read, with what this thread wrote since; None if they have to be read.
+    ``comparing``: whether the methods of the port share them.
+    """
+
+    aggregates: dict[str, _Aggregate] | None = None
+    comparing = False
+
+
 class NovaCompute:
     """The ``Compute`` port on Nova and placement; one writer at a time in this process.
 
-    ``pool`` is the name of the aggregate of all managed hosts. ``sentinel`` is a project id
-    that no project has. Hosts that Nova does not know count as empty, so a deleted compute
-    service does not block a release; pooling or handing them over raises ``NotFound``.
+    ``pool`` is the name of the first aggregate of all managed hosts; further ones have a number
+    behind it. ``sentinel`` is a project id that no project has. Hosts that Nova does not know count
+    as empty, so a deleted compute service does not block a release; pooling or handing them over
+    raises ``NotFound``.
 
     Errors beyond those of the port: ``Conflict`` for foreign aggregates that admit projects
     to our hosts, and for hosts with several nodes (Ironic), which Nova cannot isolate;
@@ -344,28 +438,53 @@ class NovaCompute:
         self._pooled = {OWNER: sentinel, POOL: "true"}
         self._writing = threading.Lock()
         self._owners: dict[str, str] = {}  # projects of servers, which never change
+        self._listing: _Listing | None = None  # the last one
+        self._reading = _Reading()
 
     # -- the port ---------------------------------------------------------------
+
+    @contextmanager
+    def comparison(self) -> Iterator[None]:
+        """See ``Compute.comparison``. Aggregates are listed once, and hypervisors not at all if
+        a look has listed them within ``SHARED_FOR`` seconds.
+        """
+        self._reading.aggregates, self._reading.comparing = None, True
+        try:
+            yield
+        finally:
+            self._reading.comparing = False
 
     def pool(self, hosts: Collection[str]) -> None:
         """See ``Compute.pool``. Unallocated hosts of the pool must be empty, too.
 
-        When an error names hosts that cannot join, all others have joined. Servers are
-        looked up before hosts join, and again after it for servers that were being built.
-        Edited metadata of the pool are corrected before any other call.
+        When an error names hosts that cannot join, all others have joined. A host on which Nova
+        has a server does not join while it has. Placement is asked for servers that were being
+        built after the hosts have joined; then no other server can come. Edited metadata of the
+        pool are corrected before any other call.
         """
         with self._writing:
-            present = self._cloud.aggregates()
-            pool = present.get(self._pool_name)
-            if pool and not pool.isolates_as(self._pooled):
-                self._set(pool, self._pooled)
-            pooled = pool.hosts if pool else frozenset()
-            hypervisors = self._cloud.hypervisors()
+            self._begin()
+            pooled = {host for part in self._parts().values() for host in part.hosts}
+            ours = filter(_is_ours, self._aggregates.values())
+            owned = {host for aggregate in ours for host in aggregate.hosts}
+            joining = set(hosts) - pooled
+            shared = self._reading.comparing or len(joining) > FEW
+            hypervisors = self._shared() if shared else self._known(hosts)
+            if shared:
+                hypervisors = {**hypervisors, **self._known({*joining} - hypervisors.keys())}
             known = set(hosts) & hypervisors.keys()
-            owned = {h for aggregate in filter(_is_ours, present.values()) for h in aggregate.hosts}
-            occupants = self._occupants(known - pooled - owned, hypervisors)
+            suspects = {host for host in (joining & known) - owned if hypervisors[host].servers}
+            if shared:
+                hypervisors = {**hypervisors, **self._known(suspects)}
+            occupants = self._occupants(suspects, hypervisors)
             self._join_pool(known - {o.host for o in occupants}, touch=True)
-            busy = {*occupants, *self._occupants(known - owned, hypervisors)}
+            asked = known - owned
+            if self._reading.comparing:
+                self._spread()
+                suspects = {host for host in asked & pooled if hypervisors[host].servers}
+                hypervisors = {**hypervisors, **self._known(suspects)}
+                asked = asked - pooled | suspects
+            busy = {*occupants, *self._occupants(asked, hypervisors)}
             foreign = self._foreign(known)
         if busy:
             raise HostsBusy(f"free hosts must be empty, but {_listed_occupants(busy)}")
@@ -376,7 +495,7 @@ class NovaCompute:
 
     def occupants(self, hosts: Collection[str]) -> Sequence[Occupant]:
         """See ``Compute.occupants``; hosts in the order of their names."""
-        return self._occupants(hosts, self._cloud.hypervisors())
+        return self._occupants(hosts, self._known(hosts, search=True))
 
     def hand_over(self, handover: Handover) -> None:
         """See ``Compute.hand_over``. Repeating it changes nothing, but refreshes all schedulers.
@@ -387,23 +506,28 @@ class NovaCompute:
         first and the last check, the aggregate is closed again.
         """
         desired = self._desired(handover)
-        hosts = set(handover.hosts)
+        name, hosts = _name(handover.allocation_id), set(handover.hosts)
         with self._writing:
-            present = self._cloud.aggregates().get(_name(handover.allocation_id))
+            self._begin()
+            present = self._aggregates.get(name)
             in_place = present and present.hosts == hosts and present.isolates_as(desired)
+            if present and in_place and self._reading.comparing:
+                self._confirm(present, handover, desired)
+                return
             if present:
                 self._correct(present, hosts, desired)
-            hypervisors = self._cloud.hypervisors()
+            hypervisors = self._known(hosts)
             if unknown := hosts - hypervisors.keys():
                 raise NotFound("compute host", listed(sorted(unknown)))
             self._check_alone(handover, hypervisors)
             self._join_pool(hosts)
-            aggregate = self._ensured(_name(handover.allocation_id), desired)
+            aggregate = self._ensured(name, desired)
             for host in sorted(hosts - aggregate.hosts):
-                self._add(aggregate, host)
-            self._ensure_mirrored(aggregate, handover, hypervisors)
-            self._set(aggregate, desired)
-            self._check_written(handover, desired)
+                aggregate = self._add(aggregate, host)
+            aggregate = self._ensure_mirrored(aggregate, handover, hypervisors)
+            aggregate = self._set(aggregate, desired)
+            self._reading.aggregates = None  # somebody may have changed some meanwhile
+            self._check_written(self._aggregates.get(name), handover, desired)
             try:
                 self._check_alone(handover, hypervisors)
             except Conflict:
@@ -411,10 +535,32 @@ class NovaCompute:
                     self._close(aggregate)
                 raise
 
+    def _confirm(
+        self, aggregate: _Aggregate, handover: Handover, desired: Mapping[str, str]
+    ) -> None:
+        """Touch an aggregate that is in place; look closer at hosts that seem to have strangers."""
+        written = self._set(aggregate, desired)
+        self._check_written(written, handover, desired)
+        self._join_pool(handover.hosts)
+        hypervisors = self._shared()
+        if missing := set(handover.hosts) - hypervisors.keys():
+            hypervisors = {**hypervisors, **self._known(missing)}
+        if unknown := set(handover.hosts) - hypervisors.keys():
+            raise NotFound("compute host", listed(sorted(unknown)))
+        self._ensure_mirrored(written, handover, hypervisors)
+        suspects = {
+            server.host
+            for host in handover.hosts
+            for server in self._seen(host, hypervisors[host]).servers
+            if server.project_id != handover.project_id
+        }
+        self._check_alone(handover, self._known(suspects), suspects)
+
     def fence(self, allocation_id: str) -> None:
         """See ``Compute.fence``."""
         with self._writing:
-            present = self._cloud.aggregates().get(_name(allocation_id))
+            self._begin()
+            present = self._aggregates.get(_name(allocation_id))
             if present is not None:
                 self._close(present)
 
@@ -425,11 +571,12 @@ class NovaCompute:
         allocation's project on other hosts of the handover.
         """
         with self._writing:
-            present = self._cloud.aggregates().get(_name(handover.allocation_id))
+            self._begin()
+            present = self._aggregates.get(_name(handover.allocation_id))
             members = present.hosts if present else frozenset()
             if present:
-                self._close(present)
-            hypervisors = self._cloud.hypervisors()
+                present = self._close(present)
+            hypervisors = self._known({*members, *handover.hosts})
             self._check_emptied(handover, members, hypervisors)
             if present:
                 self._join_pool(members & hypervisors.keys())
@@ -438,7 +585,8 @@ class NovaCompute:
 
     def handed_over(self) -> Mapping[str, Handover]:
         """See ``Compute.handed_over``; the project of a fenced allocation is the sentinel."""
-        return self._handed_over(self._cloud.aggregates())
+        self._begin()
+        return self._handed_over(self._aggregates)
 
     def _handed_over(self, aggregates: Mapping[str, _Aggregate]) -> Mapping[str, Handover]:
         return {
@@ -451,17 +599,19 @@ class NovaCompute:
 
     def observed(self) -> Observed:
         """See ``Compute.observed``. One list-aggregates call; servers are not checked."""
-        aggregates = self._cloud.aggregates()
-        pool, closed = aggregates.get(self._pool_name), aggregates.get(self._closed_name)
+        self._begin()
+        aggregates = self._aggregates
+        closed = aggregates.get(self._closed_name)
+        parts = (a for a in aggregates.values() if self._is_part(a.name))
         foreign = [
             aggregate
             for name, aggregate in sorted(aggregates.items())
-            if name != self._pool_name and not _is_ours(aggregate)
+            if not self._is_part(name) and not _is_ours(aggregate)
             if any(key.startswith(OWNER) for key in aggregate.metadata)
         ]
         return Observed(
             self._handed_over(aggregates),
-            pool.hosts if pool and pool.isolates_as(self._pooled) else frozenset(),
+            frozenset(h for part in parts if part.isolates_as(self._pooled) for h in part.hosts),
             {host: aggregate.name for aggregate in foreign for host in aggregate.hosts},
             closed.hosts if closed and closed.isolates_as(CLOSING) else frozenset(),
             frozenset(
@@ -473,7 +623,7 @@ class NovaCompute:
 
     def look(self, hosts: Collection[str]) -> Mapping[str, ComputeHost]:
         """See ``Compute.look``. One listing of the hypervisors; projects are asked for once."""
-        hypervisors = self._cloud.hypervisors()
+        hypervisors = self._listed()
         listed_servers = {id for node in hypervisors.values() for id in node.servers}
         self._owners = {id: self._owners[id] for id in self._owners.keys() & listed_servers}
         return {
@@ -491,10 +641,11 @@ class NovaCompute:
     def close(self, hosts: Collection[str], closed: Collection[str]) -> None:
         """See ``Compute.close``: ``closed`` are in an aggregate that ``LaasTenantFilter`` reads."""
         with self._writing:
+            self._begin()
             aggregate = self._ensured(self._closed_name, CLOSING)
-            self._leave(aggregate, (set(hosts) & aggregate.hosts) - set(closed))
+            aggregate = self._leave(aggregate, (set(hosts) & aggregate.hosts) - set(closed))
             for host in sorted(set(closed) & set(hosts) - aggregate.hosts):
-                self._add(aggregate, host)
+                aggregate = self._add(aggregate, host)
             self._set(aggregate, CLOSING)
 
     def stop(self, server: str) -> None:
@@ -531,6 +682,50 @@ class NovaCompute:
             return "; ".join(filter(None, [found, forged]))
         return found
 
+    def candidates(self) -> tuple[str | None, str]:
+        """What placement offers to other projects: a problem or None, and what is well.
+
+        The scheduler's two longest requests are made: the one for a project without an
+        allocation, with ``nova_filters.laas.hide_pool``, and the one of Nova's pre-filter for the
+        project with most allocations. The second value is empty if there is a problem.
+        """
+        aggregates = self._cloud.aggregates()
+        parts = [part for name, part in sorted(aggregates.items()) if self._is_part(name)]
+        if not parts:
+            return None, "there is no pool yet"
+        pooled: set[str] = set()
+        for part in parts:
+            members = self._cloud.members(part)
+            pooled |= members
+            if len(members) < len(part.hosts):
+                return (
+                    f"placement shows {len(members)} of {len(part.hosts)} hosts of aggregate "
+                    f"{part.name} and offers the others to every project; run nova-manage "
+                    "placement sync_aggregates"
+                ), ""
+        owned: dict[str, list[str]] = {}
+        for aggregate in filter(_is_ours, aggregates.values()):
+            owned.setdefault(aggregate.metadata.get(OWNER, ""), []).append(aggregate.uuid)
+        owned.pop(self._closed[OWNER], None)
+        uuids = ",".join(sorted(part.uuid for part in parts))
+        most = max(owned.items(), key=lambda item: (len(item[1]), item), default=("", []))
+        try:
+            offered, size = self._cloud.candidates(f"!in:{uuids}")
+            if most[1]:
+                self._cloud.candidates(f"in:{','.join(sorted(most[1]))}")
+        except Unavailable as error:
+            return (
+                f"{error}; the scheduler makes such requests: if their length is refused, raise "
+                "the limit of placement's web server (uWSGI: buffer-size)"
+            ), ""
+        if wrong := offered & pooled:
+            return f"placement offers {len(wrong)} hosts of the pool to projects without one", ""
+        shown = f"{len(offered)}{' or more' if len(offered) >= CANDIDATES else ''}"
+        return None, (
+            f"placement offers {shown} hosts outside the pool to other projects (a request of "
+            f"{size:,} bytes)"
+        )
+
     # -- checks -------------------------------------------------------------------
 
     def _desired(self, handover: Handover) -> dict[str, str]:
@@ -540,13 +735,21 @@ class NovaCompute:
             raise InvalidInput("project_id", project, "name one project, up to 255 characters")
         if project == self._closed[OWNER]:
             raise InvalidInput("project_id", project, "this id stands for no project")
-        if _name(id) == self._pool_name:
+        if self._is_part(_name(id)):
             raise InvalidInput("allocation_id", id, "its aggregate would be the pool")
         return {OWNER: project, ALLOCATION: id}
 
-    def _check_alone(self, handover: Handover, hypervisors: Mapping[str, _Hypervisor]) -> None:
-        """Raise if other projects have servers on the hosts, or another aggregate admits them."""
-        occupants = self._occupants(handover.hosts, hypervisors)
+    def _check_alone(
+        self,
+        handover: Handover,
+        hypervisors: Mapping[str, _Hypervisor],
+        hosts: Collection[str] | None = None,
+    ) -> None:
+        """Raise if other projects have servers on the hosts, or another aggregate admits them.
+
+        With ``hosts``, servers are looked for on these only.
+        """
+        occupants = self._occupants(handover.hosts if hosts is None else hosts, hypervisors)
         strangers = [o for o in occupants if o.project_id != handover.project_id]
         if strangers:
             raise HostsBusy(f"hosts cannot be handed over: {_listed_occupants(strangers)}")
@@ -561,14 +764,15 @@ class NovaCompute:
         if left:
             raise HostsBusy(f"hosts cannot be taken back: {_listed_occupants(left)}")
 
-    def _check_written(self, handover: Handover, desired: Mapping[str, str]) -> None:
-        name = _name(handover.allocation_id)
-        written = self._cloud.aggregates().get(name)
+    def _check_written(
+        self, written: _Aggregate | None, handover: Handover, desired: Mapping[str, str]
+    ) -> None:
         if (
             written is None
             or written.hosts != set(handover.hosts)
             or not written.isolates_as(desired)
         ):
+            name = _name(handover.allocation_id)
             raise Unavailable(f"aggregate {name} is not as it was written: somebody changes it")
 
     def _foreign(self, hosts: Iterable[str], own: str | None = None) -> str | None:
@@ -579,8 +783,9 @@ class NovaCompute:
         ours = set(hosts)
         foreign = [
             f"aggregate {aggregate.name} has {listed(sorted(shared))}"
-            for name, aggregate in sorted(self._cloud.aggregates().items())
-            if name not in (own, self._pool_name)
+            for name, aggregate in sorted(self._aggregates.items())
+            if name != own
+            and not self._is_part(name)
             and not (own is None and _is_ours(aggregate))
             and any(key.startswith(OWNER) for key in aggregate.metadata)
             and (shared := aggregate.hosts & ours)
@@ -627,19 +832,85 @@ class NovaCompute:
         gone = unknown - listed_servers.keys()
         return {id: owner or listed_servers[id] for id, owner in owners.items() if id not in gone}
 
+    # -- what Nova has --------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Read the aggregates anew where they are needed, unless this is a comparison."""
+        if not self._reading.comparing:
+            self._reading.aggregates = None
+
+    @property
+    def _aggregates(self) -> dict[str, _Aggregate]:
+        if self._reading.aggregates is None:
+            self._reading.aggregates = self._cloud.aggregates()
+        return self._reading.aggregates
+
+    def _listed(self) -> Mapping[str, _Hypervisor]:
+        """All hypervisors, as they are now."""
+        begun = time.monotonic()
+        self._listing = _Listing(self._cloud.hypervisors(), begun)
+        return self._listing.hypervisors
+
+    def _shared(self) -> Mapping[str, _Hypervisor]:
+        """All hypervisors, as somebody listed them not long ago."""
+        listing = self._listing
+        return listing.hypervisors if listing and listing.is_recent else self._listed()
+
+    def _known(self, hosts: Collection[str], *, search: bool = False) -> Mapping[str, _Hypervisor]:
+        """At least those of these hosts that Nova has, as they are now.
+
+        A list costs Nova some 10 ms for each host of the cloud. Where few of many are asked for,
+        they are searched by the names of their nodes, which an earlier list told. Without one,
+        all are listed or, with ``search``, searched by the names of the hosts.
+        """
+        listing = self._listing
+        if not hosts:
+            return {}
+        if listing is None:
+            return self._searched({host: host for host in hosts}) if search else self._listed()
+        known = listing.hypervisors
+        if len(known) <= max(FEW, 4 * len(hosts)):
+            return self._listed()
+        asked = {host: known[host] for host in hosts if host in known}
+        several = any(len(node.providers) > 1 for node in asked.values())
+        if several or (len(asked) < len(set(hosts)) and not listing.is_recent):
+            return self._listed()
+        return self._searched({host: node.node for host, node in asked.items()})
+
+    def _searched(self, names: Mapping[str, str]) -> Mapping[str, _Hypervisor]:
+        """These hosts, each by a part of its node's name; all are listed if one is not found."""
+        found: dict[str, _Hypervisor] = {}
+        for host, name in sorted(names.items(), key=lambda pair: (len(pair[1]), pair)):
+            if host not in found:
+                found |= self._cloud.hypervisors_named(name)
+            if host not in found:
+                return self._listed()
+        return found
+
     # -- changes ------------------------------------------------------------------
+
+    def _changed(self, answer: Callable[[], _Aggregate | str]) -> _Aggregate | str:
+        """Carry out a write, and remember the aggregate that it left."""
+        try:
+            written = answer()
+        except LaasError:
+            self._reading.aggregates = None
+            raise
+        if isinstance(written, str):
+            self._reading.aggregates = None
+        elif self._reading.aggregates is not None:
+            self._reading.aggregates[written.name] = written
+        return written
 
     def _ensured(self, name: str, desired: Mapping[str, str]) -> _Aggregate:
         """The aggregate of this name, created and corrected if necessary."""
-        present = self._cloud.aggregates().get(name)
+        present = self._aggregates.get(name)
         if present is None:
-            refusal = self._cloud.create(name)
-            present = self._cloud.aggregates().get(name)
+            made = self._changed(lambda: self._cloud.create(name))
+            present = self._aggregates.get(name)
             if present is None:
-                raise Conflict(f"aggregate {name} cannot be created: {refusal or 'it vanished'}")
-        if not present.isolates_as(desired):
-            self._set(present, desired)
-        return present
+                raise Conflict(f"aggregate {name} cannot be created: {made or 'it vanished'}")
+        return present if present.isolates_as(desired) else self._set(present, desired)
 
     def _correct(
         self, aggregate: _Aggregate, hosts: Collection[str], desired: Mapping[str, str]
@@ -656,93 +927,150 @@ class NovaCompute:
         elif not closed:
             self._set(aggregate, desired)
         if stray:
-            self._join_pool(stray & self._cloud.hypervisors().keys())
+            self._join_pool(stray & self._known(stray).keys())
             self._leave(aggregate, stray)
             if not closed:
                 self._ensured(aggregate.name, desired)
 
-    def _set(self, aggregate: _Aggregate, desired: Mapping[str, str]) -> None:
+    def _set(self, aggregate: _Aggregate, desired: Mapping[str, str]) -> _Aggregate:
         """Write the metadata even if unchanged, as that makes every scheduler read them again."""
-        refusal = self._cloud.set_metadata(aggregate, {**aggregate.corrections(desired), **desired})
-        if refusal:
-            raise Conflict(f"cannot set the metadata of aggregate {aggregate.name}: {refusal}")
+        keys = {**aggregate.corrections(desired), **desired}
+        written = self._changed(lambda: self._cloud.set_metadata(aggregate, keys))
+        if isinstance(written, str):
+            raise Conflict(f"cannot set the metadata of aggregate {aggregate.name}: {written}")
+        return written
 
-    def _close(self, aggregate: _Aggregate) -> None:
-        self._set(aggregate, self._closed)
-        written = self._cloud.aggregates().get(aggregate.name)
-        if written is not None and not written.isolates_as(self._closed):
+    def _close(self, aggregate: _Aggregate) -> _Aggregate:
+        written = self._set(aggregate, self._closed)
+        if not written.isolates_as(self._closed):
             raise Unavailable(f"aggregate {aggregate.name} is not closed: somebody changes it")
+        return written
 
-    def _add(self, aggregate: _Aggregate, host: str) -> None:
-        refusal = self._cloud.add_host(aggregate, host)
-        if refusal and not self._is_member(aggregate, host):
-            if host not in self._cloud.hypervisors():
-                raise NotFound("compute host", host)
-            raise Conflict(f"host {host} cannot join aggregate {aggregate.name}: {refusal}")
+    def _add(self, aggregate: _Aggregate, host: str) -> _Aggregate:
+        written = self._changed(lambda: self._cloud.add_host(aggregate, host))
+        if not isinstance(written, str):
+            return written
+        present = self._aggregates.get(aggregate.name)
+        if present and host in present.hosts:
+            return present
+        if host not in self._listed():
+            raise NotFound("compute host", host)
+        raise Conflict(f"host {host} cannot join aggregate {aggregate.name}: {written}")
 
-    def _leave(self, aggregate: _Aggregate, hosts: Iterable[str]) -> None:
+    def _leave(self, aggregate: _Aggregate, hosts: Iterable[str]) -> _Aggregate:
         for host in sorted(hosts):
-            self._remove(aggregate, host)
+            aggregate = self._remove(aggregate, host)
+        return aggregate
 
-    def _remove(self, aggregate: _Aggregate, host: str) -> None:
-        refusal = self._cloud.remove_host(aggregate, host)
-        if refusal and self._is_member(aggregate, host):
-            raise Conflict(f"host {host} cannot leave aggregate {aggregate.name}: {refusal}")
+    def _remove(self, aggregate: _Aggregate, host: str) -> _Aggregate:
+        written = self._changed(lambda: self._cloud.remove_host(aggregate, host))
+        if not isinstance(written, str):
+            return written
+        present = self._aggregates.get(aggregate.name)
+        if present and host in present.hosts:
+            raise Conflict(f"host {host} cannot leave aggregate {aggregate.name}: {written}")
+        return present or replace(aggregate, hosts=aggregate.hosts - {host})
 
-    def _is_member(self, aggregate: _Aggregate, host: str) -> bool:
-        present = self._cloud.aggregates().get(aggregate.name)
-        return present is not None and host in present.hosts
+    def _is_part(self, name: str) -> bool:
+        """Whether this is the name of one of the pool's aggregates."""
+        return bool(re.fullmatch(re.escape(self._pool_name) + r"(-\d\d)?", name))
+
+    def _parts(self) -> dict[str, _Aggregate]:
+        """The pool's aggregates by name, corrected; the first is created if necessary."""
+        self._ensured(self._pool_name, self._pooled)
+        names = sorted(filter(self._is_part, self._aggregates))
+        return {name: self._ensured(name, self._pooled) for name in names}
+
+    def _with_room(self, parts: Mapping[str, _Aggregate], size: int) -> _Aggregate:
+        """An aggregate of the pool with fewer hosts than ``size``; a new one if none has."""
+        if part := next((part for part in parts.values() if len(part.hosts) < size), None):
+            return part
+        free = (f"{self._pool_name}-{number:02d}" for number in range(1, 100))
+        name = next((name for name in free if name not in parts), None)
+        if name is None:
+            raise Conflict(
+                f"the pool {self._pool_name} has {len(parts)} aggregates, all full, so hosts are "
+                "in several of them: remove each of these hosts from all but one (openstack "
+                "aggregate remove host)"
+            )
+        return self._ensured(name, self._pooled)
 
     def _join_pool(self, hosts: Collection[str], *, touch: bool = False) -> None:
-        """Add hosts to the pool; write its metadata again if a host joined, or with ``touch``.
+        """Add hosts to the pool; write the metadata again where one joined, or with ``touch``.
 
         A host that cannot join does not keep out the others; the first error is raised then.
         """
-        pool = self._ensured(self._pool_name, self._pooled)
-        missing = sorted(set(hosts) - pool.hosts)
+        parts = self._parts()
+        pooled = {host for part in parts.values() for host in part.hosts}
+        missing = sorted(set(hosts) - pooled)
+        size = _part_size(len(pooled) + len(missing))
+        touched = set(parts) if touch else set()
         refusals: list[LaasError] = []
         for host in missing:
+            part = self._with_room(parts, size)
+            touched.add(part.name)
             try:
-                self._add(pool, host)
+                parts[part.name] = self._add(part, host)
             except (Conflict, NotFound) as error:
+                parts[part.name] = part
                 refusals.append(error)
-        if missing or touch:
-            self._set(pool, self._pooled)
+        for name in sorted(touched):
+            self._set(parts[name], self._pooled)
         if refusals:
             raise refusals[0]
 
+    def _spread(self) -> None:
+        """Move some hosts of an aggregate of the pool that has far too many.
+
+        A host joins another aggregate of the pool before it leaves this one.
+        """
+        parts = self._parts()
+        size = _part_size(sum(len(part.hosts) for part in parts.values()))
+        crowded = next((part for part in parts.values() if len(part.hosts) > 2 * size), None)
+        if crowded is None:
+            return
+        moving = sorted(crowded.hosts)[-SPREAD:]
+        for host in moving:
+            if not any(host in part.hosts for part in parts.values() if part is not crowded):
+                part = self._add(self._with_room(parts, size), host)
+                parts[part.name] = self._set(part, self._pooled)
+        self._leave(crowded, moving)
+
     def _ensure_mirrored(
         self, aggregate: _Aggregate, handover: Handover, hypervisors: Mapping[str, _Hypervisor]
-    ) -> None:
+    ) -> _Aggregate:
         """Add hosts again that placement lacks, as Nova answers 200 even if updating it failed."""
-        for host in sorted(handover.hosts):
-            if not self._is_mirrored(aggregate, hypervisors[host].providers):
-                LOG.warning(
-                    "placement does not show host %s in aggregate %s; adding it again",
-                    host,
-                    aggregate.name,
-                )
-                self._remove(aggregate, host)
-                self._add(aggregate, host)
-                if not self._is_mirrored(aggregate, hypervisors[host].providers):
-                    raise Unavailable(
-                        f"placement does not show host {host} in aggregate {aggregate.name}; "
-                        "if this persists, run nova-manage placement sync_aggregates"
-                    )
+        if not (lacking := self._unmirrored(aggregate, handover, hypervisors)):
+            return aggregate
+        for host in lacking:
+            LOG.warning(
+                "placement does not show host %s in aggregate %s; adding it again",
+                host,
+                aggregate.name,
+            )
+            aggregate = self._add(self._remove(aggregate, host), host)
+        if lacking := self._unmirrored(aggregate, handover, hypervisors):
+            raise Unavailable(
+                f"placement does not show host {listed(lacking)} in aggregate {aggregate.name}; "
+                "if this persists, run nova-manage placement sync_aggregates"
+            )
+        return aggregate
 
-    def _is_mirrored(self, aggregate: _Aggregate, providers: Sequence[str]) -> bool:
-        return all(aggregate.uuid in self._cloud.memberships(provider) for provider in providers)
+    def _unmirrored(
+        self, aggregate: _Aggregate, handover: Handover, hypervisors: Mapping[str, _Hypervisor]
+    ) -> list[str]:
+        members = self._cloud.members(aggregate)
+        return sorted(h for h in handover.hosts if not members.issuperset(hypervisors[h].providers))
 
     def _delete(self, aggregate: _Aggregate) -> None:
-        self._leave(aggregate, aggregate.hosts)
+        aggregate = self._leave(aggregate, aggregate.hosts)
         refusal = self._cloud.delete(aggregate)
-        if aggregate.name in self._cloud.aggregates():
-            raise Conflict(
-                f"aggregate {aggregate.name} is not deleted: {refusal or 'it came back'}"
-            )
+        self._reading.aggregates = None
+        if refusal and aggregate.name in self._aggregates:
+            raise Conflict(f"aggregate {aggregate.name} is not deleted: {refusal}")
 
 
-def connect(conf: cfg.ConfigOpts, beat: Callable[[], None] = lambda: None) -> NovaCompute:
+def connect(conf: cfg.ConfigOpts, beat: Callable[[str], None] = lambda action: None) -> NovaCompute:
     """The port as [compute], [nova] and [placement] configure it; it does not call Nova yet.
 
     ``beat`` as in ``Cloud``.
@@ -791,6 +1119,11 @@ def _name(allocation_id: str) -> str:
     return f"laas-{allocation_id}"
 
 
+def _part_size(hosts: int) -> int:
+    """How many hosts an aggregate of the pool may have, of so many in all."""
+    return max(PART, math.ceil(hosts / PARTS))
+
+
 def _is_ours(aggregate: _Aggregate) -> bool:
     return ALLOCATION in aggregate.metadata and aggregate.name == _name(
         aggregate.metadata[ALLOCATION]
@@ -817,10 +1150,23 @@ def _aggregate(document: Mapping[str, Any]) -> _Aggregate:
     )
 
 
+def _answered(item: Any) -> _Aggregate:
+    """The aggregate in an answer to a write."""
+    return _aggregate(item.to_dict())
+
+
+def _by_host(nodes: Iterable[Mapping[str, Any]]) -> dict[str, _Hypervisor]:
+    by_host: dict[str, list[Mapping[str, Any]]] = {}
+    for node in nodes:
+        by_host.setdefault(str(node["service"]["host"]), []).append(node)
+    return {host: _hypervisor(found) for host, found in by_host.items()}
+
+
 def _hypervisor(nodes: Sequence[Mapping[str, Any]]) -> _Hypervisor:
     """The compute host in the documents of its nodes. Raises: KeyError, TypeError."""
     return _Hypervisor(
         tuple(str(node["id"]) for node in nodes),
+        str(nodes[0]["hypervisor_hostname"]),
         all(node["state"] == "up" for node in nodes),
         all(node["status"] == "enabled" for node in nodes),
         str(nodes[0]["service"].get("disabled_reason") or ""),

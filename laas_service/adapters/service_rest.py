@@ -8,7 +8,8 @@ and answer in place of the service.
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -28,11 +29,17 @@ from laas_service.domain.faults.reading import EndReading, FabricReading
 from laas_service.domain.grouping import grouped
 from laas_service.domain.inventory import PortRef
 from laas_service.domain.wording import listed
-from laas_service.messages import AgentReport, Orders
+from laas_service.messages import SET_FORM, AgentReport, Orders
 
 LOG = logging.getLogger(__name__)
 
 GROUP = "laas"
+RUNNING = {"engine", "master"}
+"""Fields of a report that a service of a release refuses that does not show what runs."""
+
+STAMPS = {"stamp", "published_stamp"}
+"""Fields of a report that a service of a release without stamps refuses."""
+
 CHUNK = 1 << 20
 
 LONGEST_BODY = 65_000
@@ -138,11 +145,19 @@ def _check_address(option: str, url: str, more: str = "") -> None:
 class ServiceRest:
     """``app.opensm_agent.Service`` and ``opensm_writer.fetch.Source``, for one agent of one fabric.
 
-    ``fabric`` may be omitted if the service has only one.
+    ``fabric`` may be omitted if the service has only one. ``now`` is seconds since the epoch, by
+    the clock of the readings.
     """
 
-    def __init__(self, adapter: Adapter, name: str, fabric: str | None = None) -> None:
-        self._adapter, self._name, self._fabric = adapter, name, fabric
+    def __init__(
+        self,
+        adapter: Adapter,
+        name: str,
+        fabric: str | None = None,
+        *,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._adapter, self._name, self._fabric, self._now = adapter, name, fabric, now
 
     @property
     def fabric(self) -> str:
@@ -161,19 +176,33 @@ class ServiceRest:
         return self._fabric
 
     def report(self, seen: AgentReport) -> Orders:
-        answer = self._json("PUT", self._path("agents", self._name), _report(seen))
+        path, body = self._path("agents", self._name), _report(seen, self._now())
+        answer = self._answered(path, body)
         try:
             return Orders(
                 answer["role"] == "active",
                 str(answer["active"]),
                 int(answer["wanted"]),
                 float(answer["lease_seconds"]),
+                str(answer.get("stamp") or ""),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise _unexpected(error) from error
 
+    def _answered(self, path: str, body: dict[str, Any]) -> Any:
+        """The answer to a report, without fields that an earlier release refuses."""
+        for unknown in (RUNNING, STAMPS):
+            try:
+                return self._json("PUT", path, body)
+            except InvalidInput:
+                if body.keys().isdisjoint(RUNNING | STAMPS):
+                    raise
+                body = {key: value for key, value in body.items() if key not in unknown}
+        return self._json("PUT", path, body)
+
     def described(self) -> Mapping[str, Any]:
-        document = self._json("GET", self._path("file-set"))
+        headers = {"Laas-Set-Form": str(SET_FORM)}
+        document = self._json("GET", self._path("file-set"), headers=headers)
         if not isinstance(document, dict):
             raise _unexpected(document)
         return document
@@ -200,14 +229,16 @@ class ServiceRest:
     def _path(self, *parts: str) -> str:
         return "/".join(["/v1/fabrics", *(quote(part, safe="") for part in (self.fabric, *parts))])
 
-    def _json(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    def _json(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, **options: Any
+    ) -> Any:
         try:
-            return self._ask(method, path, json=body).json()
+            return self._ask(method, path, json=body, **options).json()
         except ValueError as error:
             raise _unexpected(error) from error
 
     def _ask(self, method: str, path: str, **options: Any) -> Any:
-        """The answer. Raises: NotFound, Forbidden, Conflict, Unavailable."""
+        """The answer. Raises: NotFound, Forbidden, Conflict, InvalidInput, Unavailable."""
         try:
             answer = self._adapter.request(path, method, raise_exc=False, **options)
         except (keystone_errors.ClientException, RequestException) as error:
@@ -216,25 +247,38 @@ class ServiceRest:
             return answer
         why = f"{method} {path}: {_reason(answer)}"
         refusals = {403: Forbidden(why), 404: NotFound("resource", path, why), 409: Conflict(why)}
+        if answer.status_code == 400:
+            raise InvalidInput("request", path, why)
         raise refusals.get(answer.status_code, Unavailable(why))
 
 
-def _report(seen: AgentReport) -> dict[str, Any]:
-    """The body of a report; without fields that earlier services do not know, if they are empty."""
+def _report(seen: AgentReport, now: float) -> dict[str, Any]:
+    """The body of a report; without fields that earlier services do not know, if they are empty.
+
+    ``now`` is of the clock of the readings, in seconds since the epoch.
+    """
     body: dict[str, Any] = {
         "condition": seen.condition,
         "detail": seen.detail,
         "generation": seen.generation,
         "published": seen.published,
     }
+    if seen.stamp:
+        body["stamp"] = seen.stamp
+    if seen.published_stamp:
+        body["published_stamp"] = seen.published_stamp
+    if seen.running.engine is not None:
+        body["engine"] = seen.running.engine
+    if master := seen.running.master:
+        body["master"] = {**asdict(master), "guid": _guid(master.guid)}
     if seen.without or seen.unconfirmed:
         body["without"] = [_guid(switch) for switch in seen.without]
         body["unconfirmed"] = [_guid(switch) for switch in seen.unconfirmed]
     if seen.reading is not None:
-        body["reading"] = _reading(seen.reading, time.time())
+        body["reading"] = _reading(seen.reading, now)
     left = LONGEST_BODY - len(json.dumps(body))
     for switch in seen.counters:
-        document = _counters(switch, time.time())
+        document = _counters(switch, now)
         left -= len(json.dumps(document)) + 2
         if left < 0:
             break

@@ -2,15 +2,14 @@
 
 """Agents beside OpenSM: their reports, and the files that they fetch."""
 
-import time
-
 from laas_service.api import schemas
 from laas_service.api.resource import Answer, Call, page
 
 
 def report(call: Call, fabric_id: str, agent: str, body: schemas.AgentReport) -> Answer:
     """Report the state of OpenSM and the switches; answers with the wanted generation."""
-    orders = call.use_cases.agents.report(fabric_id, agent, body.seen(time.time()))
+    agents = call.use_cases.agents
+    orders = agents.report(fabric_id, agent, body.seen(agents.now().timestamp()))
     return Answer(200, schemas.AgentOrders.of(orders))
 
 
@@ -19,12 +18,14 @@ def index(call: Call, fabric_id: str, query: schemas.Paging) -> Answer:
     shown, following = page(
         call, query, call.use_cases.agents.agents(fabric_id), lambda agent: agent.name
     )
-    return Answer(200, schemas.AgentList.of(shown, following))
+    behind = call.use_cases.agents.behind(fabric_id)
+    return Answer(200, schemas.AgentList.of(shown, behind, following))
 
 
-def file_set(call: Call, fabric_id: str) -> Answer:
+def file_set(call: Call, fabric_id: str, headers: schemas.FormHeader) -> Answer:
     """Show the file set for the state that is wanted now."""
-    return Answer(200, schemas.FileSet.model_validate(call.use_cases.agents.file_set(fabric_id)))
+    wanted = call.use_cases.agents.file_set(fabric_id, headers.laas_set_form)
+    return Answer(200, schemas.FileSet.model_validate(wanted))
 
 
 def file(

@@ -3,24 +3,28 @@
 """Allocations: create, list, show, rename, release, repair, retry."""
 
 import re
+from collections.abc import Callable
+from dataclasses import replace
 
-from laas_service.api import errors, policies, schemas
+from laas_service.api import errors, microversions, policies, schemas
 from laas_service.api.resource import Answer, Call
 from laas_service.app.lifecycle import LIVE
 from laas_service.app.records import AllocationRecord
-from laas_service.app.requests import AllocationRequest
+from laas_service.app.requests import AllocationRequest, Proposal, ResizeRequest
 from laas_service.domain.allocation import NoFit
-from laas_service.domain.errors import InvalidInput, NotSupported
+from laas_service.domain.errors import InvalidInput
 from laas_service.domain.faults.degradation import Degraded
+from laas_service.domain.moves.consent import NO_CONSENT, Consent
 
 
 def index(call: Call, query: schemas.AllocationQuery) -> Answer:
     """List allocations in order of creation, which is the order of the queue."""
     limit = min(query.limit, schemas.AT_ONCE)
+    project_id = _listed_project(call, query)
     records = call.allocations.allocations(
         call.caller,
         fabric=query.fabric,
-        project_id=query.project_id,
+        project_id=project_id,
         states=LIVE if query.state is None else (query.state,),
         limit=limit + 1,
         marker=query.marker,
@@ -29,6 +33,20 @@ def index(call: Call, query: schemas.AllocationQuery) -> Answer:
     shown = [schemas.AllocationSummary.of(view, call.caller.admin) for view in views]
     following = call.next_page(shown[-1].id) if len(records) > limit else None
     return Answer(200, schemas.AllocationList(allocations=shown, next=following))
+
+
+def _listed_project(call: Call, query: schemas.AllocationQuery) -> str | None:
+    """The project whose allocations are listed; None: all that the caller may see."""
+    if call.version < microversions.OWN_PROJECT:
+        if query.all_projects is not None:
+            fix = f"ask for version {microversions.OWN_PROJECT} in {microversions.HEADER}"
+            raise InvalidInput("all_projects", query.all_projects, fix)
+        return query.project_id
+    if query.all_projects:
+        call.require(policies.ANY_PROJECT)
+    if query.project_id is not None or query.all_projects or call.local:
+        return query.project_id
+    return call.caller.project_id
 
 
 def create(
@@ -54,7 +72,10 @@ def create(
         avoid=tuple(constraints.avoid_hosts or ()),
         parent=body.parent,
         container=body.container,
+        consent=_consent(body)(NO_CONSENT),
     )
+    if asked.consent != NO_CONSENT:
+        call.require(policies.CONSENT)
     if body.container:
         call.require(policies.CONTAINER)
     if body.dry_run:
@@ -81,9 +102,9 @@ def history(call: Call, allocation_id: str, query: schemas.Paging) -> Answer:
     if marker is not None and not re.fullmatch(r"[1-9][0-9]{0,17}", marker):
         raise InvalidInput("marker", marker, "use the last item of the page before")
     limit, after = min(query.limit, schemas.AT_ONCE), int(marker or 0)
-    events = call.allocations.events(call.caller, allocation_id, after, limit + 1)
-    shown = schemas.Event.all_of(events[:limit], after + 1)
-    following = call.next_page(str(after + limit)) if len(events) > limit else None
+    first, events = call.allocations.events(call.caller, allocation_id, after, limit + 1)
+    shown = schemas.Event.all_of(events[:limit], first)
+    following = call.next_page(str(shown[-1].number)) if len(events) > limit else None
     return Answer(200, schemas.History(history=shown, next=following))
 
 
@@ -91,16 +112,68 @@ def change(
     call: Call,
     allocation_id: str,
     headers: schemas.Precondition,
+    query: schemas.WaitQuery,
     body: schemas.AllocationChange,
 ) -> Answer:
-    """Rename an allocation."""
+    """Rename an allocation, or change its size where it is."""
+    versions = _versions(headers)
+    consents = any(value is not None for value in (body.movable, body.notice, body.move_cost))
     if body.hosts is not None:
-        raise NotSupported("resizing is not supported yet; release and allocate anew")
+        for field, value in (("name", body.name), ("movable", body.movable if consents else None)):
+            if value is not None or (field == "movable" and consents):
+                raise InvalidInput(field, str(value), "change it in a request without hosts")
+        return _resize(call, allocation_id, versions, query, body)
+    for field, given in (("give_back", body.give_back), ("dry_run", body.dry_run)):
+        if given:
+            raise InvalidInput(field, given, "give the new size in hosts, too")
+    if consents and body.name is None:
+        call.require(policies.CONSENT)
+        call.allocations.consent(call.caller, allocation_id, _consent(body), versions)
+        return show(call, allocation_id)
+    if consents:
+        raise InvalidInput("name", body.name, "rename it in a request of its own")
     if body.name is None:
         raise InvalidInput("name", None, "say what to change")
-    versions = _versions(headers)
     call.allocations.rename(call.caller, allocation_id, body.name, versions)
     return show(call, allocation_id)
+
+
+def _consent(
+    body: schemas.NewAllocation | schemas.AllocationChange,
+) -> Callable[[Consent], Consent]:
+    """A function that gives consent the values of the body."""
+    given = {
+        name: value
+        for name in ("movable", "notice", "move_cost")
+        if (value := getattr(body, name)) is not None
+    }
+    return lambda consent: replace(consent, **given)
+
+
+def _resize(
+    call: Call,
+    allocation_id: str,
+    versions: set[int] | None,
+    query: schemas.WaitQuery,
+    body: schemas.AllocationChange,
+) -> Answer:
+    call.require(policies.RESIZE)
+    asked = ResizeRequest(hosts=body.hosts or 0, give_back=tuple(body.give_back or ()))
+    use_cases = call.allocations
+    if body.dry_run:
+        proposal = use_cases.propose_resize(call.caller, allocation_id, asked, versions)
+        if isinstance(proposal, Proposal):
+            name = use_cases.allocation(call.caller, allocation_id).name
+            return Answer(200, schemas.DryRun.of(name, proposal))
+        answer: AllocationRecord | NoFit = proposal
+    else:
+        answer = use_cases.resize(call.caller, allocation_id, asked, versions)
+    if isinstance(answer, NoFit):
+        record = use_cases.allocation(call.caller, allocation_id)
+        return Answer(409, errors.of_refusal(answer, call.fabrics.fabric(record.fabric)))
+    if answer.change is None:
+        return _shown(call, answer)
+    return _shown(call, call.outcome(answer, query.wait), 202)
 
 
 def release(

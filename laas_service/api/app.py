@@ -30,12 +30,13 @@ from laas_service.api import (
     errors,
     fabrics,
     leaves,
+    microversions,
     openapi,
     quota,
     schemas,
     system,
 )
-from laas_service.api.auth import NOBODY, REQUEST_ID, Gate
+from laas_service.api.auth import LOCAL, NOBODY, REQUEST_ID, Gate
 from laas_service.api.metrics import Metrics
 from laas_service.api.policies import METRICS
 from laas_service.api.proxies import Proxies
@@ -81,11 +82,21 @@ ROUTES = (
     _get("/", system.versions, None, schemas.Versions),
     _get("/healthcheck", system.health, None, schemas.Health),
     Route("GET", "/metrics", system.metrics, METRICS, {200: schemas.Text}, nobody=True),
+    _get("/view", system.view, None, schemas.Html),
+    _get("/v1", system.version_1, None, schemas.OneVersion),
     _get("/v1/openapi.json", _document, None, schemas.Document),
     _get("/v1/fabrics", fabrics.index, "laas:fabric:get", schemas.FabricList),
     _get(FABRIC, fabrics.show, "laas:fabric:get", schemas.Fabric),
     _get(f"{FABRIC}/utilization", fabrics.utilization, "laas:fabric:get", schemas.Utilization),
     _get(f"{FABRIC}/fit", fabrics.fit, "laas:fabric:get", schemas.Fit),
+    _get(f"{FABRIC}/map", fabrics.show_map, "laas:fabric:map", schemas.FabricMap),
+    Route(
+        "POST",
+        f"{FABRIC}/make-room",
+        fabrics.make_room,
+        "laas:fabric:make_room",
+        {200: schemas.RoomPlan, 202: schemas.RoomPlan, 409: schemas.Problem},
+    ),
     _get(f"{FABRIC}/routing", fabrics.routing, "laas:fabric:inventory", schemas.Routing),
     _get(f"{FABRIC}/switches", fabrics.switches, "laas:fabric:inventory", schemas.SwitchList),
     _get(SWITCH, leaves.show, "laas:fabric:inventory", leaves.Leaf),
@@ -142,7 +153,13 @@ ROUTES = (
     _get("/v1/quota", quota.show, "laas:quota:get", schemas.Quota),
     _get(ALLOCATION, allocations.show, "laas:allocation:get", schemas.Allocation),
     _get(f"{ALLOCATION}/history", allocations.history, "laas:allocation:get", schemas.History),
-    _patch(ALLOCATION, allocations.change, "laas:allocation:update", schemas.Allocation),
+    Route(
+        "PATCH",
+        ALLOCATION,
+        allocations.change,
+        "laas:allocation:update",
+        {202: schemas.Allocation, 200: schemas.Changed, 409: schemas.Problem},
+    ),
     Route(
         "DELETE",
         ALLOCATION,
@@ -213,6 +230,7 @@ class RequestPipeline:
         self._metrics = metrics
         self._conf = conf
         self._buckets = Buckets(conf.limits, time.monotonic)
+        self._change_buckets = Buckets(conf.limits, time.monotonic, "change_")
         self._check_again = -math.inf
 
     def opened(self) -> None:
@@ -227,9 +245,14 @@ class RequestPipeline:
             raise BadRequest("leave out the NUL")
 
     def answer(self, route: Route, **variables: str) -> Response:
+        if route.versioned:
+            g.microversion = microversions.OLDEST
+            g.microversion = microversions.asked(request.headers.get(microversions.HEADER))
         caller = self._gate.caller(request.environ, route) if route.rule else NOBODY
         if caller.project_id:
             self._buckets.take(caller.project_id)
+            if route.changes_an_allocation:
+                self._change_buckets.take(caller.project_id)
         if route.rule and route.path.startswith("/v1/"):
             self._check_tables()
         call = Call(
@@ -239,6 +262,8 @@ class RequestPipeline:
             url=request.base_url,
             arguments=request.args.to_dict(),
             max_wait=self._conf.api.max_wait,
+            version=g.get("microversion", microversions.OLDEST),
+            local=LOCAL in request.environ,
             require=functools.partial(self._gate.require, request.environ),
             scrape=self._metrics.text,
         )
@@ -255,6 +280,11 @@ class RequestPipeline:
 
     def closed(self, response: Response) -> Response:
         """Count and log the request, without its headers, which carry tokens."""
+        if "microversion" in g:
+            response.headers[microversions.HEADER] = (
+                f"{microversions.SERVICE_TYPE} {g.microversion}"
+            )
+            response.vary.add(microversions.HEADER)
         seconds = time.perf_counter() - g.started
         route = request.url_rule.rule if request.url_rule else "unknown"
         self._metrics.answered(request.method, route, response.status_code, seconds)

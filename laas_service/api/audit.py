@@ -14,7 +14,8 @@ from typing import Any
 from flask import Request, Response
 from oslo_log import log as logging
 
-from laas_service.api.auth import REQUEST_ID, SERVICE_TYPE
+from laas_service.api.auth import REQUEST_ID
+from laas_service.api.microversions import SERVICE_TYPE
 from laas_service.api.proxies import CLIENT
 
 LOG = logging.getLogger("laas_service.audit")

@@ -30,6 +30,7 @@ from webob.exc import HTTPServiceUnavailable
 
 from laas_service.api import policies
 from laas_service.api.errors import problem
+from laas_service.api.microversions import SERVICE_TYPE
 from laas_service.api.resource import Route
 from laas_service.api.schemas import Problem
 from laas_service.app.loopback import is_loopback
@@ -44,9 +45,8 @@ REQUEST_ID = "openstack.request_id"
 LOCAL_PROJECT = "local"
 """The project of a local caller that names none in ``X-Project-Id``."""
 
-
-SERVICE_TYPE = "isolated-network"
-"""The service type in Keystone's catalog, and in access rules."""
+LOCAL = "laas.local"
+"""The key in the WSGI environment of requests that need no authentication."""
 
 _ALWAYS = {
     "delay_auth_decision": True,  # the routes decide
@@ -156,6 +156,7 @@ class Loopback:
         project = environ.get("HTTP_X_PROJECT_ID") or LOCAL_PROJECT
         for name in [name for name in environ if name.startswith(_IDENTITY)]:
             del environ[name]
+        environ[LOCAL] = True
         environ.update(
             HTTP_X_IDENTITY_STATUS="Confirmed",
             HTTP_X_ROLES="admin,member,reader",

@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import ValidationError
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
-from laas_service.api.schemas import Degraded, FieldError, Problem, Room
+from laas_service.api.microversions import NEWEST, OLDEST, UnknownVersion
+from laas_service.api.schemas import ByMoving, Degraded, FieldError, Problem, Room
 from laas_service.app.records import FabricRecord
 from laas_service.domain import errors
 from laas_service.domain.allocation import NoFit
@@ -42,6 +43,7 @@ STATUS: dict[type[errors.LaasError], int] = {
     errors.QuotaExceeded: 403,
     errors.TooManyRequests: 429,
     errors.NotFound: 404,
+    UnknownVersion: 406,
     errors.Conflict: 409,
     errors.ConcurrentUpdate: 409,
     errors.DoubleClaim: 409,
@@ -64,6 +66,9 @@ def status_of(error: errors.LaasError) -> int:
 def of_error(error: errors.LaasError) -> Problem:
     """The problem document of one of the service's exceptions."""
     fields = None
+    if isinstance(error, UnknownVersion):
+        versions = {"min_version": str(OLDEST), "max_version": str(NEWEST)}
+        return problem(status_of(error), error.code, str(error), **versions)
     if isinstance(error, InvalidRequest):
         fields = error.fields
     elif isinstance(error, errors.InvalidInput | errors.QuotaExceeded):
@@ -71,8 +76,15 @@ def of_error(error: errors.LaasError) -> Problem:
     return problem(status_of(error), error.code, str(error), errors=fields)
 
 
-def of_refusal(refusal: NoFit) -> Problem:
-    """The problem document of a refusal: its code is the limit that was hit."""
+def of_refusal(refusal: NoFit, fabric: FabricRecord | None = None) -> Problem:
+    """The problem document of a refusal: its code is the limit that was hit.
+
+    ``fabric`` is that of the allocation whose size was refused; it names the hosts.
+    """
+    moving, way = None, refusal.by_moving
+    if way is not None and fabric is not None:
+        names = [fabric.inventory.host_names[host] for host in way.moves]
+        moving = ByMoving(moves=names, new_hosts=way.new_hosts)
     return problem(
         409,
         refusal.reason.value,
@@ -82,6 +94,7 @@ def of_refusal(refusal: NoFit) -> Problem:
         fits_when_empty=refusal.fits_when_empty,
         cut_off=refusal.cut_off or None,
         room=Room.model_validate(refusal.room) if refusal.room else None,
+        by_moving=moving,
     )
 
 

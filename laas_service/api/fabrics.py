@@ -2,12 +2,14 @@
 
 """Fabrics: utilization, inventory, fit, routing; states of hosts and links."""
 
-from laas_service.api import policies, schemas
+from laas_service.api import errors, policies, schemas
 from laas_service.api.resource import Answer, Call, page
+from laas_service.app.moves import RoomRequest
 from laas_service.app.records import FabricRecord, HostState, LinkState
-from laas_service.app.requests import AllocationRequest
+from laas_service.app.requests import AllocationRequest, Question
 from laas_service.app.views import inventory
-from laas_service.domain.errors import InvalidInput
+from laas_service.domain.allocation import NoFit
+from laas_service.domain.errors import Forbidden, InvalidInput
 from laas_service.domain.faults.observation import Mode
 from laas_service.domain.features import HostChange
 from laas_service.domain.topology import Link, link_name, parse_link
@@ -46,6 +48,42 @@ def fit(call: Call, fabric_id: str, query: schemas.FitQuery) -> Answer:
     )
     fit = call.fabrics.fit(call.caller, fabric_id, asked)
     return Answer(200, schemas.Fit.of(fabric_id, query.hosts, fit))
+
+
+def show_map(call: Call, fabric_id: str, query: schemas.MapQuery) -> Answer:
+    """Show a map of the fabric: its cables by level with owner, state and load, and tenants.
+
+    The own project's, unless the caller may see the inventory; all else looks alike then.
+    """
+    try:
+        call.require(policies.INVENTORY)
+        everything = True
+    except Forbidden:
+        everything = False
+    question = None if query.hosts is None else Question(query.hosts, query.policy or "")
+    shown = call.use_cases.maps.fabric_map(call.caller, fabric_id, everything, question)
+    return Answer(200, schemas.FabricMap.model_validate(shown))
+
+
+def make_room(call: Call, fabric_id: str, body: schemas.NewRoom) -> Answer:
+    """Plan moves of tenants after which a size fits; unless dry, announce the first."""
+    constraints = body.constraints or schemas.Constraints()
+    asked = AllocationRequest(
+        name="",
+        hosts=body.hosts,
+        policy=body.policy or "",
+        constraints=constraints.domain(),
+        avoid=tuple(constraints.avoid_hosts or ()),
+    )
+    wanted = RoomRequest(asked, body.moves, body.max_cost, body.override)
+    if body.dry_run:
+        plan = call.use_cases.moves.advise(fabric_id, wanted)
+    else:
+        plan = call.use_cases.moves.make_room(call.caller, fabric_id, wanted)
+    if isinstance(plan, NoFit):
+        return Answer(409, errors.of_refusal(plan))
+    begun = any(move.announced for move in plan.moves)
+    return Answer(202 if begun else 200, schemas.RoomPlan.of(body.hosts, plan))
 
 
 def routing(call: Call, fabric_id: str) -> Answer:
@@ -140,19 +178,23 @@ def set_plane(call: Call, fabric_id: str, body: schemas.NewPlane) -> Answer:
 
 
 def set_host(call: Call, fabric_id: str, name: str, body: schemas.HostChange) -> Answer:
-    """Drain, fail or repair a host, set its traits and cost, or end its quarantine.
+    """Drain, fail or repair a host, set traits, cost and virtual ports, or end its quarantine.
 
     Its owner, if any, keeps it.
     """
     described = body.traits is not None or body.cost is not None
-    if body.state is None and not described and not body.confirm_empty:
-        fix = "say what to change: state, traits, cost or confirm_empty"
+    listed = body.virtual_guids is not None
+    if body.state is None and not described and not body.confirm_empty and not listed:
+        fix = "say what to change: state, traits, cost, virtual_guids or confirm_empty"
         raise InvalidInput("state", None, fix)
     if body.confirm_empty:
         entry = call.fabrics.confirm_empty(call.caller, fabric_id, name)
     if described:
         traits = None if body.traits is None else frozenset(body.traits)
         entry = call.fabrics.describe_host(fabric_id, name, HostChange(traits, body.cost))
+    if body.virtual_guids is not None:
+        rails = [[int(guid, 16) for guid in guids] for guids in body.virtual_guids]
+        entry = call.fabrics.set_virtual_ports(fabric_id, name, rails)
     if body.state is not None:
         entry = call.fabrics.set_host_state(call.caller, fabric_id, name, body.state)
     return Answer(200, schemas.Host.of(entry))

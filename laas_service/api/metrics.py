@@ -4,6 +4,7 @@
 
 from collections import Counter as Counts
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -17,7 +18,7 @@ from laas_service.app.use_cases import UseCases
 from laas_service.app.views.utilization import Usage, Utilization
 from laas_service.domain.errors import Conflict, Unavailable
 from laas_service.domain.faults.memory import LinkCondition
-from laas_service.messages import Condition, ConfirmedBy
+from laas_service.messages import Condition, ConfirmedBy, Running
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -112,10 +113,14 @@ def _port_errors(watched: Watched) -> Mapping[tuple[str, ...], float]:
     return {(counter,): count for counter, count in counters.items()}
 
 
-def _read_at(watched: Watched) -> Mapping[tuple[str, ...], float]:
-    """The time of the last reading; nothing if there was none."""
-    read_at = watched.observation.read_at
-    return {} if read_at is None else {(): read_at.timestamp()}
+def _running(running: Running) -> tuple[str, str]:
+    master = running.master
+    return running.engine or "", f"{master.guid:#018x}" if master is not None else ""
+
+
+def _at(moment: datetime | None) -> Mapping[tuple[str, ...], float]:
+    """A time in seconds since the epoch; nothing if there was none."""
+    return {} if moment is None else {(): moment.timestamp()}
 
 
 FABRIC_METRICS = (
@@ -165,6 +170,13 @@ FABRIC_METRICS = (
     ),
     FabricMetric(
         GaugeMetricFamily,
+        "laas_fabric_running",
+        "1, with the engine that routed last and the port GUID of the master; empty if unknown.",
+        lambda use, watched: {_running(watched.holding.running): 1},
+        ("engine", "master"),
+    ),
+    FabricMetric(
+        GaugeMetricFamily,
         "laas_allocations_confirmed",
         "Live allocations by what the last change of their routes was confirmed by.",
         lambda use, watched: {(by.value,): use.confirmed.get(by, 0) for by in ConfirmedBy},
@@ -183,6 +195,12 @@ FABRIC_METRICS = (
         "Times that drift was repaired, by kind.",
         lambda use, watched: {(kind.value,): watched.repaired.get(kind, 0) for kind in Drift},
         ("kind",),
+    ),
+    FabricMetric(
+        GaugeMetricFamily,
+        "laas_fabric_compared_seconds",
+        "Time of the last full comparison with Nova and the switches, in seconds since the epoch.",
+        lambda use, watched: _at(watched.holding.compared_at),
     ),
     FabricMetric(
         CounterMetricFamily,
@@ -223,7 +241,7 @@ FABRIC_METRICS = (
         GaugeMetricFamily,
         "laas_observation_read_seconds",
         "Time of the last recorded reading of the ports, in seconds since the epoch.",
-        lambda use, watched: _read_at(watched),
+        lambda use, watched: _at(watched.observation.read_at),
     ),
     FabricMetric(
         GaugeMetricFamily,
@@ -252,6 +270,13 @@ FABRIC_METRICS = (
         "Hosts.",
         lambda use, watched: _counts(use.hosts),
         ("count",),
+    ),
+    FabricMetric(
+        GaugeMetricFamily,
+        "laas_hosts_withheld",
+        "Hosts that no new owner gets for what Nova shows of them, by cause.",
+        lambda use, watched: {(c.name.lower(),): n for c, n in watched.withheld.items()},
+        ("cause",),
     ),
     FabricMetric(
         GaugeMetricFamily,
@@ -322,11 +347,9 @@ class Agents(Scraped):
     def collect(self) -> Iterator[Metric]:
         try:
             registry = self._use_cases.agents
-            agents = [
-                (fabric.id, agent)
-                for fabric in self._use_cases.fabrics.fabrics()
-                for agent in registry.agents(fabric.id)
-            ]
+            fabrics = self._use_cases.fabrics.fabrics()
+            agents = [(f.id, agent) for f in fabrics for agent in registry.agents(f.id)]
+            behind = {fabric.id: registry.behind(fabric.id) for fabric in fabrics}
         except (Conflict, Unavailable):
             return
         labels = ("fabric", "agent")
@@ -336,6 +359,9 @@ class Agents(Scraped):
         silent = GaugeMetricFamily(
             "laas_agent_silent_seconds", "Time since the agent's last report.", labels=labels
         )
+        older = GaugeMetricFamily(
+            "laas_agent_behind", "Whether the agent's set is not the wanted one.", labels=labels
+        )
         condition = GaugeMetricFamily(
             "laas_agent_condition",
             "The condition the agent reported last: 1 for that condition, 0 for the others.",
@@ -344,7 +370,8 @@ class Agents(Scraped):
         for fabric, agent in agents:
             active.add_metric([fabric, agent.name], agent.active)
             silent.add_metric([fabric, agent.name], agent.age)
+            older.add_metric([fabric, agent.name], agent.name in behind[fabric])
             for value in Condition:
                 reported = agent.seen.condition is value
                 condition.add_metric([fabric, agent.name, value.value], reported)
-        yield from (active, silent, condition)
+        yield from (active, silent, older, condition)

@@ -9,8 +9,17 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from laas_service.api.microversions import HEADER, NEWEST, SERVICE_TYPE
 from laas_service.api.resource import Route
 from laas_service.api.schemas import Problem, media
+
+_VERSION = {
+    "name": HEADER,
+    "in": "header",
+    "required": False,
+    "description": f"The microversion, such as '{SERVICE_TYPE} {NEWEST}'.",
+    "schema": {"type": "string"},
+}
 
 REFERENCE = "#/components/schemas/{model}"
 
@@ -84,6 +93,8 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in route.variables
     ]
+    if route.versioned:
+        parameters.append(_VERSION)
     for part, place in (("query", "query"), ("headers", "header")):
         if part not in route.takes:
             continue

@@ -23,6 +23,9 @@ CONTAINER = "laas:allocation:create_container"
 FORCE = "laas:allocation:force_release"
 METRICS = "laas:metrics:get"
 AVOID = "laas:allocation:avoid"
+INVENTORY = "laas:fabric:inventory"
+RESIZE = "laas:allocation:resize"
+CONSENT = "laas:allocation:consent"
 
 
 def _rule(
@@ -68,7 +71,7 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             f"GET {fabric}/fit",
         ),
         _rule(
-            "laas:fabric:inventory",
+            INVENTORY,
             SERVICE,
             "See all hosts, links and switches with owner, idle links, routing, observed faults, "
             "and agents.",
@@ -81,6 +84,13 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             f"GET {fabric}/plane",
             f"GET {fabric}/agents",
             f"GET {fabric}/observation",
+        ),
+        _rule(
+            "laas:fabric:map",
+            f"{READER} or role:service",
+            "See the map of a fabric: the own project's hosts and links, and all else alike. "
+            "Callers that pass laas:fabric:inventory see everything.",
+            f"GET {fabric}/map",
         ),
         _rule(
             "laas:agent:report",
@@ -105,6 +115,12 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             f"PATCH {fabric}/links/{{link_id}}",
             f"PUT {fabric}/plane",
             f"PATCH {fabric}/observation",
+        ),
+        _rule(
+            "laas:fabric:make_room",
+            ADMIN,
+            "Plan moves of tenants after which a size fits, and have them made.",
+            f"POST {fabric}/make-room",
         ),
         _rule(
             "laas:allocation:create",
@@ -136,6 +152,19 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             "laas:allocation:update",
             MEMBER,
             "Rename the own project's allocations.",
+            f"PATCH {allocation}",
+        ),
+        _rule(
+            RESIZE,
+            MEMBER,
+            "Change the size of the own project's allocations, or make a dry run of it.",
+            f"PATCH {allocation}",
+        ),
+        _rule(
+            CONSENT,
+            MEMBER,
+            "Say whether the own project's allocations may move to make room for others.",
+            "POST /v1/allocations",
             f"PATCH {allocation}",
         ),
         _rule(

@@ -16,12 +16,15 @@ MANY = 10_000
 class Buckets:
     """``burst`` requests at once, ``rate`` a second in the long run; a rate of 0 is no limit.
 
-    Both are options of ``limits``, and may change at any time. ``clock`` is in seconds from any
-    moment on. May be shared by threads.
+    Both are options of ``limits`` under these names after ``prefix``, and may change at any time.
+    ``clock`` is in seconds from any moment on. May be shared by threads.
     """
 
-    def __init__(self, limits: cfg.ConfigOpts.GroupAttr, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, limits: cfg.ConfigOpts.GroupAttr, clock: Callable[[], float], prefix: str = ""
+    ) -> None:
         self._limits = limits
+        self._prefix = prefix
         self._clock = clock
         self._lock = threading.Lock()
         self._left: dict[str, tuple[float, float]] = {}  # project -> tokens, at this time
@@ -32,8 +35,8 @@ class Buckets:
         Raises:
             TooManyRequests: the bucket is empty; the request is not counted.
         """
-        rate: float = self._limits.rate
-        burst: float = self._limits.burst
+        rate: float = getattr(self._limits, f"{self._prefix}rate")
+        burst: float = getattr(self._limits, f"{self._prefix}burst")
         if not rate:
             return
 

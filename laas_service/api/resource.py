@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 from pydantic import BaseModel
 
+from laas_service.api.microversions import Microversion
 from laas_service.api.schemas import AT_ONCE, Paging
 from laas_service.app.allocations import Allocations
 from laas_service.app.fabrics import Fabrics
@@ -36,6 +37,7 @@ class Call:
     """One authenticated and authorised request, as a view gets it.
 
     ``url`` is the absolute address without query; ``arguments`` are the query as sent.
+    ``version`` is the microversion asked for. ``local``: the caller is not authenticated.
     ``require`` raises ``Forbidden`` unless the caller passes a further rule;
     ``scrape`` gives the metrics in Prometheus' text format.
     """
@@ -46,6 +48,8 @@ class Call:
     url: str
     arguments: Mapping[str, str]
     max_wait: float
+    version: Microversion
+    local: bool
     require: Callable[[str], None]
     scrape: Callable[[], str]
 
@@ -88,6 +92,16 @@ class Route:
         """The schemas of the query, headers and body, as the view annotates them."""
         hints = get_type_hints(self.view)
         return {part: hints[part] for part in ("query", "headers", "body") if part in hints}
+
+    @property
+    def changes_an_allocation(self) -> bool:
+        """Whether it changes an allocation that exists, and does not release it."""
+        return "allocation_id" in self.variables and self.method in ("PATCH", "POST", "PUT")
+
+    @property
+    def versioned(self) -> bool:
+        """Whether requests may ask for a microversion."""
+        return self.rule is not None and self.path.startswith("/v1/")
 
     @property
     def variables(self) -> list[str]:

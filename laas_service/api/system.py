@@ -3,33 +3,68 @@
 """Versions, health and metrics; no token needed."""
 
 from importlib.metadata import PackageNotFoundError, version
+from urllib.parse import quote
 
+from laas_service import page
 from laas_service.api import schemas
+from laas_service.api.microversions import NEWEST, OLDEST
 from laas_service.api.resource import Answer, Call
+from laas_service.domain.errors import Forbidden, InvalidInput
 
 
 def versions(call: Call) -> Answer:
     """List the versions of the interface."""
-    current = schemas.Version(
+    current = _current(call)
+    return Answer(200, schemas.Versions(name="laas", release=_release(), versions=[current]))
+
+
+def version_1(call: Call) -> Answer:
+    """Show version 1 of the interface, with its microversions."""
+    return Answer(200, schemas.OneVersion(version=_current(call)))
+
+
+def _current(call: Call) -> schemas.Version:
+    return schemas.Version(
         id="v1",
         status="CURRENT",
+        min_version=str(OLDEST),
+        max_version=str(NEWEST),
         links=[
             {"rel": "self", "href": f"{call.root}/v1"},
             {"rel": "describedby", "href": f"{call.root}/v1/openapi.json"},
         ],
     )
-    return Answer(200, schemas.Versions(name="laas", release=_release(), versions=[current]))
 
 
 def health(call: Call) -> Answer:
-    """Tell whether the process lives (it answers) and is ready (its database answers, too)."""
-    call.fabrics.ready()
+    """Tell whether the process lives (it answers) and is ready (its database takes writes)."""
+    call.fabrics.healthy()
     return Answer(200, schemas.Health(status="ready"))
 
 
 def metrics(call: Call) -> Answer:
     """Show the metrics that Prometheus scrapes."""
     return Answer(200, schemas.Text(call.scrape()))
+
+
+def view(call: Call, query: schemas.ViewQuery) -> Answer:
+    """Show the page of a fabric, or of the only one, where no login is needed."""
+    if not call.local:
+        raise Forbidden("this page needs a login: run laas view, which uses your own")
+    known = [fabric.id for fabric in call.fabrics.fabrics()]
+    if query.fabric is None and len(known) != 1:
+        fix = (
+            f"name one in the address, as {call.root}/view?fabric=ID: {', '.join(known) or 'none'}"
+        )
+        raise InvalidInput("fabric", None, fix)
+    id = call.fabrics.fabric(query.fabric or known[0]).id
+    html = page.live_page(id, f"/v1/fabrics/{quote(id, safe='')}/map")
+    headers = {
+        "Content-Security-Policy": page.policy(frames=True),
+        "Cache-Control": "no-store",
+        "Referrer-Policy": "no-referrer",
+    }
+    return Answer(200, schemas.Html(html), headers)
 
 
 def _release() -> str:

@@ -7,7 +7,10 @@ Each fabric has one active agent. Reports of the others are shown, but confirm n
 
 import logging
 import re
+import time
+from collections import deque
 from collections.abc import Callable, Collection
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -15,7 +18,7 @@ from laas_service.app.ports.agents import Agent, Agents, FileSets
 from laas_service.app.ports.fabrics import FabricReader
 from laas_service.app.ports.fault_observation import FaultObservation
 from laas_service.app.ports.port_counters import PortCounters
-from laas_service.domain.errors import Conflict, InvalidInput
+from laas_service.domain.errors import Conflict, InvalidInput, LimitExceeded
 from laas_service.domain.faults.observation import Mode
 from laas_service.messages import AgentReport, Applied, Condition, ConfirmedBy, FileSet, Orders
 
@@ -60,6 +63,8 @@ def applied(agents: Collection[Agent], seconds: float) -> Applied:
             unconfirmed=seen.unconfirmed,
             by=ConfirmedBy.AGENT,
             condition=seen.condition,
+            stamp=seen.stamp,
+            running=seen.running,
         )
     text = f"agent {active.name}: {seen.condition.value.replace('_', ' ')}"
     return Applied(
@@ -69,7 +74,20 @@ def applied(agents: Collection[Agent], seconds: float) -> Applied:
         unconfirmed=seen.unconfirmed,
         by=ConfirmedBy.AGENT,
         condition=seen.condition,
+        stamp=seen.stamp,
+        running=seen.running,
     )
+
+
+MOST_AHEAD = 16_000_000
+"""How far above the database's a generation may be that agents report: going forward once takes a
+million, and numbers end at 2 ** 31."""
+
+MOST_FORWARD = 10
+"""How often a fabric goes forward within ``FORWARD_SPAN`` because of what agents report."""
+
+FORWARD_SPAN = 24 * 3600.0
+"""In seconds."""
 
 
 class AgentStore(FabricReader, FaultObservation, PortCounters, Protocol):
@@ -80,7 +98,8 @@ class AgentRegistry:
     """The agents of all fabrics, and the file sets for them.
 
     A report is valid for ``seconds``. ``wake`` wakes a worker. ``fault_mode`` is the configured
-    mode of observation. Agents of a frozen fabric keep the set that they have.
+    mode of observation. ``now`` is the clock by which workers judge the ages of readings. Agents of
+    a frozen fabric keep the set that they have.
     """
 
     def __init__(
@@ -91,9 +110,14 @@ class AgentRegistry:
         *,
         seconds: float,
         wake: Callable[[], None],
+        now: Callable[[], datetime],
         fault_mode: Mode = Mode.ACT,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.now = now
         self._fault_mode = fault_mode
+        self._clock = clock
+        self._went_forward: dict[str, deque[float]] = {}  # fabric -> clock, of this process
         self._store = store
         self._agents = agents
         self._files = files
@@ -106,7 +130,9 @@ class AgentRegistry:
         Raises:
             NotFound: there is no such fabric.
             InvalidInput: the name is malformed, or the condition goes without a generation and
-                one is given, or the other way round.
+                one is given, or the other way round, or the generation is ``MOST_AHEAD`` above
+                that of the database.
+            LimitExceeded: generations of another past were reported too often.
         """
         if not re.fullmatch(NAME, name):
             fix = "use 1 to 255 of A-Z a-z 0-9 . _ -, not . or - in front"
@@ -114,9 +140,11 @@ class AgentRegistry:
         if (seen.generation is not None) != (seen.condition in CONFIRMING):
             which = " or ".join(condition.value for condition in CONFIRMING)
             raise InvalidInput("generation", seen.generation, f"give it with {which}, and only so")
-        wanted = self._store.fabric(fabric_id).routes_generation
+        self._go_forward(fabric_id, name, seen)
+        fabric = self._store.fabric(fabric_id)
+        wanted, stamp = fabric.routes_generation, fabric.routes_stamp
         if self._frozen(fabric_id) and seen.published is not None:
-            wanted = seen.published
+            wanted, stamp = seen.published, seen.published_stamp
         turn = self._agents.report(fabric_id, name, seen, self._seconds)
         if turn.active == name and seen.counters:
             self._store.record_counters(fabric_id, seen.counters)
@@ -126,7 +154,39 @@ class AgentRegistry:
                 *(fabric_id, turn.active, name, seen.condition.value, seen.detail or "no detail"),
             )
             self._wake()
-        return Orders(turn.active == name, turn.active, wanted, self._seconds)
+        return Orders(turn.active == name, turn.active, wanted, self._seconds, stamp)
+
+    def _go_forward(self, fabric_id: str, name: str, seen: AgentReport) -> None:
+        """If the agent has a generation of another past of the database, go on above it."""
+        for generation, stamp, where in (
+            (seen.published, seen.published_stamp, f"agent {name} has published"),
+            (seen.generation, seen.stamp, f"agent {name} sees in the switches"),
+        ):
+            if generation is not None and not self._store.in_past(fabric_id, generation, stamp):
+                text = f"{where} generation {generation}"
+                self._check_forward(fabric_id, generation, text)
+                if self._store.go_forward(fabric_id, generation, stamp, text):
+                    self._went_forward[fabric_id].append(self._clock())
+
+    def _check_forward(self, fabric_id: str, generation: int, text: str) -> None:
+        """Keep an agent that reports false generations from using all numbers up.
+
+        Raises: InvalidInput, LimitExceeded, NotFound.
+        """
+        present = self._store.fabric(fabric_id).generation
+        fix = "remove the 'current' link of the fabric on that agent's machine"
+        if generation > present + MOST_AHEAD:
+            raise InvalidInput(
+                "generation", generation, f"{text}, and the database is at {present}; {fix}"
+            )
+        times, now = self._went_forward.setdefault(fabric_id, deque()), self._clock()
+        while times and now - times[0] >= FORWARD_SPAN:
+            times.popleft()
+        if len(times) >= MOST_FORWARD:
+            raise LimitExceeded(
+                f"{text}, and fabric {fabric_id!r} went forward {MOST_FORWARD} times within a day "
+                f"because of what agents report; {fix}"
+            )
 
     def _frozen(self, fabric_id: str) -> bool:
         mode = self._store.observation(fabric_id).mode or self._fault_mode
@@ -137,13 +197,30 @@ class AgentRegistry:
         self._store.fabric(fabric_id)
         return self._agents.all(fabric_id)
 
-    def file_set(self, fabric_id: str) -> FileSet:
-        """Raises: NotFound; Conflict: the fabric is frozen; LimitExceeded, Conflict, Unavailable
-        as ``FileSets.wanted``."""
+    def behind(self, fabric_id: str) -> set[str]:
+        """Names of the agents whose set is not the wanted one: if the OpenSM beside one of them
+        becomes the master, it routes by older files. Raises: NotFound."""
+        fabric = self._store.fabric(fabric_id)
+        wanted, stamp = fabric.routes_generation, fabric.routes_stamp
+
+        def has_it(seen: AgentReport) -> bool:
+            same_past = not stamp or seen.published_stamp in ("", stamp)
+            return seen.published == wanted and same_past
+
+        return {agent.name for agent in self._agents.all(fabric_id) if not has_it(agent.seen)}
+
+    def file_set(self, fabric_id: str, form: int) -> FileSet:
+        """The wanted set, in the newest form up to ``form``.
+
+        Raises:
+            NotFound: there is no such fabric.
+            Conflict: the fabric is frozen.
+            LimitExceeded, Conflict, Unavailable: as ``FileSets.wanted``.
+        """
         fabric = self._store.fabric(fabric_id)
         if self._frozen(fabric.id):
             raise Conflict(f"fabric {fabric.id!r} is frozen: agents get no file set")
-        return self._files.wanted(fabric.id)
+        return self._files.wanted(fabric.id, form)
 
     def file(self, fabric_id: str, generation: str, name: str) -> Path:
         """Raises: as ``FileSets.file``."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The use cases of allocations: allocate, list, rename, release, repair, retry, wait.
+"""The use cases of allocations: allocate, list, rename, resize, release, repair, retry, wait.
 
 Plain values in and out. A refusal is an answer (``NoFit``); callers' mistakes and lost races
 are exceptions of ``domain.errors``.
@@ -18,7 +18,7 @@ from laas_service.app import lifecycle
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.lifecycle import HOLDING, LIVE, Action, State
 from laas_service.app.lookup import Lookup
-from laas_service.app.placement_changes import begin_link_repair
+from laas_service.app.placement_changes import Resize, begin_link_repair, begin_resize
 from laas_service.app.ports.allocations import (
     Admissions,
     AllocationReader,
@@ -26,31 +26,37 @@ from laas_service.app.ports.allocations import (
     Transitions,
 )
 from laas_service.app.ports.compute import Compute
+from laas_service.app.ports.compute_hosts import ComputeHostRecords
 from laas_service.app.ports.fabrics import FabricReader
 from laas_service.app.ports.observations import Observations
 from laas_service.app.ports.projects import Projects
 from laas_service.app.quotas import Quotas, too_few_servers
 from laas_service.app.records import AllocationRecord, Caller, Event, Wait
-from laas_service.app.refusals import explained
+from laas_service.app.refusals import explained, naming_withheld
 from laas_service.app.requests import (
     AllocationRequest,
     AllocationView,
     Place,
     Progress,
     Proposal,
+    ResizeRequest,
 )
 from laas_service.app.retries import retrying
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.budget import RequestBudget
+from laas_service.domain.constraints import ContentionFree
 from laas_service.domain.errors import (
     ConcurrentUpdate,
+    Conflict,
     HostsBusy,
     InvalidInput,
     PreconditionFailed,
 )
 from laas_service.domain.faults.degradation import Degraded, degradation
 from laas_service.domain.ledger import Ledger
+from laas_service.domain.moves.consent import Consent
 from laas_service.domain.policies.base import BudgetedPolicy
+from laas_service.domain.routing.contention import contention
 from laas_service.domain.topology import Topology
 from laas_service.domain.wording import listed
 
@@ -73,6 +79,7 @@ class AllocationStore(
     Transitions,
     PlacementChanges,
     FabricReader,
+    ComputeHostRecords,
     Observations,
     Protocol,
 ):
@@ -184,8 +191,10 @@ class Allocations:
         """
         return self._lookup.allocation(caller, id)
 
-    def events(self, caller: Caller, id: str, after: int, limit: int) -> list[Event]:
+    def events(self, caller: Caller, id: str, after: int, limit: int) -> tuple[int, list[Event]]:
         """Up to ``limit`` events of an allocation after the first ``after``, oldest first.
+
+        The number of the first comes before them.
 
         Raises:
             NotFound: as ``allocation``.
@@ -230,6 +239,7 @@ class Allocations:
         """As ``view``, without progress."""
         ids = {record.fabric for record in records}
         fabrics = {id: self._store.fabric(id) for id in ids}
+        delays = {id: self._store.holding(id).waits_for for id in ids}
         places = self._places(records)
         return [
             AllocationView(
@@ -237,6 +247,7 @@ class Allocations:
                 fabrics[record.fabric],
                 places.get(record.id),
                 _degradation_now(record, fabrics[record.fabric].topology),
+                delays[record.fabric] if lifecycle.has_step_now(record) else None,
             )
             for record in records
         ]
@@ -295,6 +306,160 @@ class Allocations:
         return self._store.transition(record, to, reason, force=force, by=caller.initiator)
 
     @REPEATED.wraps
+    def consent(
+        self,
+        caller: Caller,
+        id: str,
+        changed: Callable[[Consent], Consent],
+        versions: Collection[int] | None = None,
+    ) -> AllocationRecord:
+        """Change what the owner consents to; without consent an announced move is called off.
+
+        Raises:
+            NotFound, PreconditionFailed, ConcurrentUpdate: as ``rename``.
+            Conflict: it is released.
+        """
+        record = self._expected(caller, id, versions)
+        consent = changed(record.consent)
+        if consent == record.consent:
+            return record
+        if record.state not in LIVE:
+            raise Conflict(f"allocation {id} is {record.state.value}; nothing of it can move")
+        reason = lifecycle.consent_reason(consent.movable.value, caller.user_id)
+        return self._store.consent(record, consent, reason, by=caller.initiator)
+
+    @REPEATED.wraps
+    def resize(
+        self,
+        caller: Caller,
+        id: str,
+        asked: ResizeRequest,
+        versions: Collection[int] | None = None,
+    ) -> AllocationRecord | NoFit:
+        """Begin to give an allocation another size where it is; safe to repeat.
+
+        A larger one keeps all its hosts. A smaller one loses hosts without servers: those that
+        are named, or as many as are needed. While its size changes, asking for the old size
+        turns the change back until the old routes are withdrawn. The record comes back unchanged
+        if it has the size, or gets it already.
+
+        Raises:
+            NotFound, PreconditionFailed, ConcurrentUpdate: as ``rename``.
+            Conflict: it is not active, a container, of a policy that gives no other size, or its
+                placement changes otherwise.
+            InvalidInput: a host to give back is not its own, or too few are named.
+            HostsBusy: servers run on the hosts to give back.
+            QuotaExceeded: its project would have more hosts than it may.
+            Unavailable: compute cannot say whether servers run; nothing was changed.
+        """
+        record = self._expected(caller, id, versions)
+        if record.change is not None:
+            return self._while_changing(caller, record, asked)
+        placed = lifecycle.check_resizable(record)
+        if asked.hosts == placed.requested:
+            return record
+        if refusal := self._over_server_limit(record, asked):
+            return refusal
+        budget = RequestBudget(self._search_budget)
+        wanted = Resize(asked.hosts, self._given_back(record, placed, asked), budget)
+        limits = self._quotas.limits
+        answer = begin_resize(self._store, record, wanted, caller.initiator, limits)
+        if isinstance(answer, NoFit):
+            memory = self._store.host_memory(record.fabric)
+            return naming_withheld(answer, memory, caller.admin)
+        self._wake()
+        return answer
+
+    def propose_resize(
+        self,
+        caller: Caller,
+        id: str,
+        asked: ResizeRequest,
+        versions: Collection[int] | None = None,
+    ) -> Proposal | NoFit:
+        """The answer that ``resize`` would give now, without changing anything.
+
+        Raises: as ``resize``; Conflict also if a change turned back.
+        """
+        record = self._expected(caller, id, versions)
+        placed = lifecycle.check_resizable(record)
+        if refusal := self._over_server_limit(record, asked):
+            return refusal
+        more = asked.hosts - record.hosts
+        if more > 0 and record.parent is None:
+            self._quotas.check_growth(record.project_id, more)
+        budget = RequestBudget(self._search_budget)
+        wanted = Resize(asked.hosts, self._given_back(record, placed, asked), budget)
+        view, _ = self._store.ledger(record.fabric)
+        ledger = view.copy()
+        answer = wanted.chosen(ledger, record, placed)
+        if isinstance(answer, NoFit):
+            memory = self._store.host_memory(record.fabric)
+            return naming_withheld(answer, memory, caller.admin)
+        fabric = self._store.fabric(record.fabric)
+        cost = ledger.features.cost(answer.hosts(fabric.topology))
+        return Proposal(fabric, record.project_id, answer, cost, placed)
+
+    def _while_changing(
+        self, caller: Caller, record: AllocationRecord, asked: ResizeRequest
+    ) -> AllocationRecord:
+        """The record of a change that leads to the size, or turns back to it. Raises: Conflict."""
+        change = lifecycle.check_changing(record)
+        if asked.hosts == change.new.requested:
+            return record
+        if asked.hosts != change.old.requested:
+            raise Conflict(
+                f"allocation {record.id} gets {change.new.requested} hosts; wait until its "
+                f"placement has changed, or ask for {change.old.requested} hosts to turn back"
+            )
+        reason = lifecycle.called_off_reason(caller.user_id)
+        answer = self._store.turn_back(record, reason, by=caller.initiator)
+        self._wake()
+        return answer
+
+    def _over_server_limit(self, record: AllocationRecord, asked: ResizeRequest) -> NoFit | None:
+        if asked.hosts <= record.hosts:
+            return None
+        request = AllocationRequest(
+            name=record.name, hosts=asked.hosts, project_id=record.project_id
+        )
+        return too_few_servers(request, self._quotas.server_limit(request))
+
+    def _given_back(
+        self, record: AllocationRecord, placed: Allocation, asked: ResizeRequest
+    ) -> tuple[int, ...]:
+        """Numbers of the hosts that a smaller allocation may lose; () if it is not smaller.
+
+        Raises:
+            InvalidInput: a host is not one of its own, or too few are named.
+            HostsBusy: servers run on so many that too few are left.
+        """
+        fabric = self._store.fabric(record.fabric)
+        numbers = {fabric.inventory.host_names[h]: h for h in placed.hosts(fabric.topology)}
+        for name in asked.give_back:
+            if name not in numbers:
+                raise InvalidInput("give_back", name, "name hosts of the allocation")
+        fewer = placed.requested - asked.hosts
+        if fewer <= 0:
+            if asked.give_back:
+                fix = "leave it out: hosts are given back for a smaller size"
+                raise InvalidInput("give_back", listed(asked.give_back), fix)
+            return ()
+        asked_for = list(dict.fromkeys(asked.give_back)) or list(numbers)
+        if len(asked_for) < fewer:
+            fix = f"name at least {fewer}, or none for hosts without servers"
+            raise InvalidInput("give_back", listed(asked.give_back), fix)
+        busy = {occupant.host for occupant in self._compute.occupants(asked_for)}
+        empty = [numbers[name] for name in asked_for if name not in busy]
+        if len(empty) < fewer:
+            raise HostsBusy(
+                f"{fewer} hosts without servers are to be given back, and {len(empty)} of "
+                f"{len(asked_for)} have none; delete or move the servers on {fewer - len(empty)} "
+                f"of {listed(sorted(busy))}"
+            )
+        return tuple(sorted(empty))
+
+    @REPEATED.wraps
     def repair(
         self, caller: Caller, id: str, versions: Collection[int] | None = None
     ) -> AllocationRecord | Degraded:
@@ -318,15 +483,16 @@ class Allocations:
     ) -> AllocationRecord:
         """Take the next step now; from ``error`` it continues in the state it was parked in.
 
-        Returns the record unchanged if no step failed or waits. Safe to repeat; its project may
-        ask too.
+        Returns the record unchanged if no step failed or waits. A step in which the worker is
+        held up starts anew when that ends. Safe to repeat; its project may ask too.
 
         Raises:
             NotFound, PreconditionFailed, ConcurrentUpdate: as ``rename``.
             Conflict: it is queued or released, and has no step to take.
         """
         record = self._expected(caller, id, versions)
-        to = lifecycle.state_after_retry(record)
+        waits = self._store.holding(record.fabric).waits_for is not None
+        to = lifecycle.state_after_retry(record, waits=waits)
         if to is not None:
             reason = lifecycle.retry_reason(caller.user_id)
             record = self._store.transition(record, to, reason, by=caller.initiator)
@@ -402,7 +568,11 @@ class Allocations:
         """The refusal with what would fit, as far as the budget allows to search for it."""
         policy = BudgetedPolicy(self._lookup.policy(request.policy), budget)
         ledger = self._store.ledger(request.fabric)[0].ledger(request.parent)
-        answer = explained(refusal, request, policy, ledger, caller.admin, server_limit)
+        words = self._store.words(request.fabric)
+        answer = explained(refusal, request, policy, ledger, caller.admin, words, server_limit)
+        if request.parent is None:
+            memory = self._store.host_memory(request.fabric)
+            answer = naming_withheld(answer, memory, caller.admin)
         return replace(answer, cut_off=budget.cut)
 
     def _places(self, records: Iterable[AllocationRecord]) -> dict[str, Place]:
@@ -442,10 +612,10 @@ class Allocations:
 
     def _check_empty(self, record: AllocationRecord) -> None:
         """Raises: HostsBusy, Unavailable."""
-        if record.placed is None:
+        if record.held is None:
             return
         fabric = self._store.fabric(record.fabric)
-        names = [fabric.inventory.host_names[h] for h in record.placed.hosts(fabric.topology)]
+        names = [fabric.inventory.host_names[h] for h in record.held.hosts(fabric.topology)]
         busy = sorted({occupant.host for occupant in self._compute.occupants(names)})
         if busy:
             raise HostsBusy(
@@ -454,9 +624,20 @@ class Allocations:
 
 
 def _degradation_now(record: AllocationRecord, topology: Topology) -> Degraded | None:
-    """The failed hosts and links that its traffic would use now; None if there are none."""
-    if record.faults is None or record.traffic is None:
+    """What its traffic lacks now: failed hosts and links, a shape that it requires; None if
+    nothing."""
+    if record.traffic is None:
         return None
-    links, hosts = record.faults.links, record.faults.hosts
-    degraded = degradation(topology, record.traffic, links, hosts)
-    return degraded if degraded.links or degraded.hosts else None
+    degraded = Degraded()
+    if record.faults is not None:
+        links, hosts = record.faults.links, record.faults.hosts
+        degraded = degradation(topology, record.traffic, links, hosts)
+    if _requires_no_contention(record):
+        reached = contention(topology, record.traffic, degraded.links)
+        degraded = replace(degraded, contention=not reached.free)
+    return degraded if degraded.links or degraded.hosts or degraded.contention else None
+
+
+def _requires_no_contention(record: AllocationRecord) -> bool:
+    constraints = record.constraints
+    return constraints is not None and constraints.contention_free is ContentionFree.REQUIRE

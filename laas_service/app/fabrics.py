@@ -3,7 +3,7 @@
 """The use cases of fabrics: inventory, utilization, fit, routing, states of hosts and links."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -37,6 +37,7 @@ from laas_service.domain.features import HostChange
 from laas_service.domain.idle_links import IdleComponents, idle_components
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.policies.base import BudgetedPolicy, Policy
+from laas_service.domain.routing.contention import contention
 from laas_service.domain.shared_plane import SharedPlane
 from laas_service.messages import Applied
 
@@ -84,6 +85,11 @@ class Fabrics:
     def ready(self) -> None:
         """Return if the database answers and has this release's tables. Raises: Unavailable."""
         self._store.check()
+
+    def healthy(self) -> None:
+        """Return if the database is ready and takes writes. Raises: Unavailable."""
+        self._store.check()
+        self._store.check_writes()
 
     def fabrics(self) -> list[FabricRecord]:
         """All fabrics by id."""
@@ -269,12 +275,37 @@ class Fabrics:
         self._wake()
         return self._host(fabric_id, number)
 
+    def set_virtual_ports(
+        self, fabric_id: str, name: str, rails: Sequence[Sequence[int]]
+    ) -> inventory.HostEntry:
+        """Record the GUIDs of a host's virtual ports by rail, instead of those before.
+
+        Raises:
+            NotFound: there is no such fabric or host.
+            InvalidInput: the host has another number of ports, or a GUID cannot be one.
+            Conflict: another port has a GUID.
+        """
+        number = self._host_number(fabric_id, name)
+        fabric = self._store.fabric(fabric_id)
+        ports = [
+            fabric.inventory.endpoint_of_port[number, rail].guid
+            for rail in range(fabric.topology.rails)
+        ]
+        if len(rails) != len(ports):
+            fix = f"give a list for each of {len(ports)} rails"
+            raise InvalidInput("virtual_guids", len(rails), fix)
+        self._store.set_virtual_ports(fabric_id, dict(zip(ports, rails, strict=True)))
+        self._wake()
+        return self._host(fabric_id, number)
+
     def _host(self, fabric_id: str, number: int) -> inventory.HostEntry:
         return inventory.host(*self._with_ledger(fabric_id), number, self._said(fabric_id))
 
     def _said(self, fabric_id: str) -> inventory.Said:
         """What operators and observation say of the fabric."""
-        return inventory.Said(self._store.words(fabric_id), self._store.observation(fabric_id))
+        store = self._store
+        words, observation = store.words(fabric_id), store.observation(fabric_id)
+        return inventory.Said(words, observation, store.virtual_ports(fabric_id))
 
     def _host_number(self, fabric_id: str, name: str) -> int:
         number = self._store.fabric(fabric_id).inventory.host_numbers.get(name)
@@ -331,9 +362,11 @@ class Fabrics:
         answer = propose(policy, ledger, request)
         if isinstance(answer, NoFit):
             answer = explain_constraints(policy, ledger, request, answer)
-            answer = with_room(policy, ledger, request, answer, caller.admin)
+            words = self._store.words(fabric_id)
+            answer = with_room(policy, ledger, request, answer, caller.admin, words)
         largest = largest_fit(policy, ledger, ledger.free_host_count + 1, constraints)
-        return Fit(answer, largest, budget.cut)
+        reached = None if isinstance(answer, NoFit) else contention(ledger.topology, answer)
+        return Fit(answer, largest, budget.cut, reached)
 
     def routing(self, fabric_id: str) -> Routing:
         """Raises: NotFound."""
@@ -354,7 +387,11 @@ class Fabrics:
         links = Counter((word.state, word.source) for word, *_ in said.words.links.values())
         current = holding.applied == wanted
         counters = self._counters(fabric)
-        return Watched(current, drift, repaired, holding, links, said.observation, counters)
+        memory = self._store.host_memory(fabric_id)
+        withheld = {cause: len(names) for cause, names in memory.withheld_by_cause().items()}
+        return Watched(
+            current, drift, repaired, holding, links, said.observation, counters, withheld
+        )
 
     def _counters(self, fabric: FabricRecord) -> tuple[Findings, ...]:
         """What the counters of the fabric's switches show."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from laas_service.domain.allocation import Allocation
@@ -94,6 +94,8 @@ class Phase(enum.Enum):
 
     PREPARE = "prepare"
     SWITCH = "switch"
+    ENTER = "enter"
+    LEAVE = "leave"
     WITHDRAW = "withdraw"
 
 
@@ -109,6 +111,9 @@ class Action(enum.Enum):
     REQUEUE = "requeue"
     REPAIR = "repair"
     PROCEED = "proceed"
+    OPEN = "open new hosts"
+    GIVE_BACK = "give hosts back"
+    MOVE = "move"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +134,15 @@ class Step:
 
     ``routes`` are those that the step wants; with ``awaits_routes`` the worker takes
     ``action`` only after they are confirmed, else at once. ``done`` is the reason that is told
-    when the step is over, and says by what they were confirmed. Both placements are claimed
-    during every step.
+    when the step is over, and says by what they were confirmed. The hosts of ``open_hosts``
+    accept servers of the project once ``action`` is taken. Both placements are claimed during
+    every step.
     """
 
     phase: Phase
     routes: Callable[[Change], Routes]
     done: Callable[[Change, Topology, ConfirmedBy], str]
+    open_hosts: Callable[[Change], Allocation]
     action: Action = Action.PROCEED
     awaits_routes: bool = True
 
@@ -150,6 +157,8 @@ class Change:
        (``claimed``);
     2. the steps (``steps``), one after the other;
     3. what only the old placement had is freed, with the end of the last step (``freed``).
+
+    A change may turn back (``way_back``) until its last step.
     """
 
     old: Allocation
@@ -162,25 +171,36 @@ class Change:
         return cls(old, new, STEPS[0].phase)
 
     def steps(self) -> Sequence[Step]:
-        """All steps of this change, in order."""
-        return STEPS
+        """All steps of this change, in order; those of hosts only if hosts change."""
+        skipped = set()
+        if not self.claimed.size:
+            skipped.add(Phase.ENTER)
+        if not self.freed.size:
+            skipped.add(Phase.LEAVE)
+        return [step for step in STEPS if step.phase not in skipped]
 
     @property
     def step(self) -> Step:
         """The step under way."""
-        return next(step for step in self.steps() if step.phase is self.phase)
+        return next(step for step in STEPS if step.phase is self.phase)
 
     @property
     def next_phase(self) -> Phase | None:
         """The phase that follows; None if the change ends with the present one."""
-        phases = [step.phase for step in self.steps()]
+        phases = [step.phase for step in STEPS]
         following = phases[phases.index(self.phase) + 1 :]
-        return following[0] if following else None
+        taken = {step.phase for step in self.steps()}
+        return next((phase for phase in following if phase in taken), None)
 
     @property
     def routes(self) -> Routes:
         """What the subnet manager routes now."""
         return self.step.routes(self)
+
+    @property
+    def open_hosts(self) -> Allocation:
+        """A placement whose hosts accept servers of the project once the step is taken."""
+        return self.step.open_hosts(self)
 
     @property
     def held(self) -> Allocation:
@@ -197,15 +217,40 @@ class Change:
         """What is freed when the change ends."""
         return self.old.beyond(self.new)
 
-    def done(self, topology: Topology, by: ConfirmedBy) -> str:
-        """The reason that is told when the present step is over; ``by`` confirmed its routes."""
-        return self.step.done(self, topology, by)
+    @property
+    def way_back(self) -> Change | None:
+        """The change from ``new`` to ``old`` that goes on from here; None in the last step.
+
+        Routes go back in the order in which they came. Before the traffic was switched, only the
+        routes of ``new`` have to be withdrawn. After it, the hosts that may have accepted servers
+        are given back, or opened again, while the routes of both placements are there.
+        """
+        if self.phase is Phase.WITHDRAW:
+            return None
+        back = Change(self.new, self.old, Phase.WITHDRAW)
+        if self.phase is Phase.PREPARE:
+            return back
+        phases = {step.phase for step in back.steps()}
+        order = [Phase.LEAVE, Phase.ENTER, Phase.SWITCH]
+        if self.phase is Phase.LEAVE:
+            order = [Phase.ENTER]
+        return replace(back, phase=next(phase for phase in order if phase in phases))
+
+    def done(self, topology: Topology, by: ConfirmedBy, *, scripted: bool = False) -> str:
+        """The reason that is told when the present step is over; ``by`` confirmed its routes.
+
+        With ``scripted`` an operator hands hosts over and takes them back by a script.
+        """
+        told = self.step.done(self, topology, by)
+        unchecked = scripted and self.step.action is not Action.PROCEED
+        return f"{told}; by a script, nobody checked that it was run" if unchecked else told
 
 
 STEPS: Sequence[Step] = (
     Step(
         Phase.PREPARE,
         routes=lambda change: Routes(change.old, beside=change.new),
+        open_hosts=lambda change: change.old,
         done=lambda change, topology, by: (
             f"routes over the new links {CONFIRMATION[by]}; traffic goes over to them"
         ),
@@ -213,22 +258,57 @@ STEPS: Sequence[Step] = (
     Step(
         Phase.SWITCH,
         routes=lambda change: Routes(change.new, beside=change.old),
+        open_hosts=lambda change: change.old,
         done=lambda change, topology, by: (
             f"routes that move the traffic to the new links {CONFIRMATION[by]}; "
-            "the old routes have to go"
+            + ("the old routes have to go" if not _changes_hosts(change) else "the hosts change")
+        ),
+    ),
+    Step(
+        Phase.ENTER,
+        routes=lambda change: Routes(change.new, beside=change.old),
+        open_hosts=lambda change: change.held,
+        action=Action.OPEN,
+        done=lambda change, topology, by: f"{_hosts(change.claimed)} handed over",
+    ),
+    Step(
+        Phase.LEAVE,
+        routes=lambda change: Routes(change.new, beside=change.old),
+        open_hosts=lambda change: change.new,
+        action=Action.GIVE_BACK,
+        done=lambda change, topology, by: (
+            f"{_hosts(change.freed)} taken back; their routes have to go"
         ),
     ),
     Step(
         Phase.WITHDRAW,
         routes=lambda change: Routes(change.new),
+        open_hosts=lambda change: change.new,
         done=lambda change, topology, by: (
             f"withdrawal of the old routes {CONFIRMATION[by]}; "
-            f"freed {links_named(change.freed.links(topology), topology)}"
+            f"freed {_freed_named(change, topology)}"
         ),
     ),
 )
-"""The steps of a change in which the hosts stay: lay the new routes beside the old ones, move
-the traffic to them, withdraw the old ones."""
+"""The steps of a change: lay the new routes beside the old ones, move the traffic to them, hand
+over the new hosts, take back the old hosts once they are empty, withdraw the old routes. A host
+accepts servers only while its routes are confirmed."""
+
+
+def _changes_hosts(change: Change) -> bool:
+    return bool(change.claimed.size or change.freed.size)
+
+
+def _hosts(placement: Allocation) -> str:
+    return f"{placement.size} {'host' if placement.size == 1 else 'hosts'}"
+
+
+def _freed_named(change: Change, topology: Topology) -> str:
+    """The hosts and links that a change frees; "nothing" if it frees none."""
+    links = list(change.freed.links(topology))
+    named = [_hosts(change.freed)] if change.freed.size else []
+    named += [links_named(links, topology)] if links else []
+    return " and ".join(named) or "nothing"
 
 
 def routes(placed: Allocation, leaving: Allocation | None, phase: Phase | None) -> Routes:
@@ -290,6 +370,10 @@ class Standing:
     """When the step that failed or waits is tried again; UTC and aware."""
     parked: State | None = None
     """The state from which it came into ``ERROR``; None in other states."""
+    announced: Allocation | None = None
+    """The placement that it moves to at ``moves_at``, if a move is announced."""
+    moves_at: datetime | None = None
+    """When an announced move begins; while it is under way, when it could have begun."""
 
     @property
     def change(self) -> Change | None:
@@ -298,9 +382,41 @@ class Standing:
             return None
         return Change(self.leaving, self.placed, self.phase)
 
+    @property
+    def held(self) -> Allocation | None:
+        """Everything that it has claimed: while its placement changes, old and new."""
+        return self.placed if self.change is None else self.change.held
 
-def next_action(allocation: Standing, confirmed: bool, *, repair_links: bool) -> Action:
+    @property
+    def traffic(self) -> Allocation | None:
+        """The placement whose links its traffic uses, as far as is decided."""
+        return self.placed if self.change is None else self.change.routes.traffic
+
+    @property
+    def open_hosts(self) -> Allocation | None:
+        """A placement whose hosts are its project's in Nova once the present step is taken.
+
+        All that it holds, where it is not handed over: none of them may have servers of others.
+        """
+        if self.change is None or self.state not in HANDED_OVER:
+            return self.held
+        return self.change.open_hosts
+
+
+def moves_now(allocation: Standing, now: datetime | None) -> bool:
+    """Whether a move is announced whose notice is over at ``now``."""
+    begins = allocation.moves_at
+    if allocation.announced is None or now is None or begins is None:
+        return False
+    return begins <= now
+
+
+def next_action(
+    allocation: Standing, confirmed: bool, *, repair_links: bool, now: datetime | None = None
+) -> Action:
     """The next safe action; ``confirmed`` as the function of that name.
+
+    A move that is announced begins at ``now`` or earlier; None: not yet.
 
     With ``repair_links`` links that have failed or are under maintenance are replaced; those of
     a container stay, as others may be on them.
@@ -309,6 +425,8 @@ def next_action(allocation: Standing, confirmed: bool, *, repair_links: bool) ->
         if allocation.change is not None:
             step = allocation.change.step
             return step.action if confirmed or not step.awaits_routes else Action.PUBLISH
+        if moves_now(allocation, now):
+            return Action.MOVE
         repairs = repair_links and has_replaceable_links(allocation) and not allocation.container
         return Action.REPAIR if repairs else Action.NOTHING
     if allocation.state is State.ALLOCATING:
@@ -336,6 +454,18 @@ def awaited_change(allocation: Standing) -> Allocation | None:
     if change is None:
         return allocation.placed
     return change.freed if change.phase is Phase.WITHDRAW else change.claimed
+
+
+def awaited_hosts(allocation: Standing) -> Allocation | None:
+    """A placement with the hosts that are handed over later; None if there are none."""
+    if allocation.container or allocation.placed is None:
+        return None
+    if allocation.state is State.ALLOCATING:
+        return None if allocation.handed_back else allocation.placed
+    change = allocation.change
+    if allocation.state not in DUE_IF_CHANGING or change is None or not change.claimed.size:
+        return None
+    return None if change.phase in (Phase.LEAVE, Phase.WITHDRAW) else change.claimed
 
 
 def frees(allocation: Standing) -> bool:
@@ -369,6 +499,18 @@ def is_moving(allocation: Standing) -> bool:
     return allocation.state in MOVING or allocation.change is not None
 
 
+def has_step_now(allocation: Standing) -> bool:
+    """Whether a worker takes its next step, or would if it had the time."""
+    due = allocation.state in DUE or allocation.change is not None
+    return due and allocation.next_try is None
+
+
+def hands_over(allocation: Standing) -> bool:
+    """Whether the present step changes its hosts in Nova, so that either state is right."""
+    change = allocation.change
+    return change is not None and change.step.action is not Action.PROCEED
+
+
 def is_at_rest(allocation: Standing) -> bool:
     """Whether it is handed over, without a change under way or a fault.
 
@@ -385,8 +527,10 @@ def parked_from(allocation: Standing, to: State) -> State | None:
     return allocation.parked if allocation.state is State.ERROR else allocation.state
 
 
-def state_after_retry(allocation: Standing) -> State | None:
+def state_after_retry(allocation: Standing, *, waits: bool) -> State | None:
     """The state in which a retry resumes; None if no step failed or waits.
+
+    ``waits``: something has kept the worker of its fabric for long.
 
     Raises:
         Conflict: it is queued or released, and a worker takes no step for it.
@@ -399,7 +543,8 @@ def state_after_retry(allocation: Standing) -> State | None:
         return allocation.parked or (
             State.RELEASING if allocation.handed_back else State.ALLOCATING
         )
-    return None if allocation.next_try is None else allocation.state
+    held_up = waits and has_step_now(allocation)
+    return allocation.state if held_up or allocation.next_try is not None else None
 
 
 def state_after_release(allocation: Standing, *, force: bool) -> State | None:
@@ -474,6 +619,34 @@ def check_changing(allocation: Standing) -> Change:
     return allocation.change
 
 
+def check_resizable(allocation: Standing) -> Allocation:
+    """Its placement. Raises: Conflict, if it cannot get another size now."""
+    if allocation.container:
+        raise Conflict(
+            f"allocation {allocation.id!r} is a container, and allocations inside may use its "
+            "hosts; make another container of the size that is needed"
+        )
+    return check_changeable(allocation)
+
+
+def check_announced(allocation: Standing) -> Allocation:
+    """The placement of the move that is announced. Raises: Conflict, if there is none."""
+    if allocation.announced is None:
+        raise Conflict(f"no move of allocation {allocation.id!r} is announced")
+    return allocation.announced
+
+
+def check_turning_back(allocation: Standing) -> Change:
+    """The change that leads back. Raises: Conflict, if nothing changes or it is too late."""
+    back = check_changing(allocation).way_back
+    if back is None:
+        raise Conflict(
+            f"the old placement of allocation {allocation.id!r} is being withdrawn; wait until "
+            "the change is over, then change it again"
+        )
+    return back
+
+
 def check_repairable(allocation: Standing) -> Allocation:
     """Its placement. Raises: Conflict, if its links cannot be replaced."""
     placed = check_active(allocation)
@@ -533,8 +706,10 @@ def unchecked_remark(project: str) -> str:
     return f"; nobody checked that project {project} exists"
 
 
-def claimed_reason(hosts: int) -> str:
-    return f"claimed {hosts} hosts"
+def claimed_reason(hosts: int, partitions: int = 1) -> str:
+    """``partitions`` are more than one if the allocation's links do not join its rails."""
+    apart = f"; its links do not join its rails, so they have {partitions} partition keys"
+    return f"claimed {hosts} hosts" + (apart if partitions > 1 else "")
 
 
 def cancelled_reason(user: str) -> str:
@@ -566,6 +741,61 @@ def strangers_reason(servers: str, *, closed: bool) -> str:
     """``servers`` are those of other projects; with ``closed`` no new ones start beside them."""
     effect = "; these hosts accept no new server until they are gone" if closed else ""
     return f"servers of other projects on its hosts: {servers}{effect}"
+
+
+def resize_reason(change: Change, user: str) -> str:
+    """``user`` asked for the change of size."""
+    old, new = change.old.requested, change.new.requested
+    parts = [
+        f"{_hosts(part)} {verb}"
+        for part, verb in ((change.claimed, "join"), (change.freed, "leave"))
+        if part.size
+    ]
+    return f"resize from {old} to {new} hosts asked for by {user}: {', '.join(parts) or 'links'}"
+
+
+def announced_reason(old: Allocation, new: Allocation, size: int, begins: str, user: str) -> str:
+    """A move that makes room for ``size`` hosts, asked for by ``user``."""
+    left, joined = old.beyond(new), new.beyond(old)
+    what = f"{_hosts(left)} leave, {_hosts(joined)} join" if left.size else "links alone"
+    return (
+        f"a move to make room for {size} hosts is announced by {user} for {begins} or later: "
+        f"{what}; movable = never calls it off until then"
+    )
+
+
+def moved_reason(change: Change) -> str:
+    """The move that was announced begins."""
+    if not _changes_hosts(change):
+        return "moves as announced: links alone, servers run on"
+    return (
+        f"moves as announced: {_hosts(change.claimed)} join, {_hosts(change.freed)} leave; "
+        "empty these once the others are handed over"
+    )
+
+
+def not_moved_reason(why: str) -> str:
+    return f"the announced move is called off: {why}"
+
+
+def consent_reason(movable: str, user: str) -> str:
+    return f"movable is {movable} from now on, as {user} asked"
+
+
+def turned_back_reason(why: str) -> str:
+    return f"the change of placement turns back: {why}"
+
+
+def called_off_reason(user: str) -> str:
+    return turned_back_reason(f"called off by {user}")
+
+
+def window_over_reason(busy: str) -> str:
+    return turned_back_reason(f"the time to empty its old hosts is over: {busy}")
+
+
+def unusable_joining_reason(hosts: str) -> str:
+    return turned_back_reason(f"new hosts cannot be used: {hosts}")
 
 
 def link_repair_reason(change: Change, topology: Topology) -> str:

@@ -12,7 +12,7 @@ from laas_service.app.ports.fabrics import FabricReader
 from laas_service.app.records import AllocationRecord, Caller
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.admission.constrained import check_constraints
-from laas_service.domain.constraints import Constraints
+from laas_service.domain.constraints import Constraints, ContentionFree
 from laas_service.domain.errors import Forbidden, InvalidInput, NotFound
 from laas_service.domain.policies.base import Policy
 
@@ -35,6 +35,7 @@ class Lookup:
         *,
         default_policy: str,
         default_fabric: str | None = None,
+        contention_free: ContentionFree | None = None,
     ) -> None:
         if default_policy not in policies:
             raise InvalidInput("default_policy", default_policy, _choose(policies, "policy"))
@@ -42,6 +43,7 @@ class Lookup:
         self._policies = policies
         self._default_policy = default_policy
         self._default_fabric = default_fabric
+        self._contention_free = contention_free
 
     def allocation(self, caller: Caller, id: str) -> AllocationRecord:
         """One allocation with its history.
@@ -111,13 +113,17 @@ class Lookup:
         return record
 
     def constraints(self, fabric_id: str, request: AllocationRequest) -> Constraints | None:
-        """The request's constraints, with the hosts to avoid by number; None if it has none.
+        """The request's constraints, completed: hosts to avoid by number, the site's default.
+
+        None if there are none.
 
         Raises:
             InvalidInput: the fabric has no such host, pod or trait.
         """
         numbers = self._store.fabric(fabric_id).inventory.host_numbers
         constraints = request.constraints or Constraints()
+        if constraints.contention_free is None and self._contention_free is not None:
+            constraints = replace(constraints, contention_free=self._contention_free)
         if unknown := sorted(set(request.avoid) - numbers.keys()):
             fix = f"fabric {fabric_id} has no host of this name"
             raise InvalidInput("constraints.avoid_hosts", ", ".join(unknown), fix)

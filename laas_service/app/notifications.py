@@ -32,7 +32,9 @@ ALLOCATION_EVENTS: Mapping[tuple[State | None, State], str] = {
 }
 """The event of a change of state; every change that is not listed is an ``update``."""
 
-PROBLEMS = frozenset({"drift.found", "hosts.alarm", "observation.alarm", "observation.counters"})
+PROBLEMS = frozenset(
+    {"drift.found", "went_back", "hosts.alarm", "observation.alarm", "observation.counters"}
+)
 """Changes of a fabric that are errors."""
 
 
@@ -110,10 +112,10 @@ def fabric_changed(
     """The notification of a fabric: ``what`` happened, ``detail`` in a sentence.
 
     Drift was found or repaired (``drift.found``, ``drift.repaired``), ``confirmed_by`` confirms a
-    generation for the first time (``routes.applied``), the fabric was re-imported
-    (``reimported``), observation raised an alarm or ended it (``observation.alarm``,
-    ``observation.cleared``), it saw what is not recorded (``observation.news``), or port counters
-    show errors or foreign data (``observation.counters``).
+    generation for the first time (``routes.applied``), the fabric was re-imported (``reimported``),
+    the database went back (``went_back``), observation raised an alarm or ended it
+    (``observation.alarm``, ``observation.cleared``), it saw what is not recorded
+    (``observation.news``), or port counters show errors or foreign data (``observation.counters``).
     """
     return Notification(
         id=id,

@@ -47,6 +47,10 @@ class Supervisor(Protocol):
         """The generation of the current set; None if there is none."""
 
     @property
+    def published_stamp(self) -> str:
+        """The stamp of that generation; empty if it has none."""
+
+    @property
     def refused(self) -> bool:
         """Whether the last set that was fetched was refused."""
 
@@ -105,9 +109,9 @@ class OpenSmAgent(Loop):
     def _try_report(self) -> bool:
         """Report, and take the wanted set; whether the service could be reached."""
         try:
-            wanted = self._report()
+            orders = self._report()
             if not self.stopping:
-                self._take(wanted)
+                self._take(orders.wanted, orders.stamp)
         except LaasError as error:
             LOG.warning("the service cannot be reached, nothing changes here: %s", error)
             return False
@@ -124,23 +128,33 @@ class OpenSmAgent(Loop):
         """Whether this agent may have OpenSM reload now."""
         return self._clock() < self._lease_until
 
-    def _report(self) -> int:
-        """Report; returns the wanted generation."""
+    def _report(self) -> Orders:
+        """Report; returns the service's orders."""
         seen, asked = self._seen, self._clock()
         detail = seen.detail and seen.detail.replace("\0", " ")[:MAX_DETAIL]
         orders = self._service.report(replace(seen, detail=detail))
         self._reported = seen
-        able = orders.leads and seen.condition.able
-        self._lease_until = asked + orders.lease_seconds if able else -math.inf
-        return orders.wanted
+        lease = orders.lease_seconds if seen.condition.able else self._to_signal_again(seen)
+        self._lease_until = asked + lease if orders.leads else -math.inf
+        return orders
 
-    def _take(self, wanted: int) -> None:
+    def _to_signal_again(self, seen: AgentReport) -> float:
+        """Seconds for which an agent leads that reported that it is not able.
+
+        OpenSM may have lost a signal: while no other agent is able, it gets another one.
+        """
+        return self._interval if seen.condition is Condition.WEDGED else -math.inf
+
+    def _take(self, wanted: int, stamp: str) -> None:
         """Publish the wanted set, unless it is published already.
 
         The first round takes the set in any case, which compares the files on disk with it. A
         refused set is tried again at growing intervals, until another generation is wanted.
         """
-        if self._compared and self._supervisor.published == wanted and not self._supervisor.refused:
+        published = self._supervisor.published == wanted
+        if stamp and self._supervisor.published_stamp:
+            published = published and self._supervisor.published_stamp == stamp
+        if self._compared and published and not self._supervisor.refused:
             return
         if self._supervisor.refused and self._refused == wanted and self._clock() < self._try_at:
             return

@@ -52,6 +52,10 @@ class Quotas:
         """Return if the project would stay within its quota. Raises: QuotaExceeded."""
         self._store.within_limits(request)
 
+    def check_growth(self, project_id: str, more: int) -> None:
+        """Return if the project may have so many hosts more. Raises: QuotaExceeded."""
+        self._store.may_grow(project_id, more, self.limits)
+
     def second_allocation(self, request: AllocationRequest) -> NoFit | None:
         """The refusal of a further allocation, where a project may have one only.
 

@@ -13,9 +13,10 @@ from laas_service.domain.constraints import Constraints
 from laas_service.domain.faults.memory import NOTHING_SEEN, Memory
 from laas_service.domain.faults.observation import NO_WORDS, Mode, OperatorStates
 from laas_service.domain.inventory import Inventory
+from laas_service.domain.moves.consent import NO_CONSENT, Consent
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology
-from laas_service.messages import Applied, Condition, ConfirmedBy, Initiator
+from laas_service.messages import NOTHING_KNOWN, Applied, Condition, ConfirmedBy, Initiator, Running
 
 PROJECT = r"^[A-Za-z0-9][A-Za-z0-9_.:@-]{0,63}$"
 """The form of a project id."""
@@ -74,6 +75,15 @@ class Words:
     hosts: Mapping[int, tuple[Word, ...]]
     links: Mapping[Link, tuple[Word, ...]]
     switches: Mapping[int, Word]
+
+    @property
+    def withheld_hosts(self) -> list[int]:
+        """Hosts that are not up because observation or Nova says so, whatever operators say."""
+        return [
+            host
+            for host, said in self.hosts.items()
+            if any(word.source is not Source.OPERATOR for word in said)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +145,14 @@ class Drift(enum.Enum):
     ENGINE = "engine"
     """OpenSM routed with another engine than the file's."""
     MANAGER = "manager"
-    """A subnet manager that is not ours is the master."""
+    """A subnet manager that is not ours is the master, or ours has other settings."""
 
 
 _LOSSES = {
     Condition.WRONG_KEYS: Drift.KEYS,
     Condition.OTHER_ENGINE: Drift.ENGINE,
     Condition.NOT_MASTER: Drift.MANAGER,
+    Condition.WRONG_SETTINGS: Drift.MANAGER,
 }
 
 
@@ -181,7 +192,9 @@ class FabricRecord:
     """A managed fabric. ``generation`` grows by one with every committed change.
 
     ``routes_generation`` is the generation of the last change of routes: the one that the
-    subnet manager should have applied. Tenants get no link of ``shared_plane``.
+    subnet manager should have applied. Tenants get no link of ``shared_plane``. ``stamp`` and
+    ``routes_stamp`` tell these generations from others of the same numbers, which a database made
+    that has gone back since; empty if a release without stamps made them.
     """
 
     id: str
@@ -191,6 +204,8 @@ class FabricRecord:
     created_at: datetime
     routes_generation: int = 1
     shared_plane: SharedPlane = NO_PLANE
+    stamp: str = ""
+    routes_stamp: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +228,9 @@ class Holding:
     ``applied_by`` (None: unknown), or none and a ``problem``. ``confirmed`` is the newest
     generation ever seen. ``taken`` counts how often a worker took the fabric, ``stuck`` how often
     one gave it up because it was stuck. ``without`` and ``unconfirmed`` are described at
-    ``messages.Applied``.
+    ``messages.Applied``. ``compared_at`` is when a worker last ended a full comparison.
+    ``waits_for`` is a sentence if the worker has not moved for long. ``running`` is what routed the
+    fabric then.
     """
 
     worker: str | None = None
@@ -227,6 +244,9 @@ class Holding:
     without: tuple[int, ...] = ()
     unconfirmed: tuple[int, ...] = ()
     applied_by: ConfirmedBy | None = None
+    compared_at: datetime | None = None
+    waits_for: str | None = None
+    running: Running = NOTHING_KNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,12 +300,14 @@ class AllocationRecord(Standing):
 
     ``version`` grows with every change that a reader can see (it is the ETag). ``error`` is why
     the last step failed or has to wait, None if neither; ``failures`` counts such steps in a row.
-    ``pkey`` is the partition key, 0 while it is queued. ``duration`` as in
+    ``pkey`` is the partition key, 0 while it is queued; ``pkeys`` are the keys by rail if they
+    differ, and ``pkey`` is the first of them. ``duration`` as in
     ``requests.AllocationRequest``; ``ends_at`` is when it is expected to end, counted from the
     claim of its hosts. ``history`` are its newest events, ``NEWEST`` at most; ``first_event`` is
-    the number of the first of them (1 is the first of all), and ``asked_before`` the user who asked
-    for something before that. ``confirmed_by`` is what the last change of its routes was confirmed
-    by, None if none was (or not by this release). Times are UTC and aware.
+    the number of the first of them (1 is the first of all), ``kept_events`` how many are recorded,
+    and ``asked_before`` the user who asked for something before those in ``history``.
+    ``confirmed_by`` is what the last change of its routes was confirmed by, None if none was (or
+    not by this release). Times are UTC and aware.
     """
 
     fabric: str
@@ -300,6 +322,7 @@ class AllocationRecord(Standing):
     updated_at: datetime
     history: tuple[Event, ...] = ()
     first_event: int = 1
+    kept_events: int = 0
     asked_before: Initiator | None = None
     failures: int = 0
     duration: float | None = None
@@ -307,19 +330,15 @@ class AllocationRecord(Standing):
     constraints: Constraints | None = None
     parent: str | None = None
     confirmed_by: ConfirmedBy | None = None
+    pkeys: tuple[int, ...] = ()
+    consent: Consent = NO_CONSENT
+
+    def keys_of(self, rails: int) -> tuple[int, ...]:
+        """The partition key of each rail; () before admission."""
+        return self.pkeys or ((self.pkey,) * rails if self.pkey else ())
 
     @property
     def initiator(self) -> Initiator | None:
         """The user who asked for what happens now, if the history was read."""
         asked = (event.by for event in reversed(self.history) if event.by is not None)
         return next(asked, self.asked_before)
-
-    @property
-    def held(self) -> Allocation | None:
-        """Everything that it has claimed: while its placement changes, old and new."""
-        return self.placed if self.change is None else self.change.held
-
-    @property
-    def traffic(self) -> Allocation | None:
-        """The placement whose links its traffic uses, as far as is decided."""
-        return self.placed if self.change is None else self.change.routes.traffic

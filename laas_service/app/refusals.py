@@ -4,12 +4,15 @@
 
 from dataclasses import replace
 
+from laas_service.app.records import Words
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.admission.admit import largest_fit
 from laas_service.domain.admission.make_room import fits_when_empty, make_room
 from laas_service.domain.allocation import NoFit, Refusal, Request
+from laas_service.domain.compute_hosts import HostMemory
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.policies.base import Policy
+from laas_service.domain.wording import listed
 
 
 def explained(
@@ -18,12 +21,14 @@ def explained(
     policy: Policy,
     ledger: LedgerView,
     admin: bool,
+    words: Words,
     allowed: int | None = None,
 ) -> NoFit:
     """The refusal with the largest size that would fit now, and how to make room.
 
     The searches heed the request's constraints. ``ledger`` is that of the fabric, or of the
-    request's parent. ``allowed`` is the largest size that a refusal for a quota permits.
+    request's parent. ``words`` are described at ``with_room``. ``allowed`` is the largest size
+    that a refusal for a quota permits.
     """
     if refusal.reason is Refusal.QUOTA and allowed is None:
         return refusal
@@ -36,18 +41,44 @@ def explained(
         refusal = replace(refusal, largest_fit=largest)
     if not others_wait and refusal.reason is not Refusal.QUOTA:
         wanted = Request("", request.hosts, constraints=request.constraints)
-        refusal = with_room(policy, ledger, wanted, refusal, admin)
+        refusal = with_room(policy, ledger, wanted, refusal, admin, words)
     return refusal
 
 
+def naming_withheld(refusal: NoFit, memory: HostMemory, admin: bool) -> NoFit:
+    """The refusal with the hosts that are withheld for what compute shows of them.
+
+    Administrators get names and reasons, other callers numbers.
+    """
+    if refusal.reason not in (Refusal.TOO_FEW_HOSTS, Refusal.NO_LEGAL_SHAPE, Refusal.FAULT):
+        return refusal
+    withheld = memory.withheld()
+    if not withheld:
+        return refusal
+    if admin:
+        told = listed(f"{name} ({why})" for name, (_, why) in sorted(withheld.items()))
+    else:
+        causes = memory.withheld_by_cause().items()
+        told = ", ".join(f"{len(names)} {cause.value}" for cause, names in causes if names)
+    return replace(refusal, detail=f"{refusal.detail}; withheld hosts: {told}")
+
+
 def with_room(
-    policy: Policy, ledger: LedgerView, request: Request, refusal: NoFit, admin: bool
+    policy: Policy,
+    ledger: LedgerView,
+    request: Request,
+    refusal: NoFit,
+    admin: bool,
+    words: Words,
 ) -> NoFit:
     """Whether the request would fit an empty fabric, and for administrators how to make room.
 
-    Tenants do not see the ids of others' allocations.
+    Tenants do not see the ids of others' allocations. ``words`` say who drained hosts of the
+    fabric: an operator cannot undo what observation or Nova says, so such hosts count as failed.
     """
     ledger = ledger.surface()
+    for host in words.withheld_hosts:
+        ledger.fail_host(host)
     possible = fits_when_empty(policy, ledger, request)
     room = make_room(policy, ledger, request) if possible and admin else None
     return replace(refusal, fits_when_empty=possible, room=room)

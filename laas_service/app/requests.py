@@ -18,11 +18,15 @@ from laas_service.app.records import (
 )
 from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.allocation import Allocation, NoFit
-from laas_service.domain.constraints import Constraints
+from laas_service.domain.compute_hosts import Cause
+from laas_service.domain.constraints import Constraints, ContentionFree
 from laas_service.domain.faults.counters import Findings
 from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.faults.observation import Mode
+from laas_service.domain.moves.consent import NO_CONSENT, Consent
 from laas_service.domain.policies.base import Policy
+from laas_service.domain.routing.contention import Contention
+from laas_service.domain.routing.tenant_tables import joined_rails
 from laas_service.messages import Applied, Initiator
 
 
@@ -33,6 +37,8 @@ class ServicePolicy:
     policies: Mapping[str, Policy]
     """By name."""
     default_policy: str
+    contention_free: ContentionFree | None = None
+    """Of requests that say nothing of it."""
     default_fabric: str | None = None
     """Needed only if there are several fabrics."""
     one_per_project: bool = False
@@ -79,6 +85,7 @@ class AllocationRequest:
     """The container to be inside."""
     container: bool = False
     """It is for further allocations, which name it as ``parent``."""
+    consent: Consent = NO_CONSENT
 
     id: str = ""
     by: Initiator | None = None
@@ -90,6 +97,15 @@ class AllocationRequest:
     """The request as the caller made it."""
     project_checked: bool = True
     """False: an administrator named the project, and nobody could tell whether it exists."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResizeRequest:
+    """A request for another size of an allocation, where it is."""
+
+    hosts: int
+    give_back: tuple[str, ...] = ()
+    """Names of its hosts that a smaller allocation may lose; empty: those without servers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +129,8 @@ class Proposal:
     project_id: str
     allocation: Allocation
     cost: int = 0
+    before: Allocation | None = None
+    """The present placement of an allocation that is to be resized."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +143,16 @@ class Fit:
     answer: Allocation | NoFit
     largest: int
     cut_off: bool = False
+    contention: Contention | None = None
+    """What the placement reaches; None if it does not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A size of which a map is to show whether it fits; an empty policy is the default."""
+
+    hosts: int
+    policy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +173,8 @@ class Watched:
     """Whether the switches run the desired routes, how often drift was found and repaired, and
     which worker converges the fabric.
 
-    ``links`` counts the links that are not up, by state and source.
+    ``links`` counts the links that are not up, by state and source. ``withheld`` counts the hosts
+    that no new owner gets for what compute shows of them.
     """
 
     current: bool
@@ -155,6 +184,7 @@ class Watched:
     links: Mapping[tuple[str, Source], int]
     observation: Observation
     counters: tuple[Findings, ...]
+    withheld: Mapping[Cause, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,5 +225,23 @@ class AllocationView:
     """None unless it is queued."""
     degraded: Degraded | None
     """None if nothing that it uses has failed."""
+    delay: str | None = None
+    """What has kept its worker for long, if it has a step to take now."""
     progress: Progress | None = None
     """None in lists."""
+
+    @property
+    def rails_joined(self) -> bool | None:
+        """Whether the rails have one partition key, and the links that carry traffic join them.
+
+        None before admission. The rails of one host without links are not joined.
+        """
+        traffic = self.record.traffic
+        if traffic is None or not self.record.pkey:
+            return None
+        topology = self.fabric.topology
+        joined = not any(joined_rails(topology, self.fabric.inventory, traffic))
+        linked = (
+            topology.rails == 1 or not traffic.isolated or any(g.uplinks for g in traffic.groups)
+        )
+        return joined and linked and not self.record.pkeys

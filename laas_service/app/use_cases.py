@@ -9,8 +9,10 @@ from typing import Protocol
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.agent_registry import AgentRegistry
 from laas_service.app.allocations import Allocations, AllocationStore
+from laas_service.app.fabric_maps import FabricMaps, MapStore
 from laas_service.app.fabrics import Fabrics, FabricStore
 from laas_service.app.lookup import Lookup
+from laas_service.app.moves import Moves
 from laas_service.app.ports.allocations import QuotaReader
 from laas_service.app.ports.compute import Compute
 from laas_service.app.ports.projects import NoProjects, Projects
@@ -26,7 +28,7 @@ from laas_service.domain.policies.base import BudgetedPolicy, Policy
 NO_PROJECTS = NoProjects()
 
 
-class UseCaseStore(AllocationStore, FabricStore, QuotaReader, Protocol):
+class UseCaseStore(AllocationStore, FabricStore, MapStore, QuotaReader, Protocol):
     """The recorded decisions, as all use cases need them."""
 
 
@@ -62,6 +64,7 @@ class UseCases:
             self._policies,
             default_policy=offer.default_policy,
             default_fabric=offer.default_fabric,
+            contention_free=offer.contention_free,
         )
         everything: dict[str, Policy] = {name: policy() for name, policy in POLICIES.items()}
         self._queue = AdmissionQueue(
@@ -85,6 +88,7 @@ class UseCases:
             new_id=new_id,
             projects=projects,
         )
+        self.moves = Moves(store, lookup, clock=clock, wake=wake)
         self.fabrics = Fabrics(
             store,
             subnet_managers,
@@ -93,6 +97,9 @@ class UseCases:
             search_budget=offer.search_budget,
             fault_mode=offer.fault_mode,
             wake=wake,
+        )
+        self.maps = FabricMaps(
+            store, lookup, self._queue, search_budget=offer.search_budget, clock=clock
         )
 
     @property

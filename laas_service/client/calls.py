@@ -7,12 +7,17 @@ command adds.
 """
 
 import argparse
+import sys
 import uuid
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from laas_service import page
 from laas_service.client import options
 from laas_service.client.rest import Refused, Rest
+from laas_service.client.view import ViewServer
 
 
 def fabric_list(rest: Rest, args: argparse.Namespace) -> Any:
@@ -66,6 +71,57 @@ def fabric_inventory(rest: Rest, args: argparse.Namespace) -> Any:
         for name in ("state", "owner", "free", "trait", "kind", "level")
     }
     return list(rest.listed(f"{rest.fabric(args.fabric)}/{args.verb}", args.verb, **query))
+
+
+def fabric_map(rest: Rest, args: argparse.Namespace) -> Any:
+    """Write the page of a fabric into a file; answers what the page shows, in numbers."""
+    shown = rest.get(f"{rest.fabric(args.fabric)}/map", hosts=args.hosts, policy=args.policy)
+    written(args.html, page.page(shown))
+    question = shown["question"]
+    return {
+        "fabric": shown["fabric"],
+        "generation": shown["generation"],
+        "tenants": len(shown["tenants"]),
+        "waiting": len(shown["queue"]),
+        "faults": len(shown["faults"]),
+        **({} if question is None else {"fits": question["fits"]}),
+        "file": args.html,
+    }
+
+
+def view(rest: Rest, args: argparse.Namespace) -> Any:
+    """Serve the page of a fabric on loopback until interrupted."""
+    try:
+        server = ViewServer(rest, rest.fabric(args.fabric), args.port)
+    except OSError as error:
+        raise Refused(f"cannot listen on port {args.port}: {error.strerror}") from error
+    with server:
+        print(server.url, flush=True)
+        print("End with Ctrl-C. Whoever knows the address sees this page.", file=sys.stderr)
+        server.serve_forever()
+
+
+def allocation_draw(rest: Rest, args: argparse.Namespace) -> Any:
+    """Write the tree of an allocation into an SVG file."""
+    allocation = rest.allocation(args.allocation)
+    shown = rest.get(f"/v1/fabrics/{quote(allocation['fabric'], safe='')}/map")
+    for tenant in shown["tenants"]:
+        if tenant["id"] == allocation["id"]:
+            written(args.svg, tenant["drawing"] + "\n")
+            return {
+                **{name: tenant[name] for name in ("id", "name", "hosts")},
+                "links": tenant["leaf_links"] + tenant["spine_links"],
+                "file": args.svg,
+            }
+    raise Refused(f"allocation {args.allocation} is {allocation['state']} and holds no hosts")
+
+
+def written(path: str, text: str) -> None:
+    """Write a file for the caller. Raises: Refused."""
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Refused(f"cannot write {path}: {error.strerror}") from error
 
 
 def host_state(rest: Rest, args: argparse.Namespace) -> Any:
@@ -124,6 +180,9 @@ def allocation_create(rest: Rest, args: argparse.Namespace) -> Any:
         constraints=_constraints(args) or None,
         wait=args.queue or None,
         container=args.container or None,
+        movable=args.movable,
+        notice=args.notice,
+        move_cost=args.move_cost,
         parent=None if args.parent is None else rest.allocation(args.parent)["id"],
         dry_run=args.dry_run or None,
     )
@@ -135,7 +194,12 @@ def allocation_create(rest: Rest, args: argparse.Namespace) -> Any:
 
 
 def allocation_list(rest: Rest, args: argparse.Namespace) -> Any:
-    query = {"state": args.state, "fabric": args.fabric, "project_id": args.project_id}
+    query = {
+        "state": args.state,
+        "fabric": args.fabric,
+        "project_id": args.project_id,
+        "all_projects": args.all_projects or None,
+    }
     return list(rest.listed("/v1/allocations", "allocations", **query))
 
 
@@ -151,8 +215,62 @@ def allocation_history(rest: Rest, args: argparse.Namespace) -> Any:
     return list(rest.listed(f"{_allocation(rest, args)}/history", "history"))
 
 
+def allocation_ranks(rest: Rest, args: argparse.Namespace) -> str:
+    """The order of hosts that the allocation's tables are made for, as a file for ``args.format``.
+
+    Raises:
+        Refused: it holds no hosts yet.
+    """
+    allocation = rest.allocation(args.allocation)
+    names = [host["name"] for host in sorted(allocation["hosts"], key=lambda host: host["rank"])]
+    if not names:
+        raise Refused(f"{allocation['name']} has no hosts; it is {allocation['state']}")
+    return rank_file(args.format, names, args.slots, bool(allocation["rails_joined"]))
+
+
+def rank_file(form: str, names: Sequence[str], slots: int, rails_joined: bool) -> str:
+    """A rank file or host file of Open MPI, or the environment of NCCL, as text.
+
+    Each of ``names`` runs ``slots`` consecutive ranks.
+    """
+    if form == "openmpi":
+        places = ((name, slot) for name in names for slot in range(slots))
+        lines = [f"rank {rank}={name} slot={slot}" for rank, (name, slot) in enumerate(places)]
+    elif form == "hostfile":
+        lines = [f"{name} slots={slots}" for name in names]
+    else:
+        hosts = ",".join(f"{name}:{slots}" for name in names)
+        lines = [f"NCCL_CROSS_NIC={2 if rails_joined else 0}", f"# mpirun --host {hosts}"]
+    return "\n".join(lines) + "\n"
+
+
 def allocation_rename(rest: Rest, args: argparse.Namespace) -> Any:
     return rest.call("PATCH", _allocation(rest, args), body={"name": args.name})
+
+
+def allocation_consent(rest: Rest, args: argparse.Namespace) -> Any:
+    body = _given(movable=args.movable, notice=args.notice, move_cost=args.move_cost)
+    return rest.call("PATCH", _allocation(rest, args), body=body)
+
+
+def fabric_make_room(rest: Rest, args: argparse.Namespace) -> Any:
+    body = _given(
+        hosts=args.hosts,
+        policy=args.policy,
+        constraints=_constraints(args) or None,
+        moves=args.moves,
+        max_cost=args.max_cost,
+        override=args.override or None,
+        dry_run=args.dry_run or None,
+    )
+    return rest.call("POST", f"{rest.fabric(args.fabric)}/make-room", body=body)
+
+
+def allocation_resize(rest: Rest, args: argparse.Namespace) -> Any:
+    body = _given(hosts=args.hosts, give_back=args.give_back, dry_run=args.dry_run or None)
+    query = {} if args.dry_run else {"wait": args.wait}
+    answer = rest.call("PATCH", _allocation(rest, args), query, body)
+    return answer if args.dry_run else _settled(rest, args, answer)
 
 
 def allocation_delete(rest: Rest, args: argparse.Namespace) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 COLUMNS: dict[str, tuple[str, ...]] = {
     "fabrics": ("id", "shape", "generation", "created_at"),
     "hosts": ("index", "name", "state", "source", "owner", "traits", "cost", "ports"),
-    "links": ("id", "state", "source", "since", "owner", "lower", "upper", "evidence"),
+    "links": ("id", "state", "source", "by", "since", "owner", "lower", "upper", "evidence"),
     "switches": ("guid", "name", "level", "state", "source", "ports", "lid", "positions"),
     "agents": ("name", "role", "condition", "generation", "published", "seen_at", "detail"),
     "history": ("number", "at", "state", "reason"),

@@ -44,6 +44,13 @@ CONSTRAINTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "--max-host-cost",
         {"type": int, "metavar": "COST", "help": "use no host that costs more than COST"},
     ),
+    "contention_free": (
+        "--contention-free",
+        {
+            "choices": ("require", "prefer"),
+            "help": "take a shape in which no shift of the hosts puts two flows on a link",
+        },
+    ),
 }
 """The option of each constraint, by its name in REST, and the arguments of ``add_argument``."""
 
@@ -80,6 +87,20 @@ def constraints(parser: argparse.ArgumentParser) -> None:
         group.add_argument(option, dest=name, **settings)
 
 
+RESIZE = (
+    argument("hosts", type=int, metavar="HOSTS", help="new number of hosts"),
+    argument(
+        "--give-back",
+        action="append",
+        metavar="NAME",
+        help="host that a smaller allocation may lose, instead of any without servers; may be "
+        "repeated",
+    ),
+    argument(
+        "--dry-run", action="store_true", help="show what the new size would give, change nothing"
+    ),
+)
+
 _FABRIC = "id of the fabric; required if the service manages several"
 
 FABRIC = (argument("fabric", nargs="?", help=_FABRIC),)
@@ -106,12 +127,40 @@ OBSERVATION = (
 )
 """Options that change the observation of a fabric; without them it is shown."""
 
+
+def _positive(text: str) -> int:
+    if not (text.isdecimal() and len(text) < 10 and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number of at least 1")
+    return int(text)
+
+
 FIT = (
     argument("--policy", help="allocation policy; default: the policy of the site"),
     argument("--parent", metavar="ALLOCATION", help="look for hosts inside this container"),
     constraints,
 )
 """Options of a fit question; each command adds the number of hosts itself."""
+
+CONSENT = (
+    argument(
+        "--movable",
+        choices=("never", "restart", "live"),
+        help="whether the allocation may move to make room; restart: its servers may stop",
+    ),
+    argument("--notice", type=float, metavar="SECONDS", help="time from announcement to move"),
+    argument("--move-cost", type=float, metavar="COST", help="what each moved host costs"),
+)
+
+MAKE_ROOM = (
+    argument("--policy", help="allocation policy; default: the policy of the site"),
+    constraints,
+    argument("--moves", type=int, metavar="TENANTS", help="move at most so many; default: 1"),
+    argument("--max-cost", type=float, metavar="COST", help="move nobody with a higher move cost"),
+    argument(
+        "--override", action="store_true", help="also move tenants who do not consent, with notice"
+    ),
+    argument("--dry-run", action="store_true", help="show the plan, tell nobody"),
+)
 
 PLANE = (
     argument(
@@ -146,6 +195,7 @@ CREATE = (
         default=None,
         help="choose the placement with the lowest total host cost",
     ),
+    *CONSENT,
     argument(
         "--container", action="store_true", help="reserve hosts and links for allocations inside it"
     ),
@@ -159,9 +209,46 @@ CREATE = (
 )
 """Options of a new allocation; each command adds name, project and ``--wait`` itself."""
 
+MAP = (
+    argument("--html", metavar="FILE", required=True, help="write the page into this file"),
+    argument("--hosts", type=int, help="show whether so many hosts fit, and what is in the way"),
+    argument("--policy", help="allocation policy of --hosts; default: the policy of the site"),
+)
+"""Options of a map; each command adds the fabric itself."""
+
+VIEW = (
+    argument(
+        "--port", type=int, default=0, help="port on loopback to listen on; default: a free one"
+    ),
+    *FABRIC_OPTION,
+)
+
+DRAW = (argument("--svg", metavar="FILE", required=True, help="write the drawing into this file"),)
+
+CONFIRM_EMPTY = (
+    argument("name", help="host that was inspected or powered off"),
+    *FABRIC_OPTION,
+)
+
+RANKS = (
+    argument(
+        "--format",
+        choices=("openmpi", "hostfile", "nccl"),
+        default="hostfile",
+        help="rank file or host file of Open MPI, or environment of NCCL (hostfile)",
+    ),
+    argument("--slots", type=_positive, default=1, help="ranks on each host (1)"),
+)
+"""Options of the file with the order of hosts."""
+
 LISTING = (
     argument("--state", help="list this state only; default: all but released"),
     argument("--fabric", help="list this fabric only; default: all"),
+    argument(
+        "--all-projects",
+        action="store_true",
+        help="list the allocations of all projects (administrators only)",
+    ),
 )
 
 DELETE = (

@@ -4,6 +4,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
@@ -15,6 +16,9 @@ from laas_service.client.formatting import brief
 SERVICE_TYPE = "isolated-network"
 """Service type in Keystone's catalog."""
 
+VERSION = "1.1"
+"""The newest microversion that this client knows."""
+
 CHANGING = ("queued", "allocating", "releasing")
 """States that the service leaves without a further request."""
 
@@ -25,14 +29,25 @@ Row = Mapping[str, Any]
 
 
 class Refused(Exception):
-    """The service refused a request or could not be reached; the text says why."""
+    """The service refused a request or could not be reached; the text says why.
+
+    ``status`` is the one of the answer, None without one.
+    """
+
+    def __init__(self, text: str, status: int | None = None) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 class Rest:
-    """The service's resources. Every method raises ``Refused`` on a problem document."""
+    """The service's resources. Every method raises ``Refused`` on a problem document.
 
-    def __init__(self, adapter: Adapter) -> None:
+    ``version`` is the microversion that every request asks for.
+    """
+
+    def __init__(self, adapter: Adapter, version: str = VERSION) -> None:
         self._adapter = adapter
+        self._version = {"OpenStack-API-Version": f"{SERVICE_TYPE} {version}"}
 
     def call(
         self,
@@ -49,14 +64,14 @@ class Rest:
                 method,
                 params=params,
                 json=body,
-                headers=dict(headers or {}),
+                headers={**self._version, **(headers or {})},
                 raise_exc=False,
                 connect_retries=2,
             )
         except ClientException as error:
             raise Refused(f"cannot reach the service: {error}") from error
         if answer.status_code >= 400:
-            raise Refused(_sentence(answer))
+            raise Refused(_sentence(answer), answer.status_code)
         return answer.json()
 
     def get(self, path: str, **query: Any) -> Any:
@@ -83,17 +98,32 @@ class Rest:
     def allocation(self, named: str) -> Any:
         """The allocation of this id, or else the only live allocation of this name.
 
+        Names of the own project count before those of other projects, which administrators see.
+
         Raises:
             Refused: there is none, or several have this name.
         """
         live = list(self.listed("/v1/allocations", "allocations"))
         namesakes = [allocation for allocation in live if allocation["name"] == named]
         if any(allocation["id"] == named for allocation in live) or not namesakes:
-            return self.get(f"/v1/allocations/{quote(named, safe='')}")
+            try:
+                return self.get(f"/v1/allocations/{quote(named, safe='')}")
+            except Refused as refusal:
+                namesakes = self._elsewhere(named) if refusal.status == HTTPStatus.NOT_FOUND else []
+                if not namesakes:
+                    raise
         if len(namesakes) > 1:
             ids = ", ".join(allocation["id"] for allocation in namesakes)
             raise Refused(f"several allocations are called {named}; use an id: {ids}")
         return self.get(f"/v1/allocations/{namesakes[0]['id']}")
+
+    def _elsewhere(self, named: str) -> list[Any]:
+        """The live allocations of this name in all projects; none unless the caller sees all."""
+        try:
+            live = self.listed("/v1/allocations", "allocations", all_projects=True)
+            return [allocation for allocation in live if allocation["name"] == named]
+        except Refused:
+            return []
 
     def settled(self, allocation: Any, seconds: float) -> Any:
         """Poll an allocation until it no longer changes, and return it.
@@ -138,6 +168,8 @@ def _sentence(answer: Any) -> str:
     room = problem.get("room") or {"releases": (), "undrain": ()}
     if room["releases"]:
         text += f"; room would be made by releasing {', '.join(room['releases'])}"
+    if moving := problem.get("by_moving"):
+        text += f"; it would fit if {brief(moving['moves'])} of its hosts were exchanged for others"
     if room["undrain"]:
         text += f"; room would be made by repairing drained hosts {brief(room['undrain'])}"
     return text

@@ -96,12 +96,24 @@ def unread_switches(conf: cfg.ConfigOpts, parts: Parts) -> str | None:
 
     A worker elsewhere may have other options of OpenSM; what it last recorded counts.
     """
-    if not conf.all_in_one:
+    if "all_in_one" not in conf or not conf.all_in_one:
         fabrics = parts.store.fabrics()
         recorded = [parts.store.holding(fabric.id).applied_by for fabric in fabrics]
         if any(by is not None and by.was_read for by in recorded):
             return None
     return parts.unread_switches()
+
+
+def warn(conf: cfg.ConfigOpts, parts: Parts) -> None:
+    """Log that the database may lose requests, or that nobody reads the switches back.
+
+    Raises:
+        Unavailable: the database does not answer.
+    """
+    for weak in parts.weak_database():
+        LOG.warning(weak)
+    if unread := unread_switches(conf, parts):
+        LOG.warning(unread)
 
 
 def collect_between_requests(app: Flask, collector: Collector) -> None:
@@ -137,8 +149,7 @@ def serve(conf: cfg.ConfigOpts, parts: Parts, args: Sequence[str] | None = None)
     app = application(conf, parts.use_cases(wake))
     collect_between_requests(app, parts.collector)
     parts.store.check()
-    if unread := unread_switches(conf, parts):
-        LOG.warning(unread)
+    warn(conf, parts)
     for fabric in parts.store.fabrics():  # slow for a large fabric, so before the first request
         parts.store.ledger(fabric.id)
     parts.collector.settle()

@@ -109,6 +109,22 @@ FABRIC_VERBS = (
         (argument("hosts", type=int, help="number of hosts"), *options.FIT, *options.FABRIC),
     ),
     Command(
+        "map",
+        calls.fabric_map,
+        "write a page that shows the fabric: who owns which cable, the queue, faults",
+        (*options.MAP, *options.FABRIC),
+    ),
+    Command(
+        "make-room",
+        calls.fabric_make_room,
+        "move tenants who consent so that a number of hosts fits",
+        (
+            argument("hosts", type=int, metavar="HOSTS", help="number of hosts that should fit"),
+            *options.MAKE_ROOM,
+            *options.FABRIC_OPTION,
+        ),
+    ),
+    Command(
         "plane",
         calls.fabric_plane,
         "show or change the links withheld from tenants for shared traffic",
@@ -187,6 +203,12 @@ ALLOCATION_VERBS = (
         "show", calls.allocation_show, "show an allocation with its latest history", (ALLOCATION,)
     ),
     Command(
+        "draw",
+        calls.allocation_draw,
+        "write a drawing of an allocation's own tree",
+        (ALLOCATION, *options.DRAW),
+    ),
+    Command(
         "history",
         calls.allocation_history,
         "list the history of an allocation, oldest entry first",
@@ -194,10 +216,28 @@ ALLOCATION_VERBS = (
         "history",
     ),
     Command(
+        "ranks",
+        calls.allocation_ranks,
+        "print the order of hosts that the tables are made for, as a file for MPI or NCCL",
+        (ALLOCATION, *options.RANKS),
+    ),
+    Command(
         "rename",
         calls.allocation_rename,
         "rename an allocation",
         (ALLOCATION, argument("name", help="new name")),
+    ),
+    Command(
+        "consent",
+        calls.allocation_consent,
+        "say whether an allocation may move to make room for others",
+        (ALLOCATION, *options.CONSENT),
+    ),
+    Command(
+        "resize",
+        calls.allocation_resize,
+        "change the number of hosts of an allocation where it is",
+        (ALLOCATION, *options.RESIZE, WAIT),
     ),
     Command(
         "repair",
@@ -254,7 +294,7 @@ HOST_VERBS = (
         "confirm-empty",
         calls.host_confirm_empty,
         "say that a host in quarantine runs no server",
-        (argument("name", help="host that was inspected or powered off"), *options.FABRIC_OPTION),
+        options.CONFIRM_EMPTY,
     ),
 )
 
@@ -304,6 +344,10 @@ NOUNS: Mapping[str, tuple[str, Sequence[Command]]] = {
 """All commands by noun, and what each noun's commands do."""
 
 
+VIEW = Command("view", calls.view, "serve the page of a fabric on this machine", options.VIEW)
+"""The command without a noun."""
+
+
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="laas", description="Command line client of Links as a Service."
@@ -315,12 +359,17 @@ def parser() -> argparse.ArgumentParser:
             dest="verb", required=True, metavar="VERB"
         )
         for verb in commands:
-            command = verbs.add_parser(verb.name, help=verb.help, description=verb.help)
-            command.set_defaults(act=verb.run, listed=verb.listed)
-            _common(command)
-            for add in verb.arguments:
-                add(command)
+            _command(verbs, verb)
+    _command(nouns, VIEW)
     return top
+
+
+def _command(subparsers: Any, command: Command) -> None:
+    made = subparsers.add_parser(command.name, help=command.help, description=command.help)
+    made.set_defaults(act=command.run, listed=command.listed)
+    _common(made)
+    for add in command.arguments:
+        add(made)
 
 
 def _common(parser: argparse.ArgumentParser, first: bool = False) -> None:
@@ -375,7 +424,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (Refused, ClientException) as error:
         print(printable(f"laas: {error}"), file=sys.stderr)
         return 1
-    if args.json:
+    if isinstance(result, str):
+        print(printable(result), end="")
+    elif args.json:
         print(json.dumps(result, indent=2))
     else:
         show(result, args.listed, Console(width=None if sys.stdout.isatty() else 200))

@@ -11,6 +11,8 @@ order, and each is written as soon as it is known:
     {"op": "fail", "host": 7}      also "leaf_link": [pod, leaf, l2],
     {"op": "repair", "host": 7}    "spine_link": [pod, l2, spine]
     {"op": "repair-allocation", "id": "t1"}
+    {"op": "resize", "id": "t1", "hosts": 300}
+    {"op": "make-room", "hosts": 300, "moves": 1}     also "apply": true
     {"op": "allocate", "id": "c", "hosts": 64, "container": true}
     {"op": "allocate", "id": "t2", "hosts": 8, "parent": "c"}     also in "probe"
     {"op": "withhold", "l2": [0]}  also "spines": [0]; neither: end the shared plane
@@ -38,6 +40,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack
 from dataclasses import asdict
 from io import TextIOWrapper
+from itertools import count
 from pathlib import Path
 from time import perf_counter_ns
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NoReturn
@@ -62,17 +65,22 @@ from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, LaasError, NotFound
 from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.faults.repair import repair
+from laas_service.domain.inventory import Inventory
 from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.ledger.shared_links import CAP, SharedLedger
+from laas_service.domain.moves.plan_moves import plan_moves
+from laas_service.domain.moves.resize import resize
 from laas_service.domain.policies import PLANNING
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.policies.lc_s import LcS
-from laas_service.domain.routing.tenant_tables import routed_allocations
+from laas_service.domain.routing.contention import contention
+from laas_service.domain.routing.tenant_tables import joined_rails, routed_allocations
 from laas_service.domain.shared_plane import SharedPlane
-from laas_service.domain.topology import LeafLink, Link, SpineLink
+from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology
 
 if TYPE_CHECKING:
     from laas_service.adapters.fabric_import.fabric_file import FabricFile
+    from laas_service.messages import TenantRoute
 
 Answer = dict[str, Any]
 
@@ -119,6 +127,9 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--snapshot", metavar="FILE", help="write the final state")
     top.add_argument(
+        "--html", metavar="FILE", help="write a page that shows the final state; works offline"
+    )
+    top.add_argument(
         "--tables", action="store_true", help="add each tenant's forwarding entries to the snapshot"
     )
     top.add_argument("--opensm", metavar="DIR", help="write OpenSM's files for the final state")
@@ -136,6 +147,8 @@ def _run(args: argparse.Namespace) -> int:
             output.flush()
     if args.snapshot:
         _write_snapshot(fabric, args.snapshot, args.tables)
+    if args.html:
+        _write_page(source, fabric, args, planner.last_refusal)
     if args.opensm:
         _write_opensm(source, fabric, Path(args.opensm))
     return 2 if planner.malformed else 0
@@ -182,6 +195,8 @@ def _fabric(args: argparse.Namespace) -> tuple[FabricFile, Ledger]:
         fabric = fabric_from_snapshot(_state(args.state), source.topology)
     if not fabric.features.hosts:
         fabric.describe_hosts(source.features.hosts)
+    for host in sorted(source.withheld_hosts):
+        fabric.drain_host(host)
     for host in sorted(source.failed_hosts):
         fabric.fail_host(host)
     for link in sorted(source.failed_links, key=source.topology.tree.link_id):
@@ -209,9 +224,45 @@ def _write_snapshot(fabric: LedgerView, name: str, tables: bool) -> None:
         _unusable("snapshot", name, error)
 
 
+def _write_page(
+    source: FabricFile, fabric: LedgerView, args: argparse.Namespace, refusal: Answer | None
+) -> None:
+    """Write the fabric page of the final state; the last refusal is the question it answers."""
+    from laas_service import page
+    from laas_service.domain.fabric_map.document import ledger_document
+
+    name = args.xgft or args.fabric or args.state
+    shown = ledger_document(fabric, source.inventory, Path(name).name)
+    if refusal is not None:
+        fields = ("hosts", "policy", "reason", "detail", "largest_fit")
+        shown["question"] = {"fits": False, **{field: refusal[field] for field in fields}}
+        room = refusal.get("room") or {"releases": (), "undrain": ()}
+        names = source.inventory.host_names
+        shown["question"]["releases"] = list(room["releases"])
+        shown["question"]["undrain"] = [names[host] for host in room["undrain"]]
+    try:
+        Path(args.html).write_text(page.page(shown), encoding="utf-8")
+    except OSError as error:
+        _unusable("html", args.html, error)
+
+
+def _routes(
+    tenants: Sequence[Allocation], topology: Topology, inventory: Inventory
+) -> Iterator[TenantRoute]:
+    """Routes with the lowest keys: first one for each tenant, then those of rails apart."""
+    from laas_service.messages import TenantRoute
+
+    further = count(len(tenants) + 1)
+    for key, tenant in enumerate(tenants, 1):
+        joined = joined_rails(topology, inventory, tenant)
+        key_of = {0: key} | {first: next(further) for first in sorted({*joined} - {0})}
+        keys = tuple(key_of[first] for first in joined)
+        yield TenantRoute(tenant, key, pkeys=keys if len(key_of) > 1 else ())
+
+
 def _write_opensm(source: FabricFile, fabric: LedgerView, directory: Path) -> None:
     """Publish the final state as the next generation of the directory."""
-    from laas_service.messages import FabricState, TenantRoute
+    from laas_service.messages import FabricState
     from opensm_writer import desired, fileset, publish, render
 
     directory = directory.absolute()
@@ -228,7 +279,7 @@ def _write_opensm(source: FabricFile, fabric: LedgerView, directory: Path) -> No
             generation=previous.generation + 1 if previous else 1,
             topology=fabric.topology,
             inventory=source.inventory,
-            tenants=tuple(TenantRoute(tenant, key) for key, tenant in enumerate(tenants, 1)),
+            tenants=tuple(_routes(tenants, fabric.topology, source.inventory)),
             failed_links=tuple(sorted(fabric.failed_links, key=fabric.topology.tree.link_id)),
             shared_plane=fabric.shared_plane,
         )
@@ -247,6 +298,8 @@ class Planner:
     def __init__(self, fabric: Ledger, policy: str, explain: bool = False) -> None:
         self.malformed = 0
         """Number of malformed lines so far."""
+        self.last_refusal: Answer | None = None
+        """The last answer that refused a size, with its request; None if none did."""
         self._fabric = fabric
         self._default = policy
         self._explain = explain
@@ -256,7 +309,10 @@ class Planner:
         """One answer for each line that is not blank."""
         for number, line in enumerate(lines, 1):
             if line.strip():
-                yield self._answer(number, line)
+                answer = self._answer(number, line)
+                if answer["outcome"] == "refused" and answer["op"] in ("allocate", "probe"):
+                    self.last_refusal = answer
+                yield answer
 
     def _answer(self, number: int, line: str) -> Answer:
         request: Answer = {}
@@ -298,7 +354,12 @@ class Planner:
             "leaf_links": sorted(allocation.leaf_links(topology)),
             "spine_links": sorted(allocation.spine_links(topology)),
             "shape": shape_document(allocation.shape),
+            **self._contention(allocation),
         }
+
+    def _contention(self, allocation: Allocation) -> Answer:
+        reached = contention(self._fabric.topology, allocation)
+        return {"contention_free": reached.free, "worst_load": reached.worst_load}
 
     def _cost(self, allocation: Allocation) -> Answer:
         """The sum of the hosts' costs, if the fabric describes hosts."""
@@ -343,6 +404,7 @@ class Planner:
             "elapsed_us": elapsed,
             "policy": policy.name,
             "shape": shape_document(answer.shape),
+            **self._contention(answer),
             **self._cost(answer),
         }
 
@@ -386,12 +448,7 @@ class Planner:
         return self._change(request, self._fabric.repair_host, self._fabric.repair_link)
 
     def repair_allocation(self, request: Answer) -> Answer:
-        id = _field(request, "id")
-        try:
-            ledger = self._fabric.holder(id)
-        except NotFound as error:
-            raise NotFound("id", id, "name an allocation that holds hosts") from error
-        allocation = ledger.allocations[id]
+        ledger, allocation = self._holder(request)
         start = perf_counter_ns()
         repaired = repair(ledger.surface(), allocation)
         if isinstance(repaired, Degraded):
@@ -407,6 +464,67 @@ class Planner:
             "elapsed_us": _microseconds(start),
             **self._placed(repaired),
         }
+
+    def resize(self, request: Answer) -> Answer:
+        """Grow or shrink an allocation in place."""
+        hosts = _field(request, "hosts")
+        ledger, allocation = self._holder(request)
+        start = perf_counter_ns()
+        answer = resize(ledger, allocation, hosts)
+        elapsed = _microseconds(start)
+        if isinstance(answer, NoFit):
+            return {
+                "outcome": "refused",
+                "reason": answer.reason.value,
+                "detail": answer.detail,
+                "largest_fit": answer.largest_fit,
+                "elapsed_us": elapsed,
+                "cut_off": answer.cut_off,
+            }
+        self._fabric.change(answer)
+        return {
+            "outcome": "resized",
+            "elapsed_us": elapsed,
+            "n": hosts,
+            "policy": answer.policy,
+            **self._placed(answer),
+            **self._cost(answer),
+        }
+
+    def make_room(self, request: Answer) -> Answer:
+        """Plan moves of tenants after which a request fits, and make them if asked to."""
+        most_moves, apply = _field(request, "moves"), _field(request, "apply", False)
+        allocation_request = self._allocation_request("", {**request, "container": False})
+        policy = self._policy(request)
+        ledger = self._fabric.ledger(allocation_request.parent)
+        start = perf_counter_ns()
+        plan = plan_moves(policy, ledger, allocation_request, most_moves)
+        elapsed = _microseconds(start)
+        if isinstance(plan, NoFit):
+            cut_off = {"cut_off": plan.cut_off}
+            return self._refused(policy, allocation_request, plan, elapsed, False) | cut_off
+        for move in plan.moves if apply else ():
+            self._fabric.change(move.allocation)
+        return {
+            "outcome": "plan" if plan.moves else "fits",
+            "elapsed_us": elapsed,
+            "policy": policy.name,
+            "shape": shape_document(plan.placement.shape),
+            "moves": [
+                {"id": move.allocation.id, **self._placed(move.allocation)} for move in plan.moves
+            ],
+            "moved_hosts": plan.new_hosts,
+            "cut_off": plan.cut_off,
+        }
+
+    def _holder(self, request: Answer) -> tuple[Ledger, Allocation]:
+        """The allocation that a request names, and the ledger that it is in."""
+        id = _field(request, "id")
+        try:
+            ledger = self._fabric.holder(id)
+        except NotFound as error:
+            raise NotFound("id", id, "name an allocation that holds hosts") from error
+        return ledger, ledger.allocations[id]
 
     def withhold(self, request: Answer) -> Answer:
         """Replace the shared plane, which no allocation gets links of."""
@@ -488,6 +606,8 @@ _OPERATIONS: Mapping[str, Callable[[Planner, Answer], Answer]] = {
     "fail": Planner.fail,
     "repair": Planner.repair,
     "repair-allocation": Planner.repair_allocation,
+    "resize": Planner.resize,
+    "make-room": Planner.make_room,
     "withhold": Planner.withhold,
 }
 
@@ -507,6 +627,11 @@ _FIELDS: Mapping[str, tuple[TypeAdapter[Any], str]] = {
     ),
     "policy": _one_of(sorted(PLANNING)),
     "parent": (TypeAdapter(StrictStr | None), "name a container"),
+    "moves": (
+        TypeAdapter(Annotated[StrictInt, Field(ge=0)]),
+        "give a whole number of at least 0",
+    ),
+    "apply": _FLAG,
     "container": _FLAG,
     "explain": _FLAG,
     "bandwidth": (

@@ -27,18 +27,26 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from laas_service.adapters.fabric_import.generator import parse_xgft
+from laas_service import page
+from laas_service.adapters.fabric_import.fabric_file import parse_fabric, read_fabric
+from laas_service.adapters.fabric_import.generator import inventory, parse_xgft
 from laas_service.adapters.snapshot import snapshot
 from laas_service.client.options import Argument, argument
 from laas_service.domain.admission.queue import KINDS, Discipline, Order, Shadow
+from laas_service.domain.constraints import ContentionFree
 from laas_service.domain.errors import InvalidInput, LaasError, NotSupported
+from laas_service.domain.fabric_map.document import ledger_document
 from laas_service.domain.ledger import Ledger
-from laas_service.domain.policies import PLANNING
+from laas_service.domain.policies import PLANNING, POLICIES
 from laas_service.domain.topology import Xgft
 from laas_service.simulator import papers, report
 from laas_service.simulator.checkpoints import EVERY, Checkpoint, Results
 from laas_service.simulator.experiments import EXPERIMENTS, figures
 from laas_service.simulator.experiments.figures import Experiment
+from laas_service.simulator.interference import study
+from laas_service.simulator.interference.study import RANDOM, ROUTINGS, Study
+from laas_service.simulator.interference.traffic import PATTERNS
+from laas_service.simulator.moves import MoveSettings
 from laas_service.simulator.scenario import Scenario, Trace, Watcher, kept_run, run
 from laas_service.simulator.workload import SPEEDUPS, Exponential
 
@@ -84,6 +92,22 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number of at least 0")
+    return int(text)
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a share from 0 to 1")
+    return share
+
+
 def _seconds(text: str) -> float:
     try:
         seconds = float(text)
@@ -109,6 +133,14 @@ def _fabric(*, required: bool) -> Argument:
         shape.add_argument("--xgft", metavar="SPEC", help='for example "3;18,18,36;1,18,18"')
 
     return add
+
+
+def _any_fabric(parser: argparse.ArgumentParser) -> None:
+    """The shape of a fabric, or a real one."""
+    shape = parser.add_mutually_exclusive_group(required=True)
+    shape.add_argument("--radix", type=int, metavar="K", help="full tree of K-port switches")
+    shape.add_argument("--xgft", metavar="SPEC", help='for example "3;12,12,12;1,12,12"')
+    shape.add_argument("--fabric", metavar="FILE", help="fabric description, or ibnetdiscover dump")
 
 
 def _source(parser: argparse.ArgumentParser) -> None:
@@ -140,6 +172,32 @@ _WORKLOAD = (
         "--two-pods",
         action="store_true",
         help="jigsaw only: a shape on two pods may have its remainder leaf in the larger one",
+    ),
+    argument(
+        "--contention-free",
+        choices=[wish.value for wish in ContentionFree],
+        help="what every job wants: a shape in which no shift of its hosts meets itself",
+    ),
+    argument(
+        "--moves",
+        type=_whole,
+        default=0,
+        metavar="K",
+        help="move up to K running jobs for each job that starts (0)",
+    ),
+    argument(
+        "--movable",
+        type=_share,
+        default=1.0,
+        metavar="SHARE",
+        help="share of jobs that may move (1)",
+    ),
+    argument(
+        "--move-cost",
+        type=_seconds,
+        default=0.0,
+        metavar="SECONDS",
+        help="time that a job loses when it moves to other hosts (0)",
     ),
 )
 
@@ -204,7 +262,8 @@ _RUN = (
         type=_job_and_file,
         action="append",
         default=[],
-        help="write the state of the fabric after this many jobs have started",
+        help="write the state of the fabric after this many jobs have started; a FILE that ends in "
+        ".html becomes a page that shows it",
     ),
     argument(
         "--checkpoint",
@@ -265,6 +324,42 @@ def _experiment_arguments(experiment: Experiment) -> tuple[Argument, ...]:
     )
 
 
+_INTERFERENCE = (
+    _any_fabric,
+    argument("--tenants", type=_positive, default=32, help="tenants that run at one time (32)"),
+    argument("--pattern", choices=list(PATTERNS), default="stencil-2d", help="what they send"),
+    argument(
+        "--messages",
+        type=_positive,
+        nargs="+",
+        default=[1024, 8192, 32768, 131072, 1048576],
+        metavar="BYTES",
+        help="sizes of messages",
+    ),
+    argument(
+        "--policy", nargs="+", choices=(*POLICIES, RANDOM), default=["baseline", "laas", "jigsaw"]
+    ),
+    argument(
+        "--routing",
+        nargs="+",
+        choices=ROUTINGS,
+        default=list(ROUTINGS),
+        help="own: each tenant on its own links, for policies that own some; the others are for "
+        "the whole tree, where they own none",
+    ),
+    argument(
+        "--compute",
+        type=_share,
+        default=0.0,
+        metavar="SHARE",
+        help="share of an iteration alone in which a tenant computes (0)",
+    ),
+    argument("--iterations", type=_positive, default=3, help="iterations of each tenant (3)"),
+    argument("--seed", type=int, default=1, help="of all random draws (1)"),
+    argument("--format", choices=("text", "rst", "html", "json"), default="text"),
+    argument("--output", metavar="FILE", default="-"),
+)
+
 _REPORTED = (
     argument("results", metavar="RESULTS", nargs="+", help="files written by run or sweep"),
     argument("--format", choices=("html", "rst"), default="html"),
@@ -299,6 +394,13 @@ def _parser() -> argparse.ArgumentParser:
             command=_experiment,
             experiment=experiment,
         )
+    add(
+        "interference",
+        "measure how much tenants slow each other down",
+        _INTERFERENCE,
+        "Compare policies and routings by the speed that tenants keep among each other.",
+        command=_interference,
+    )
     add("report", "make plots and tables from results", _REPORTED, command=_report)
     return parser
 
@@ -339,6 +441,10 @@ def _scenario(
         speedup=speedup,
         seed=seed,
         two_pods=options.two_pods,
+        contention_free=(
+            ContentionFree(options.contention_free) if options.contention_free else None
+        ),
+        moves=MoveSettings(options.moves, options.movable, options.move_cost),
     )
 
 
@@ -405,9 +511,21 @@ def _snapshots(snapshots: Sequence[tuple[int, str]]) -> Watcher | None:
     def watch(started: int, fabric: Ledger) -> None:
         for job, path in snapshots:
             if job == started:
-                _write(path, json.dumps(snapshot(fabric, tables=True)) + "\n")
+                text = _page(fabric, job) if path.endswith(".html") else _snapshot(fabric)
+                _write(path, text)
 
     return watch
+
+
+def _snapshot(fabric: Ledger) -> str:
+    return json.dumps(snapshot(fabric, tables=True)) + "\n"
+
+
+def _page(fabric: Ledger, job: int) -> str:
+    """The fabric page at the moment when that many jobs have started."""
+    tree = fabric.topology.tree
+    name = f"XGFT(3; {','.join(map(str, tree.m))}; {','.join(map(str, tree.w))}) after {job} jobs"
+    return page.page(ledger_document(fabric, inventory(fabric.topology), name))
 
 
 def _warn_of_malformed(result: Result) -> None:
@@ -515,6 +633,41 @@ def _experiment(options: argparse.Namespace) -> int:
             "rst": lambda: figures.rst(result_figures),
             "html": lambda: figures.html(experiment.source, result_figures),
             "json": lambda: json.dumps(figures.data(result_figures), indent=1) + "\n",
+        }[options.format](),
+    )
+    return 0
+
+
+# -- interference -------------------------------------------------------------
+
+
+def _interference(options: argparse.Namespace) -> int:
+    wanted = Study(
+        tenants=options.tenants,
+        pattern=options.pattern,
+        messages=tuple(options.messages),
+        policies=tuple(options.policy),
+        routings=tuple(options.routing),
+        compute=options.compute,
+        iterations=options.iterations,
+        seed=options.seed,
+    )
+    if options.fabric is not None:
+        fabric = read_fabric(Path(options.fabric))
+    else:
+        spec = _tree(options)
+        sizes = (",".join(map(str, numbers)) for numbers in (spec.m, spec.w))
+        fabric = parse_fabric(f"3;{';'.join(sizes)}", "xgft")
+    with _progress("cases") as advance:
+        results = study.run(wanted, fabric.topology, fabric.inventory, advance)
+    drawn = study.figures(results)
+    _write(
+        options.output,
+        {
+            "text": lambda: figures.text(drawn),
+            "rst": lambda: figures.rst(drawn),
+            "html": lambda: figures.html(f"What isolation is worth. {study.defaults()}", drawn),
+            "json": lambda: json.dumps(results, indent=1) + "\n",
         }[options.format](),
     )
     return 0

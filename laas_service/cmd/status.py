@@ -6,6 +6,8 @@ Changes nothing. Exit status 0: ready. 1: there are warnings. 2: fix the failure
 start the release. 255: the checks could not run.
 """
 
+import importlib.util
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 
@@ -22,7 +24,7 @@ from laas_service.app.ports.allocations import every_allocation
 from laas_service.cmd import api
 from laas_service.cmd.process import registered
 from laas_service.conf import review
-from laas_service.domain.errors import LaasError, NotFound
+from laas_service.domain.errors import Forbidden, LaasError, NotFound, Unavailable
 from laas_service.wiring import Parts
 from opensm_writer.local import LocalSubnetManager
 
@@ -55,9 +57,8 @@ class Checks(upgradecheck.UpgradeCommands):
         return super().check()
 
     def _current(self) -> bool:
-        """Whether the schema is current, so that the other checks can read the tables."""
-        current, head = self._parts.database_revisions()
-        return current == head
+        """Whether this release works with the tables, so that the other checks can read them."""
+        return not list(self.schema())
 
     def option_values(self) -> Iterator[Finding]:
         for text in review.wrong_values(self._conf):
@@ -102,13 +103,14 @@ class Checks(upgradecheck.UpgradeCommands):
             )
 
     def schema(self) -> Iterator[Finding]:
-        current, head = self._parts.database_revisions()
-        if current != head:
-            yield (
-                Code.FAILURE,
-                f"the database is at revision {current or 'none'}, this release needs {head}; "
-                "run laas-manage db upgrade",
-            )
+        try:
+            self._parts.store.check()
+        except Unavailable as error:
+            yield Code.FAILURE, str(error)
+
+    def durability(self) -> Iterator[Finding]:
+        for weak in self._parts.weak_database():
+            yield Code.WARNING, weak
 
     def fabrics(self) -> Iterator[Finding]:
         default = self._conf.api.default_fabric
@@ -179,6 +181,9 @@ class Checks(upgradecheck.UpgradeCommands):
         compute = self._parts.compute
         if isinstance(compute, NovaCompute) and (text := compute.forged_rebuilds()):
             yield Code.WARNING, text
+        if isinstance(compute, NovaCompute):
+            yield from _candidates(compute)
+            yield from _filter_interface()
         filters = "AggregateMultiTenancyIsolation"
         if not options.one_allocation_per_project:
             filters += " and LaasTenantFilter"
@@ -197,6 +202,35 @@ class Checks(upgradecheck.UpgradeCommands):
 
     def policy(self) -> Result:
         return check_policy_json(self, self._conf)
+
+
+def _candidates(compute: NovaCompute) -> Iterator[Finding]:
+    """Whether placement leaves hosts to projects without an allocation."""
+    try:
+        problem, found = compute.candidates()
+    except Forbidden as error:
+        yield Code.WARNING, f"the candidates of other projects are not checked: {error}"
+        return
+    yield (Code.WARNING, problem) if problem else (Code.SUCCESS, found)
+
+
+def _filter_interface() -> Iterator[Finding]:
+    """Whether the filter fits the Nova in this environment, if there is one.
+
+    It is imported in a process of its own, because an import of Nova may change this one.
+    """
+    if importlib.util.find_spec("nova") is None:
+        yield (
+            Code.SUCCESS,
+            "Nova is not installed here; run python3 -c 'import nova_filters.laas' with the "
+            "interpreter of each nova-scheduler, which fails where the filter does not fit",
+        )
+        return
+    command = [sys.executable, "-c", "import nova_filters.laas"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip() or "no error was printed").splitlines()[-1]
+        yield Code.FAILURE, f"the scheduler filter cannot be loaded: {last}"
 
 
 def _row(look: Callable[[Checks], Iterator[Finding]], tables: bool) -> Callable[[Checks], Result]:
@@ -220,6 +254,7 @@ Checks._upgrade_checks = (
     ("Options together", _row(Checks.option_combinations, tables=False)),
     ("Policy file", Checks.policy),
     ("Database schema", _row(Checks.schema, tables=False)),
+    ("Database durability", _row(Checks.durability, tables=False)),
     ("Records", _row(Checks.records, tables=True)),
     ("Fabrics", _row(Checks.fabrics, tables=True)),
     ("Allocations", _row(Checks.allocations, tables=True)),

@@ -24,7 +24,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def work(parts: Parts) -> None:
-    """Run the worker until a signal arrives. Raises: InvalidInput."""
+    """Run the worker until a signal arrives. Raises: InvalidInput, Unavailable."""
+    for weak in parts.weak_database():
+        LOG.warning(weak)
     if unread := parts.unread_switches():
         LOG.warning(unread)
     with parts.working() as worker, suppress(KeyboardInterrupt):

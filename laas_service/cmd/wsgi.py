@@ -9,6 +9,7 @@ runs no worker.
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
@@ -16,8 +17,10 @@ from flask import Flask
 from oslo_config import cfg
 
 from laas_service.cmd import api, process
-from laas_service.domain.errors import InvalidInput
+from laas_service.domain.errors import InvalidInput, LaasError
 from laas_service.wiring import Parts
+
+LOG = logging.getLogger(__name__)
 
 DIRECTORY = "/etc/laas"
 
@@ -50,6 +53,10 @@ def _application() -> Flask:
     parts = Parts(conf)
     app = api.application(conf, parts.use_cases(parts.waker))
     api.collect_between_requests(app, parts.collector)
+    try:
+        api.warn(conf, parts)
+    except LaasError as error:  # the health check tells; the database may answer later
+        LOG.warning("the database does not answer yet: %s", error)
     parts.collector.settle()  # before the WSGI server forks, so that processes share this memory
     return app
 

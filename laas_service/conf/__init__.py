@@ -15,7 +15,9 @@ from laas_service.conf import (
     limits,
     logins,
     opensm,
+    opensm_site,
     queue,
+    retention,
     state,
     worker,
 )
@@ -23,7 +25,8 @@ from laas_service.conf import (
 _GROUPS: dict[str | None, list[Any]] = {
     **{module.GROUP: module.OPTIONS for module in (state, database, api, limits, compute)},
     **logins.GROUPS,
-    **{module.GROUP: module.OPTIONS for module in (opensm, faults, queue, worker)},
+    **{module.GROUP: module.OPTIONS for module in (opensm, opensm_site, faults, queue)},
+    **{module.GROUP: module.OPTIONS for module in (worker, retention)},
 }
 
 

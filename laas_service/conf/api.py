@@ -149,6 +149,20 @@ Policy of requests that name none. It must be one of enabled_policies.
 """,
     ),
     cfg.StrOpt(
+        "contention_free",
+        choices=(
+            ("", "any legal shape"),
+            ("prefer", "a shape without contention, if one costs no more and takes no more pods"),
+            ("require", "only a shape without contention; a request is refused without one"),
+        ),
+        default="",
+        help="""
+What requests want that do not say whether their shape has to be free of contention: that no shift
+of their hosts puts two flows on one link. The page of policies has the cost of each value in
+utilization.
+""",
+    ),
+    cfg.StrOpt(
         "default_fabric",
         help="""
 Fabric of requests that name none. Required if the service manages several fabrics.

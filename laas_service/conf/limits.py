@@ -52,4 +52,24 @@ count; limit them in the proxy in front of the service.
 Number of requests that a project may send at once after a pause.
 """,
     ),
+    cfg.FloatOpt(
+        "change_rate",
+        mutable=True,
+        default=2.0,
+        min=0.0,
+        help="""
+Average number of changes a second of existing allocations (renaming, repair, retry) that a project
+may ask one API process for; 0 is unlimited. Each of them is an entry in a history and a
+notification. Further ones are answered 429 with Retry-After.
+""",
+    ),
+    cfg.IntOpt(
+        "change_burst",
+        mutable=True,
+        default=200,
+        min=1,
+        help="""
+Number of such changes that a project may ask for at once after a pause.
+""",
+    ),
 ]

@@ -138,6 +138,19 @@ a step is retried without limit.
 """,
     ),
     cfg.FloatOpt(
+        "move_window",
+        mutable=True,
+        default=3600.0,
+        min=0.0,
+        help="""
+Seconds that a tenant has to empty the hosts that a move takes from it.
+
+They count from the beginning of the move. Servers that are left then keep their hosts, and the
+move turns back. Raise it if tenants move large servers by hand; lower it if hosts must not be held
+twice for long.
+""",
+    ),
+    cfg.FloatOpt(
         "apply_timeout",
         mutable=True,
         default=120.0,

@@ -317,11 +317,21 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
+class ByMoving:
+    """A way to give an allocation the size that was refused in place."""
+
+    moves: tuple[int, ...]
+    """Numbers of its own hosts that it would leave for others, ascending."""
+    new_hosts: int
+    """How many hosts it would newly get."""
+
+
+@dataclass(frozen=True, slots=True)
 class NoFit:
     """A refusal: its reason, a sentence, and what would fit instead.
 
-    The last four fields take further searches, which ``admit.explain`` and ``make_room`` make
-    on demand. They are None until then, unless a policy knows one of them anyway.
+    The fields after the sentence take further searches, which ``admit.explain`` and ``make_room``
+    make on demand. They are None until then, unless a policy knows one of them anyway.
     """
 
     reason: Refusal
@@ -335,3 +345,5 @@ class NoFit:
     cut_off: bool = False
     """Whether the searches for these stopped at the request's budget. Then a larger size may
     fit, and a cheaper way to make room may exist."""
+    by_moving: ByMoving | None = None
+    """How a new size would fit if hosts of the allocation moved; None if no way was found."""

@@ -4,10 +4,12 @@
 
 A host that compute does not know, or that is disabled or down there, or runs a server that may
 not be on it, is withheld once that has lasted for a hold-down, and given back as soon as it is
-over. A server that vanishes from a host whose compute service is not up may still run there:
-its host is quarantined until somebody says that it is empty.
+over. A server that vanishes from a host whose compute service is not up may still run there, and so
+may one that nobody has seen on a host that its owner leaves meanwhile: such a host is quarantined
+until somebody says that it is empty.
 """
 
+import enum
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,12 +47,24 @@ class HostView:
         if not self.up:
             return "down in Nova"
         if not self.enabled:
-            return f"disabled in Nova{': ' if self.reason else ''}{self.reason}"
+            return f"{DISABLED}{': ' if self.reason else ''}{self.reason}"
         return self.strangers
 
 
 UNKNOWN = "unknown in Nova"
 DOWN = "down in Nova"
+DISABLED = "disabled in Nova"
+
+
+class Cause(enum.Enum):
+    """Why a host is withheld, as the beginning of the reason that is told."""
+
+    UNKNOWN = UNKNOWN
+    DOWN = DOWN
+    DISABLED = DISABLED
+    QUARANTINED = "quarantined"
+    OCCUPIED = "occupied"
+    """A server runs there that may not; the reason names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +112,13 @@ class HostMemory:
         }
         return found
 
+    def withheld_by_cause(self) -> dict[Cause, list[str]]:
+        """The names of the hosts that no new owner gets, ascending, by each cause there is."""
+        found: dict[Cause, list[str]] = {cause: [] for cause in Cause}
+        for name, (_, why) in sorted(self.withheld().items()):
+            found[_cause(why)].append(name)
+        return found
+
     def problem(self, name: str) -> str | None:
         """Why a host should not be handed over now, withheld or not yet."""
         if name in self.quarantine:
@@ -106,14 +127,23 @@ class HostMemory:
         return trouble.problem if trouble else None
 
 
+def _cause(why: str) -> Cause:
+    """The cause that a reason of ``HostMemory.withheld`` tells."""
+    return next((cause for cause in Cause if why.startswith(cause.value)), Cause.OCCUPIED)
+
+
 def judge(
     memory: HostMemory,
     names: Collection[str],
     seen: Mapping[str, HostView],
     now: float,
     rules: HostRules,
+    left: Collection[str] = (),
 ) -> HostMemory:
-    """What is remembered after a look at the hosts ``names``, of which compute knows ``seen``."""
+    """What is remembered after a look at the hosts ``names``, of which compute knows ``seen``.
+
+    The owners of the hosts ``left`` are leaving them: they are taken back, and not free yet.
+    """
     servers = {
         name: frozenset(id[:SHORT] for id in seen[name].servers)
         for name in names
@@ -146,6 +176,8 @@ def judge(
     else:
         alarm = None
     quarantine = _quarantine(memory, servers, not_up, now, rules)
+    for name in not_up.intersection(left) - quarantine.keys():
+        quarantine[name] = Quarantine("its owner left while nova-compute was not up", now)
     return HostMemory(troubles, quarantine, servers, not_up, alarm)
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Constraints of a request on its hosts and on where they lie."""
+"""Constraints of a request on its hosts, on where they lie, and on its shape."""
 
 from __future__ import annotations
 
@@ -18,11 +18,20 @@ class Within(enum.Enum):
     POD = "pod"
 
 
+class ContentionFree(enum.Enum):
+    """How much a request wants that no shift of its hosts puts two flows on a link."""
+
+    REQUIRE = "require"
+    PREFER = "prefer"
+
+
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """Constraints on traits, cost and place; LaaS (ANCS'16), section 5, "Heterogeneous LaaS".
+    """Constraints on traits, cost, place and shape.
 
-    All but ``cheapest`` are musts: an allocation meets them, or the request is refused.
+    All but ``cheapest`` and a preferred ``contention_free`` are musts: an allocation meets them,
+    or the request is refused. Those on hosts and places follow LaaS (ANCS'16), section 5,
+    "Heterogeneous LaaS".
 
     Raises:
         InvalidInput: a number is out of range, or two constraints contradict each other.
@@ -43,6 +52,9 @@ class Constraints:
     cheapest: bool = False
     """Take the placement whose hosts cost least together, of those that are legal for the
     policy (``search.min_cost`` says what exactly is promised)."""
+    contention_free: ContentionFree | None = None
+    """Take a shape whose forwarding tables are free of contention (``routing.contention``). If it
+    is preferred, one that costs no more and lies in no more pods, if there is one."""
 
     def __post_init__(self) -> None:
         if self.spread < 1:
@@ -59,19 +71,24 @@ class Constraints:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The field names of the constraints that are set, ``cheapest`` included."""
+        """The field names of the constraints that are set, also of those that are no musts."""
         return tuple(f.name for f in fields(self) if getattr(self, f.name) != f.default)
 
     @property
     def musts(self) -> Constraints:
-        """The constraints without ``cheapest``: they decide whether a placement is accepted."""
-        return replace(self, cheapest=False) if self.cheapest else self
+        """The constraints that decide whether a placement is accepted."""
+        preferred = self.contention_free is ContentionFree.PREFER
+        if not (self.cheapest or preferred):
+            return self
+        contention_free = None if preferred else self.contention_free
+        return replace(self, cheapest=False, contention_free=contention_free)
 
     @property
     def of_shape(self) -> bool:
         """Whether some constraint concerns shapes. A policy has to meet it while it searches; the
         other constraints only take hosts away."""
-        return self.cheapest or self.spread > 1 or self.within is not None
+        required = self.contention_free is ContentionFree.REQUIRE
+        return self.cheapest or self.spread > 1 or self.within is not None or required
 
     def without(self, name: str) -> Constraints:
         """The constraints without the one of that field name."""
@@ -85,4 +102,4 @@ class Constraints:
             return f"traits ({', '.join(sorted(value))})"
         if name in ("avoid_hosts", "avoid_pods"):
             return f"{name} ({len(value)})"
-        return f"{name} ({value.value if isinstance(value, Within) else value})"
+        return f"{name} ({value.value if isinstance(value, enum.Enum) else value})"

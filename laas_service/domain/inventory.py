@@ -103,6 +103,12 @@ class Inventory:
         )
 
     @cached_property
+    def managers(self) -> tuple[Endpoint, ...]:
+        """Ports of known subnet managers: those with LIDs above the LIDs of all switches."""
+        top = max((self.lids.get(switch.guid, 0) for switch in self.switches), default=0)
+        return tuple(e for e in self.service_endpoints if self.lids.get(e.guid, 0) > top)
+
+    @cached_property
     def cable_of_link(self) -> dict[Link, Cable]:
         """The cable of each link of the tree."""
         return {cable.link: cable for cable in self.cables if cable.link is not None}

@@ -5,10 +5,13 @@
 import heapq
 import math
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import Protocol
 
 from laas_service.domain.admission.queue import Queue
 from laas_service.domain.allocation import Allocation, Request
+from laas_service.domain.moves.moving_queue import MovingQueue
+from laas_service.domain.moves.nearest import Nearest
 from laas_service.simulator.workload import Job, Jobs
 
 
@@ -20,6 +23,9 @@ class Observer(Protocol):
 
     def finished(self, now: float, job: Job, allocation: Allocation) -> None:
         """``job`` has ended, and ``allocation`` is released."""
+
+    def moved(self, now: float, move: Nearest, seconds_lost: float) -> None:
+        """The queue has moved a running job, which ends so many seconds later."""
 
     def settled(self, now: float, waiting: int) -> None:
         """All events at ``now`` have been reported; ``waiting`` jobs remain in the queue."""
@@ -34,13 +40,16 @@ class Simulation:
 
     The queue holds only as many jobs as one step of it can start or try, so that a long
     queue costs no memory. Other jobs that have arrived are submitted when it gets shorter.
+
+    A job that a ``MovingQueue`` moves to other hosts ends ``move_cost`` seconds later.
     """
 
-    def __init__(self, queue: Queue, jobs: Jobs, observer: Observer) -> None:
+    def __init__(self, queue: Queue, jobs: Jobs, observer: Observer, move_cost: float = 0) -> None:
         self.now: float = 0
         """Seconds: the time of the last step."""
         self._queue = queue
         self._observer = observer
+        self._move_cost = move_cost
         self._jobs = jobs
         self._job_count = len(jobs)
         self._arrived = 0
@@ -81,7 +90,10 @@ class Simulation:
             self._arrived = bisect_right(arrivals, now, lo=self._arrived)
         if self._submitted < self._arrived:
             self._submit()
-        for allocation in self._queue.step(now):
+        started = self._queue.step(now)
+        if isinstance(self._queue, MovingQueue):
+            self._move(now, self._queue.moved())
+        for allocation in started:
             self._start(now, allocation)
         self._observer.settled(now, self._arrived - self.started)
         return True
@@ -100,6 +112,19 @@ class Simulation:
             job = self._jobs[index]
             self._queued[job.id] = job
             queue.submit(Request(job.id, job.hosts, bandwidth=job.bandwidth), _run_time(job))
+
+    def _move(self, now: float, moves: Sequence[Nearest]) -> None:
+        """Report moves, and let the jobs that lose time by them end later."""
+        lost: dict[str, float] = {}
+        for move in moves:
+            seconds = self._move_cost if move.new_hosts else 0
+            lost[move.allocation.id] = lost.get(move.allocation.id, 0) + seconds
+            self._observer.moved(now, move, seconds)
+        if any(lost.values()):
+            self._ends = [
+                (end + lost.get(job.id, 0), number, job) for end, number, job in self._ends
+            ]
+            heapq.heapify(self._ends)
 
     def _start(self, now: float, allocation: Allocation) -> None:
         job = self._queued.pop(allocation.id)

@@ -4,17 +4,21 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from random import Random
 from typing import Any
 
 from laas_service import garbage
 from laas_service.domain.admission.admit import largest_fit
-from laas_service.domain.admission.queue import Discipline, make_queue
+from laas_service.domain.admission.constrained import ConstrainedPolicy
+from laas_service.domain.admission.queue import Discipline, Queue, make_queue
 from laas_service.domain.allocation import Allocation, Request
+from laas_service.domain.constraints import ContentionFree
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.ledger.shared_links import SharedLedger
+from laas_service.domain.moves.moving_queue import MovingQueue
+from laas_service.domain.moves.nearest import Nearest
 from laas_service.domain.policies import PLANNING
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.policies.jigsaw import Jigsaw
@@ -24,6 +28,7 @@ from laas_service.simulator import workload
 from laas_service.simulator.checkpoints import Checkpoint, Results, file_digest
 from laas_service.simulator.engine import Simulation
 from laas_service.simulator.metrics import Metrics, TimedPolicy
+from laas_service.simulator.moves import MoveSettings, Planner
 from laas_service.simulator.workload import Exponential, Job, Jobs, Malformed, Workload
 
 MALFORMED_SHOWN = 20
@@ -63,6 +68,9 @@ class Scenario:
     """Name of the workload in reports."""
     two_pods: bool = False
     """Jigsaw only: a shape on two pods may have its remainder leaf in the larger one."""
+    moves: MoveSettings = field(default_factory=MoveSettings)
+    contention_free: ContentionFree | None = None
+    """What every job wants of its shape, where its policy owns links."""
 
     def policy_object(self) -> Policy:
         """A new object of the policy.
@@ -75,8 +83,11 @@ class Scenario:
         if self.two_pods:
             if self.policy != Jigsaw.name:
                 raise InvalidInput("policy", self.policy, "two pods is an option of jigsaw")
-            return Jigsaw(two_pods=True)
-        return PLANNING[self.policy]()
+            policy: Policy = Jigsaw(two_pods=True)
+        else:
+            policy = PLANNING[self.policy]()
+        wish = self.contention_free
+        return policy if wish is None else ConstrainedPolicy(policy, wish)
 
     def ledger(self) -> Ledger:
         """A ledger of the empty fabric; its links can be shared if the policy shares links."""
@@ -175,8 +186,14 @@ def run(
     if state is None:
         timed = TimedPolicy(policy, clock)
         metrics = Metrics(fabric.topology.hosts, len(jobs), LargestFit(policy, fabric))
-        queue = make_queue(fabric, timed, scenario.discipline)
-        state = _State(Simulation(queue, jobs, observer), fabric, timed, metrics)
+        queue: Queue = make_queue(fabric, timed, scenario.discipline)
+        planner = None
+        if scenario.moves.most:
+            planner = Planner(policy, scenario.moves, scenario.seed, clock)
+            cost = scenario.moves.cost
+            queue = MovingQueue(fabric, timed, scenario.discipline, planner, cost)
+        simulation = Simulation(queue, jobs, observer, scenario.moves.cost)
+        state = _State(simulation, fabric, timed, metrics, planner)
     else:
         wall, cpu = wall - state.wall, cpu - state.cpu
     observer.resume(state.simulation, state.metrics, state.fabric)
@@ -192,6 +209,7 @@ def run(
         "jobs": len(jobs),
         "seed": scenario.seed,
         **state.metrics.summary(),
+        **_moves(state),
         "calls": state.timed.calls,
         "call_us": state.timed.call_us(),
         "budget_hits": state.timed.budget_hits,
@@ -212,10 +230,24 @@ class _State:
     fabric: Ledger
     timed: TimedPolicy
     metrics: Metrics
+    planner: Planner | None
     wall: float = 0
     """Seconds."""
     cpu: float = 0
     """Seconds of processor time."""
+
+
+def _moves(state: _State) -> dict[str, Any]:
+    """What a run with moves reports of them; nothing of a run without."""
+    if state.planner is None:
+        return {}
+    planner = state.planner
+    return {
+        **state.metrics.summary_of_moves(),
+        "plans": planner.calls,
+        "plans_cut_off": planner.cut_off,
+        "plan_us": planner.plan_us(),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +269,7 @@ def kept_run(scenario: Scenario, results: Results) -> dict[str, Any]:
     return result
 
 
-TIMES = ("call_us", "wall_s", "cpu_s")
+TIMES = ("call_us", "plan_us", "wall_s", "cpu_s")
 """Keys of a result that differ between runs of the same scenario."""
 
 
@@ -267,6 +299,8 @@ def describe(scenario: Scenario) -> dict[str, Any]:
         "packing": "ends" if discipline.packing else "none",
         "two_pods": scenario.two_pods,
         "speedup": scenario.speedup,
+        **({"moves": asdict(scenario.moves)} if scenario.moves.most else {}),
+        **({"contention_free": scenario.contention_free.value} if scenario.contention_free else {}),
     }
 
 
@@ -310,6 +344,9 @@ class _Fanout:
 
     def finished(self, now: float, job: Job, allocation: Allocation) -> None:
         self._metrics.finished(now, job, allocation)
+
+    def moved(self, now: float, move: Nearest, seconds_lost: float) -> None:
+        self._metrics.moved(now, move, seconds_lost)
 
     def settled(self, now: float, waiting: int) -> None:
         self._metrics.settled(now, waiting)

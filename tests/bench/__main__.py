@@ -2,7 +2,17 @@
 
 """All benchmarks: ``python -m tests.bench``. Each module also runs by itself."""
 
-from tests.bench import constraints, ledger, load, looks, policies, rendering, stars, streams
+from tests.bench import (
+    constraints,
+    histories,
+    ledger,
+    load,
+    looks,
+    policies,
+    rendering,
+    stars,
+    streams,
+)
 
-for part in (policies, streams, constraints, ledger, rendering, stars, looks, load):
+for part in (policies, streams, constraints, ledger, rendering, stars, looks, load, histories):
     part.main()

@@ -26,6 +26,7 @@ import requests
 from oslo_config import cfg
 from waitress.server import create_server
 
+from laas_service.adapters.db.transactions import utc_now
 from laas_service.adapters.fabric_import import generator
 from laas_service.api.app import create_app
 from laas_service.api.auth import middleware
@@ -47,7 +48,9 @@ def serve(directory: Path, routed: Callable[[str], FabricState]) -> str:
     sets = ServedSets(
         directory, routed, lambda fabric: render.Settings(f"/opensm/{fabric}/current")
     )
-    registry = AgentRegistry(store, cast("Any", None), sets, seconds=15, wake=lambda: None)
+    registry = AgentRegistry(
+        store, cast("Any", None), sets, seconds=15, wake=lambda: None, now=utc_now
+    )
     fabrics = SimpleNamespace(fabrics=list)
     use_cases: Any = SimpleNamespace(agents=registry, fabrics=fabrics, exhausted=dict)
     app = create_app(use_cases, conf, middleware("none", "127.0.0.1", conf))

@@ -42,6 +42,7 @@ from laas_service.domain.admission.admit import admit
 from laas_service.domain.admission.queue import Discipline, make_queue
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
 from laas_service.domain.ledger import Ledger, LedgerView
+from laas_service.domain.moves.nearest import Nearest
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.topology import Topology, Xgft
@@ -177,6 +178,9 @@ class _NoObserver:
         pass
 
     def finished(self, now: float, job: Job, allocation: Allocation) -> None:
+        pass
+
+    def moved(self, now: float, move: Nearest, seconds_lost: float) -> None:
         pass
 
     def settled(self, now: float, waiting: int) -> None:

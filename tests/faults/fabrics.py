@@ -32,15 +32,15 @@ class Fabric:
     """Drained hosts. Leaves with one have a free uplink, so that a cut one can be replaced."""
 
 
-def tree(name: str, xgft: str, sizes: Sizes) -> Fabric:
+def tree(name: str, xgft: str, sizes: Sizes, every: int = 2) -> Fabric:
     """A generated full tree with a port for the subnet manager.
 
-    The last host of each second leaf is a spare.
+    The last host of one leaf in ``every`` is a spare.
     """
     made = generate(Description(xgft=xgft, subnet_managers=1))
     title = f"{len(made.inventory.host_names):,} hosts"
     below = made.topology.tree.m[0]
-    spares = tuple(range(below - 1, made.topology.hosts, 2 * below))
+    spares = tuple(range(below - 1, made.topology.hosts, every * below))
     manager = _manager(made.inventory)
     return Fabric(name, title, made.topology, made.inventory, manager, sizes, spares)
 
@@ -71,8 +71,8 @@ FABRICS: dict[str, Callable[[], Fabric]] = {
     "lassen-edr-2019": lambda: dump(
         "lassen-edr-2019", "Lassen, 2 rails", Selection(managers=("lassenufm*",)), (90, 41, 200, 7)
     ),
-    "3456": lambda: tree("3456", "3;12,12,24;1,12,12", (267, 30, 500, 100, 13, 800)),
-    "11664": lambda: tree("11664", "3;18,18,36;1,18,18", (267, 30, 1500, 400, 13, 3000)),
+    "3456": lambda: tree("3456", "3;12,12,24;1,12,12", (267, 30, 500, 100, 13, 800), 8),
+    "11664": lambda: tree("11664", "3;18,18,36;1,18,18", (267, 30, 1500, 400, 13, 3000), 16),
 }
 """By name. The dumps are no part of the project; they are read where they are."""
 

@@ -31,8 +31,10 @@ class Outcome:
     restored: float | None = None
     """Tables were read over which no pair is lost that is not lost at the end."""
     confirmed: float | None = None
-    """The newest routes were read back from the switches, and nobody waits for links; None if no
-    routes changed."""
+    """The first routes published after that, or newer ones, were read back from the switches."""
+    replaced: float | None = None
+    """The newest routes were read back, and nobody waits for other links; None if no routes
+    changed."""
     generations: int = 0
     walked: int = 0
     lost: int = 0
@@ -43,11 +45,18 @@ class Outcome:
     looks: int = 0
     """How often all tables were read and walked before the end."""
     load: float = 0.0
+    processor: float | None = None
+    """Seconds of processor time until ``confirmed`` in the simulator, OpenSM, the worker and its
+    tools: on a machine without other work about the time that passes, as they mostly take turns."""
     complaints: list[str] = field(default_factory=list)
 
 
 class Sampler:
-    """Reads the tables of the switches again and again, and walks all pairs."""
+    """Reads the tables of the switches again and again, and walks all pairs.
+
+    It rests ``pause`` seconds before each reading, because a reading of a large fabric delays the
+    subnet manager that shares the simulator with it.
+    """
 
     def __init__(self, site: Site, begun: float, known: Rows, pause: float) -> None:
         self._site, self._begun, self._known, self._pause = site, begun, known, pause
@@ -66,10 +75,9 @@ class Sampler:
 
     def _run(self) -> None:
         try:
-            while not self._stop.is_set():
+            while not self._stop.wait(self._pause):
                 pairs = self._site.pairs(self._known)
                 self.samples.append((time.monotonic() - self._begun, pairs))
-                self._stop.wait(self._pause)
         except BaseException as error:
             self.error = error
 
@@ -85,7 +93,8 @@ def play(site: Site, scenario: Scenario, *, pause: float = 0.0) -> Outcome:
     """
     scenario.prepare(site)
     outcome = Outcome(scenario.name)
-    known = site.rows()
+    known, tenants = site.rows(), site.tenants()
+    site.rest()
     quiet = _noticed(site)
     generation = published_generation(site.state / "opensm", ID)
     begun = time.monotonic()
@@ -94,8 +103,9 @@ def play(site: Site, scenario: Scenario, *, pause: float = 0.0) -> Outcome:
         _watch(site, expected, outcome, begun, quiet)
     if sampler.error is not None:
         raise sampler.error
+    at_first = site.judge.pairs(known, site.wiring, tenants)  # nobody has reacted yet
     pairs = site.pairs(known)
-    sampler.samples.append((time.monotonic() - begun, pairs))
+    sampler.samples = [(0.0, at_first), *sampler.samples, (time.monotonic() - begun, pairs)]
     outcome.looks = len(sampler.samples)
     outcome.walked, outcome.lost_at_end = pairs.walked, pairs.lost
     outcome.lost = max(pairs.lost for _, pairs in sampler.samples)
@@ -106,7 +116,7 @@ def play(site: Site, scenario: Scenario, *, pause: float = 0.0) -> Outcome:
     outcome.complaints += [x for _, pairs in sampler.samples for x in pairs.examples]
     outcome.generations = published_generation(site.state / "opensm", ID) - generation
     if not outcome.generations:
-        outcome.confirmed = None
+        outcome.replaced = None
     outcome.degraded = sum(bool(record.faults) for record in site.records())
     outcome.load = os.getloadavg()[0]
     return outcome
@@ -118,9 +128,10 @@ PAUSE = 0.05
 
 def _watch(site: Site, expected: Expected, outcome: Outcome, begun: float, quiet: object) -> None:
     """Note when things happen, until the service has come to an end."""
-    until = begun + site.patience
+    until, used = begun + site.patience, site.processor_seconds()
     first = published_generation(site.state / "opensm", ID)
-    while outcome.confirmed is None:
+    first_new = first + 1
+    while outcome.replaced is None:
         now = time.monotonic() - begun
         if outcome.noticed is None and _noticed(site) != quiet:
             outcome.noticed = now
@@ -129,9 +140,12 @@ def _watch(site: Site, expected: Expected, outcome: Outcome, begun: float, quiet
             outcome.noticed = now if outcome.noticed is None else outcome.noticed
         generation = published_generation(site.state / "opensm", ID)
         if outcome.published is None and generation > first:
-            outcome.published = now
-        if outcome.marked is not None and site.is_settled() and expected.holds(site):
+            outcome.published, first_new = now, generation
+        if outcome.confirmed is None and (site.store.holding(ID).applied or 0) >= first_new:
             outcome.confirmed = now
+            outcome.processor = site.processor_seconds() - used
+        if outcome.marked is not None and site.is_settled() and expected.holds(site):
+            outcome.replaced = now
         assert begun + now < until, f"{outcome}: {expected}: {site.describe()}"
         time.sleep(PAUSE)
 

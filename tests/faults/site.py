@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -43,6 +44,7 @@ connection = sqlite:///{state}/laas.sqlite
 [opensm]
 pid_file = {here}/opensm.pid
 dump_command = {tool},dump_lfts,-n
+blocks_command = {tool},{reader}
 links_command = {tool},iblinkinfo,-l,-o,16,-t,200
 log_file = {here}/osm.log
 cache_directory = {here}
@@ -79,9 +81,7 @@ class Site:
         self.wiring = Wiring(self.inventory)
         self.judge = Judge(self.topology, self.inventory)
         self.sim = Simulator(netlist(self.inventory), host=node_id(self.inventory, fabric.manager))
-        self._node = {
-            PortRef(end.guid, 0): node_id(self.inventory, end) for end in self.inventory.endpoints
-        }
+        self._endpoints = {PortRef(end.guid, 0): end for end in self.inventory.endpoints}
 
     def __enter__(self) -> Site:
         self.sim.__enter__()
@@ -137,6 +137,7 @@ class Site:
         variables = [f"{key}={environment[key]}" for key in ("IBSIM_SOCKNAME", "LD_PRELOAD")]
         tool = ("env", "-C", str(here), *variables, f"SIM_HOST={self.sim.host}")
         self.dump = (*tool, "dump_lfts", "-n")
+        python = (f"PYTHONPATH={Path(__file__).parents[2]}", sys.executable, "-m")
 
         def lines(values: Settings) -> str:
             return "\n".join(f"{key} = {value}" for key, value in values.items())
@@ -146,6 +147,7 @@ class Site:
                 state=self.state,
                 here=here,
                 tool=",".join(tool),
+                reader=",".join((*python, "opensm_writer.table_reader")),
                 worker=lines(self._worker_options),
                 faults=lines(self._faults),
             )
@@ -166,6 +168,25 @@ class Site:
                 stderr=subprocess.STDOUT,
             )
         self.sim._processes.append(self.worker)
+
+    def rest(self, seconds: float = 1.0) -> None:
+        """Wait until the worker has run no tool for some seconds, such as one that reads tables."""
+        tasks, since = Path(f"/proc/{self.worker.pid}/task"), [time.monotonic()]
+
+        def rested() -> bool:
+            if any(path.read_text() for path in tasks.glob("*/children")):
+                since[0] = time.monotonic()
+            return time.monotonic() - since[0] >= seconds
+
+        eventually(rested, self.describe, patience=self.patience)
+
+    def processor_seconds(self) -> float:
+        """Processor time of the simulator, OpenSM and the worker, with tools that have ended."""
+        ticks = 0
+        for process in self.sim._processes:
+            fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:15]))  # user and system, own and of ended children
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     # -- tenants ----------------------------------------------------------------
 
@@ -239,8 +260,17 @@ class Site:
     # -- the switches -------------------------------------------------------------
 
     def rows(self) -> Rows:
-        """The tables in the switches; those of silent switches are missing."""
-        return parse.dumped_tables(self.sim.run(*self.dump, check=False).stdout.splitlines())
+        """The tables in the switches; those of silent switches are missing.
+
+        ``dump_lfts`` prints zeros for blocks that it could not read, and names the switch in its
+        error output only. Such a table is missing, too.
+        """
+        done = self.sim.run(*self.dump, check=False)
+        rows = parse.dumped_tables(done.stdout.splitlines())
+        for line in done.stderr.splitlines():
+            if line.startswith("SubnGet(LFT) failed"):
+                rows.pop(int(line.partition("Node GUID ")[2].split()[0], 16), None)
+        return rows
 
     def pairs(self, known: Rows | None = None) -> Pairs:
         """Walk all pairs over the switches' tables.
@@ -290,7 +320,7 @@ class Site:
     def _name(self, port: PortRef) -> str:
         if port.port:
             return f'"S-{port.guid:016x}"[{port.port}]'
-        return f'"{self._node[port]}"[1]'
+        return f'"{node_id(self.inventory, self._endpoints[port])}"[1]'
 
     def _console(self, lines: Iterable[str]) -> None:
         self.sim.console("\n".join(lines))

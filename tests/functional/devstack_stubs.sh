@@ -137,6 +137,15 @@ function remove_uwsgi_config {
     rm -f "$1"
 }
 
+function is_nova_ready { _note is_nova_ready; }
+
+cat >"$BIN/nova-manage" <<END
+#!/bin/sh
+echo "nova-manage \$*" >>"$TOP/calls"
+touch "$TOP/discovered"
+END
+chmod +x "$BIN/nova-manage"
+
 function recreate_database {
     _note recreate_database "$1"
     rm -f "$TOP/$1.sqlite"
@@ -184,6 +193,11 @@ function openstack {
         "aggregate create"*) touch "$CLOUD/aggregates/$name" ;;
         "aggregate set"*) [[ -f $CLOUD/aggregates/$name ]] ;;
         "aggregate list"*) (cd "$CLOUD/aggregates" && printf '%s\n' *) ;;
+        "aggregate add host"*)
+            [[ -f $TOP/discovered ]] || die 0 "host $name is not mapped to a cell"
+            echo "$name" >>"$CLOUD/aggregates/$6"
+            ;;
+        "compute service set --enable"*) : ;;
         "aggregate remove host"*) sed -i "/^$name$/d" "$CLOUD/aggregates/$6" ;;
         "aggregate delete"*) [[ ! -s $CLOUD/aggregates/$name ]] && rm "$CLOUD/aggregates/$name" ;;
         "compute service list"*) printf '%s\n' stack1 stack2 stack10 stack3 ;;

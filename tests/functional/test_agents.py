@@ -50,8 +50,8 @@ class Site:
         self.parts.store.add_fabric("main", made.topology, made.inventory)
         self.client = api.application(conf, self.parts.use_cases(lambda: None)).test_client()
 
-    def report(self, name, condition, generation=None):
-        body = {"condition": condition, "generation": generation, "detail": "made up"}
+    def report(self, name, condition, generation=None, **more):
+        body = {"condition": condition, "generation": generation, "detail": "made up", **more}
         answer = self.client.put(f"{F}/agents/{name}", json=body)
         assert answer.status_code == 200, answer.text
         orders: Any = answer.json
@@ -66,8 +66,8 @@ class Site:
     def shown(self, id):
         return self.look(f"/v1/allocations/{id}")
 
-    def look(self, path):
-        answer: Any = self.client.get(path).json
+    def look(self, path, headers=None):
+        answer: Any = self.client.get(path, headers=headers).json
         return answer
 
     def rounds(self, number=3):
@@ -126,9 +126,38 @@ def test_only_the_active_agents_word_makes_an_allocation_active(site):
         "confirmed_by": "agent",
         "current": True,
         "problem": None,
+        "engine": None,
+        "master": None,
         "without": [],
         "unconfirmed": [],
     }
+
+
+def test_the_engine_and_the_master_that_an_agent_saw_are_shown(site, capsys):
+    ours = {"guid": "0x0002c90380000001", "lid": 336, "priority": 9}
+    other = {"guid": "0x0002c90300000001", "lid": 1, "priority": 15}
+    wanted = site.report("sm1", "starting")["wanted"]
+    for condition, engine, master in (
+        ("applied", "file", ours),
+        ("not_master", None, other),
+        ("other_engine", "minhop", ours),
+        ("blind", None, None),
+    ):
+        generation = wanted if condition == "applied" else None
+        site.report("sm1", condition, generation, engine=engine, master=master)
+        site.rounds()
+        (manager,) = site.look(f"{F}/routing")["subnet_managers"]
+        assert (manager["engine"], manager["master"]) == (engine, master)
+        (agent,) = site.look(f"{F}/agents")["agents"]
+        assert (agent["engine"], agent["master"]) == (engine, master)
+        if condition == "applied":
+            shown = (
+                f'laas_fabric_running{{engine="file",fabric="main",master="{ours["guid"]}"}} 1.0'
+            )
+            assert shown in site.client.get("/metrics").text
+    body = {"condition": "blind", "master": ours | {"priority": 16}}
+    answer = site.client.put(f"{F}/agents/sm1", json=body)
+    assert answer.json["errors"][0]["field"] == "master.priority"
 
 
 def test_what_is_released_is_free_only_when_its_routes_are_seen_to_be_gone(site):
@@ -150,11 +179,11 @@ def test_what_is_released_is_free_only_when_its_routes_are_seen_to_be_gone(site)
 
 def test_the_word_of_an_agent_that_is_gone_counts_no_more(tmp_path):
     site = Site(tmp_path, lease=0.1)
-    wanted = site.report("sm1", "starting")["wanted"] + 1
+    id = site.ask("blue")
+    wanted = site.report("sm1", "starting")["wanted"]
+    assert site.look(f"{F}/routing")["generation"] == wanted
     site.report("sm1", "applied", wanted)
     time.sleep(0.2)
-    id = site.ask("blue")
-    assert site.look(f"{F}/routing")["generation"] == wanted
     site.rounds()
     assert site.shown(id)["state"] == "allocating"
     assert "no agent reports: sm1 was last seen at 20" in site.shown(id)["error"]
@@ -162,7 +191,7 @@ def test_the_word_of_an_agent_that_is_gone_counts_no_more(tmp_path):
 
 
 def test_the_files_name_the_directory_on_opensms_machine(site, tmp_path):
-    found = site.look(f"{F}/file-set")
+    found = site.look(f"{F}/file-set", {"Laas-Set-Form": "5"})
     answer = site.client.get(f"{F}/file-set/{found['manifest']['generation']}/opensm.conf")
     assert "lfts_file /var/lib/opensm/laas/main/current/lfts\n" in answer.text
     kept = tmp_path / "file-sets" / "main" / "current" / "manifest.json"

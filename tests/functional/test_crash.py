@@ -22,9 +22,10 @@ from oslo_config import cfg
 
 from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
+from laas_service.app import lifecycle
 from laas_service.app.lifecycle import State
 from laas_service.app.records import AllocationRecord, Caller, LinkState
-from laas_service.app.requests import AllocationRequest
+from laas_service.app.requests import AllocationRequest, ResizeRequest
 from laas_service.domain.topology import link_name
 from laas_service.domain.verification import (
     isolation_violations,
@@ -129,6 +130,20 @@ def repair(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     link = (Path(parts._conf.state_dir) / "fails").read_text()
     parts.use_cases(wake=lambda: None).fabrics.set_link_state(OPERATOR, "f", link, LinkState.FAILED)
     acknowledge(link)
+    converge(parts)
+
+
+def resize(parts: Parts, acknowledge: Callable[[str], None]) -> None:
+    """Ask for seven hosts, then, once the tenant has them, for three."""
+    converge(parts)
+    allocations = parts.use_cases(wake=lambda: None).allocations
+    (record,) = [r for r in parts.store.allocations() if r.name == "a"]
+    if not record.placed or record.placed.requested != 3:
+        allocations.resize(OPERATOR, record.id, ResizeRequest(hosts=7))
+        acknowledge("7")
+        converge(parts)
+        allocations.resize(OPERATOR, record.id, ResizeRequest(hosts=3))
+        acknowledge("3")
     converge(parts)
 
 
@@ -262,7 +277,11 @@ class Seen:
         placed = [record.placed for record in self.records.values() if record.placed]
         held = [record.held for record in self.records.values() if record.held]
         assert isolation_violations(topology, held) == []
-        routed = [a for a in held if a.id in self.routed]
+        routed = [
+            record.open_hosts.over(record.held)
+            for record in self.records.values()
+            if record.open_hosts and record.held and record.id in self.routed
+        ]
         walks = walk_violations(topology, self.fabric.inventory, self.tables, routed)
         assert walks.violations == []
         assert [text for a in placed for text in shape_violations(topology, a)] == []
@@ -274,7 +293,13 @@ class Seen:
         for id, handover in self.open.items():
             record = self.records[id]
             assert record.placed is not None, "freed while hosts are handed over"
-            assert set(handover.hosts) == {names[h] for h in record.placed.hosts(topology)}
+            assert record.held is not None
+            assert record.open_hosts is not None
+            opened = set(handover.hosts)
+            if lifecycle.hands_over(record):
+                assert opened <= {names[h] for h in record.held.hosts(topology)}
+            else:
+                assert opened == {names[h] for h in record.open_hosts.hosts(topology)}
             assert id in self.routed, "hosts are handed over without routes"
         for id in self.routed:
             assert self.records[id].placed is not None, "freed while still routed"
@@ -504,6 +529,33 @@ def test_waiting(taken, tmp_path):
 def recorded(step: str) -> bool:
     """Whether the step commits a decision or answers a request."""
     return step.startswith(("before commit", "after commit")) or step.endswith("the answer")
+
+
+def test_resize(taken, tmp_path):
+    """Grows, then shrinks; after a death at any commit it goes on, or was never asked for."""
+    done = taken.copy(tmp_path / "done")
+    assert in_process(done, resize) is None
+    before, end, steps = Seen(taken), Seen(done), set()
+    id = before.the("a")
+    assert len(end.open[id].hosts) == 3
+    for site, step in crashes(taken, resize, tmp_path / "crashes", recorded, at_least=12):
+        steps.add(step)
+        Seen(site).check(before)
+        asked = site.directory / "acknowledged"
+        sizes = {5, 7} if not asked.exists() else {7, 3} if asked.read_text() == "7" else {3}
+        assert in_process(site, restart) is None
+        seen = Seen(site)
+        seen.check(before)
+        placed = seen.records[id].placed
+        assert placed is not None
+        assert placed.requested in sizes, f"forgotten after {step}"
+        assert len(seen.open[id].hosts) == placed.size
+        assert in_process(site, resize) is None  # the client asks again
+        seen = Seen(site)
+        seen.check(before)
+        assert seen.same_as(end)
+    phases = ("move", "switch", "enter", "leave", "withdraw", "settle")
+    assert {f"{when} commit: {phase}" for when in ("before", "after") for phase in phases} <= steps
 
 
 def test_nesting(empty, tmp_path):

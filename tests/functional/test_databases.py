@@ -21,8 +21,10 @@ from tests.unit.adapters import (
     test_agent_switches,
     test_backup,
     test_component_words,
+    test_forward,
     test_leases,
     test_outbox,
+    test_retention,
     test_store,
 )
 from tests.unit.adapters.fabric_import import test_review
@@ -54,6 +56,8 @@ SHARED = {
         test_races,
         test_backup,
         test_component_words,
+        test_retention,
+        test_forward,
     )
     for name, value in vars(module).items()
 }
@@ -67,8 +71,9 @@ OF_AGENTS = (
 """Tests of agents that depend on the database."""
 
 
+forgetful = test_retention.forgetful
 managed, telling, outbox = test_store.managed, test_outbox.telling, test_outbox.outbox
-told, empty = test_backup.told, test_backup.empty
+told, empty, past = test_backup.told, test_backup.empty, test_forward.past
 rivals = test_races.rivals
 clock, leases, busy = test_leases.clock, test_leases.leases, test_leases.busy
 agents, site = test_agent_switches.agents, test_component_words.site

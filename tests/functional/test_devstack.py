@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections import Counter
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ from oslo_log import _options as log
 
 from laas_service import conf as options
 from laas_service.adapters import messaging
-from laas_service.api import auth
+from laas_service.api import auth, microversions
 from laas_service.domain.errors import InvalidInput
 from laas_service.wiring import Parts
 
@@ -280,8 +281,8 @@ def test_the_catalog_has_the_service_under_the_type_that_clients_ask_for(machine
         "user laas",
         "role laas",
         "assignment laas laas service",
-        f"service {auth.SERVICE_TYPE}",
-        f"endpoint {auth.SERVICE_TYPE} RegionOne",
+        f"service {microversions.SERVICE_TYPE}",
+        f"endpoint {microversions.SERVICE_TYPE} RegionOne",
     }
 
 
@@ -299,7 +300,31 @@ def test_the_sample_fabric_has_novas_hosts_and_leaves_the_rest_out(machine):
     ledger, _ = parts.store.ledger("default")
     assert ledger.free_host_count == 4
     assert "aggregates/laas-pool" in machine.cloud()
-    assert any("filter_tenant_id=laas-nobody laas-pool" in c for c in machine.calls("openstack"))
+    marks = "filter_tenant_id=laas-nobody --property laas:pool=true laas-pool"
+    assert any(marks in call for call in machine.calls("openstack"))
+
+
+def test_hosts_are_mapped_and_pooled_before_they_are_enabled(machine):
+    """``LAAS_XGFT`` leaves one of Nova's four hosts an ordinary one."""
+    machine.run("stack post-config", "stack extra", LAAS_XGFT="2;3,1;1,3")
+    assert "enable_new_services = False" in machine.files()["nova/nova.conf"]
+    pool = machine.top / "cloud" / "aggregates" / "laas-pool"
+    assert pool.read_text().split() == ["stack1", "stack2", "stack3"]
+    steps = ["is_nova_ready", "discover_hosts", "add host", "service set --enable", "laas-worker"]
+    calls = (machine.top / "calls").read_text().splitlines()
+    places = [[n for n, call in enumerate(calls) if step in call] for step in steps]
+    for earlier, later in pairwise(places):
+        assert max(earlier) < min(later)
+    enabled = [call.split()[-2] for call in calls if "--enable" in call]
+    assert enabled == ["stack1", "stack2", "stack3", "stack10"]
+
+
+def test_a_subnode_of_computes_starts_no_second_api(machine):
+    before = machine.files()
+    machine.run(*STACK, "unstack", "clean", services="n-cpu,q-agt,placement-client")
+    assert machine.files() == before
+    assert not machine.cloud()
+    assert not (machine.top / "calls").exists()
 
 
 def test_an_agent_where_opensm_runs(machine):

@@ -24,8 +24,10 @@ from tests.servers.process import Port, Process
 ROOT = Path(__file__).parents[2]
 PAGES = [
     "user/allocations.rst",
+    "user/view.rst",
     "user/planning.rst",
     "user/simulation.rst",
+    "user/isolation.rst",
     "admin/operate.rst",
     "admin/day2.rst",
     "admin/troubleshooting.rst",

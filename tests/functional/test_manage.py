@@ -5,6 +5,7 @@
 import json
 import re
 import sqlite3
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +15,7 @@ from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.fabric_import.fabric_file import read_fabric
 from laas_service.adapters.fabric_import.netlist import netlist
+from laas_service.app.lifecycle import State
 from laas_service.app.requests import AllocationRequest
 from laas_service.cmd import manage
 from laas_service.cmd.manage import verify
@@ -23,11 +25,12 @@ from laas_service.domain.allocation import Request
 from laas_service.domain.features import HostFeatures
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import LeafLink
-from laas_service.messages import Applied
+from laas_service.messages import Applied, Master, Running
 from opensm_writer.desired import subnet_configuration
 from opensm_writer.render import lfts
 from tests.cablings import NO_TREES
 from tests.ibsim import Simulator
+from tests.managers import EIGHT_RAILS
 from tests.marks import needs_ibsim
 from tests.shared import REPO
 
@@ -88,6 +91,44 @@ def test_database(run):
     assert "none" not in run("db", "version")
 
 
+def test_released_allocations_are_archived_or_purged(ready):
+    ready("fabric", "import", EXAMPLE)
+    store = ready.store()
+    tenants(store, "fabric", 5, 40, 11)
+    for id in ("t0", "t1"):
+        record = store.transition(store.allocation(id), State.RELEASING, "asked")
+        store.free(store.hand_back(record), "gone")
+    path = ready.path / "released"
+    assert f"{path}: 0 released" in ready("db", "archive", path, "--released-days", 1)
+    with sqlite3.connect(ready.path / "laas.sqlite") as database:
+        long_ago = "update allocation set updated_at = '2020-01-01 00:00:00' where id = ?"
+        database.execute(long_ago, ("t0",))
+    assert f"{path}: 1 released" in ready("db", "archive", path)
+    [line] = path.read_text().splitlines()
+    assert json.loads(line)["allocation"]["id"] == "t0"
+    assert path.stat().st_mode & 0o777 == 0o640
+    with sqlite3.connect(ready.path / "laas.sqlite") as database:
+        database.execute(long_ago, ("t1",))
+    assert "give a file that can be written" in ready("db", "archive", ready.path, rc=1)
+    assert "1 released allocations are deleted" in ready("db", "purge", "--released-days", 400)
+    assert [record.id for record in ready.store().allocations()] == ["t2"]
+    assert "no findings" in ready("db", "check")
+
+
+@pytest.mark.parametrize("days", ["0", "-1", "many", "100000"])
+def test_days_that_cannot_be(run, days):
+    with pytest.raises(SystemExit):
+        run("db", "purge", "--released-days", days)
+
+
+def test_nothing_is_deleted_where_the_configuration_keeps_all(ready):
+    with ready._config.open("a") as config:
+        config.write("[retention]\nreleased_days = 0\n")
+    said = ready("db", "purge", rc=1)
+    assert "--released-days" in said
+    assert "[retention] released_days" in said
+
+
 def test_generate_import_list_export_import(ready):
     dump, again = ready.path / "dump.txt", ready.path / "again.json"
     ready("fabric", "generate", EXAMPLE, "--output", dump)
@@ -111,6 +152,33 @@ def test_generate_import_list_export_import(ready):
         assert "MF0;leaf-0-0" in ready("fabric", "export", "one", "--format", form)
     assert "name one of one, two" in ready("fabric", "export", rc=1)
     assert "no fabric 'three'" in ready("fabric", "export", "three", rc=1)
+
+
+@pytest.mark.parametrize("form", ["description", "snapshot", "ibnetdiscover"])
+def test_hosts_beside_a_manager_with_rails_apart_are_withheld_from_any_file(ready, form):
+    described, file = ready.path / "described.json", ready.path / form
+    described.write_text(EIGHT_RAILS.model_dump_json())
+    if form == "description":
+        file = described
+    else:
+        ready("fabric", "generate", described, "--format", form, "--output", file)
+    managers = ("--subnet-manager", "sm*")
+    told = ready("fabric", "import", file, *managers, "--id", "withheld")
+    assert told.count("kept out: a leaf with a subnet manager has routes") == 4
+    assert "warning" not in told
+    ledger, _ = ready.store().ledger("withheld")
+    assert ledger.free_host_count == 20
+    told = ready("fabric", "import", file, *managers, "--include", "node*", "--id", "offered")
+    assert told.count("is offered, because --include names it") == 4
+    ledger, _ = ready.store().ledger("offered")
+    assert ledger.free_host_count == 24
+
+
+def test_an_import_without_a_manager_warns(ready):
+    made, dump = ready.path / "made.json", ready.path / "dump.txt"
+    made.write_text(EIGHT_RAILS.model_dump_json())
+    ready("fabric", "generate", made, "--output", dump)
+    assert "warning: no subnet manager is known" in ready("fabric", "import", dump)
 
 
 def test_no_fat_tree_is_imported_only_if_asked_by_name(ready):
@@ -269,7 +337,8 @@ def test_verify_looks_at_every_fabric(ready):
         ready("fabric", "import", ready.path / "f.json", "--id", id)
     tenants(ready.store(), "b", 3)
     found = json.loads(ready("fabric", "verify", "--json"))
-    nothing: dict[str, object] = {"violations": [], "walks": None, "ports": None, "unsettled": None}
+    nothing: dict[str, object] = {"violations": [], "walks": None, "ports": None}
+    nothing |= {"unsettled": None, "unmanaged": [], "engine": None, "master": None}
     assert found == {
         "fabrics": [
             {"fabric": "a", "generation": 1, "allocations": 0, **nothing},
@@ -391,6 +460,13 @@ def test_verify_partition_keys(ready):
     assert "3 allocations, no violations in the record and the partition keys" in printed
     (found,) = json.loads(ready(*words, "--json"))["fabrics"]
     assert found["ports"] == 2 * len(inventory.endpoints) + len(inventory.switches)
+    assert (found["engine"], found["master"]) == (None, f"{manager.guid:#018x}")
+    SqlLeases(ready.store()._engine).take("fabric", "worker", 60)
+    seen = Running("minhop", Master(manager.guid, 1, 9))
+    ready.store().note_applied("fabric", Applied(None, "no", running=seen))
+    assert "the routing engine that ran last is minhop, not file" in ready(*words, rc=1)
+    ready.store().note_applied("fabric", Applied(4, running=replace(seen, engine="file")))
+    assert f"routing engine file; master {manager.guid:#018x}" in ready(*words)
     host, key = next(iter(key_of.items()))
     own = inventory.endpoint_of_port[host, 1]
     free = next(e for e in inventory.endpoints if e.host is not None and e.host not in key_of)

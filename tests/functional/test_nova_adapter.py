@@ -29,7 +29,7 @@ from laas_service.domain.errors import (
 from laas_service.wiring import Parts
 from tests.nova_standin import EVERYBODY, TOKEN, Cloud, Fault, Server
 
-RED, BLUE = "red-project", "blue-project"
+RED, BLUE, GREEN = "red-project", "blue-project", "green-project"
 NOBODY = {"filter_tenant_id": "laas-nobody"}
 POOLED = NOBODY | {"laas:pool": "true"}
 ALL = ["n1", "n2", "n3", "n4"]
@@ -400,6 +400,158 @@ def test_occupants_name_host_server_and_project(cloud, compute):
     ]
 
 
+# -- many hosts -----------------------------------------------------------------------
+
+
+MANY = [f"n{number}" for number in range(1, 8)]
+
+
+def parts(cloud):
+    """The pool's aggregates: how many hosts each has, by name."""
+    aggregates, _ = cloud.snapshot()
+    pool = {name: found for name, found in aggregates.items() if name.startswith("laas-pool")}
+    assert all(metadata == POOLED for metadata, _ in pool.values())
+    assert len(set().union(*(hosts for _, hosts in pool.values()))) == len(MANY)
+    return {name: len(hosts) for name, (_, hosts) in pool.items()}
+
+
+def test_the_pool_is_divided(server, compute, monkeypatch):
+    monkeypatch.setattr(nova, "PART", 3)
+    server.cloud = Cloud(MANY)
+    compute.pool(MANY[:4])
+    compute.pool(MANY)
+    assert parts(server.cloud) == {"laas-pool": 3, "laas-pool-01": 3, "laas-pool-02": 1}
+    assert compute.observed() == Observed({}, frozenset(MANY), {})
+    compute.hand_over(A1)
+    compute.take_back(A1)
+    assert parts(server.cloud) == {"laas-pool": 3, "laas-pool-01": 3, "laas-pool-02": 1}
+    server.cloud.set_metadata(server.cloud.named("laas-pool-01").id, {"filter_tenant_id": BLUE})
+    assert compute.observed().pooled == frozenset(MANY) - {"n4", "n5", "n6"}
+    compute.pool(MANY)
+    assert compute.observed().pooled == frozenset(MANY)
+
+
+def test_at_most_so_many_aggregates(server, compute, monkeypatch):
+    monkeypatch.setattr(nova, "PART", 1)
+    monkeypatch.setattr(nova, "PARTS", 2)
+    server.cloud = Cloud(MANY)
+    compute.pool(MANY)
+    assert parts(server.cloud) == {"laas-pool": 4, "laas-pool-01": 3}
+
+
+def test_a_pool_of_an_earlier_release_is_divided_little_by_little(server, compute, monkeypatch):
+    server.cloud = Cloud(MANY)
+    compute.pool(MANY)
+    monkeypatch.setattr(nova, "PART", 3)
+    monkeypatch.setattr(nova, "SPREAD", 2)
+    server.cloud.watch(MANY)
+    for expected in ({"laas-pool": 5, "laas-pool-01": 2}, {"laas-pool": 5, "laas-pool-01": 2}):
+        with compute.comparison():
+            compute.pool(MANY)
+        assert parts(server.cloud) == expected
+    assert set().union(*server.cloud.let_in.values()) == {"laas-nobody"}
+
+
+def test_an_allocation_cannot_be_called_like_a_part_of_the_pool(cloud, compute):
+    with pytest.raises(InvalidInput, match="allocation_id"):
+        compute.hand_over(Handover("pool-07", RED, ("n1",)))
+
+
+def counted(cloud):
+    found = [call for call, _ in cloud.calls]
+    cloud.calls.clear()
+    return {call: found.count(call) for call in found}
+
+
+@pytest.fixture
+def compared(cloud, compute):
+    """n1 and n2 are RED's, n3 is BLUE's, n4 is free; somebody has looked."""
+    blue = Handover("a2", BLUE, ("n3",))
+    compute.pool(ALL)
+    compute.hand_over(A1)
+    compute.hand_over(blue)
+    cloud.boot("n1", RED)
+    compute.look(ALL)
+    cloud.calls.clear()
+
+    def compare():
+        with compute.comparison():
+            compute.pool(ALL)
+            assert compute.handed_over().keys() == {"a1", "a2"}
+            for handover in (A1, blue):
+                compute.hand_over(handover)
+
+    return compare
+
+
+def test_a_comparison_lists_once_and_touches_every_aggregate(cloud, compared):
+    compared()
+    assert counted(cloud) == {"list": 1, "set_metadata": 3, "members": 2}
+
+
+def test_a_comparison_without_a_look_lists_hypervisors_once(cloud, compute, compared):
+    compute._listing = None
+    compared()
+    assert counted(cloud)["hypervisors"] == 2, "one page, and the end"
+
+
+def test_a_comparison_finds_what_is_wrong(cloud, compute, compared):
+    stranger = cloud.boot("n2", BLUE)
+    compute.look(ALL)
+    with pytest.raises(HostsBusy, match=f"n2 runs {stranger} of project {BLUE}"):
+        compared()
+    del cloud.servers[stranger]
+    compared()  # the look is old news, and the host is looked at again
+    late = cloud.boot("n4", BLUE)
+    compute.look(ALL)
+    with pytest.raises(HostsBusy, match=f"free hosts must be empty, but n4 runs {late}"):
+        compared()
+    del cloud.servers[late]
+    theirs = cloud.create("theirs", None)["aggregate"]["id"]
+    cloud.set_metadata(theirs, {"filter_tenant_id": GREEN})
+    cloud.add_host(theirs, "n1")
+    with pytest.raises(Conflict, match="theirs has n1"):
+        compared()
+
+
+def test_a_comparison_mends_what_differs(cloud, compute, compared):
+    cloud.set_metadata(cloud.named("laas-a2").id, {"filter_tenant_id": GREEN})
+    cloud.remove_host(cloud.named("laas-pool").id, "n1")
+    cloud.mirror[cloud.providers["n2"]].clear()
+    compared()
+    aggregates, mirror = cloud.snapshot()
+    assert aggregates["laas-a2"] == owned(BLUE, "n3", id="a2")
+    assert aggregates["laas-pool"] == (POOLED, set(ALL))
+    assert "laas-a1" in mirror["n2"]
+
+
+def test_few_hosts_of_many_are_searched_by_the_names_of_their_nodes(server, compute, monkeypatch):
+    monkeypatch.setattr(nova, "FEW", 0)
+    cloud = server.cloud = Cloud([f"n{number:02d}" for number in range(40)])
+    compute.look(cloud.providers)
+    handover = Handover("a1", RED, ("n01", "n02"))
+    cloud.calls.clear()
+    compute.hand_over(handover)
+    assert [about for call, about in cloud.calls if call in ("search", "hypervisors")] == [
+        "n01.example.org",
+        "n02.example.org",
+    ]
+    consumer = cloud.boot("n03", BLUE)
+    with pytest.raises(HostsBusy, match=f"n03 runs {consumer}"):
+        compute.hand_over(Handover("a2", RED, ("n03",)))
+    del cloud.providers["n02"]
+    cloud.calls.clear()
+    with pytest.raises(NotFound, match="n02"):
+        compute.hand_over(handover)
+    assert "hypervisors" in counted(cloud)
+
+
+def test_a_deletion_lists_no_hypervisors(cloud, compute):
+    consumer = cloud.boot("n2", BLUE)
+    assert compute.occupants(["n1", "n2"]) == [Occupant("n2", consumer, BLUE)]
+    assert counted(cloud) == {"search": 2, "consumers": 2, "consumer": 1}
+
+
 # -- changes by others --------------------------------------------------------------
 
 
@@ -459,7 +611,9 @@ def test_placement_that_was_not_told_is_told_again_or_reported(cloud, compute, t
     compute.pool(ALL)
     cloud.faults = [Fault("unmirrored", "add_host", times=times)]
     if times > 1:
-        with pytest.raises(Unavailable, match="placement does not show host n1 in aggregate laas"):
+        with pytest.raises(
+            Unavailable, match="placement does not show host n1, n2 in aggregate laas"
+        ):
             compute.hand_over(A1)
         cloud.faults = []
     compute.hand_over(A1)
@@ -523,7 +677,7 @@ SCENARIOS = {
     "take_back": (lambda c: c.hand_over(A1), lambda c: c.take_back(A1)),
 }
 WRITES = ("create", "set_metadata", "add_host", "remove_host", "delete")
-READS = ("list", "hypervisors", "memberships", "consumers")
+READS = ("list", "hypervisors", "members", "consumers")
 ON_WRITES = [400, 403, 404, 409, 429, 500, "refused", "lost", "garbage", "odd", "unmirrored"]
 ON_READS = [403, 404, 500, "refused", "garbage", "odd"]
 
@@ -661,7 +815,7 @@ def test_writes_are_sent_once(cloud, compute):
         ("set_metadata", "os_compute_api:os-aggregates:set_metadata"),
         ("add_host", "os_compute_api:os-aggregates:add_host"),
         ("hypervisors", "os_compute_api:os-hypervisors:list-detail"),
-        ("memberships", "placement:resource_providers:aggregates:list"),
+        ("members", "placement:resource_providers:list"),
         ("consumers", "placement:resource_providers:allocations:list"),
     ],
 )

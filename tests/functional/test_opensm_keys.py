@@ -8,7 +8,10 @@ import json
 import os
 import re
 import shutil
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -33,9 +36,10 @@ from laas_service.domain.errors import Unavailable
 from laas_service.domain.inventory import Endpoint, Inventory
 from laas_service.domain.policies.jigsaw import Jigsaw
 from laas_service.domain.topology import Topology
-from laas_service.messages import Applied, Condition
+from laas_service.messages import Applied, Condition, Master, Running
 from opensm_writer import keys, parse, render
 from opensm_writer.local import LocalSubnetManager
+from opensm_writer.site import SiteSettings
 from tests import demo
 from tests.fakes import FakeCompute
 from tests.functional.test_opensm import Site, site, top_guid
@@ -100,10 +104,10 @@ def at(here: Site, endpoint: Endpoint) -> tuple[int, int]:
     return here.inventory.lids[endpoint.at.guid], endpoint.at.port
 
 
-def write_keys(here: Site, lid: int, port: int, *keys: int) -> None:
-    """Set the keys of a port past OpenSM."""
+def write_keys(here: Site, lid: int, port: int, *keys: int, block: int = 0) -> None:
+    """Set the keys of a port past OpenSM, from index 32 times ``block`` on."""
     command = ("env", "-C", str(ROOT), sys.executable, "-m", "tests.ibsim_keys")
-    here.sim.run(*command, str(lid), str(port), *(f"{key:#06x}" for key in keys))
+    here.sim.run(*command, str(lid), f"{port}:{block}", *(f"{key:#06x}" for key in keys))
 
 
 def repaired(here: Site, tenants: list[Allocation]) -> None:
@@ -118,6 +122,11 @@ def unconfirmed(here: Site) -> Applied:
     applied = here.manager.applied("site")
     assert applied.generation is None
     return applied
+
+
+def master_of(here: Site) -> Master | None:
+    """What the service shows as the master."""
+    return here.manager.applied("site").running.master
 
 
 def test_the_tenant_s_key_is_at_index_0_and_each_single_wrong_key_is_found_and_repaired():
@@ -151,6 +160,40 @@ def test_the_tenant_s_key_is_at_index_0_and_each_single_wrong_key_is_found_and_r
             assert told in str(applied.problem)
             repaired(here, [ALICE, BOB])
             assert raw_keys(here, lid, port) == before, told
+
+
+@pytest.mark.parametrize("side", ["adapter", *(["switch"] if EVERYTHING else [])])
+def test_a_wrong_key_beyond_the_first_block_is_found(side):
+    """OpenSM 3.3.23 writes a second block only if it needs one: this stays until somebody acts."""
+    with small_site() as here:
+        here.boot([ALICE, BOB])
+        end = hosts_of(here, BOB)[0]
+        lid, port = at(here, end) if side == "switch" else (here.inventory.lids[end.guid], 0)
+        assert len(raw_keys(here, lid, port)) == 64
+        write_keys(here, lid, port, 0, 0, 0, 0, 0, KEY_OF_ALICE, block=1)
+        assert raw_keys(here, lid, port)[37] == KEY_OF_ALICE
+        applied = unconfirmed(here)
+        assert applied.condition is Condition.WRONG_KEYS
+        assert f"{KEY_OF_ALICE:#06x}" in str(applied.problem)
+        write_keys(here, lid, port, block=1)
+        assert is_confirmed(here)
+
+
+def test_an_entry_that_somebody_changed_in_a_table_is_found_and_written_again():
+    with small_site() as here:
+        here.boot([ALICE, BOB])
+        before, end = here.rows(), hosts_of(here, ALICE)[0]
+        block = bytearray(before[end.at.guid].ljust(64, b"\xff")[:64])
+        block[here.inventory.lids[end.guid]] = 8  # an uplink
+        command = ("env", "-C", str(ROOT), sys.executable, "-m", "tests.ibsim_keys")
+        switch = here.inventory.lids[end.at.guid]
+        here.sim.run(*command, str(switch), "table", "0", block.hex())
+        assert here.rows() != before
+        applied = unconfirmed(here)
+        assert applied.condition is Condition.DIFFERS
+        assert f"1 of 32 switches differ: {end.at.guid:#018x}" in str(applied.problem)
+        repaired(here, [ALICE, BOB])
+        assert here.rows() == before
 
 
 def test_keys_outside_of_the_range_belong_to_others():
@@ -192,7 +235,7 @@ def converged(here: Site, store: SqlStore, *sizes: int) -> None:
         here.manager.publish(store.routed("site"))
     process = here.sim.start("opensm", "-F", str(here.current / "opensm.conf"), *here.start)
     (here.sim.directory / "opensm.pid").write_text(f"{process.pid}\n")
-    eventually(done, "all are active")
+    eventually(done, "all are active", patience=900)
 
 
 @pytest.mark.parametrize("fabric", [small_site, *([example_site] if EVERYTHING else [])])
@@ -282,3 +325,163 @@ def test_nodes_that_do_not_answer_are_named_and_cost_no_more_than_the_limit(tmp_
         out, said = printed_keys(here, tmp_path, "--limit", "3", code=2)
         assert out == ""
         assert re.search(r"were not read within 3 seconds: no answer from LID \d+, \d+", said)
+
+
+def settings_of(here: Site, polling: int | None = 1000) -> SiteSettings:
+    """Site settings; ``polling`` is in milliseconds."""
+    retries = 2 if polling else None
+    return SiteSettings(
+        here.sim.directory / "files",
+        sm_priority=9,
+        sminfo_polling_timeout=polling,
+        polling_retry_number=retries,
+    )
+
+
+def configure(here: Site, settings: SiteSettings) -> None:
+    """Change the settings, as a restart of the process beside OpenSM does."""
+    here.opensm = replace(here.opensm, site=settings)
+    here.manager = LocalSubnetManager(here.sim.directory / "files", here.opensm, patience=30)
+
+
+def configuration(here: Site) -> Path:
+    """What OpenSM is to be started on."""
+    return here.current.parent / "opensm.conf"
+
+
+def restart(here: Site) -> None:
+    """Write OpenSM's own configuration, and start OpenSM on it in place of the running one."""
+    here.manager.publish(replace(here.state([ALICE, BOB]), generation=here.generation))
+    pid_file = here.sim.directory / "opensm.pid"
+    os.kill(int(pid_file.read_text()), signal.SIGKILL)
+    process = here.sim.start("opensm", "-F", str(configuration(here)), *here.start)
+    pid_file.write_text(f"{process.pid}\n")
+
+
+def rogue(here: Site, key: str | None, polling: int | None) -> subprocess.Popen[bytes]:
+    """A subnet manager with a higher priority on a host of a tenant."""
+    directory = here.sim.directory / "rogue"
+    directory.mkdir()
+    text = "sm_priority 14\n" + (f"sm_key {key}\n" if key else "")
+    text += f"sminfo_polling_timeout {polling}\npolling_retry_number 2\n" if polling else ""
+    (directory / "opensm.conf").write_text(text)
+    node = node_of(here, hosts_of(here, ALICE)[0])
+    places = [f"{name}={directory}" for name in ("OSM_CACHE_DIR", "OSM_TMP_DIR")]
+    command = ("opensm", "-F", str(directory / "opensm.conf"), "-f", str(directory / "osm.log"))
+    return here.sim.start("env", *places, *command, "-s", "0", host=node)
+
+
+def test_a_broadcast_group_is_seen_by_the_members_of_its_partition_alone():
+    def groups(end: Endpoint | None) -> list[str]:
+        """Keys of the multicast groups that a port is told of; None is OpenSM's own port."""
+        text = here.sim.read("saquery", "-g", host=node_of(here, end) if end else None)
+        return re.findall(r"^\s*pkey\.+(0x[0-9a-f]+)$", text, re.MULTILINE)
+
+    with small_site() as here:
+        here.boot([ALICE, BOB])
+        alice, bob = hosts_of(here, ALICE), hosts_of(here, BOB)
+        assert groups(alice[0]) == []  # multicast is off
+    with small_site() as here:
+        files = here.sim.directory / "files"
+        here.manager = LocalSubnetManager(files, here.opensm, multicast=True, patience=300)
+        here.boot([ALICE, BOB])
+        assert groups(alice[0]) == groups(alice[-1]) == [f"{KEY_OF_ALICE:#x}"]
+        assert groups(bob[0]) == [f"{KEY_OF_BOB:#x}"]
+        held = {*ALICE.hosts(here.topology), *BOB.hosts(here.topology)}
+        free = next(e for e in here.inventory.endpoints if e.host not in (None, *held))
+        assert groups(free) == groups(None) == []
+
+
+def node_of(here: Site, end: Endpoint) -> str:
+    """The simulator's name of the node with a port."""
+    place = f'"S-{end.at.guid:016x}"[{end.at.port}]'
+    blocks = here.sim.netlist.read_text().split("caguid=")[1:]
+    return next(block for block in blocks if place in block).split('"')[1]
+
+
+def is_confirmed(here: Site) -> bool:
+    return here.manager.applied("site").generation == here.generation
+
+
+def test_site_settings_reach_opensm_and_are_checked():
+    with small_site() as here:
+        here.boot([ALICE, BOB])  # on the published fragment alone
+        configure(here, settings := settings_of(here))
+        applied = unconfirmed(here)
+        assert applied.condition is Condition.WRONG_SETTINGS
+        assert applied.problem == "OpenSM runs with sm_priority 0, not 9"
+        restart(here)
+        repaired(here, [ALICE, BOB])
+        assert configuration(here).stat().st_mode & 0o777 == 0o600
+        assert "priority 9 " in here.sim.read("sminfo")
+        running = here.manager.applied("site").running
+        assert running == Running("file", Master(here.sm, here.inventory.lids[here.sm], 9))
+        configure(here, replace(settings, sm_priority=11))
+        assert unconfirmed(here).condition is Condition.WRONG_SETTINGS
+        repaired(here, [ALICE, BOB])  # OpenSM reads it again at the signal
+        assert "priority 11 " in here.sim.read("sminfo")
+        key = here.sim.directory / "m_key"
+        key.write_text("0x1badcafe12345678\n")
+        key.chmod(0o600)
+        configure(here, replace(settings, m_key_file=key, m_key_protection_level=2))
+        here.manager.publish(here.state([ALICE, BOB]))
+        assert "m_key 0x1badcafe12345678\n" in configuration(here).read_text()
+        configure(here, here.opensm.site or settings)  # which asks without patience
+        # ibsim keeps no M_Key, and the reading says so.
+        ports = len(here.inventory.endpoints) + len(here.inventory.switches)
+        here.until_problem(f"{ports} ports are not protected by the M_Key at level 2")
+        log = (here.sim.directory / "osm.log").read_text()
+        assert "1badcafe" not in log
+
+
+@pytest.mark.parametrize(
+    ("key", "polling", "minute"),
+    [
+        (None, 1000, 0),
+        *([("0x99", 1000, 0), (None, None, 60), ("0x99", None, 60)] if EVERYTHING else []),
+    ],
+    ids=str,
+)
+def test_a_rogue_manager_is_told_and_its_work_is_undone(key, polling, minute):
+    """It has a higher priority, knows neither tables nor keys, and ends after ``minute`` s."""
+    tenants = [ALICE, BOB]
+    with small_site() as here:
+        here.boot(tenants)
+        configure(here, settings_of(here, polling))
+        restart(here)
+        repaired(here, tenants)
+        before = here.rows()
+        begun = time.monotonic()
+        intruder = rogue(here, key, polling)
+        eventually(lambda: not is_confirmed(here), "something is told")
+        told = time.monotonic() - begun
+        here.until_problem("another subnet manager is the master: 0x")
+        named = time.monotonic() - begun
+        eventually(lambda: here.rows() != before, "it has written its tables")
+        lost = here.keys(hosts_of(here, ALICE)[0].guid)
+        eventually(lambda: (master := master_of(here)) and master.guid != here.sm, "it is shown")
+        while time.monotonic() < begun + minute:
+            assert unconfirmed(here).condition is Condition.NOT_MASTER
+            time.sleep(1)
+        os.killpg(intruder.pid, signal.SIGKILL)
+        intruder.wait()
+        ended = time.monotonic()
+
+        def undone() -> bool:
+            """Publish again whenever something is wrong, as the drift check does."""
+            if is_confirmed(here):
+                return True
+            here.manager.publish(replace(here.state(tenants), generation=here.generation - 1))
+            here.generation -= 1
+            return False
+
+        eventually(undone, "what was published is in force again", patience=600)
+        again = time.monotonic() - ended
+        assert here.rows() == before
+        for own, allocation in ((KEY_OF_ALICE, ALICE), (KEY_OF_BOB, BOB)):
+            for host in hosts_of(here, allocation):
+                assert raw_keys(here, here.inventory.lids[host.guid])[:3] == [own, LIMITED, 0]
+        seconds = (
+            f"told after {told:.1f} s, by name {named:.1f} s, undone {again:.1f} s after its end"
+        )
+        print(f"SM key {key}, polling {polling} ms: {seconds}; meanwhile {sorted(map(hex, lost))}")

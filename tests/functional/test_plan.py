@@ -15,6 +15,7 @@ from laas_service.adapters.snapshot import fabric_from_snapshot
 from laas_service.domain.verification import violations
 from opensm_writer import parse
 from tests.cablings import NO_TREES
+from tests.managers import EIGHT_RAILS
 from tests.shared import SHARED, needs_shared
 
 COMMAND = [sys.executable, "-m", "laas_service.cmd.plan"]
@@ -57,6 +58,15 @@ def test_a_day_in_files(tmp_path):
     assert len(t1["hosts"]) == t1["n"] == 23
     assert t1["tables"]["leaf:0:0"]["0"] == "host"
     assert {key.split(":")[0] for key in t1["tables"]} == {"leaf", "l2", "spine"}
+
+
+def test_hosts_beside_a_manager_with_rails_apart_are_not_offered(tmp_path):
+    described = tmp_path / "described.json"
+    described.write_text(EIGHT_RAILS.model_dump_json())
+    requests = [allocate("t1", 21), {"op": "repair", "host": 0}, allocate("t2", 21)]
+    refused, _, allocated = plan("--fabric", described, "--policy", "baseline", requests=requests)
+    assert (refused["outcome"], refused["largest_fit"]) == ("refused", 20)
+    assert allocated["outcome"] == "allocated"
 
 
 def test_a_run_continues_from_a_snapshot(tmp_path):

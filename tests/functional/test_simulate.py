@@ -58,6 +58,15 @@ def test_run_writes_the_figures_of_the_contract_and_a_snapshot(tmp_path):
     assert len(links) == len(set(links)) > 0
 
 
+def test_a_snapshot_may_be_a_page(tmp_path):
+    path = tmp_path / "state.html"
+    simulate(*SYNTHETIC, "--snapshot-at", f"200:{path}")
+    data = path.read_text().partition('id="data">')[2].partition("</script>")[0]
+    shown = json.loads(data)["map"]
+    assert shown["fabric"].endswith("after 200 jobs")
+    assert shown["counts"]["hosts"]["allocated"] == sum(t["hosts"] for t in shown["tenants"]) > 0
+
+
 def on_a_terminal(*options):
     """Run laas-simulate on a pseudo-terminal; return its exit status and what it wrote."""
     command = [sys.executable, "-m", "laas_service.cmd.simulate", *map(str, options)]
@@ -237,7 +246,7 @@ def test_a_run_that_is_killed_goes_on_from_its_checkpoint(tmp_path):
     )
     first, second = (json.loads(path.read_text()) for path in (whole, pieces))
     assert list(first) == list(second)
-    for name in TIMES:
+    for name in set(TIMES) - {"plan_us"}:  # which only a run with moves has
         assert first.pop(name) is not None is not second.pop(name)
     assert json.dumps(first) == json.dumps(second)
     assert not list(tmp_path.glob("*state*"))

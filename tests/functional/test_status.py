@@ -5,6 +5,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from oslo_config import cfg
@@ -20,6 +21,7 @@ from opensm_writer.local import LocalSubnetManager
 from tests.functional.test_manage import EXAMPLE, Tool, tenants
 from tests.nova_standin import TOKEN, Cloud, Fault, Server
 
+REPO = Path(__file__).parents[2]
 READ_BACK = {"dump_command": "dump_lfts,-n"}
 ALLOCATIONS, OPTIONS, TOGETHER, ROUTES = "Allocations", "Options", "Options together", "Routes"
 
@@ -244,6 +246,7 @@ def test_novas_side(ready):
         code, said = ready.findings(rc=1)["Nova"]
         assert "forged hints are not looked for: not allowed to list the servers" in said
         server.cloud.servers.clear()
+        assert "there is no pool yet" in said
         Parts(conf).compute.hand_over(Handover("lost", "p", ("node0",)))
         code, said = ready.findings(rc=1)["Nova"]
         assert code == 1
@@ -251,3 +254,53 @@ def test_novas_side(ready):
     code, said = ready.findings(rc=2)["Nova"]
     assert code == 2
     assert "Traceback" not in said
+
+
+def test_the_candidates_of_other_projects(ready):
+    """Placement is asked as the scheduler asks it, by a request as long as the scheduler's."""
+    with Server() as server:
+        server.cloud = Cloud(["node0", "node1", "node2"])
+        login = {"auth_type": "admin_token", "token": TOKEN}
+        ready.configure(
+            compute={"kind": "nova"},
+            nova={**login, "endpoint": f"{server.url}/compute"},
+            placement={**login, "endpoint": f"{server.url}/placement"},
+        )
+        conf = cfg.ConfigOpts()
+        register_opts(conf)
+        conf([f"--config-file={ready._config}"], project="laas")
+        compute = Parts(conf).compute
+        compute.pool(["node0", "node1"])
+        _, said = ready.findings()["Nova"]
+        assert "placement offers 1 hosts outside the pool to other projects (a request of " in said
+        compute.hand_over(Handover("lost", "p", ("node0",)))
+        server.cloud.faults.append(Fault(500, "candidates", times=3, skip=1))
+        _, said = ready.findings(rc=1)["Nova"]
+        assert "cannot ask placement for candidates with a request of " in said, "an owner's"
+        assert "raise the limit of placement's web server (uWSGI: buffer-size)" in said
+        server.cloud.faults[:] = [Fault(403, "candidates")]
+        _, said = ready.findings(rc=1)["Nova"]
+        assert "give the service's user a role with placement:allocation_candidates:list" in said
+        server.cloud.mirror[server.cloud.providers["node1"]].clear()
+        _, said = ready.findings(rc=1)["Nova"]
+        assert "placement shows 1 of 2 hosts of aggregate laas-pool" in said
+        assert "sync_aggregates" in said
+
+
+@pytest.mark.parametrize(
+    ("module", "code", "said"),
+    [
+        ("", 2, "the scheduler filter cannot be loaded: "),
+        (None, 0, "Nova is not installed here; run python3 -c 'import nova_filters.laas'"),
+    ],
+    ids=["another Nova", "no Nova"],
+)
+def test_the_filter_and_the_nova_of_this_environment(tmp_path, monkeypatch, module, code, said):
+    if module is not None:
+        (tmp_path / "nova").mkdir()
+        (tmp_path / "nova" / "__init__.py").write_text(module)
+        monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{REPO}")
+    ((found, text),) = status._filter_interface()
+    assert (found, said in text) == (code, True)
+    assert "Traceback" not in text

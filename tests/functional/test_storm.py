@@ -1,16 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A short storm test: concurrent clients, killed processes and cut connections.
+"""A short storm test: concurrent clients, faults, a failover with lost commits, an upgrade.
 
-``tox -e storm`` runs the long one, on PostgreSQL and MariaDB.
+``tox -e storm`` runs the long ones, on every database.
 """
 
 from __future__ import annotations
 
+import signal
+import threading
+import time
+from functools import partial
+
 import pytest
 
 from tests.servers import postgresql
+from tests.storm.site import LEASE, Site
 from tests.storm.storm import Plan, run
+from tests.storm.wire import ask
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.skipif(
     not postgresql.AVAILABLE, reason="needs the Debian package postgresql"
@@ -18,8 +26,56 @@ pytestmark = pytest.mark.skipif(
 
 
 def test_what_was_acknowledged_is_recorded_and_everybody_owns_what_he_has():
-    plan = Plan("postgresql", seconds=12, round=12, clients=4, apis=2, workers=2, pause=(0.2, 1.5))
+    disasters = ("upgrade", "failover")
+    plan = Plan(
+        *("postgresql", 12, 6),
+        clients=4,
+        apis=2,
+        workers=2,
+        pause=(0.2, 1.5),
+        disasters=disasters,
+    )
     outcome = run(plan)
     assert list(outcome.complaints) == []
     assert outcome.figures.total
-    assert outcome.broken
+    assert {f"disasters: {kind}" for kind in disasters} < set(outcome.broken)
+    assert outcome.judged
+
+
+@pytest.mark.parametrize("without", ["", "fencing"])
+def test_a_worker_that_writes_after_it_lost_its_lease_is_noticed(tmp_path, without):
+    """Stopped between its last check and its effect; another one takes its fabric over."""
+    with Site("postgresql", tmp_path, apis=1, workers=2, without=without) as site:
+        worker = site.servers[1]
+        asked, stopped = (tmp_path / f"{word}-{worker.name}" for word in ("pause", "paused"))
+        asked.touch()
+        done = threading.Event()
+        asking = threading.Thread(target=partial(_ask, site.ports[0], done))
+        asking.start()
+        try:
+            eventually(stopped.exists, "the worker is stopped")
+            time.sleep(LEASE)
+            other = site.servers[2].log
+            held = "token 2"
+            eventually(lambda: held in other.read_text(), "another worker takes over")
+            worker.send(signal.SIGCONT)
+            if without:
+                eventually((tmp_path / "unfenced").exists, "a write without the lease is noticed")
+            else:
+                text = "was taken over from"
+                eventually(lambda: text in worker.log.read_text(), "the worker gives up")
+                assert not (tmp_path / "unfenced").exists()
+        finally:
+            worker.send(signal.SIGCONT)
+            done.set()
+            asking.join()
+
+
+def _ask(port: int, done: threading.Event) -> None:
+    """Allocate and release, in turn on both fabrics, until ``done``."""
+    while not done.wait(0.1):
+        for fabric in "fg":
+            wish = {"name": "a", "hosts": 2, "fabric": fabric}
+            answer = ask(port, "POST", "/v1/allocations", wish)
+            if answer.status == 202:
+                ask(port, "DELETE", f"/v1/allocations/{answer.document['id']}")

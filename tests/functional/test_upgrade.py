@@ -12,6 +12,7 @@ from datetime import datetime
 
 import pytest
 import sqlalchemy as sa
+from alembic.script import ScriptDirectory
 from oslo_config import cfg
 
 from laas_service.adapters.db import models, schema, soundness
@@ -312,16 +313,85 @@ def test_the_api_answers_503_until_the_tables_are_current_and_then_serves(tmp_pa
     parts._engine.dispose()
 
 
-def test_a_process_of_an_older_release_stops_when_the_tables_move_on(tmp_path):
-    """``check`` refuses tables of a newer release, so that the process takes no further step."""
-    url = f"sqlite:///{tmp_path}/laas.sqlite"
+def at(url, revision, oldest):
+    """The store on tables of another release, which lets releases from ``oldest`` on work."""
     schema.upgrade(connect(url))
     store = SqlStore(connect(url))
     store.check()
     with store._engine.begin() as connection:
-        connection.execute(sa.text("UPDATE alembic_version SET version_num = 'b001'"))
-    with pytest.raises(Unavailable, match="at revision b001, this release needs"):
+        connection.execute(sa.text(f"UPDATE alembic_version SET version_num = '{revision}'"))
+        connection.execute(sa.delete(models.WorksWith))
+        if oldest is not None:
+            connection.execute(sa.insert(models.WorksWith).values(oldest=oldest))
+    return store
+
+
+@pytest.mark.parametrize(
+    ("revision", "oldest"), [("b001", "b001"), ("b002", "b001"), ("b001", None), ("head", "b001")]
+)
+def test_a_process_stops_when_it_is_too_old_for_the_tables(url, revision, oldest):
+    """``check`` refuses them before the first change, so that the process takes no further step."""
+    store = at(url, schema.head() if revision == "head" else revision, oldest)
+    with pytest.raises(Unavailable, match="install the later release"):
         store.check()
+    if revision != "head":
+        with pytest.raises(Unavailable, match="install the later release"):
+            schema.upgrade(store._engine)
+    store._engine.dispose()
+
+
+def test_a_process_of_the_release_before_goes_on_with_the_tables(url):
+    store = at(url, "b001", schema.OLDEST)
+    store.check()
+    schema.upgrade(store._engine)
+    store.check()
+    assert store.fabrics() == []
+    with store._engine.connect() as connection:
+        assert schema.current(connection) == "b001"
+        store._engine.dispose()
+
+
+def shape(engine):
+    """The tables, by name and column: type, whether NULL or a default stands for no value."""
+    looked, columns, rules = sa.inspect(engine), {}, {}
+    for name in sorted(set(looked.get_table_names()) - {"alembic_version"}):
+        columns[name] = {
+            column["name"]: (
+                str(column["type"]),
+                bool(column["nullable"]) or column["default"] is not None,
+            )
+            for column in looked.get_columns(name)
+        }
+        rules[name] = [
+            looked.get_pk_constraint(name)["constrained_columns"],
+            sorted(str(one["column_names"]) for one in looked.get_unique_constraints(name)),
+            sorted(str(one["constrained_columns"]) for one in looked.get_foreign_keys(name)),
+            sorted(str(one["sqltext"]) for one in looked.get_check_constraints(name)),
+        ]
+    return columns, rules
+
+
+def test_later_migrations_only_add_what_the_release_before_need_not_know(url):
+    """Otherwise the migration has to raise ``schema.OLDEST`` to its own revision."""
+    engine = connect(url)
+    schema.upgrade(engine, schema.OLDEST)
+    old_columns, old_rules = shape(engine)
+    schema.upgrade(engine)
+    columns, rules = shape(engine)
+    for table, known in old_columns.items():
+        assert columns[table].items() >= known.items(), table
+        new = {name: may for name, (_, may) in columns[table].items() if name not in known}
+        assert all(new.values()), f"{table}: {new} has to have a default"
+        assert rules[table] == old_rules[table], table
+    engine.dispose()
+
+
+def test_names_of_revisions_ascend():
+    """Releases compare them: alembic knows the order of its own revisions only."""
+    script = ScriptDirectory(str(schema._MIGRATIONS))
+    names = [each.revision for each in script.walk_revisions()][::-1]
+    assert names == sorted(names)
+    assert schema.OLDEST in names
 
 
 def test_every_migration_is_made_of_steps_that_can_be_repeated():

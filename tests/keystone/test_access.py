@@ -26,6 +26,7 @@ BODIES = {
     "PATCH /v1/fabrics/{fabric_id}/observation": {"mode": "act"},
     "PUT /v1/fabrics/{fabric_id}/plane": {"l2": []},
     "PUT /v1/fabrics/{fabric_id}/agents/{agent}": {"condition": "starting"},
+    "POST /v1/fabrics/{fabric_id}/make-room": {"hosts": 1},
     "POST /v1/allocations": NEW,
     "PATCH /v1/allocations/{allocation_id}": {"name": "renamed"},
 }

@@ -125,7 +125,7 @@ def test_the_region_named_is_the_one_that_is_driven(connect, regions, north, nam
     assert asked(regions) == {name}
     assert regions[name].cloud.named("laas-a1").hosts == ["n1", "n2"]
     kinds = {call for call, _ in regions[name].cloud.calls}
-    assert {"create", "add_host", "consumers", "memberships"} <= kinds
+    assert {"create", "add_host", "consumers", "members"} <= kinds
 
 
 def test_the_interface_named_is_the_one_that_is_used(connect, regions, north):

@@ -128,7 +128,8 @@ def answered(run):
 def emptied(run):
     """Release all allocations after the test."""
     yield
-    left = run("isolated", "network", "list", "-f", "value", "-c", "ID", who="boss")[1].split()
+    every = ("isolated", "network", "list", "--all-projects", "-f", "value", "-c", "ID")
+    left = run(*every, who="boss")[1].split()
     if left:
         run("isolated", "network", "delete", "--wait", *left, who="boss")
 
@@ -212,15 +213,42 @@ def test_region_and_interface_choose_the_endpoint(run):
 
 def test_the_version_of_the_interface_can_be_named(run):
     option = "--os-isolated-network-api-version"
-    assert run(option, "1", "isolated", "network", "list")[0] == 0
+    for known in ("1", "1.0", "1.1"):
+        assert run(option, known, "isolated", "network", "list")[::2] == (0, "")
     _, _, err = run(option, "7", "isolated", "network", "list")
     assert "7 is not in supported versions" in err
+    status, _, err = run(option, "1.99", "isolated", "network", "list")
+    assert (status, "version 1.99 is not known" in err) == (1, True)
+
+
+def test_an_administrator_lists_his_own_project_or_all(run, answered, emptied):
+    """Names of other projects' isolated networks stand for these all the same."""
+    words = ("isolated", "network", "create", "--hosts", "2", "--project")
+    answered(*words, "red", "gift", who="boss")
+    answered(*words, "blue", "mine", who="boss")
+    listed = ("isolated", "network", "list")
+
+    def names(*more, **who):
+        return [one["Name"] for one in answered(*more, **who)]
+
+    assert names(*listed, who="boss") == ["mine"]
+    assert names(*listed, "--all-projects", who="boss") == ["gift", "mine"]
+    old = ("--os-isolated-network-api-version", "1.0", *listed)
+    assert names(*old, who="boss") == ["gift", "mine"]
+    status, _, err = run(*listed, "--all-projects")
+    assert (status, "laas:any_project" in err) == (1, True)
+    assert answered("isolated", "network", "show", "gift", who="boss")["name"] == "gift"
+    status, out, err = run("allocation", "list", "--json", program="laas", who="boss")
+    assert (status, [one["name"] for one in json.loads(out)]) == (0, ["mine"]), err
+    every = ("allocation", "list", "--json", "--all-projects")
+    status, out, err = run(*every, program="laas", who="boss")
+    assert (status, [one["name"] for one in json.loads(out)]) == (0, ["gift", "mine"]), err
 
 
 def test_the_shell_completes_the_commands(run):
     status, out, _ = run("complete")
     assert status == 0
-    commands = "create delete fabric history list quota repair retry set show switch"
+    commands = "create delete fabric history host list quota repair retry set show switch"
     assert f"cmds_isolated_network='{commands}'" in out
     of_fabric = "agents fit list observation routing show utilization"
     assert f"cmds_isolated_network_fabric='{of_fabric}'" in out

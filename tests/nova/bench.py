@@ -29,15 +29,14 @@ from nova import monkey_patch
 monkey_patch.patch(backend="threading")
 
 from nova import context, objects
-from nova.db.api import models
 from nova.scheduler import filters
 from nova.scheduler.filters.aggregate_multitenancy_isolation import AggregateMultiTenancyIsolation
 from nova.tests import fixtures as nova_fixtures
-from sqlalchemy.orm import Session
 
 from laas_service.app.ports.compute import Handover
 from nova_filters.laas import LaasTenantFilter
 from tests.nova import cloud
+from tests.nova.many import write_aggregates
 from tests.story.network import network
 from tests.story.site import Rest
 
@@ -66,21 +65,13 @@ def lap(what: str, times: int, act) -> None:
 def filter_cost() -> None:
     """Time the filter for 1,000 hosts in the pool, 900 of them in 90 allocations of 10."""
     objects.register_all()
-    with nova_fixtures.Database(database="api") as database:
+    with nova_fixtures.Database(database="api"):
         admin = context.get_admin_context()
-        groups = [(MANY, {"filter_tenant_id": "nobody", "laas:pool": "true"})]
+        groups = [("pool", MANY, {"filter_tenant_id": "nobody", "laas:pool": "true"})]
         for number in range(90):
             metadata = {"filter_tenant_id": f"{number:032x}", "laas:allocation": str(number)}
-            groups.append((MANY[number * 10 : number * 10 + 10], metadata))
-        with Session(database.get_engine()) as rows, rows.begin():
-            for number, (hosts, metadata) in enumerate(groups):
-                rows.add(models.Aggregate(id=number, uuid=str(uuid.uuid4()), name=f"a{number}"))
-                rows.flush()
-                rows.add_all(models.AggregateHost(host=h, aggregate_id=number) for h in hosts)
-                rows.add_all(
-                    models.AggregateMetadata(key=key, value=value, aggregate_id=number)
-                    for key, value in metadata.items()
-                )
+            groups.append((f"a{number}", MANY[number * 10 : number * 10 + 10], metadata))
+        write_aggregates(groups)
         known = objects.AggregateList.get_all(admin)
         of_host = {host: [a for a in known if host in a.hosts] for host in MANY}
         states = [SimpleNamespace(host=h, nodename=h, aggregates=of_host[h]) for h in MANY]

@@ -8,6 +8,7 @@ are real; only Keystone, images and networks are stubbed.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import sys
@@ -32,7 +33,7 @@ from novaclient import exceptions as refused
 
 from laas_service.adapters.nova import NOVA_VERSION, Cloud, NovaCompute
 from tests.story import site
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 IMAGE = "155d900f-4e14-4e4c-a73d-069cbf4541e6"
 POOL, NOBODY = "laas-pool", "laas-nobody"
@@ -76,6 +77,7 @@ class Nova(test.TestCase):
     """The services of a cloud. ``setUp`` starts them, and ``stop`` ends them."""
 
     hosts: Sequence[str] = ()
+    """Compute hosts; with ``NUMBER_OF_CELLS`` above 1 one after the other joins the next cell."""
 
     def runTest(self) -> None:
         """Do nothing: the class is a test case only because Nova's fixtures need one."""
@@ -92,12 +94,12 @@ class Nova(test.TestCase):
         self.useFixture(nova_fixtures.GlanceFixture(self))
         self.useFixture(nova_fixtures.NeutronFixture(self))
         self.placement_api = self.useFixture(functional_fixtures.PlacementFixture())
-        self.osapi = self.useFixture(nova_fixtures.OSAPIFixture())
+        self.osapi = self.useFixture(nova_fixtures.OSAPIFixture(api_version="v2.1"))
         self.start_service("conductor")
         self.scheduler: Any = None
         self.filter_with(OURS)
-        for host in self.hosts:
-            self._start_compute(host)
+        for number, host in enumerate(self.hosts):
+            self._start_compute(host, f"cell{number % self.NUMBER_OF_CELLS + 1}")
         self.placement = Adapter(
             session.Session(Login(self.placement_api.endpoint, "service", admin=True)),
             service_type="placement",
@@ -138,6 +140,31 @@ class Nova(test.TestCase):
         self.flags(executor_thread_pool_size=1)
         self.scheduler = self.start_service("scheduler")
         self.flags(executor_thread_pool_size=usual)
+
+    @contextmanager
+    def deaf_scheduler(self) -> Iterator[Any]:
+        """Run a second scheduler that never hears of a change; it decides every other request.
+
+        It decides the first one. The two decide by turns whichever of them gets the message: the
+        messaging driver for tests gives it to the one that polls first, which may always be the
+        same.
+
+        Its fixture is cleaned up with the others: until then it keeps the end of this service from
+        shutting down the executors of the whole process.
+        """
+        second = self.useFixture(nova_fixtures.ServiceFixture("scheduler", "deaf")).service
+        for message in ("update_aggregates", "delete_aggregate"):
+            setattr(second.manager.host_manager, message, lambda *args: None)
+        managers = second.manager, self.scheduler.manager
+        turns = itertools.cycle([manager.select_destinations for manager in managers])
+        for manager in managers:
+            manager.select_destinations = lambda *args, **more: next(turns)(*args, **more)
+        try:
+            yield second
+        finally:
+            for manager in managers:
+                del manager.select_destinations
+            second.stop()
 
     def scheduler_knows(self) -> None:
         """Wait until the scheduler knows the aggregates; the API answers before that."""
@@ -196,9 +223,10 @@ class Nova(test.TestCase):
 
 
 @contextmanager
-def started(hosts: Sequence[str]) -> Iterator[Nova]:
+def started(hosts: Sequence[str], cells: int = 1) -> Iterator[Nova]:
     nova = Nova()
     nova.hosts = hosts
+    nova.NUMBER_OF_CELLS = cells
     try:
         nova.setUp()
         yield nova
@@ -207,15 +235,17 @@ def started(hosts: Sequence[str]) -> Iterator[Nova]:
 
 
 @contextmanager
-def served(nova: Nova) -> Iterator[str]:
+def served(nova: Nova, gate: threading.Event | None = None) -> Iterator[str]:
     """Serve Nova and placement on a TCP port, below ``/compute`` and ``/placement``.
 
-    A token is ``PROJECT`` or ``PROJECT:admin``.
+    A token is ``PROJECT`` or ``PROJECT:admin``. Requests to Nova wait while ``gate`` is not set.
     """
     apps = {"compute": nova.osapi.app(), "placement": _placement_app(nova)}
 
     def application(environ, start_response):
         service, _, path = environ["PATH_INFO"].lstrip("/").partition("/")
+        if gate is not None and service == "compute":
+            gate.wait(PATIENCE)
         environ["SCRIPT_NAME"], environ["PATH_INFO"] = f"/{service}", f"/{path}"
         project, _, role = environ.get("HTTP_X_AUTH_TOKEN", "").partition(":")
         for name, value in headers(project, role == "admin").items():

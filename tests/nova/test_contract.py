@@ -145,6 +145,8 @@ CALLS = [
     ("DELETE", "/os-aggregates/1", None),
     ("GET", "/os-aggregates", None),
     ("GET", "/os-hypervisors/detail", None),
+    ("GET", f"/os-hypervisors/detail?{nova_standin.PATTERN}=n2", None),
+    ("GET", f"/os-hypervisors/detail?{nova_standin.PATTERN}=nowhere", None),
     ("GET", f"/os-quota-sets/{BLUE}", None),
     ("GET", "/os-hypervisors/detail?marker=00000000-0000-0000-0000-000000000000", None),
 ]
@@ -217,7 +219,14 @@ def placement_view(compute, placement, host):
         for a in compute.get("/os-aggregates", microversion=NOVA_VERSION).json()["aggregates"]
     }
     path = f"/resource_providers/{provider}"
-    inside = placement.get(f"{path}/aggregates", microversion=PLACEMENT_VERSION).json()
+    inside = {
+        name
+        for uuid, name in names.items()
+        for item in placement.get(
+            f"/resource_providers?member_of={uuid}", microversion=PLACEMENT_VERSION
+        ).json()["resource_providers"]
+        if item["uuid"] == provider
+    }
     held = placement.get(f"{path}/allocations", microversion=PLACEMENT_VERSION).json()
     gone = placement.get(f"/allocations/{provider}", microversion=PLACEMENT_VERSION).json()
-    return {names[uuid] for uuid in inside["aggregates"]}, held["allocations"], gone
+    return inside, held["allocations"], gone

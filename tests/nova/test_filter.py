@@ -1,20 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The filter with Nova's own objects and filter handler; no database, no service."""
+"""The filter with Nova's own objects, filter handler and API database; no service."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
 import pytest
+import sqlalchemy as sa
 from nova import context, objects
-from nova.scheduler import filters, host_manager
+from nova.conf import CONF
+from nova.db.api import api
+from nova.scheduler import filters, host_manager, request_filter
+from nova.tests import fixtures as nova_fixtures
+from oslo_config import fixture as conf_fixture
 
+from nova_filters import laas
 from nova_filters.laas import LaasTenantFilter
+from tests.nova.many import write_aggregates
 
 RED, BLUE, GREEN = "red", "blue", "green"
 HOSTS = ["n1", "n2", "n3", "n4", "n5"]
@@ -23,8 +32,10 @@ POOL = ("laas-pool", ["n1", "n2", "n3", "n4"], CLOSED)  # n5 is not managed by t
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _objects():
+def database():
     objects.register_all()
+    with nova_fixtures.Database(database="api"):
+        yield
 
 
 def allocation(id, project, *hosts):
@@ -36,17 +47,17 @@ REBUILD = {"_nova_check_type": ["rebuild"]}
 
 def passing(aggregates, project, hint=None, **spec):
     """Hosts that pass the filter, called by Nova's own filter handler."""
-    found = objects.AggregateList(
-        objects=[
-            objects.Aggregate(id=number, name=name, hosts=hosts, metadata=metadata)
-            for number, (name, hosts, metadata) in enumerate(aggregates)
-        ]
+    write_aggregates(aggregates)
+    return run(project, hint, **spec)
+
+
+def request_of(project, hints=None):
+    return objects.RequestSpec(
+        context.get_admin_context(),
+        project_id=project,
+        instance_uuid="83d5f5a4-7c5e-4a7e-a3c5-6d3f9c5bb5a1",
+        scheduler_hints=dict(hints or {}),
     )
-    with mock.patch.object(objects.AggregateList, "get_all", return_value=found) as get_all:
-        passed = run(project, hint, **spec)
-    rebuild = spec.get("hints") == REBUILD and spec.get("forced")
-    assert get_all.call_count == (0 if rebuild else 1)
-    return passed
 
 
 def run(project, hint=None, hints=None, forced=None):
@@ -54,12 +65,7 @@ def run(project, hint=None, hints=None, forced=None):
     hints = dict(hints or {})
     if hint is not None:
         hints["laas:allocation"] = [hint]
-    spec = objects.RequestSpec(
-        context.get_admin_context(),
-        project_id=project,
-        instance_uuid="83d5f5a4-7c5e-4a7e-a3c5-6d3f9c5bb5a1",
-        scheduler_hints=hints,
-    )
+    spec = request_of(project, hints)
     if forced is not None:
         spec.force_hosts = forced
     states = [SimpleNamespace(host=host, nodename=host, aggregates=[]) for host in HOSTS]
@@ -187,13 +193,27 @@ def test_other_aggregates_do_not_count():
 
 
 def test_nobody_passes_when_the_database_does_not_answer():
-    error = RuntimeError("database is gone")
-    with mock.patch.object(objects.AggregateList, "get_all", side_effect=error):
+    write_aggregates([])
+    assert run(RED) == HOSTS
+    with silent_database():
         assert run(RED) == []
 
 
+@contextmanager
+def silent_database():
+    """Nova's API database without the aggregates."""
+    engine = api.context_manager.writer.get_engine()
+    with engine.begin() as rows:
+        rows.execute(sa.text("ALTER TABLE aggregate_metadata RENAME TO away"))
+    try:
+        yield
+    finally:
+        with engine.begin() as rows:
+            rows.execute(sa.text("ALTER TABLE away RENAME TO aggregate_metadata"))
+
+
 def test_nobody_passes_when_the_aggregates_make_no_sense():
-    with mock.patch.object(objects.AggregateList, "get_all", return_value=[object()]):
+    with mock.patch.object(laas, "_read", return_value=({1: None}, {})):
         assert run(RED) == []
 
 
@@ -211,6 +231,103 @@ def test_a_forged_rebuild_is_judged_as_the_create_that_it_is(forced):
 
 
 def test_a_forged_rebuild_does_not_pass_when_the_database_does_not_answer():
-    error = RuntimeError("database is gone")
-    with mock.patch.object(objects.AggregateList, "get_all", side_effect=error):
+    write_aggregates([])
+    with silent_database():
         assert run(RED, hints=REBUILD) == []
+
+
+# -- what placement is asked for -------------------------------------------------------
+
+
+@pytest.fixture
+def enabled():
+    """Nova's options with the filter enabled, as ``links.conf`` does it."""
+    with conf_fixture.Config(CONF) as options:
+        filters = [*CONF.filter_scheduler.enabled_filters, "LaasTenantFilter"]
+        options.config(group="filter_scheduler", enabled_filters=filters)
+        LaasTenantFilter()
+        yield options
+
+
+def forbidden(project):
+    """Names of the aggregates whose hosts placement must not return, by Nova's own filters."""
+    spec = objects.RequestSpec(
+        context.get_admin_context(),
+        project_id=project,
+        availability_zone=None,
+        flavor=objects.Flavor(vcpus=1, memory_mb=1, root_gb=1, ephemeral_gb=0, swap=0),
+        image=objects.ImageMeta(properties=objects.ImageMetaProps()),
+        is_bfv=True,
+        requested_resources=[],
+        request_level_params=objects.RequestLevelParams(),
+    )
+    spec.flavor.extra_specs = {}
+    request_filter.process_reqspec(spec._context, spec)
+    if "requested_destination" not in spec or not spec.requested_destination:
+        return set()
+    uuids = spec.requested_destination.forbidden_aggregates or ()
+    known = objects.AggregateList.get_all(spec._context)
+    return {aggregate.name for aggregate in known if aggregate.uuid in uuids}
+
+
+MORE = ("laas-pool-01", ["n6"], CLOSED)
+
+
+def test_placement_hides_the_pool_from_projects_without_an_allocation(enabled):
+    write_aggregates(
+        [POOL, MORE, allocation("a", RED, "n1"), ("theirs", ["n5"], {"filter_tenant_id": BLUE})]
+    )
+    for project in (BLUE, GREEN):
+        assert forbidden(project) == {"laas-pool", "laas-pool-01"}
+    assert forbidden(RED) == set()
+
+
+def test_placement_hides_the_pool_from_the_owner_of_a_fenced_allocation(enabled):
+    write_aggregates([POOL, allocation("a", "laas-nobody", "n1")])
+    assert forbidden(RED) == {"laas-pool"}
+
+
+def test_nothing_is_hidden_without_a_pool_or_without_the_filter(enabled):
+    write_aggregates([("theirs", ["n5"], {"filter_tenant_id": BLUE})])
+    assert forbidden(GREEN) == set()
+    write_aggregates([POOL])
+    enabled.config(group="filter_scheduler", enabled_filters=["ComputeFilter"])
+    assert forbidden(GREEN) == set()
+
+
+def test_a_request_goes_on_when_the_pool_cannot_be_read(enabled):
+    write_aggregates([POOL])
+    with silent_database():
+        assert laas.hide_pool(context.get_admin_context(), objects.RequestSpec()) is False
+
+
+def test_the_pool_is_hidden_once_however_often_the_scheduler_loads_the_filter(enabled):
+    for _ in range(2):
+        LaasTenantFilter()
+    assert request_filter.ALL_REQUEST_FILTERS.count(laas.hide_pool) == 1
+
+
+@pytest.mark.parametrize(("module", "path"), laas.PARTS_OF_NOVA)
+def test_a_nova_of_another_interface_is_refused_by_name(monkeypatch, module, path):
+    *parents, last = path.split(".")
+    owner = module
+    for name in parents:
+        owner = getattr(owner, name)
+    monkeypatch.setattr(laas, "_has", lambda where, what: (where, what) != (module, path))
+    assert getattr(owner, last, None) is not None
+    with pytest.raises(ImportError, match=f"does not fit Nova .* lacks .*{re.escape(path)}"):
+        laas._check_nova()
+
+
+def test_nova_shows_that_it_calls_the_request_filter(enabled, caplog, monkeypatch):
+    """A Nova that keeps the list but calls it no more is told in the log, once."""
+    monkeypatch.setattr(laas, "_CALLED", set())
+    write_aggregates([POOL])
+    one = LaasTenantFilter()
+    for _ in range(2):
+        list(one.filter_all([], request_of(RED)))
+    assert caplog.text.count("does not call request filters") == 1
+    caplog.clear()
+    forbidden(RED)
+    list(LaasTenantFilter().filter_all([], request_of(RED)))
+    assert "does not call" not in caplog.text

@@ -12,6 +12,7 @@ import threading
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
 from unittest import mock
 
 import pytest
@@ -43,6 +44,9 @@ HOSTS = [f"n{number}" for number in range(1, 7)]
 KEY = "filter_tenant_id"
 A1 = Handover("a1", RED, ("n1", "n2"))
 OTHER_IMAGE = "a2459075-d96c-40d5-893e-577ff92e721c"
+FORGED = {"_nova_check_type": "rebuild"}
+"""The scheduler hint of CVE-2026-46448, as a user sends it."""
+
 FULL = "full"
 """Id of a flavor that fills a host."""
 
@@ -80,15 +84,22 @@ def ours(lab):
 @pytest.fixture
 def parts(ours, tmp_path):
     """The service, wired to this Nova, with a fabric of its hosts; it looks every second."""
+    parts = wired(tmp_path)
+    parts.compute = ours.compute
+    return parts
+
+
+def wired(directory, *config_files):
+    """The service with a fabric of the hosts; compute is as the files configure it."""
     conf = cfg.ConfigOpts()
     options.register_opts(conf)
-    conf([], project="laas", default_config_files=[], default_config_dirs=[])
-    conf.set_override("state_dir", str(tmp_path))
+    files = [str(path) for path in config_files]
+    conf([], project="laas", default_config_files=files, default_config_dirs=[])
+    conf.set_override("state_dir", str(directory))
     conf.set_override("state_interval", 1.0, "compute")
     conf.set_override("hold_down", 0.0, "compute")
     conf.set_override("retry_last", 1.0, "worker")
     parts = Parts(conf)
-    parts.compute = ours.compute
     parts.upgrade_database()
     made = generate(Description(xgft="2;3,2;1,3"))
     inventory = replace(made.inventory, host_names=tuple(HOSTS))
@@ -535,9 +546,10 @@ class TestLostAnswer:
         answers = iter([ConnectFailure("timed out")])
 
         def add_host(aggregate, host):
-            join(aggregate, host)
+            answer = join(aggregate, host)
             for failure in answers:
                 raise failure
+            return answer
 
         return mock.patch.object(lab.admin.aggregates, "add_host", add_host)
 
@@ -629,6 +641,8 @@ class TestForcedHost:
         with pytest.raises(refused.Forbidden):
             ours.boot(BLUE, availability_zone="nova:n1")
         assert ours.boot(BLUE, admin=True, host="n1") == []
+        assert ours.boot(BLUE, admin=True, availability_zone="nova:n1") == [], "the pool is hidden"
+        ours.nova.filter_with(cloud.STOCK)
         assert ours.boot(BLUE, admin=True, availability_zone="nova:n1") == ["n1"]
         with pytest.raises(HostsBusy, match=f"n1 runs .* of project {BLUE}"):
             ours.compute.hand_over(A1)
@@ -662,6 +676,23 @@ class TestForgedRebuild:
         with self.forged():
             assert ours.boot(BLUE) == []
             (host,) = ours.boot(RED)
+        assert host in A1.hosts
+
+    @staticmethod
+    def affected():
+        """Whether the API of this release of Nova accepts the hint (OSSA-2026-022)."""
+        series, *release = map(int, version("nova").split("."))
+        return tuple(release) < {31: (3, 1), 32: (2, 1), 33: (0, 2)}.get(series, (0, 0))
+
+    def test_naive_through_the_api(self, naive):
+        naive.isolate(RED, *HOSTS)
+        assert naive.boot(BLUE) == []
+        assert bool(naive.boot(BLUE, scheduler_hints=FORGED)) is self.affected()
+
+    def test_ours_through_the_api(self, ours):
+        ours.hand_over(A1)
+        assert ours.boot(BLUE, scheduler_hints=FORGED) == []
+        (host,) = ours.boot(RED, scheduler_hints=FORGED)
         assert host in A1.hosts
 
     def test_a_true_rebuild_passes(self, ours):
@@ -720,11 +751,12 @@ class TestGhost:
         ours.compute.take_back(self.OWNED)
 
     def test_its_hint_outlives_the_fix(self, ours, ghost):
-        assert ours.compute.forged_rebuilds() == (
+        found = ours.compute.forged_rebuilds() or ""
+        assert found.endswith(
             f"servers were created with the forged hint _nova_check_type: {ghost.consumer}"
         )
         ours.delete(BLUE)
-        assert ours.compute.forged_rebuilds() is None
+        assert "forged hint" not in (ours.compute.forged_rebuilds() or "")
 
     def test_an_administrator_may_stop_it(self, ours, ghost):
         ours.compute.stop(ghost.consumer)
@@ -744,54 +776,57 @@ class TestGhost:
         assert compute.look(HOSTS)[ghost.host].servers == (ghost,)
 
 
-class TestTraitHidesThePool:
-    """With the trait of ``doc/source/install/nova.rst``, placement itself keeps strangers out."""
-
-    TRAIT = "CUSTOM_LAAS"
+class TestPlacementHidesThePool:
+    """With our request filter placement returns ordinary projects no host of the pool."""
 
     @pytest.fixture
     def hidden(self, ours):
-        """n6 is an ordinary host; the others are in the pool and have the trait."""
-        ours.flags(group="scheduler", enable_isolated_aggregate_filtering=True)
+        """n6 is an ordinary host; the others are in the pool, and RED owns two of them."""
         (pool,) = ours.admin.aggregates.list()
         ours.admin.aggregates.remove_host(pool, "n6")
-        ours.admin.aggregates.set_metadata(pool, {f"trait:{self.TRAIT}": "required"})
-        ours.nova.scheduler_knows()
-        ours.nova.placement.put(f"/traits/{self.TRAIT}", microversion="1.6")
-        ours.undo.callback(self.mark, ours, ())
-        self.mark(ours, HOSTS[:5])
-        flavor = ours.admin.flavors.create("laas", 512, 1, 1)
-        ours.undo.callback(flavor.delete)
-        flavor.set_keys({f"trait:{self.TRAIT}": "required"})
-        return flavor.id
-
-    def mark(self, lab, hosts):
-        """Give the trait to ``hosts``, and take it from all others."""
-        for hypervisor in lab.admin.hypervisors.list():
-            host = hypervisor.service["host"]
-            path = f"/resource_providers/{hypervisor.id}/traits"
-            eventually(partial(self.put, lab, path, host in hosts), f"{host} gets its traits")
-
-    def put(self, lab, path, marked):
-        """Set or remove the trait; False if nova-compute changed the traits meanwhile."""
-        placement = lab.nova.placement
-        document = placement.get(path, microversion="1.6").json()
-        traits = {*document["traits"]} - {self.TRAIT} | ({self.TRAIT} if marked else set())
-        body = document | {"traits": sorted(traits)}
-        return placement.put(path, json=body, microversion="1.6", raise_exc=False).ok
-
-    def test_no_forced_host(self, ours, hidden):
         ours.hand_over(A1)
-        assert ours.boot(BLUE, admin=True, availability_zone="nova:n1") == []
-        assert ours.boot(RED, flavor=hidden)
-        assert ours.compute.pool(HOSTS[:5]) is None
-        (pool,) = [a for a in ours.admin.aggregates.list() if a.name == cloud.POOL]
-        assert pool.metadata[f"trait:{self.TRAIT}"] == "required", "our adapter leaves it alone"
+        return ours
 
-    def test_ordinary_projects_find_their_hosts(self, ours, hidden):
-        """Without the trait placement may list hosts of the pool only, which the filter rejects."""
-        ours.flags(group="scheduler", max_placement_results=1)
-        assert ours.boot(GREEN, times=3) == ["n6"] * 3
+    def test_no_forced_host(self, hidden):
+        """Nova skips the filters, but not the request filters."""
+        assert hidden.boot(BLUE, admin=True, availability_zone="nova:n1") == []
+        assert hidden.boot(BLUE, admin=True, availability_zone="nova:n6") == ["n6"]
+        assert hidden.boot(RED)[0] in A1.hosts
+
+    def test_the_check_asks_as_the_scheduler_does(self, hidden):
+        """``laas-status`` tells by it; an administrator of placement may have edited the pool."""
+        problem, found = hidden.compute.candidates()
+        assert problem is None
+        assert found.startswith("placement offers 1 hosts outside the pool to other projects (a ")
+        (node,) = [h for h in hidden.admin.hypervisors.list() if h.service["host"] == "n5"]
+        path = f"/resource_providers/{node.id}/aggregates"
+        answer = hidden.nova.placement.get(path, microversion="1.19").json()
+        kept = {**answer, "aggregates": []}
+        hidden.nova.placement.put(path, json=kept, microversion="1.19")
+        problem, _ = hidden.compute.candidates()
+        assert problem is not None
+        assert problem.startswith("placement shows 4 of 5 hosts of aggregate laas-pool")
+        generation = hidden.nova.placement.get(path, microversion="1.19").json()
+        answer["resource_provider_generation"] = generation["resource_provider_generation"]
+        hidden.nova.placement.put(path, json=answer, microversion="1.19")
+        assert hidden.compute.candidates() == (None, found)
+
+    def test_everybody_finds_the_own_hosts(self, hidden):
+        """Else placement may list only hosts that the filters reject."""
+        hidden.flags(group="scheduler", max_placement_results=1)
+        assert hidden.boot(GREEN, times=3) == ["n6"] * 3
+        assert set(hidden.boot(RED, times=3)) <= set(A1.hosts)
+
+    def test_servers_of_an_owner_still_move(self, hidden):
+        """Their flavors, which Nova keeps with the server, ask for nothing."""
+        (host,) = hidden.boot(RED)
+        (server,) = hidden.admin.servers.list(search_opts={"all_tenants": 1, "project_id": RED})
+        hidden.admin.servers.migrate(server)
+        eventually(lambda: server.get() or server.status == "VERIFY_RESIZE", "the server moves")
+        (other,) = set(A1.hosts) - {host}
+        assert getattr(server, "OS-EXT-SRV-ATTR:host") == other
+        hidden.admin.servers.confirm_resize(server)
+        eventually(lambda: server.get() or server.status == "ACTIVE", "the move is confirmed")
 
 
 class TestComputeServiceComesBack:
@@ -854,8 +889,15 @@ class Service:
         caller = Caller(project, "somebody", admin=False, request_id="request")
         return self._allocations.allocate(caller, AllocationRequest(name="x", hosts=hosts))
 
+    def release(self, record, *, force):
+        caller = Caller(record.project_id, "somebody", admin=True, request_id="request")
+        self._allocations.release(caller, record.id, force=force)
+
     def state(self, record):
         return self.store.allocation(record.id).state
+
+    def error(self, record):
+        return self.store.allocation(record.id).error
 
     def hosts(self, record):
         record, fabric = self.store.allocation(record.id), self.store.fabric("f")
@@ -950,6 +992,92 @@ class TestAvailabilityZone:
         (host,) = lab.boot(RED)
         lab.compute.hand_over(Handover("a1", RED, (host,)))
         assert {a.availability_zone for a in lab.admin.aggregates.list()} == {None}
+
+
+class TestSeveralZones:
+    """Hosts of one allocation may be in several availability zones; others may name a zone."""
+
+    @pytest.fixture
+    def zones(self, ours):
+        """One zone in each of two aggregates that an operator made."""
+        for zone, hosts in (("east", HOSTS[:3]), ("west", HOSTS[3:])):
+            aggregate = ours.admin.aggregates.create(zone, zone)
+            for host in hosts:
+                ours.admin.aggregates.add_host(aggregate, host)
+        ours.nova.scheduler_knows()
+        return ours
+
+    def test_ours(self, zones):
+        zones.compute.pool(HOSTS)
+        zones.hand_over(Handover("a1", RED, ("n1", "n4")))
+        assert set(zones.boot(RED, times=2, flavor=FULL)) == {"n1", "n4"}
+        zones.delete(RED)
+        assert zones.boot(RED, availability_zone="west") == ["n4"]
+        for zone in ("east", "west"):
+            assert zones.boot(BLUE, availability_zone=zone) == []
+        zones.delete(RED)
+        zones.compute.take_back(Handover("a1", RED, ("n1", "n4")))
+        zones.nova.scheduler_knows()
+        assert zones.boot(RED, availability_zone="west") == []
+        zones_of = {s.host: s.zone for s in zones.admin.services.list(binary="nova-compute")}
+        assert {zones_of["n1"], zones_of["n4"]} == {"east", "west"}, "as the operator made them"
+
+
+class TestDeafScheduler:
+    """A second scheduler hears no messages: it knows the aggregates as they were at its start.
+
+    It decides the first request, and then every other one.
+    """
+
+    def test_naive(self, naive):
+        with naive.nova.deaf_scheduler():
+            naive.isolate(RED, *HOSTS)
+            assert len(naive.boot(BLUE, times=4)) == 2, "the deaf scheduler lets strangers in"
+
+    def test_ours(self, ours, parts):
+        """It refuses owners rather than let strangers in, and a forced release ends."""
+        service = Service(parts)
+        with ours.nova.deaf_scheduler():
+            record = service.ask(RED, 6)
+            service.rounds(lambda: service.state(record) is State.ACTIVE, "it is active")
+            ours.nova.scheduler_knows()
+            assert ours.boot(BLUE, times=2) == []
+            assert len(ours.boot(RED, times=2)) == 1, "the deaf scheduler refuses the owner"
+            service.release(record, force=True)
+            ours.delete(RED)
+            service.rounds(lambda: service.state(record) is State.RELEASED, "it ends")
+            ours.nova.scheduler_knows()
+            assert ours.boot(RED, times=2) == []
+
+
+class TestNovaTimesOut:
+    """Nova accepts connections and answers nothing, for longer than the service waits."""
+
+    def test_a_forced_release_says_why_and_ends(self, ours, tmp_path):
+        gate = threading.Event()
+        gate.set()
+        with cloud.served(ours.nova, gate) as url:
+            config = tmp_path / "laas.conf"
+            config.write_text(
+                "[compute]\nkind = nova\n"
+                f"[nova]\nauth_type = admin_token\nendpoint = {url}/compute/v2.1\n"
+                "token = service:admin\ntimeout = 1\n"
+                f"[placement]\nauth_section = nova\nendpoint_override = {url}/placement\n"
+            )
+            service = Service(wired(tmp_path, config))
+            record = service.ask(RED, 2)
+            service.rounds(lambda: service.state(record) is State.ACTIVE, "it is active")
+            gate.clear()
+            service.release(record, force=True)
+            service.rounds(lambda: service.error(record), "the release says why it waits")
+            assert service.state(record) is State.RELEASING
+            assert "cannot list aggregates: Request to " in service.error(record)
+            assert "timed out" in service.error(record)
+            gate.set()
+            service.rounds(lambda: service.state(record) is State.RELEASED, "it ends")
+        ours.nova.scheduler_knows()
+        assert ours.compute.handed_over() == {}
+        assert ours.boot(RED) == []
 
 
 class TestTwoAllocationsOfAProject:

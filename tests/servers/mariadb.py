@@ -45,7 +45,7 @@ class MariaDb(Daemon):
         self.run(
             _tool("mariadb-install-db"),
             "--no-defaults",
-            f"--user={getpass.getuser()}",
+            f"--user={self.user or getpass.getuser()}",
             f"--datadir={self.directory}/data",
             f"--tmpdir={self.directory}",
             "--auth-root-authentication-method=normal",
@@ -57,7 +57,7 @@ class MariaDb(Daemon):
         return (
             _tool("mariadbd"),
             "--no-defaults",
-            f"--user={getpass.getuser()}",
+            f"--user={self.user or getpass.getuser()}",
             f"--datadir={self.directory}/data",
             f"--tmpdir={self.directory}",
             f"--socket={self.socket}",

@@ -15,8 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any
 
+from tests.storm import judge
+from tests.storm.evidence import Tables
 from tests.storm.journal import Complaints, Figures, Journal, Told
-from tests.storm.wire import Answer, LostError, ask
+from tests.storm.judge import Fabrics
+from tests.storm.linear import LOST, History
+from tests.storm.wire import PATIENCE, Answer, LostError, ask
 
 RACES = {"concurrent_update", "double_claim", "conflict_retry"}
 """Codes of lost races, which the service has to resolve without telling its clients."""
@@ -41,7 +45,9 @@ class Client:
         places: Sequence[tuple[str, str, str]],
         figures: Figures,
         complaints: Complaints,
+        history: History,
     ) -> None:
+        self._history = history
         self.name = f"client-{number}"
         self.journal = Journal()
         self.ended = False
@@ -95,8 +101,23 @@ class Client:
                 try:
                     act()
                 except Exception as error:
-                    self._complaints.add(f"{self.name}: {act.__name__}: {error!r}")
+                    self._complaints.add_found(f"{self.name}: {act.__name__}: {error!r}")
             self._idle.set()
+
+    def rebase(self, seen: Tables, fabrics: Fabrics) -> None:
+        """Take what the database has for what was acknowledged: it went back. Call at rest."""
+        known = {told.key: told for told in self.journal.told.values()}
+        mine = {row["allocation"]: row["key"] for row in seen.keys}
+        told = []
+        for id, row in seen.allocations.items():
+            if (key := mine.get(id, "")).rpartition("-")[0] == self.name:
+                waits = known[key].waits if key in known else row["duration"] is not None
+                live = row["state"] not in ("releasing", "released")
+                asked = row["fabric"], row["name"], row["hosts"], bool(row["container"])
+                told.append(Told(id, key, *asked, row["parent"], waits, live))
+        states = judge.recorded_places(seen, fabrics)
+        down = {place: states[place] for place in self._places if place in states}
+        self.journal.replace(told, down)
 
     # -- actions ------------------------------------------------------------------
 
@@ -127,11 +148,15 @@ class Client:
         if self._rng.random() < 0.1:
             self._at_once(kind, body, told)
         else:
-            self._note(self._until_answered(kind, "POST", "/v1/allocations", body, key), told)
+            self._note(self._created(kind, body, key), told)
         if told.id and self._rng.random() < 0.15:
-            again = self._until_answered("allocate again", "POST", "/v1/allocations", body, key)
+            again = self._created("allocate again", body, key)
             self._expect(again, told, "asked again with its key")
         return None
+
+    def _created(self, kind: str, body: dict[str, Any], key: str) -> Answer:
+        noted = key, "create", body["name"]
+        return self._until_answered(kind, "POST", "/v1/allocations", body, key, noted)
 
     def _wish(self, key: str, live: Sequence[Told]) -> dict[str, Any]:
         rng = self._rng
@@ -153,17 +178,7 @@ class Client:
     def _at_once(self, kind: str, body: dict[str, Any], told: Told) -> None:
         """Send a request twice in parallel with one key; both answers must name one allocation."""
         with ThreadPoolExecutor(2) as pool:
-            asked = [
-                pool.submit(
-                    self._until_answered,
-                    f"{kind}, twice",
-                    "POST",
-                    "/v1/allocations",
-                    body,
-                    told.key,
-                )
-                for _ in range(2)
-            ]
+            asked = [pool.submit(self._created, f"{kind}, twice", body, told.key) for _ in range(2)]
             answers = [one.result() for one in asked]
         for answer in sorted(answers, key=lambda answer: answer.status):
             if told.id and answer.status < 300:
@@ -183,12 +198,14 @@ class Client:
     def _expect(self, answer: Answer, told: Told, why: str) -> None:
         got = answer.document.get("id") if answer.status == 202 else answer.status
         if got != told.id:
-            self._complaints.add(f"{told.key} was {told.id}, and {got} when {why}")
+            self._complaints.add_found(f"{told.key} was {told.id}, and {got} when {why}")
 
     def _as_asked(self, document: dict[str, Any], told: Told) -> None:
         seen = tuple(document[name] for name in ("name", "fabric", "requested"))
         if seen != (told.name, told.fabric, told.hosts):
-            self._complaints.add(f"{told.id} is {seen}, which is not what {told.key} asked for")
+            self._complaints.add_found(
+                f"{told.id} is {seen}, which is not what {told.key} asked for"
+            )
 
     def release(self) -> None:
         told = self._one(lambda one: not self._inside(one))
@@ -197,32 +214,48 @@ class Client:
         force = "?force=true" if self._rng.random() < 0.1 else ""
         kind = "cancel or release" if told.waits else "release"
         path = f"/v1/allocations/{told.id}{force}"
-        if self._until_answered(kind, "DELETE", path).status == 202:
+        noted = told.key, "release", ""
+        if self._until_answered(kind, "DELETE", path, noted=noted).status == 202:
             told.live = False
 
     def rename(self) -> None:
+        """Rename an allocation, or rename it twice and show it at one time."""
         told = self._one()
         if told is None:
             return
-        name = f"{told.key}/{self._rng.randrange(1000)}"
-        answer = self._until_answered(
-            "rename", "PATCH", f"/v1/allocations/{told.id}", {"name": name}
-        )
+        at_once = 2 if self._rng.random() < 0.4 else 1
+        with ThreadPoolExecutor(3) as pool:
+            for _ in range(at_once):
+                name = f"{told.key}/{self._rng.randrange(1000)}"
+                pool.submit(self._rename, told, name)
+            if at_once > 1:
+                pool.submit(self._shown, told)
+        answer = self._shown(told)
         if answer.status == 200:
-            told.name = name
+            told.name = answer.document["name"]
+
+    def _rename(self, told: Told, name: str) -> None:
+        path, noted = f"/v1/allocations/{told.id}", (told.key, "rename", name)
+        self._until_answered("rename", "PATCH", path, {"name": name}, noted=noted)
+
+    def _shown(self, told: Told) -> Answer:
+        path = f"/v1/allocations/{told.id}"
+        return self._until_answered("show", "GET", path, noted=(told.key, "show", ""))
 
     def show(self) -> None:
         told = self._one()
         if told is None:
             return
-        answer = self._until_answered("show", "GET", f"/v1/allocations/{told.id}")
+        answer = self._shown(told)
         if answer.status != 200:
-            self._complaints.add(f"{told.id} was acknowledged; asked for, {answer.status}")
+            self._complaints.add_found(f"{told.id} was acknowledged; asked for, {answer.status}")
             return
         self._as_asked(answer.document, told)
         state = answer.document["state"]
         if state not in ("active", "allocating") and not (told.waits and state == "queued"):
-            self._complaints.add(f"{told.id} of {told.key}: {state}, {answer.document['error']}")
+            self._complaints.add_found(
+                f"{told.id} of {told.key}: {state}, {answer.document['error']}"
+            )
 
     def list(self) -> None:
         """List all pages; every live allocation of this client must be in them."""
@@ -236,7 +269,7 @@ class Client:
             following = answer.document["next"] or ""
             path = following[following.find("/v1/") :] if following else ""
         for id in sorted(known - seen):
-            self._complaints.add(f"{id} was acknowledged, and is in no list")
+            self._complaints.add_found(f"{id} was acknowledged, and is in no list")
 
     def look(self) -> None:
         fabric = self._rng.choice(self._fabrics)
@@ -295,24 +328,57 @@ class Client:
     # -- requests -------------------------------------------------------------------
 
     def _until_answered(
-        self, kind: str, method: str, path: str, body: object = None, key: str | None = None
+        self,
+        kind: str,
+        method: str,
+        path: str,
+        body: object = None,
+        key: str | None = None,
+        noted: tuple[str, str, str] | None = None,
     ) -> Answer:
-        """Repeat a request at random processes until an answer is neither lost nor a 503."""
+        """Repeat a request at random processes until an answer is neither lost nor a 503.
+
+        ``noted`` is the subject, kind and value of the operation in the history.
+        """
+        until = time.monotonic() + PATIENCE
         while True:
-            started = time.perf_counter()
+            started, asked = time.perf_counter(), time.monotonic()
             try:
                 answer = ask(self._rng.choice(self._ports), method, path, body, key)
             except LostError:
                 self._figures.count(kind, "lost")
+                if noted is not None:
+                    self._history.add(*noted, LOST, asked)
                 time.sleep(0.1)
                 continue
+            if noted is not None:
+                self._history.add(*noted, _told(noted[1], answer), asked)
             self._figures.took(method, time.perf_counter() - started)
             outcome = f"{answer.status} {answer.code}".strip()
             self._figures.count(kind, outcome)
-            if answer.status == 503 and answer.retry_after:
+            if answer.status == 503 and answer.retry_after and time.monotonic() < until:
                 time.sleep(0.1)
                 continue
             if answer.status >= 500 or answer.code in RACES or answer.status in (400, 404, 405):
                 said = (answer.document or {}).get("detail")
-                self._complaints.add(f"{kind}: {method} {path} was answered {outcome}: {said}")
+                self._complaints.add_found(
+                    f"{kind}: {method} {path} was answered {outcome}: {said}"
+                )
             return answer
+
+
+def _told(kind: str, answer: Answer) -> str:
+    """The answer in the words of the history."""
+    match kind, answer.status:
+        case "create", 202:
+            return str(answer.document["name"])
+        case "create", 409:
+            return "refused"
+        case "show" | "rename", 200:
+            over = answer.document["state"] in ("releasing", "released")
+            return "gone" if over else str(answer.document["name"])
+        case "release", 202:
+            return "gone"
+        case "rename", 409:
+            return "gone"
+    return LOST

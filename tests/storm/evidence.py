@@ -47,7 +47,9 @@ class Tables:
 def tables(engine: sa.Engine) -> Tables:
     """Read a snapshot. Raises: sqlalchemy.exc.DBAPIError: the connection was cut; try again."""
     other = _QUOTED.get(engine.dialect.name, {})
-    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+    sqlite = engine.dialect.name == "sqlite"  # a transaction reads one state there
+    level = {} if sqlite else {"isolation_level": "REPEATABLE READ"}
+    with engine.connect().execution_options(**level) as connection, connection.begin():
         rows = {
             name: connection.execute(sa.text(other.get(name, query))).mappings().all()
             for name, query in _QUERIES.items()

@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,14 +42,25 @@ class Journal:
     def live(self) -> list[Told]:
         return [told for told in self.told.values() if told.live]
 
+    def replace(self, told: Iterable[Told], down: Mapping[tuple[str, str, str], str]) -> None:
+        """Know what the database knows: it went back."""
+        self.told = {one.id: one for one in told}
+        self.refused, self.down = set(), dict(down)
+
 
 class Complaints:
-    """Broken promises in the order of their discovery, each once."""
+    """Broken promises in the order of their discovery, each once.
+
+    While ``excused`` is set, the database goes back: what clients find then (``add_found``)
+    is that.
+    """
 
     def __init__(self) -> None:
+        self.excused = False
         self._lock = threading.Lock()
         self._began = time.monotonic()
         self._said: dict[str, None] = {}
+        self._first: float | None = None
 
     def add(self, *sentences: str) -> None:
         with self._lock:
@@ -57,7 +68,18 @@ class Complaints:
                 if sentence not in self._said:
                     self._said[sentence] = None
                     after = time.monotonic() - self._began
+                    self._first = after if self._first is None else self._first
                     print(f"!! after {after:.0f} s: {sentence}", flush=True)
+
+    def add_found(self, sentence: str) -> None:
+        """Add what a client found, unless the database goes back."""
+        if not self.excused:
+            self.add(sentence)
+
+    @property
+    def first(self) -> float | None:
+        """Seconds to the first of them."""
+        return self._first
 
     def __iter__(self) -> Any:
         return iter(list(self._said))

@@ -9,9 +9,11 @@ its published files, and no other code of the service.
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise, permutations
+from pathlib import Path
 from typing import Any
 
 from laas_service.domain.inventory import Inventory
@@ -127,6 +129,25 @@ def _stories(seen: Tables) -> Iterator[str]:
     yield from (f"a story of {id}, which is not recorded" for id in stories)
 
 
+def published_problems(state_dir: Path, fabric: str, known: dict[int, bytes]) -> list[str]:
+    """A published generation that is older than one before, or was another one before.
+
+    ``known`` are the manifests seen so far by generation; the present one is added.
+    """
+    manifest = state_dir / "opensm" / fabric / "current" / "manifest.json"
+    try:
+        present = manifest.read_bytes()
+    except FileNotFoundError:
+        return []
+    number = json.loads(present)["generation"]
+    found = []
+    if known and number < max(known):
+        found.append(f"{fabric}: generation {number} was published after {max(known)}")
+    if known.setdefault(number, present) != present:
+        found.append(f"{fabric}: generation {number} was published twice, and differs")
+    return found
+
+
 # -- while the clients rest ----------------------------------------------------------------
 
 
@@ -163,7 +184,17 @@ def _place_problems(seen: Tables, journals: list[Journal], fabrics: Fabrics) -> 
         for place, state in journal.down.items()
         if state != "up"
     }
-    there = {
+    there = recorded_places(seen, fabrics)
+    return [
+        f"{place} is {there.get(place, 'up')}, told {wanted.get(place, 'up')}"
+        for place in sorted(wanted.keys() | there.keys())
+        if there.get(place) != wanted.get(place)
+    ]
+
+
+def recorded_places(seen: Tables, fabrics: Fabrics) -> dict[tuple[str, str, str], str]:
+    """The states of hosts and links that are not up, by fabric, kind and name."""
+    return {
         (row["fabric"], "hosts", fabrics[row["fabric"]][1].host_names[row["host"]]): row["state"]
         for row in seen.host_states
     } | {
@@ -174,11 +205,6 @@ def _place_problems(seen: Tables, journals: list[Journal], fabrics: Fabrics) -> 
         ): row["state"]
         for row in seen.link_states
     }
-    return [
-        f"{place} is {there.get(place, 'up')}, told {wanted.get(place, 'up')}"
-        for place in sorted(wanted.keys() | there.keys())
-        if there.get(place) != wanted.get(place)
-    ]
 
 
 # -- when all work is done --------------------------------------------------------------------

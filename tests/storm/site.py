@@ -1,24 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The service of the storm: a database server, API and worker processes, and their faults."""
+"""The service of the storm: a database, gates, API and worker processes, and their faults."""
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
+import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
 
 import sqlalchemy as sa
+from oslo_db.exception import DBDuplicateEntry, DBError
 from sqlalchemy.pool import NullPool
 
 from laas_service.adapters.db import schema
@@ -27,13 +32,20 @@ from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.domain.inventory import Inventory
 from tests.servers import mariadb, postgresql
+from tests.servers.galera import Galera
 from tests.servers.leash import spawn
 from tests.servers.process import Port
-from tests.storm import evidence
+from tests.storm import evidence, release
+from tests.storm.gate import ANSWERS, REQUESTS, Gate, Gates
 from tests.storm.wire import LostError, ask
 from tests.waiting import eventually
 
-SERVERS = {"postgresql": postgresql, "mariadb": mariadb}
+SERVERS: dict[str, Callable[[], postgresql.PostgreSql | mariadb.MariaDb | Galera]] = {
+    "postgresql": postgresql.PostgreSql,
+    "mariadb": mariadb.MariaDb,
+    "galera": Galera,
+}
+KINDS = [*SERVERS, "sqlite"]
 LEASE = 4
 """Seconds of a lease; another worker takes over from one that is stopped for longer."""
 
@@ -60,18 +72,43 @@ retry_last = 3
 
 
 class Server:
-    """A process that can be started again after it ended, with the same log."""
+    """A process that can be started again after it ended, with the same log.
 
-    def __init__(self, name: str, command: list[str], log: Path, port: int | None = None) -> None:
+    ``releases`` are the directories with the code of the releases that it may run; each start
+    chooses one. ``port`` is its own, ``gates`` those between it, its clients and the database.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: list[str],
+        log: Path,
+        port: int | None = None,
+        *,
+        gates: Collection[Gate] = (),
+        without: str = "",
+    ) -> None:
         self.name = name
         self.port = port
         self.log = log
+        self.gates = list(gates)
+        self.releases = [release.ROOT]
         self._command = command
+        self._without = without
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
+    def start(self, code: Path | None = None) -> None:
+        """Start with this code, or with one of ``releases``."""
+        code = code or self.releases[int(time.time()) % len(self.releases)]
         with self.log.open("ab") as said:
-            self._process = spawn(self._command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+            self._process = spawn(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                cwd=self.log.parent,
+                env={**environment(code), "LAAS_STORM_WITHOUT": self._without},
+            )
 
     @property
     def pid(self) -> int:
@@ -84,6 +121,12 @@ class Server:
 
     def kill(self) -> None:
         self.send(signal.SIGKILL)
+        assert self._process is not None
+        self._process.wait()
+
+    def end(self) -> None:
+        """Let the process finish what it does, and wait for its end."""
+        self.send(signal.SIGTERM)
         assert self._process is not None
         self._process.wait()
 
@@ -109,15 +152,28 @@ class Server:
             return False
 
 
-class Site:
-    """``with Site("mariadb", directory, apis=4, workers=2) as site:`` starts all processes."""
+def environment(code: Path) -> dict[str, str]:
+    """The environment of a process that runs the code in this directory."""
+    return {**os.environ, "PYTHONPATH": f"{code}{os.pathsep}{release.ROOT}"}
 
-    def __init__(self, kind: str, directory: Path, *, apis: int, workers: int) -> None:
-        self._server = SERVERS[kind]
+
+class Site:
+    """``with Site("mariadb", directory, apis=4, workers=2) as site:`` starts all processes.
+
+    ``without`` names a guard that is taken away: ``constraint``, or one of ``process.GUARDS``.
+    """
+
+    def __init__(
+        self, kind: str, directory: Path, *, apis: int, workers: int, without: str = ""
+    ) -> None:
         self.kind = kind
         self.directory = directory
-        self._ports = [Port() for _ in range(apis)]
+        self.without = without
+        self._ports = [Port() for _ in range(2 * apis)]
         self._workers = workers
+        self._gates = Gates()
+        self._database_gates: dict[str, Gate] = {}
+        self._restores = 0
         self.servers: list[Server] = []
         self.fabrics = {
             id: (made.topology, _named(made.inventory, id))
@@ -127,14 +183,15 @@ class Site:
 
     @property
     def ports(self) -> list[int]:
-        return [port.number for port in self._ports]
+        """Those of the gates in front of the API processes."""
+        return [port.number for port in self._ports[1::2]]
 
     def __enter__(self) -> Site:
-        daemon = mariadb.MariaDb() if self.kind == "mariadb" else postgresql.PostgreSql()
-        self._daemon = daemon.__enter__()
+        self._daemon = SERVERS[self.kind]() if self.kind in SERVERS else None
         try:
-            self.url = daemon.database()
-            self.engine = sa.create_engine(self.url, poolclass=NullPool)
+            if self._daemon is not None:
+                self._daemon.__enter__()
+            self._use_new_database()
             self._prepare()
             for server in self.servers:
                 server.start()
@@ -148,9 +205,22 @@ class Site:
         for server in self.servers:
             server.send(signal.SIGCONT)
             server.send(signal.SIGKILL)
+        self._gates.close()
         for port in self._ports:
             port.close()
-        self._daemon.close()
+        self.engine.dispose()
+        if self._daemon is not None:
+            self._daemon.close()
+
+    def _use_new_database(self) -> None:
+        """Use a database without tables from now on."""
+        self._restores += 1
+        if self._daemon is None:
+            self.url = f"sqlite:///{self.directory}/laas-{self._restores}.sqlite"
+            self.engine = connect(self.url)
+        else:
+            self.url = self._daemon.database()
+            self.engine = sa.create_engine(self.url, poolclass=NullPool)
 
     def _prepare(self) -> None:
         engine = connect(self.url)
@@ -158,26 +228,145 @@ class Site:
         for id, (topology, inventory) in self.fabrics.items():
             SqlStore(engine).add_fabric(id, topology, inventory)
         engine.dispose()
-        for number, port in enumerate(self.ports):
-            self._add("api", number, port)
+        self._add_clock()
+        if self.without == "constraint":
+            drop_constraints(self.engine)
+        for number in range(len(self._ports) // 2):
+            self._add("api", number, self._ports[2 * number], self._ports[2 * number + 1])
         for number in range(self._workers):
-            self._add("worker", number, None)
+            self._add("worker", number, None, None)
 
-    def _add(self, kind: str, number: int, port: int | None) -> None:
+    def _add_clock(self) -> None:
+        with self.engine.begin() as connection:
+            connection.execute(sa.text("create table storm_clock (shift integer)"))
+            connection.execute(sa.text("insert into storm_clock values (0)"))
+
+    def _add(self, kind: str, number: int, port: Port | None, front: Port | None) -> None:
         name = f"{kind}-{number}"
+        self._configure(name, port)
         file = self.directory / f"{name}.conf"
-        file.write_text(
-            CONFIGURATION.format(
-                directory=self.directory, url=self.url, port=port or 0, lease=LEASE
-            )
+        command = [sys.executable, "-m", "tests.storm.process", kind, name, str(self.directory)]
+        command += ["--config-file", str(file)]
+        gates = [self._database_gates[name]] if name in self._database_gates else []
+        if port is not None and front is not None:
+            gates.append(self._gates.add(front.number, port.number))
+        log = self.directory / f"{name}.log"
+        number_of = None if port is None else port.number
+        self.servers.append(
+            Server(name, command, log, number_of, gates=gates, without=self.without)
         )
-        command = [sys.executable, "-m", f"laas_service.cmd.{kind}", "--config-file", str(file)]
-        self.servers.append(Server(name, command, self.directory / f"{name}.log", port))
+
+    def _configure(self, name: str, port: Port | None) -> None:
+        file = self.directory / f"{name}.conf"
+        url, number = self._url_behind_gate(name), port.number if port else 0
+        file.write_text(
+            CONFIGURATION.format(directory=self.directory, url=url, port=number, lease=LEASE)
+        )
+
+    def _url_behind_gate(self, name: str) -> str:
+        """The database's URL for this process, with the socket of a gate of its own."""
+        found = re.search(r"(host|unix_socket)=([^&]+)", self.url)
+        if found is None:  # SQLite is a file
+            return self.url
+        home = self.directory / name
+        postgresql = found[1] == "host"
+        listen = home / (".s.PGSQL.5432" if postgresql else "socket")
+        if name not in self._database_gates:
+            home.mkdir()
+            to = Path(found[2], ".s.PGSQL.5432") if postgresql else Path(found[2])
+            if isinstance(self._daemon, Galera):  # each process uses the next node
+                to = self._daemon.sockets[len(self._database_gates) % 3]
+            self._database_gates[name] = self._gates.add(listen, to)
+        inside = str(home if postgresql else listen)
+        return self.url.replace(found[0], f"{found[1]}={inside}")
 
     def wait_until_up(self) -> None:
         """Wait for all processes. Raises: AssertionError: one has ended, or does not answer."""
         for server in self.servers:
             eventually(server.up, partial(server.last_words, "answers"))
+
+    def manage(self, *words: str, code: Path = release.ROOT) -> None:
+        """Run ``laas-manage`` of a release. Raises: CalledProcessError."""
+        file = self.directory / "manage.conf"
+        file.write_text(
+            CONFIGURATION.format(directory=self.directory, url=self.url, port=0, lease=LEASE)
+        )
+        command = [sys.executable, "-m", "laas_service.cmd.manage", "--config-file", str(file)]
+        subprocess.run([*command, *words], check=True, env=environment(code), cwd=self.directory)
+
+    # -- disasters ----------------------------------------------------------------
+
+    def restore(self, backup: Path) -> None:
+        """All processes end; they start again on a new database, made from a backup."""
+        for server in self.servers:
+            server.kill()
+        self.engine.dispose()
+        self._use_new_database()
+        self.manage("db", "restore", str(backup))
+        self._add_clock()
+        for server, port in zip(self.servers, self._ports[::2], strict=False):
+            self._configure(server.name, port if server.port else None)
+        for server in self.servers[len(self._ports) // 2 :]:
+            self._configure(server.name, None)
+        for server in self.servers:
+            server.start()
+        self.wait_until_up()
+
+    def upgrade(self) -> None:
+        """Upgrade to the next release, process by process; both may be started afterwards."""
+        code = release.make(self.directory / "next")
+        self.manage("db", "upgrade", code=code)
+        for server in self.servers:
+            server.end()
+            server.releases.append(code)
+            server.start(code)
+            eventually(server.up, partial(server.last_words, "answers"))
+
+    def shift_clock(self, seconds: int) -> None:
+        """Set the database's clock wrong by so many seconds."""
+        with self.engine.begin() as connection:
+            connection.execute(sa.text("update storm_clock set shift = :by"), {"by": seconds})
+
+    def clean_compute(self, recorded: Collection[str]) -> None:
+        """Remove the hosts of allocations that are not recorded, as the documentation says."""
+        home = self.directory / "compute"
+        if not (home / "state.json").exists():
+            return
+        with open(home / ".lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            state = json.loads((home / "state.json").read_text())
+            kept = {id: one for id, one in state["tenants"].items() if id in recorded}
+            if kept.keys() != state["tenants"].keys():
+                draft = home / ".storm"
+                draft.write_text(json.dumps({**state, "tenants": kept}))
+                draft.replace(home / "state.json")
+
+    @contextmanager
+    def asleep(self) -> Iterator[None]:
+        """All processes are stopped meanwhile, with no transaction open."""
+        while True:
+            for server in self.servers:
+                server.send(signal.SIGSTOP)
+            self.cut_connections(1.0, Random(0))
+            if self.kind in SERVERS or self._is_unlocked():
+                break
+            for server in self.servers:
+                server.send(signal.SIGCONT)
+            time.sleep(0.05)
+        yield
+        for server in self.servers:
+            server.send(signal.SIGCONT)
+
+    def _is_unlocked(self) -> bool:
+        """Whether no process has the write lock of the SQLite database."""
+        connection = sqlite3.connect(str(self.engine.url.database), timeout=0)
+        try:
+            connection.execute("begin immediate")
+        except sqlite3.OperationalError:
+            return False
+        finally:
+            connection.close()
+        return True
 
     # -- evidence ---------------------------------------------------------------
 
@@ -189,6 +378,11 @@ class Site:
             except sa.exc.DBAPIError:
                 time.sleep(0.1)
 
+    def generations(self) -> dict[str, int]:
+        with self.engine.connect() as connection:
+            rows = connection.execute(sa.text("select id, generation from fabric")).all()
+        return dict(rows)
+
     def said(self) -> dict[str, str]:
         return {
             server.name: server.log.read_text(errors="replace")
@@ -198,7 +392,9 @@ class Site:
 
     def cut_connections(self, chance: float, rng: Random) -> int:
         """Cut each connection to the database with this probability; returns their number."""
-        mariadb = self.kind == "mariadb"
+        mariadb = self.kind != "postgresql"
+        if self.kind not in SERVERS:
+            return 0
         if mariadb:
             whose = "select id from information_schema.processlist where db = database()"
             cut = "kill connection {}"
@@ -217,15 +413,41 @@ class Site:
         return count
 
 
+def drop_constraints(engine: sa.Engine) -> None:
+    """Let the database take a second owner of a host or link."""
+    with engine.begin() as connection:
+        for what in ("host", "link"):
+            table = f"{what}_claim"
+            if engine.dialect.name == "postgresql":
+                connection.execute(sa.text(f"alter table {table} drop constraint pk_{table}"))
+            elif engine.dialect.name == "sqlite":
+                for change in (
+                    f"create table plain as select * from {table} where 0",
+                    f"drop table {table}",
+                    f"alter table plain rename to {table}",
+                ):
+                    connection.execute(sa.text(change))
+            else:
+                first = f"alter table {table} add index storm_fabric (fabric)"
+                connection.execute(sa.text(first))
+                connection.execute(sa.text(f"alter table {table} drop primary key"))
+
+
 def _named(inventory: Inventory, fabric: str) -> Inventory:
     """Make names of hosts unique, as compute knows the hosts of all fabrics by name."""
     return replace(inventory, host_names=tuple(f"{fabric}-{name}" for name in inventory.host_names))
 
 
 class Chaos:
-    """Kills and stops processes and cuts connections at random; ``rest`` makes all run again."""
+    """Faults at random, one after the other; ``rest`` makes all run again.
 
-    def __init__(self, site: Site, seed: int, pause: tuple[float, float]) -> None:
+    ``only`` are names of methods, without the underscore in front; all if it is empty.
+    """
+
+    def __init__(
+        self, site: Site, seed: int, pause: tuple[float, float], only: Collection[str] = ()
+    ) -> None:
+        self._only = only
         self._site = site
         self._rng = Random(f"{seed}/chaos")
         self._pause = pause
@@ -252,7 +474,13 @@ class Chaos:
             self._kill_worker: 7,
             self._cut: 6,
             self._stall: 3,
+            self._pause_before_effect: 5,
+            self._part: 5,
+            self._jump: 4,
+            self._forge: 3,
         }
+        if self._only:
+            acts = {act: often for act, often in acts.items() if act.__name__[1:] in self._only}
         while not self._resting.wait(self._rng.uniform(*self._pause)):
             (act,) = self._rng.choices(list(acts), list(acts.values()))
             try:
@@ -290,6 +518,74 @@ class Chaos:
         self.done["laas-worker stopped for longer than its lease"] += 1
         time.sleep(LEASE + 1)
         server.send(signal.SIGCONT)
+
+    def _pause_before_effect(self) -> None:
+        """Stop a worker after its last check and before its effect, for longer than its lease."""
+        server = self._some("worker")
+        home = self._site.directory
+        asked, paused = home / f"pause-{server.name}", home / f"paused-{server.name}"
+        asked.touch()
+        until = time.monotonic() + 5
+        while not paused.exists() and time.monotonic() < until and server.ended() is None:
+            self._resting.wait(0.05)
+        asked.unlink(missing_ok=True)
+        if paused.exists():
+            time.sleep(LEASE + 2)
+            server.send(signal.SIGCONT)
+            paused.unlink()
+            self.done["laas-worker stopped between its last check and its effect"] += 1
+
+    def _part(self) -> None:
+        """Hold back one direction between a process and its clients, or the database."""
+        server = self._rng.choice([one for one in self._site.servers if one.gates])
+        gate = self._rng.choice(server.gates)
+        way = self._rng.choice((REQUESTS, ANSWERS))
+        gate.hold(way)
+        self._resting.wait(self._rng.choice((1, LEASE + 2)))
+        gate.let_go(cut=self._rng.random() < 0.5)
+        where = "database" if isinstance(gate.to, Path) else "API"
+        self.done[f"{way} {'to' if way == REQUESTS else 'of'} the {where} held back"] += 1
+
+    def _jump(self) -> None:
+        """Set the database's clock, or that of one process, an hour or a day wrong."""
+        shift = self._rng.choice((-86_400, -3600, -30, 30, 3600, 86_400))
+        if self._rng.random() < 0.5:
+            self._site.shift_clock(shift)
+            self.done["the database's clock jumped, and back"] += 1
+            self._resting.wait(self._rng.uniform(1, 4))
+            self._site.shift_clock(0)
+        else:
+            server = self._rng.choice(self._site.servers)
+            draft = self._site.directory / "clock"
+            draft.write_text(str(shift))
+            draft.replace(self._site.directory / f"clock-{server.name}")
+            self.done["the clock of a process jumped"] += 1
+
+    def _forge(self) -> None:
+        """Try to give a host or link a second owner, as a faulty process might."""
+        what = self._rng.choice(("host", "link"))
+        row = f"fabric, scope, {what}, allocation, parent"
+        with self._site.engine.connect() as connection:
+            rows = connection.execute(sa.text(f"select {row} from {what}_claim")).all()
+            if not rows:
+                return
+            fabric, scope, number, owner, parent = self._rng.choice(rows)
+            query = "select id from allocation where fabric = :fabric and id <> :owner"
+            others = connection.scalars(sa.text(query), {"fabric": fabric, "owner": owner}).all()
+            if not others:
+                return
+            text = f"insert into {what}_claim ({row}) values (:f, :s, :n, :a, :p)"
+            values = {"f": fabric, "s": scope, "n": number, "a": others[-1], "p": parent}
+            try:
+                connection.execute(sa.text(text), values)
+            except (sa.exc.IntegrityError, DBDuplicateEntry):
+                self.done["second owners refused by the database"] += 1
+            except (sa.exc.DBAPIError, DBError):
+                return  # the service was faster
+            else:
+                said = f"the database takes a second owner of {what} {number} of {fabric}"
+                self.complaints.append(said)
+            connection.rollback()
 
     def _revive(self) -> None:
         """Start processes that have ended by themselves.

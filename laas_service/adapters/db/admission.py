@@ -11,14 +11,18 @@ from datetime import timedelta
 from typing import Any
 
 from oslo_db.exception import DBDuplicateEntry
-from sqlalchemy import insert, select
+from sqlalchemy import insert
 from sqlalchemy.orm import Session
 
-from laas_service.adapters.db import claims, models, quotas
-from laas_service.adapters.db.ledger_cache import CachedLedger
+from laas_service.adapters.db import claims, models, partition_keys, quotas
+from laas_service.adapters.db.ledger_cache import CachedLedger, LedgerCache
 from laas_service.adapters.db.optimistic import Decision, Optimist, Settled, Written
 from laas_service.adapters.db.transactions import Transactions, read_record
-from laas_service.adapters.documents import allocation_document, constraints_document
+from laas_service.adapters.documents import (
+    allocation_document,
+    consent_document,
+    constraints_document,
+)
 from laas_service.app.lifecycle import (
     ENTERABLE,
     State,
@@ -26,16 +30,17 @@ from laas_service.app.lifecycle import (
     queued_reason,
     unchecked_remark,
 )
-from laas_service.app.records import NO_LIMITS, AllocationRecord, Limits, Wait
+from laas_service.app.records import NO_LIMITS, AllocationRecord, FabricRecord, Limits, Wait
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.errors import (
     ConcurrentUpdate,
     Conflict,
     IdempotencyMismatch,
-    LimitExceeded,
 )
 from laas_service.domain.ledger import Ledger
+from laas_service.domain.moves.consent import NO_CONSENT
+from laas_service.domain.routing.tenant_tables import joined_rails
 from laas_service.domain.topology import Topology
 
 """Partition keys for tenants; 0x7FFF is the default partition."""
@@ -48,6 +53,10 @@ class Admission:
     transactions: Transactions
     optimist: Optimist
 
+    @property
+    def _ledgers(self) -> LedgerCache:
+        return self.optimist.ledgers
+
     def answered(self, project_id: str, asked: AllocationRequest) -> AllocationRecord | None:
         with self.transactions.reading() as session:
             row = session.get(models.Idempotency, (project_id, asked.idempotency_key))
@@ -59,14 +68,14 @@ class Admission:
         self, new: AllocationRequest, propose: Callable[[Ledger], Allocation | NoFit | Wait]
     ) -> AllocationRecord | NoFit:
         return self.optimist.decide(
-            _NewRequest(self.transactions, new.fabric, repr(new.id), new, propose)
+            _NewRequest(self.transactions, new.fabric, repr(new.id), new, propose, self._ledgers)
         )
 
     def admit_waiting(
         self, fabric_id: str, choose: Callable[[Ledger], Sequence[Allocation]]
     ) -> list[AllocationRecord]:
         return self.optimist.decide(
-            _QueuedRequests(self.transactions, fabric_id, "queued requests", choose)
+            _QueuedRequests(self.transactions, fabric_id, "queued requests", choose, self._ledgers)
         )
 
 
@@ -76,6 +85,7 @@ class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
 
     new: AllocationRequest
     propose: Callable[[Ledger], Allocation | NoFit | Wait]
+    ledgers: LedgerCache
     limits: Limits = NO_LIMITS
 
     def prepare(self, session: Session) -> AllocationRecord | None:
@@ -123,8 +133,9 @@ class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
             columns = {"pkey": 0, "generation": self.transactions.advance(session, new.fabric, {})}
             reason = queued_reason(answer.refusal.detail) + self._remark()
             return Written(self._insert(session, State.QUEUED, reason, columns), None)
-        columns = _admitted(self.transactions, session, new.fabric, answer, new.duration)
-        reason = claimed_reason(answer.size) + self._remark()
+        fabric = self.ledgers.record(session, new.fabric)
+        columns = _admitted(self.transactions, session, fabric, answer, new.duration)
+        reason = claimed_reason(answer.size, _partitions(columns)) + self._remark()
         record = self._insert(session, State.ALLOCATING, reason, columns)
         _take(session, record, answer, draft.topology)
         return Written(record, CachedLedger(draft, record.generation))
@@ -151,6 +162,7 @@ class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
                 force=False,
                 failures=0,
                 constraints=new.constraints and constraints_document(new.constraints),
+                consent=consent_document(new.consent),
                 duration=new.duration,
                 parent=new.parent,
                 container=new.container,
@@ -184,6 +196,7 @@ class _QueuedRequests(Decision[Sequence[Allocation], list[AllocationRecord]]):
     """The admission of requests from the queue."""
 
     choose: Callable[[Ledger], Sequence[Allocation]]
+    ledgers: LedgerCache
 
     def search(self, draft: Ledger) -> Sequence[Allocation] | Settled[list[AllocationRecord]]:
         return self.choose(draft) or Settled([])
@@ -203,8 +216,9 @@ class _QueuedRequests(Decision[Sequence[Allocation], list[AllocationRecord]]):
         queued = read_record(session, answer.id)
         if queued.state is not State.QUEUED:
             raise ConcurrentUpdate(f"allocation {answer.id!r} is {queued.state.value}, not queued")
-        columns = _admitted(self.transactions, session, queued.fabric, answer, queued.duration)
-        reason = claimed_reason(answer.size)
+        fabric = self.ledgers.record(session, queued.fabric)
+        columns = _admitted(self.transactions, session, fabric, answer, queued.duration)
+        reason = claimed_reason(answer.size, _partitions(columns))
         record = self.transactions.update(session, queued, State.ALLOCATING, reason, **columns)
         _take(session, record, answer, topology)
         return record
@@ -213,30 +227,37 @@ class _QueuedRequests(Decision[Sequence[Allocation], list[AllocationRecord]]):
 def _admitted(
     transactions: Transactions,
     session: Session,
-    fabric_id: str,
+    fabric: FabricRecord,
     answer: Allocation,
     duration: float | None,
 ) -> dict[str, Any]:
     """The columns of a request that is admitted, at the fabric's next generation."""
     document = allocation_document(answer)
+    keys: tuple[int, ...] = ()
+    if not answer.container:
+        joined = joined_rails(fabric.topology, fabric.inventory, answer)
+        free = partition_keys.free(session, fabric.id, transactions.pkeys, len(set(joined)))
+        key_of = dict(zip(sorted(set(joined)), free, strict=True))
+        keys = tuple(key_of[first] for first in joined)
     return {
-        "generation": transactions.advance(session, fabric_id, {"claim": document}, routes=True),
-        "pkey": 0 if answer.container else _free_pkey(session, fabric_id, transactions.pkeys),
+        "generation": transactions.advance(session, fabric.id, {"claim": document}, routes=True),
+        "pkey": keys[0] if keys else 0,
+        "pkeys": list(keys) if len(set(keys)) > 1 else None,
         "placed": document,
         "ends_at": None if duration is None else transactions.now() + timedelta(seconds=duration),
     }
+
+
+def _partitions(columns: dict[str, Any]) -> int:
+    """How many partition keys an admitted request has, at least 1."""
+    return len(set(columns["pkeys"] or [0]))
 
 
 def _take(
     session: Session, record: AllocationRecord, answer: Allocation, topology: Topology
 ) -> None:
     """Insert the claims of an admitted request."""
-    if record.pkey:
-        session.execute(
-            insert(models.PkeyClaim).values(
-                fabric=record.fabric, allocation=record.id, pkey=record.pkey
-            )
-        )
+    partition_keys.take(session, record, sorted({record.pkey, *record.pkeys} - {0}))
     claims.take(session, record.fabric, answer, topology)
 
 
@@ -252,6 +273,8 @@ def _request_document(new: AllocationRequest) -> dict[str, Any]:
         document["constraints"] = constraints_document(new.constraints)
     if new.duration is not None:
         document["duration"] = new.duration
+    if new.consent != NO_CONSENT:
+        document["consent"] = consent_document(new.consent)
     if new.wait:
         document["wait"] = True
     if new.parent is not None:
@@ -278,15 +301,3 @@ def _must_contain(parent: AllocationRecord, fabric_id: str) -> None:
         raise Conflict(f"allocation {parent.id!r} is no container of fabric {fabric_id!r}")
     if parent.state not in ENTERABLE:
         raise Conflict(f"container {parent.id!r} is {parent.state.value}; name another")
-
-
-def _free_pkey(session: Session, fabric_id: str, pkeys: range) -> int:
-    """The lowest of the keys that no tenant of the fabric has. Raises: LimitExceeded."""
-    table = models.PkeyClaim
-    taken = set(session.scalars(select(table.pkey).where(table.fabric == fabric_id)))
-    for pkey in pkeys:
-        if pkey not in taken:
-            return pkey
-    raise LimitExceeded(
-        f"all {len(pkeys)} partition keys of fabric {fabric_id!r} in [opensm] pkeys are in use"
-    )

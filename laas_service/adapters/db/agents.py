@@ -2,7 +2,7 @@
 
 """Reports of agents beside OpenSM, and which agent of a fabric is active (one at most)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta
 
 from oslo_db.exception import DBDuplicateEntry
@@ -11,13 +11,18 @@ from sqlalchemy.orm import Session
 from tenacity import wait_random
 
 from laas_service.adapters.db import models
+from laas_service.adapters.db.clock import database_clock
 from laas_service.adapters.db.engine import translated, write_transaction
-from laas_service.adapters.db.leases import database_clock
-from laas_service.adapters.db.observations import uncompared, uncompared_document
+from laas_service.adapters.db.observations import (
+    running_document,
+    running_from,
+    uncompared,
+    uncompared_document,
+)
 from laas_service.app.agent_registry import successor
 from laas_service.app.ports.agents import Agent, Turn
 from laas_service.app.retries import retrying
-from laas_service.domain.errors import ConcurrentUpdate
+from laas_service.domain.errors import ConcurrentUpdate, LimitExceeded
 from laas_service.domain.faults.reading import reading_document, reading_from
 from laas_service.messages import AgentReport, Condition
 
@@ -25,6 +30,9 @@ _TABLE = models.Agent
 
 FORGOTTEN = timedelta(days=1)
 """The row of a standby is deleted after this time without a report."""
+
+MOST = 32
+"""Agents of one fabric: each name is a row, and a label of metrics, until it is forgotten."""
 
 TRIES = 10
 """Attempts at a report; two first reports at the same time may make both fail."""
@@ -52,11 +60,16 @@ class SqlAgents:
             previous = _confirmed(rows.values())
             row = rows.get(name)
             if row is None:
+                _check_room(
+                    fabric, name, [row for row in rows.values() if row.seen_at > now - FORGOTTEN]
+                )
                 row = rows[name] = models.Agent(fabric=fabric, name=name)
                 session.add(row)
             row.condition, row.detail = seen.condition.value, seen.detail
             row.generation, row.published = seen.generation, seen.published
+            row.stamp, row.published_stamp = seen.stamp or None, seen.published_stamp or None
             row.uncompared = uncompared_document(seen)
+            row.running = running_document(seen.running)
             row.reading = reading_document(seen.reading) if seen.reading is not None else None
             row.seen_at = now
             active = successor([_agent(row, now) for row in rows.values()], name, seconds)
@@ -89,9 +102,23 @@ def _agent(row: models.Agent, now: datetime) -> Agent:
         row.published,
         *uncompared(row.uncompared),
         reading_from(row.reading) if row.reading is not None else None,
+        stamp=row.stamp or "",
+        published_stamp=row.published_stamp or "",
+        running=running_from(row.running),
     )
-    age = max(0.0, (now - row.seen_at).total_seconds())
+    age = abs((now - row.seen_at).total_seconds())  # negative if the clock was set back since
     return Agent(row.name, bool(row.active), seen, row.seen_at, age)
+
+
+def _check_room(fabric: str, name: str, rows: Collection[models.Agent]) -> None:
+    """Raises: LimitExceeded, if no other agent may come to these."""
+    if len(rows) < MOST:
+        return
+    silent = min(rows, key=lambda row: row.seen_at)
+    raise LimitExceeded(
+        f"fabric {fabric!r} has {MOST} agents, so {name!r} is refused; the name that was silent "
+        f"longest is {silent.name!r}, and is forgotten after a day"
+    )
 
 
 def _confirmed(rows: Iterable[models.Agent]) -> tuple[object, ...] | None:
@@ -99,5 +126,6 @@ def _confirmed(rows: Iterable[models.Agent]) -> tuple[object, ...] | None:
     for row in rows:
         if row.active:
             reading = row.reading and {**row.reading, "at": None}
-            return row.name, row.condition, row.generation, row.uncompared, reading
+            tables = row.generation, row.stamp, row.uncompared
+            return row.name, row.condition, tables, row.running, reading
     return None

@@ -3,8 +3,8 @@
 """Backups: all rows worth keeping, in one file that can be restored into any database.
 
 The file is gzipped lines of JSON: a header, a line for each row, and at the end their number
-and sha256. Deltas, workers, agents and port counters are left out: they are made or
-reported again.
+and sha256. Deltas, workers, agents, port counters and the releases that work with the tables are
+left out: they are made or reported again.
 """
 
 import gzip
@@ -31,7 +31,13 @@ KIND, FORMAT = "laas-backup", 1
 
 LEFT_OUT = {
     table.__tablename__
-    for table in (models.Agent, models.Delta, models.PortCounters, models.Worker)
+    for table in (
+        models.Agent,
+        models.Delta,
+        models.PortCounters,
+        models.Worker,
+        models.WorksWith,
+    )
 }
 
 TABLES = [table for table in models.Base.metadata.sorted_tables if table.name not in LEFT_OUT]

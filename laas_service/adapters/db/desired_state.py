@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from laas_service.adapters.db import models
+from laas_service.adapters.db import models, virtual_ports
 from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.transactions import Transactions
 from laas_service.adapters.documents import allocation_from
@@ -36,7 +36,7 @@ class DesiredState:
         record = self.ledgers.record(session, fabric_id)
         table, down = models.Allocation, models.LinkState
         rows = session.execute(
-            select(table.placed, table.leaving, table.phase, table.pkey).where(
+            select(table.placed, table.leaving, table.phase, table.pkey, table.pkeys).where(
                 table.fabric == fabric_id,
                 table.placed.is_not(None),
                 table.handed_back.is_(False),
@@ -60,6 +60,8 @@ class DesiredState:
             tuple(map(link_at, links)),
             record.shared_plane,
             tuple(link_at(link) for link, moved in links.items() if moved),
+            record.routes_stamp,
+            virtual_ports.recorded(session, fabric_id),
         )
 
 
@@ -67,4 +69,4 @@ def _route(row: Any) -> TenantRoute:
     """How a tenant is routed; while its placement changes, as its phase wants."""
     leaving, phase = row.leaving and allocation_from(row.leaving), row.phase and Phase(row.phase)
     wanted = routes(allocation_from(row.placed), leaving, phase)
-    return TenantRoute(wanted.traffic, row.pkey, wanted.beside)
+    return TenantRoute(wanted.traffic, row.pkey, wanted.beside, tuple(row.pkeys or ()))

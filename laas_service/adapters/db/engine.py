@@ -19,7 +19,10 @@ from sqlalchemy import (
     Executable,
     create_engine,
     event,
+    func,
     make_url,
+    select,
+    text,
 )
 from sqlalchemy.exc import NoSuchModuleError
 from sqlalchemy.orm import Session
@@ -134,6 +137,9 @@ def _server_connected(connection: Any, record: object) -> None:
         (version,) = cursor.fetchone()
         if "MariaDB" in version:
             cursor.execute(f"SET SESSION idle_transaction_timeout = {IDLE_SECONDS}")
+            cursor.execute("SHOW VARIABLES LIKE 'wsrep_on'")
+            if (galera := cursor.fetchone()) is not None and galera[1] == "ON":
+                cursor.execute("SET SESSION wsrep_sync_wait = 7")  # see other nodes' commits
         elif "PostgreSQL" in version:
             cursor.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'")
     connection.commit()
@@ -189,3 +195,49 @@ def retrying() -> Retrying:
 def rows_changed(session: Session, step: Executable) -> int:
     """The number of rows that an update or a deletion matched."""
     return cast("CursorResult[Any]", session.execute(step)).rowcount
+
+
+_SAFE = {
+    "postgresql": {
+        "fsync": ("on",),
+        "full_page_writes": ("on",),
+        "synchronous_commit": ("on", "local", "remote_write", "remote_apply"),
+        "default_transaction_isolation": ("read committed", "repeatable read"),
+    },
+    "mysql": {
+        "innodb_flush_log_at_trx_commit": ("1",),
+        "innodb_doublewrite": ("1",),
+        "sync_binlog": ("1",),
+        "tx_isolation": ("READ-COMMITTED", "REPEATABLE-READ"),
+    },
+}
+"""Settings of a server, and the values with which an acknowledged commit survives its crash."""
+
+
+def weak_settings(engine: Engine) -> list[str]:
+    """Settings of the server with which a crash may lose acknowledged commits, a sentence each.
+
+    Raises: Unavailable.
+    """
+    kind = engine.dialect.name.replace("mariadb", "mysql")
+    weak = []
+    with translated(), engine.connect() as connection:
+        for name, safe in _SAFE.get(kind, {}).items():
+            if name == "sync_binlog" and str(_setting(connection, "log_bin")) == "0":
+                continue
+            value = _setting(connection, name)
+            if value is not None and value not in safe:
+                weak.append(
+                    f"the database has {name} = {value}, and may lose or mix acknowledged "
+                    f"requests; use {' or '.join(safe)}"
+                )
+    return weak
+
+
+def _setting(connection: Connection, name: str) -> str | None:
+    """A setting of the server; None if it has none of that name."""
+    if connection.dialect.name == "postgresql":
+        query = select(func.current_setting(name, True))
+        return cast("str | None", connection.scalar(query))
+    row = connection.execute(text("SHOW VARIABLES LIKE :name"), {"name": name}).first()
+    return None if row is None else {"ON": "1", "OFF": "0"}.get(str(row[1]), str(row[1]))

@@ -11,8 +11,8 @@ from sqlalchemy import Engine, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
+from laas_service.adapters.db.clock import database_clock
 from laas_service.adapters.db.engine import retrying, rows_changed, translated, write_transaction
-from laas_service.adapters.db.types import Clock
 from laas_service.app.records import Lease
 from laas_service.domain.errors import ConcurrentUpdate, LeaseLost
 
@@ -31,15 +31,11 @@ def guard(session: Session, lease: Lease) -> None:
         raise _lost(lease)
 
 
-def database_clock(session: Session) -> datetime:
-    """The time of the database's clock, which all workers share."""
-    return session.scalars(select(Clock())).one()
-
-
 class SqlLeases:
     """``app.ports.leases.Leases``; ``clock`` is the database's, or a test's.
 
-    Leases of dead owners (``gone``) are free immediately.
+    Leases of dead owners (``gone``) are free immediately. So are those that end later than
+    ``longest`` seconds from now: the clock was set back since. Fencing makes that safe.
     """
 
     def __init__(
@@ -48,7 +44,9 @@ class SqlLeases:
         *,
         gone: Callable[[str], bool] = lambda owner: False,
         clock: Callable[[Session], datetime] = database_clock,
+        longest: float = 86_400.0,
     ) -> None:
+        self._longest = timedelta(seconds=longest)
         self._engine = engine
         self._gone = gone
         self._clock = clock
@@ -66,7 +64,7 @@ class SqlLeases:
             except DBDuplicateEntry as error:
                 raise ConcurrentUpdate("another thread of this worker was faster") from error
             for id, expires_at in session.execute(select(table.id, table.expires_at)).all():
-                if expires_at <= now or self._gone(id):
+                if self._has_expired(expires_at, now) or self._gone(id):
                     session.execute(delete(table).where(table.id == id))
             return session.scalars(select(func.count()).select_from(table)).one()
 
@@ -99,18 +97,23 @@ class SqlLeases:
                 return None
             row.token += 1
             row.owner = owner
+            row.waits_for = None
             row.expires_at = now + timedelta(seconds=seconds)
             return Lease(fabric, owner, row.token)
 
     def _is_free(self, row: models.Lease | None, now: datetime) -> bool:
-        if row is None or row.owner is None or row.expires_at <= now:
+        if row is None or row.owner is None or self._has_expired(row.expires_at, now):
             return True
         return self._gone(row.owner)
 
-    def renew(self, lease: Lease, seconds: float) -> None:
+    def _has_expired(self, until: datetime, now: datetime) -> bool:
+        return not now < until <= now + self._longest
+
+    def renew(self, lease: Lease, seconds: float, waits_for: str | None = None) -> None:
         with write_transaction(self._engine) as session:
             until = self._clock(session) + timedelta(seconds=seconds)
-            if not rows_changed(session, _held(lease).values(expires_at=until)):
+            renewed = _held(lease).values(expires_at=until, waits_for=waits_for)
+            if not rows_changed(session, renewed):
                 raise _lost(lease)
 
     def give_back(self, lease: Lease) -> None:

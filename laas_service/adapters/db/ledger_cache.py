@@ -14,6 +14,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
+from laas_service.adapters.db.generations import stamp_of
+from laas_service.adapters.db.transactions import COMMITTED
 from laas_service.adapters.documents import (
     allocation_from,
     inventory_from,
@@ -34,12 +36,19 @@ class CachedLedger(NamedTuple):
 
     ledger: LedgerView
     generation: int
+    stamp: str = ""
 
 
 class LedgerCache:
-    """The newest fabrics and ledgers of this process; safe to share between threads."""
+    """The newest fabrics and ledgers of this process; safe to share between threads.
+
+    ``doubtful`` has the newest generation and stamp that was read of each fabric of which an older
+    or another one was read since: the database went back, or that transaction began earlier.
+    """
 
     def __init__(self) -> None:
+        self.doubtful: dict[str, tuple[int, str]] = {}
+        self._newest: dict[str, tuple[int, str]] = {}
         self._fabrics: dict[str, tuple[int, FabricRecord]] = {}
         self._ledgers: dict[str, CachedLedger] = {}
         self._lock = threading.Lock()
@@ -50,6 +59,8 @@ class LedgerCache:
         numbers = (
             table.generation,
             table.routes_generation,
+            table.stamp,
+            table.routes_stamp,
             table.created_at,
             table.shared_plane,
             table.layout,
@@ -66,6 +77,9 @@ class LedgerCache:
                 id, topology_from(row.topology), inventory_from(row.inventory), 0, row.created_at
             )
             self._fabrics[id] = row.layout, cached
+        stamp = stamp_of(row.generation, row.stamp)
+        if session.info.get(COMMITTED):
+            self._note(id, row.generation, stamp)
         return FabricRecord(
             id,
             cached.topology,
@@ -74,7 +88,18 @@ class LedgerCache:
             row.created_at,
             row.routes_generation,
             plane_from(row.shared_plane),
+            stamp,
+            stamp_of(row.routes_generation, row.routes_stamp),
         )
+
+    def _note(self, fabric_id: str, generation: int, stamp: str) -> None:
+        """Compare a committed generation with the newest one."""
+        with self._lock:
+            newest = self._newest.setdefault(fabric_id, (generation, stamp))
+            if newest[0] < generation:
+                self._newest[fabric_id] = generation, stamp
+            elif newest[0] > generation or _differ(newest[1], stamp):
+                self.doubtful[fabric_id] = newest
 
     def caught_up(self, session: Session, fabric_id: str) -> CachedLedger:
         """The ledger at the present generation. ``NotFound``."""
@@ -83,41 +108,57 @@ class LedgerCache:
         if cached and cached.ledger.topology is not record.topology:
             cached = None
         if cached and cached.generation == record.generation:
-            return cached
+            if not _differ(cached.stamp, record.stamp):
+                return cached
+            cached = None
         replayed = cached and self._replayed(session, fabric_id, cached)
         return self.keep(fabric_id, replayed or self._rebuilt(session, record))
 
     def _replayed(
         self, session: Session, fabric_id: str, cached: CachedLedger
     ) -> CachedLedger | None:
-        """The cached ledger with the deltas it lacks; None if some of them are deleted."""
+        """The cached ledger with the deltas it lacks.
+
+        None if some of them are deleted, the cached one is not of the database's past, or a later
+        release wrote a kind of delta that this one does not know.
+        """
         table = models.Delta
-        rows = session.execute(
-            select(table.generation, table.change)
-            .where(table.fabric == fabric_id, table.generation > cached.generation)
+        query = (
+            select(table.generation, table.change, table.stamp)
+            .where(table.fabric == fabric_id, table.generation >= cached.generation)
             .order_by(table.generation)
-        ).all()
+        )
+        rows = list(session.execute(query))
+        if rows and rows[0].generation == cached.generation:
+            if _differ(cached.stamp, rows.pop(0).stamp or ""):
+                return None
+        elif cached.stamp:
+            return None
         if not rows or rows[-1].generation - cached.generation != len(rows):
             return None
         ledger = cached.ledger.copy()
         for row in rows:
-            _apply(ledger, row.change)
-        return CachedLedger(ledger, rows[-1].generation)
+            if not _apply(ledger, row.change):
+                return None
+        return CachedLedger(ledger, rows[-1].generation, rows[-1].stamp or "")
 
     def _rebuilt(self, session: Session, record: FabricRecord) -> CachedLedger:
-        return CachedLedger(*self.steady(session, record.id, lambda: _rebuild(session, record)))
+        ledger, record = self.steady(session, record.id, lambda: _rebuild(session, record))
+        return CachedLedger(ledger, record.generation, record.stamp)
 
-    def steady(self, session: Session, fabric_id: str, read: Callable[[], T]) -> tuple[T, int]:
-        """The result of ``read`` and its generation; read again if a change came between.
+    def steady(
+        self, session: Session, fabric_id: str, read: Callable[[], T]
+    ) -> tuple[T, FabricRecord]:
+        """The result of ``read`` and its fabric; read again if a change came between.
 
         PostgreSQL lets each statement of a transaction see what was committed before it.
         """
-        generation = self.record(session, fabric_id).generation
+        record = self.record(session, fabric_id)
         while True:
             value = read()
-            previous, generation = generation, self.record(session, fabric_id).generation
-            if previous == generation:
-                return value, generation
+            previous, record = record, self.record(session, fabric_id)
+            if (previous.generation, previous.stamp) == (record.generation, record.stamp):
+                return value, record
 
     def keep(self, fabric_id: str, ledger: CachedLedger) -> CachedLedger:
         """Cache the ledger unless a later one is cached; returns ``ledger``."""
@@ -126,6 +167,7 @@ class LedgerCache:
             if (
                 cached is None
                 or cached.generation < ledger.generation
+                or (cached.generation == ledger.generation and cached.stamp != ledger.stamp)
                 or cached.ledger.topology is not ledger.ledger.topology
             ):
                 self._ledgers[fabric_id] = ledger
@@ -134,8 +176,13 @@ class LedgerCache:
     def forget(self, fabric_id: str) -> None:
         """Drop the fabric from the cache, so that the next reader reads it from the database."""
         with self._lock:
-            self._ledgers.pop(fabric_id, None)
-            self._fabrics.pop(fabric_id, None)
+            for cache in (self._ledgers, self._fabrics, self._newest, self.doubtful):
+                cache.pop(fabric_id, None)
+
+
+def _differ(stamp: str, other: str) -> bool:
+    """Whether two stamps of one number are of different generations; an unknown one is of any."""
+    return bool(stamp and other and stamp != other)
 
 
 def _rebuild(session: Session, record: FabricRecord) -> Ledger:
@@ -165,8 +212,11 @@ def _rebuild(session: Session, record: FabricRecord) -> Ledger:
     return ledger
 
 
-def _apply(ledger: Ledger, change: dict[str, Any]) -> None:
-    """Apply a delta to a ledger; an empty one only marks a generation."""
+def _apply(ledger: Ledger, change: dict[str, Any]) -> bool:
+    """Apply a delta to a ledger; an empty one only marks a generation.
+
+    False if the delta is of a kind that is not known.
+    """
     match change:
         case {"claim": document}:
             ledger.claim(allocation_from(document))
@@ -189,6 +239,9 @@ def _apply(ledger: Ledger, change: dict[str, Any]) -> None:
             ledger.describe_hosts(
                 {host: HostFeatures(frozenset(traits), cost) for host, traits, cost in described}
             )
+        case _:
+            return not change
+    return True
 
 
 def _set_host(ledger: Ledger, host: int, state: HostState) -> None:

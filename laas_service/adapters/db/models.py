@@ -24,10 +24,15 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.schema import SchemaItem
 
 from laas_service.adapters.db.types import Moment, Packed, Serial, exact
-from laas_service.adapters.documents import allocation_from, constraints_from, faults_from
+from laas_service.adapters.documents import (
+    allocation_from,
+    consent_from,
+    constraints_from,
+    faults_from,
+)
 from laas_service.app import records
 from laas_service.app.lifecycle import Phase, State
-from laas_service.messages import ConfirmedBy
+from laas_service.messages import ConfirmedBy, Initiator
 
 
 class Base(DeclarativeBase):
@@ -42,10 +47,20 @@ class Base(DeclarativeBase):
     )
 
 
+class WorksWith(Base):
+    """One row: the revision of the oldest release that works with these tables (``schema``)."""
+
+    __tablename__ = "works_with"
+
+    oldest: Mapped[str] = mapped_column(exact(32), primary_key=True)
+
+
 class Fabric(Base):
     """``generation`` counts committed changes; ``routes_generation`` those of routes.
 
-    ``layout`` is the generation in which ``topology`` and ``inventory`` were imported.
+    ``stamp`` and ``routes_stamp`` are theirs (``generations``), after the number: a release that
+    knows no stamps leaves those of earlier generations. ``layout`` is the generation in which
+    ``topology`` and ``inventory`` were imported.
     """
 
     __tablename__ = "fabric"
@@ -53,6 +68,8 @@ class Fabric(Base):
     id: Mapped[str] = mapped_column(exact(64), primary_key=True)
     generation: Mapped[int]
     routes_generation: Mapped[int]
+    stamp: Mapped[str | None] = mapped_column(exact(32))
+    routes_stamp: Mapped[str | None] = mapped_column(exact(32))
     topology: Mapped[Any] = mapped_column(Packed())
     inventory: Mapped[Any] = mapped_column(Packed())
     layout: Mapped[int] = mapped_column(server_default="1")
@@ -68,7 +85,9 @@ class Lease(Base):
     one; ``confirmed`` is the newest generation that any holder ever saw there. ``stuck`` counts
     holders whose steps did not end. ``uncompared`` is ``{"without": [GUID], "unconfirmed":
     [GUID]}`` (``messages.Applied``), NULL if there are none. ``lost`` is the kind of drift because
-    of which a generation was no longer confirmed last.
+    of which a generation was no longer confirmed last. ``compared_at`` is the end of the last full
+    comparison, NULL before the first. ``waits_for`` is what the holder waits for, NULL unless it
+    has waited for long. ``running`` is the document of ``messages.Running``, NULL if not known.
     """
 
     __tablename__ = "lease"
@@ -83,8 +102,11 @@ class Lease(Base):
     confirmed: Mapped[int | None]
     stuck: Mapped[int] = mapped_column(server_default="0")
     uncompared: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    running: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     applied_by: Mapped[str | None] = mapped_column(exact(16))
     lost: Mapped[str | None] = mapped_column(exact(16))
+    compared_at: Mapped[datetime | None] = mapped_column(Moment())
+    waits_for: Mapped[str | None] = mapped_column(Text())
 
 
 class Drift(Base):
@@ -112,7 +134,9 @@ class Worker(Base):
 class Agent(Base):
     """The last report of an agent beside OpenSM, at ``seen_at`` (``messages.AgentReport``).
 
-    ``reading`` is the document of ``domain.faults.reading``; ``uncompared`` is as in ``Lease``.
+    ``reading`` is the document of ``domain.faults.reading``; ``uncompared`` and ``running`` are
+    as in ``Lease``.
+    ``stamp`` and ``published_stamp`` are those of ``generation`` and ``published``.
     ``active`` is true for one agent of a fabric and NULL for the others; NULLs never violate
     the unique constraint.
     """
@@ -127,8 +151,11 @@ class Agent(Base):
     detail: Mapped[str | None] = mapped_column(Text())
     generation: Mapped[int | None]
     published: Mapped[int | None]
+    stamp: Mapped[str | None] = mapped_column(exact(16))
+    published_stamp: Mapped[str | None] = mapped_column(exact(16))
     reading: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     uncompared: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    running: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     seen_at: Mapped[datetime] = mapped_column(Moment())
 
 
@@ -136,15 +163,22 @@ class Allocation(Base):
     """``sequence`` is the order of creation, and of the queue.
 
     ``placed`` is NULL while it is queued and once the claims are freed; ``pkey`` is 0
-    until there are claims. ``leaving`` and ``phase`` are NULL unless its placement
+    until there are claims. ``pkeys`` are the keys by rail, NULL if ``pkey`` is that of all.
+    ``leaving`` and ``phase`` are NULL unless its placement
     changes. ``faults`` is ``{"links": [name], "hosts": [number]}``, the failed ones of those
     it has claimed, NULL if there are none. ``parent`` is the container it is inside. ``parked``
     is the state before ``error``, NULL in other states. ``confirmed_by`` is what the last change
-    of its routes was confirmed by, NULL before the first.
+    of its routes was confirmed by, NULL before the first. ``forgotten`` is the number of its oldest
+    events that were deleted, and ``asked_by`` the document of the ``Initiator`` known at the time.
+    ``consent`` is NULL unless its owner consents to moves. ``announced`` is the placement that it
+    moves to at ``moves_at``, NULL unless a move is announced.
     """
 
     __tablename__ = "allocation"
-    __table_args__ = (Index("ix_allocation_due", "state", "due_at"),)
+    __table_args__ = (
+        Index("ix_allocation_due", "state", "due_at"),
+        Index("ix_allocation_updated", "state", "updated_at"),
+    )
 
     sequence: Mapped[int] = mapped_column(Serial, primary_key=True)
     id: Mapped[str] = mapped_column(exact(64), unique=True)
@@ -156,6 +190,7 @@ class Allocation(Base):
     state: Mapped[str] = mapped_column(exact(16))
     version: Mapped[int]
     pkey: Mapped[int]
+    pkeys: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     placed: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     generation: Mapped[int]
     handed_back: Mapped[bool]
@@ -172,9 +207,18 @@ class Allocation(Base):
     container: Mapped[bool] = mapped_column(server_default=false())
     parked: Mapped[str | None] = mapped_column(exact(16))
     confirmed_by: Mapped[str | None] = mapped_column(exact(16))
+    forgotten: Mapped[int] = mapped_column(server_default="0")
+    asked_by: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    consent: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    announced: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    moves_at: Mapped[datetime | None] = mapped_column(Moment())
     due_at: Mapped[datetime | None] = mapped_column(Moment())
     created_at: Mapped[datetime] = mapped_column(Moment())
     updated_at: Mapped[datetime] = mapped_column(Moment())
+
+    def asked_before(self) -> Initiator | None:
+        """Who asked for something last before the events that are kept, if it is known."""
+        return Initiator(**self.asked_by) if self.asked_by else None
 
     def record(self, history: tuple[records.Event, ...] = ()) -> records.AllocationRecord:
         """The record of this row, with these entries of its history."""
@@ -188,6 +232,7 @@ class Allocation(Base):
             state=State(self.state),
             version=self.version,
             pkey=self.pkey,
+            pkeys=tuple(self.pkeys or ()),
             placed=self.placed and allocation_from(self.placed),
             handed_back=self.handed_back,
             force=self.force,
@@ -195,9 +240,14 @@ class Allocation(Base):
             created_at=self.created_at,
             updated_at=self.updated_at,
             history=history,
+            first_event=self.forgotten + 1,
+            kept_events=len(history),
             generation=self.generation,
             failures=self.failures,
             constraints=self.constraints and constraints_from(self.constraints),
+            consent=consent_from(self.consent),
+            announced=self.announced and allocation_from(self.announced),
+            moves_at=self.moves_at,
             duration=self.duration,
             ends_at=self.ends_at,
             parent=self.parent,
@@ -320,6 +370,16 @@ class ComputeHosts(Base):
     memory: Mapped[Any] = mapped_column(JSON())
 
 
+class VirtualPort(Base):
+    """A virtual port by its GUID, and the port of the adapter that has it (``0x%016x``)."""
+
+    __tablename__ = "virtual_port"
+
+    fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
+    guid: Mapped[str] = mapped_column(exact(18), primary_key=True)
+    port: Mapped[str] = mapped_column(exact(18))
+
+
 class HostFeature(Base):
     """Traits and cost of a host that has any."""
 
@@ -412,13 +472,14 @@ class PortCounters(Base):
 
 
 class Delta(Base):
-    """The change of the ledger from ``generation`` - 1 to ``generation``."""
+    """The change of the ledger from ``generation`` - 1 to ``generation``, and its stamp."""
 
     __tablename__ = "delta"
 
     fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
     generation: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     change: Mapped[Any] = mapped_column(JSON())
+    stamp: Mapped[str | None] = mapped_column(exact(16))
 
 
 class Idempotency(Base):

@@ -3,7 +3,7 @@
 """Observations of workers: leases, the generation in the switches, drift."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sqlalchemy import insert, select, update
@@ -15,7 +15,7 @@ from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.transactions import Transactions, locked_generation
 from laas_service.app.lifecycle import CONFIRMATION
 from laas_service.app.records import Drift, Holding, kind_of_loss
-from laas_service.messages import AgentReport, Applied, ConfirmedBy
+from laas_service.messages import NOTHING_KNOWN, AgentReport, Applied, ConfirmedBy, Master, Running
 
 
 def uncompared_document(seen: Applied | AgentReport) -> dict[str, list[int]] | None:
@@ -32,6 +32,19 @@ def uncompared(
     if document is None:
         return (), ()
     return tuple(document["without"]), tuple(document["unconfirmed"])
+
+
+def running_document(running: Running) -> dict[str, Any] | None:
+    """The document of what routes the fabric; None if nothing is known."""
+    return asdict(running) if running != NOTHING_KNOWN else None
+
+
+def running_from(document: Mapping[str, Any] | None) -> Running:
+    """What such a document describes."""
+    if document is None:
+        return NOTHING_KNOWN
+    master = document["master"]
+    return Running(document["engine"], Master(**master) if master is not None else None)
 
 
 @dataclass
@@ -55,6 +68,7 @@ class Observations:
                 self.transactions.now(),
             )
             row.uncompared = uncompared_document(applied)
+            row.running = running_document(applied.running)
             row.applied_by = None if generation is None else applied.by.value
             if previous is not None and generation != previous:
                 row.lost = kind_of_loss(applied).value
@@ -90,7 +104,16 @@ class Observations:
             row.stuck,
             *uncompared(row.uncompared),
             ConfirmedBy(row.applied_by) if row.applied_by else None,
+            row.compared_at,
+            row.waits_for if row.owner else None,
+            running_from(row.running),
         )
+
+    def note_compared(self, fabric_id: str) -> None:
+        table = models.Lease
+        step = update(table).where(table.fabric == fabric_id)
+        with self.transactions.writing("note compared") as session:
+            session.execute(step.values(compared_at=self.transactions.now()))
 
     def note_drift(self, fabric_id: str, kind: Drift, detail: str) -> None:
         table = models.Drift

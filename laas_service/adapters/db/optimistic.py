@@ -31,9 +31,11 @@ of the search would need a second connection while other threads wait for the ro
 which can exhaust the pool.
 """
 
+import logging
 import random
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
@@ -44,10 +46,12 @@ from sqlalchemy.orm import Session
 from laas_service.adapters.db.engine import ATTEMPTS
 from laas_service.adapters.db.ledger_cache import CachedLedger, LedgerCache
 from laas_service.adapters.db.thread_order import ThreadOrder
-from laas_service.adapters.db.transactions import Transactions
+from laas_service.adapters.db.transactions import STAMP, Transactions
 from laas_service.adapters.db.turns import Turns
 from laas_service.domain.errors import ConcurrentUpdate, Conflict, DoubleClaim, NotFound
 from laas_service.domain.ledger import Ledger
+
+LOG = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 Result = TypeVar("Result")
@@ -121,12 +125,16 @@ class _LostRace(Exception):
 
 @dataclass
 class Optimist:
-    """Carries out decisions; safe to share between threads."""
+    """Carries out decisions; safe to share between threads.
+
+    ``settle`` is called with the fabric before a search, in case the database has gone back.
+    """
 
     transactions: Transactions
     ledgers: LedgerCache
     turns: Turns
     threads: ThreadOrder
+    settle: Callable[[str], None]
 
     def decide(self, decision: Decision[Answer, Result]) -> Result:
         """Search and commit, as often as it takes.
@@ -134,17 +142,23 @@ class Optimist:
         Raises:
             ConcurrentUpdate: the decision raised it ``ATTEMPTS`` times, or the database rolled
                 back as many of its transactions.
-            DoubleClaim: in the database, a host or link has another owner than in the ledger.
+            DoubleClaim: in the database, a host or link has another owner than in the ledger, also
+                after the ledger was read again.
 
         Other errors of the decision are raised as they are.
         """
-        lost, conflicts, courteous = 0, 0, True
+        lost, conflicts, courteous, doubled = 0, 0, True, False
         with self.threads.after_previous(decision.fabric_id), ExitStack() as turn:
             while True:
                 try:
                     return self._attempt(decision, courteous)
                 except _LostRace:
                     lost += 1
+                except DoubleClaim as error:
+                    if doubled:
+                        raise
+                    LOG.error("%s; the ledger is read again from the tables", error)
+                    lost, doubled = lost + 1, True
                 except ConcurrentUpdate:
                     lost, conflicts = lost + 1, conflicts + 1
                     if conflicts == ATTEMPTS:
@@ -164,6 +178,9 @@ class Optimist:
             if result is not None:
                 return result
             cached = self.ledgers.caught_up(session, decision.fabric_id)
+        if decision.fabric_id in self.ledgers.doubtful:
+            self.settle(decision.fabric_id)
+            raise _LostRace
         draft = cached.ledger.copy()
         answer = decision.search(draft)
         if isinstance(answer, Settled):
@@ -171,7 +188,7 @@ class Optimist:
         decision.claim(draft, answer)
         while True:
             try:
-                return self._commit(decision, answer, draft, cached.generation, courteous)
+                return self._commit(decision, answer, draft, cached, courteous)
             except _LostRace:
                 if courteous:
                     raise
@@ -182,27 +199,28 @@ class Optimist:
         decision: Decision[Answer, Result],
         answer: Answer,
         draft: Ledger,
-        generation: int,
+        cached: CachedLedger,
         courteous: bool,
     ) -> Result:
         """One transaction.
 
         Raises:
-            _LostRace: the fabric is past ``generation``; or ``courteous`` is set, and another
-                request has the turn.
+            _LostRace: the fabric is at another generation than ``cached``; or ``courteous`` is
+                set, and another request has the turn.
         """
         try:
             with self.transactions.writing(decision.step) as session:
                 decision.lock(session)
-                present, taken = self.turns.locked_generation(session, decision.fabric_id)
-                if present != generation or (courteous and taken):
+                *present, taken = self.turns.locked_generation(session, decision.fabric_id)
+                if present != [cached.generation, cached.stamp] or (courteous and taken):
                     raise _LostRace
                 written = decision.write(session, answer, draft)
+                stamp = session.info.get(STAMP, "")
         except DBDuplicateEntry as error:
             self.ledgers.forget(decision.fabric_id)
             raise DoubleClaim(f"the database refused the claims of {decision.subject}") from error
         if written.ledger is not None:
-            self.ledgers.keep(decision.fabric_id, written.ledger)
+            self.ledgers.keep(decision.fabric_id, written.ledger._replace(stamp=stamp))
         return written.result
 
     def _claimed_again(

@@ -37,21 +37,24 @@ class SqlOutbox:
                 .order_by(_TABLE.id)
                 .limit(limit)
             ).all()
-        if not rows or any(row.taken_until and row.taken_until > now for row in rows):
+        beyond = until + (until - now)  # nobody reserves for so long: the clock was set back since
+        if not rows or any(r.taken_until and now < r.taken_until <= beyond for r in rows):
             return []
         try:
-            self._reserve([row.id for row in rows], now, until)
+            self._reserve([row.id for row in rows], now, until, beyond)
         except ConcurrentUpdate:
             return []
         return [(row.id, messages.read(Notification, row.document)) for row in rows]
 
-    def _reserve(self, numbers: Collection[int], now: datetime, until: datetime) -> None:
+    def _reserve(
+        self, numbers: Collection[int], now: datetime, until: datetime, beyond: datetime
+    ) -> None:
         """Reserve all of them or none, so that two processes never send them out of order."""
-        free = or_(_TABLE.taken_until.is_(None), _TABLE.taken_until <= now)
+        taken = _TABLE.taken_until
+        free = or_(taken.is_(None), taken <= now, taken > beyond)
         step = update(_TABLE).where(_TABLE.id.in_(numbers), free).values(taken_until=until)
         with write_transaction(self._engine) as session:
-            taken = rows_changed(session, step)
-            if taken != len(numbers):
+            if rows_changed(session, step) != len(numbers):
                 raise ConcurrentUpdate("another notifier was faster")
 
     def done(self, number: int) -> None:

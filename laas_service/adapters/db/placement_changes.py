@@ -3,22 +3,35 @@
 """Changes of placement: both placements are claimed until no route uses the old one."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
 
-from laas_service.adapters.db import claims, recorded_faults
+from laas_service.adapters.db import claims, partition_keys, quotas, recorded_faults
 from laas_service.adapters.db.ledger_cache import CachedLedger, LedgerCache
 from laas_service.adapters.db.optimistic import Decision, Optimist, Settled, Written
 from laas_service.adapters.db.transactions import STEP_DONE, Transactions, confirmation
-from laas_service.adapters.documents import allocation_document, faults_document
-from laas_service.app.lifecycle import Change, Phase, check_changeable, check_changing
-from laas_service.app.records import AllocationRecord, Move
+from laas_service.adapters.documents import allocation_document, consent_document, faults_document
+from laas_service.app.lifecycle import (
+    Change,
+    Phase,
+    check_changeable,
+    check_changing,
+    check_turning_back,
+)
+from laas_service.app.records import NO_LIMITS, AllocationRecord, Limits, Move
+from laas_service.domain.allocation import Allocation
 from laas_service.domain.ledger import Ledger
+from laas_service.domain.moves.consent import Consent, Movable
+from laas_service.domain.routing.tenant_tables import joined_rails
 from laas_service.messages import ConfirmedBy, Initiator
 
 T = TypeVar("T")
+
+NOT_ANNOUNCED: Mapping[str, Any] = {"announced": None, "moves_at": None}
+"""Columns of an allocation without an announced move."""
 
 
 @dataclass
@@ -35,11 +48,14 @@ class PlacementChanges:
         choose: Callable[[Ledger], Move | T],
         *,
         by: Initiator | None = None,
+        limits: Limits = NO_LIMITS,
     ) -> AllocationRecord | T:
         check_changeable(record)
-        return self.optimist.decide(
-            _Beginning(self.transactions, record.fabric, repr(record.id), record, choose, by)
+        beginning: _Beginning[T] = _Beginning(
+            self.transactions, record.fabric, repr(record.id), record, choose, by, limits
         )
+        beginning.ledgers = self.ledgers
+        return self.optimist.decide(beginning)
 
     def proceed(
         self,
@@ -56,17 +72,90 @@ class PlacementChanges:
     def _next_phase(
         self, record: AllocationRecord, phase: Phase, reason: str, done: Mapping[str, Any]
     ) -> AllocationRecord:
+        change = check_changing(record)
+        following = replace(change, phase=phase)
         with self.transactions.writing(phase.value) as session:
-            generation = self.transactions.advance(session, record.fabric, {}, routes=True)
-            return self.transactions.update(
-                session,
-                record,
-                record.state,
-                reason,
-                phase=phase.value,
-                generation=generation,
-                **done,
-            )
+            columns: dict[str, Any] = {"phase": phase.value, **done}
+            if phase is Phase.WITHDRAW:
+                columns |= self._keys(session, record, change.new)
+            if following.routes != change.routes:
+                columns["generation"] = self._advance_routes(session, record)
+            return self.transactions.update(session, record, record.state, reason, **columns)
+
+    def turn_back(
+        self, record: AllocationRecord, reason: str, *, by: Initiator | None = None
+    ) -> AllocationRecord:
+        back = check_turning_back(record)
+        with self.transactions.writing("turn back") as session:
+            columns: dict[str, Any] = {
+                "placed": allocation_document(back.new),
+                "leaving": allocation_document(back.old),
+                "phase": back.phase.value,
+                "generation": self._advance_routes(session, record),
+                **NOT_ANNOUNCED,
+                **STEP_DONE,
+            }
+            if back.phase is Phase.WITHDRAW:
+                columns |= self._keys(session, record, back.new)
+            return self.transactions.update(session, record, record.state, reason, by, **columns)
+
+    def announce(
+        self,
+        record: AllocationRecord,
+        to: Allocation,
+        begins: datetime,
+        reason: str,
+        *,
+        by: Initiator | None = None,
+    ) -> AllocationRecord:
+        check_changeable(record)
+        columns = {"announced": allocation_document(to), "moves_at": begins}
+        return self._described("announce", record, reason, by, columns)
+
+    def drop_announcement(
+        self, record: AllocationRecord, reason: str, *, by: Initiator | None = None
+    ) -> AllocationRecord:
+        return self._described("call off", record, reason, by, NOT_ANNOUNCED)
+
+    def consent(
+        self,
+        record: AllocationRecord,
+        consent: Consent,
+        reason: str,
+        *,
+        by: Initiator | None = None,
+    ) -> AllocationRecord:
+        columns: dict[str, Any] = {"consent": consent_document(consent)}
+        if consent.movable is Movable.NEVER:
+            columns |= NOT_ANNOUNCED
+        return self._described("consent", record, reason, by, columns)
+
+    def _described(
+        self,
+        step: str,
+        record: AllocationRecord,
+        reason: str,
+        by: Initiator | None,
+        columns: Mapping[str, Any],
+    ) -> AllocationRecord:
+        with self.transactions.writing(step) as session:
+            return self.transactions.update(session, record, record.state, reason, by, **columns)
+
+    def _advance_routes(self, session: Session, record: AllocationRecord) -> int:
+        return self.transactions.advance(session, record.fabric, {}, routes=True)
+
+    def _keys(
+        self, session: Session, record: AllocationRecord, placement: Allocation
+    ) -> dict[str, Any]:
+        """The columns with the keys of a placement, from those that the allocation has."""
+        if not record.pkey:
+            return {}
+        fabric = self.ledgers.record(session, record.fabric)
+        joined = joined_rails(fabric.topology, fabric.inventory, placement)
+        present = record.keys_of(fabric.topology.rails)
+        owned = partition_keys.claimed(session, record)
+        keys = partition_keys.by_rail(joined, present, owned)
+        return {"pkey": keys[0], "pkeys": list(keys) if len(set(keys)) > 1 else None}
 
     def _settle(
         self, record: AllocationRecord, change: Change, reason: str, done: Mapping[str, Any]
@@ -77,14 +166,17 @@ class PlacementChanges:
             delta = {"change": allocation_document(change.new)}
             self.transactions.advance(session, record.fabric, delta)
             claims.give_up(session, change.freed, fabric.topology)
+            partition_keys.keep_only(session, record, [record.pkey, *record.pkeys])
             faults = recorded_faults.present(session, fabric).get(record.id)
             return self.transactions.update(
                 session,
                 record,
                 record.state,
                 reason,
+                hosts=change.new.requested,
                 leaving=None,
                 phase=None,
+                moves_at=None,
                 faults=faults and faults_document(faults),
                 **done,
             )
@@ -98,6 +190,22 @@ class _Beginning(Decision[Move, AllocationRecord | T]):
     record: AllocationRecord
     choose: Callable[[Ledger], Move | T]
     by: Initiator | None
+    limits: Limits = NO_LIMITS
+    ledgers: LedgerCache = field(init=False)
+    _change: Change = field(init=False)
+
+    def prepare(self, session: Session) -> None:
+        self.limits = quotas.limits(session, self.record.project_id, self.limits)
+
+    def lock(self, session: Session) -> None:
+        if self._more > 0 and self.limits != NO_LIMITS:
+            quotas.lock_all(session)
+
+    @property
+    def _more(self) -> int:
+        """The hosts that count in addition; those in a container count with the container."""
+        record = self.record
+        return self._change.new.requested - record.hosts if record.parent is None else 0
 
     def search(self, draft: Ledger) -> Move | Settled[AllocationRecord | T]:
         answer = self.choose(draft.copy())
@@ -111,6 +219,9 @@ class _Beginning(Decision[Move, AllocationRecord | T]):
 
     def write(self, session: Session, answer: Move, draft: Ledger) -> Written[AllocationRecord | T]:
         record, change = self.record, self._change
+        if self._more > 0:
+            quotas.check_growth(session, record.project_id, self._more, self.limits)
+        self._take_keys(session)
         delta = {"change": allocation_document(change.held)}
         changed = self.transactions.update(
             session,
@@ -118,11 +229,26 @@ class _Beginning(Decision[Move, AllocationRecord | T]):
             record.state,
             answer.reason,
             self.by,
+            hosts=max(record.hosts, change.new.requested),
             placed=allocation_document(change.new),
             leaving=allocation_document(change.old),
             phase=change.phase.value,
             generation=self.transactions.advance(session, record.fabric, delta, routes=True),
+            announced=None,
+            moves_at=record.moves_at if record.announced else None,
             **STEP_DONE,
         )
         claims.take(session, record.fabric, change.claimed, draft.topology)
         return Written(changed, CachedLedger(draft, changed.generation))
+
+    def _take_keys(self, session: Session) -> None:
+        """Claim the partition keys that the new placement needs in addition."""
+        record = self.record
+        if not record.pkey:
+            return
+        fabric = self.ledgers.record(session, record.fabric)
+        joined = joined_rails(fabric.topology, fabric.inventory, self._change.new)
+        more = partition_keys.missing(joined, record.keys_of(fabric.topology.rails))
+        if more:
+            keys = partition_keys.free(session, fabric.id, self.transactions.pkeys, more)
+            partition_keys.take(session, record, keys)

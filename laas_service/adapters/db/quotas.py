@@ -44,8 +44,13 @@ def lock(session: Session, new: AllocationRequest, limits: Limits) -> None:
     All transactions lock the rows of fabrics in one order, so that there are no deadlocks.
     """
     if limits != NO_LIMITS or new.alone:
-        table = models.Fabric
-        session.execute(select(table.generation).order_by(table.id).with_for_update()).all()
+        lock_all(session)
+
+
+def lock_all(session: Session) -> None:
+    """Lock the rows of all fabrics, in one order."""
+    table = models.Fabric
+    session.execute(select(table.generation).order_by(table.id).with_for_update()).all()
 
 
 def check(session: Session, new: AllocationRequest, limits: Limits) -> None:
@@ -60,6 +65,16 @@ def check(session: Session, new: AllocationRequest, limits: Limits) -> None:
     _hold("allocations", allocations + 1, limits.allocations)
     if new.parent is None:
         _hold("hosts", hosts + new.hosts, limits.hosts)
+
+
+def check_growth(session: Session, project_id: str, more: int, limits: Limits) -> None:
+    """Return if the project stays within the limits with so many hosts more.
+
+    Raises:
+        QuotaExceeded: it would not.
+    """
+    if limits.hosts is not None:
+        _hold("hosts", _used(session, project_id)[1] + more, limits.hosts)
 
 
 def _used(session: Session, project_id: str) -> tuple[int, int]:
@@ -128,6 +143,11 @@ class SqlQuotas:
         """See ``app.ports.allocations.QuotaReader.within_limits``."""
         with translated(), Session(self._engine) as session:
             check(session, new, limits(session, new.project_id, new.limits))
+
+    def may_grow(self, project_id: str, more: int, default: Limits) -> None:
+        """See ``app.ports.allocations.QuotaReader.may_grow``."""
+        with translated(), Session(self._engine) as session:
+            check_growth(session, project_id, more, limits(session, project_id, default))
 
     def all(self) -> list[Quota]:
         """Of projects that have a quota of their own or an allocation, by id."""

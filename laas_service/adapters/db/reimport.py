@@ -107,6 +107,8 @@ def _renumber_owners(session: Session, fabric_id: str, numbers: Renumbering) -> 
                 version=table.version + 1,
                 placed=allocation_document(placed),
                 leaving=leaving and allocation_document(leaving),
+                announced=None,
+                moves_at=None,
                 faults=row.faults and _faults(row.faults, numbers),
             )
         )

@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Engine, func, insert, inspect, select, text
 
 from laas_service.adapters.db import backup, models, schema
 from laas_service.adapters.db.engine import WRITES, translated
+from laas_service.adapters.db.generations import new_stamp
 from laas_service.adapters.db.types import Serial
 from laas_service.app.lifecycle import OVER
 from laas_service.domain.errors import Conflict, InvalidFile, LimitExceeded
@@ -30,7 +31,16 @@ backup and the disaster."""
 MOST = 2**31 - 1
 """The largest integer of all three databases."""
 
-SEEN = {"owner", "applied", "applied_by", "confirmed", "problem", "seen_at", "uncompared"}
+SEEN = {
+    "owner",
+    "applied",
+    "applied_by",
+    "confirmed",
+    "problem",
+    "seen_at",
+    "uncompared",
+    "running",
+}
 """Columns of a lease with its holder and observations."""
 
 FEW = 500
@@ -94,7 +104,7 @@ def _must_be_at(connection: Connection, header: backup.Header) -> None:
 def _must_be_empty(connection: Connection) -> None:
     present = set(inspect(connection).get_table_names())
     for table in models.Base.metadata.sorted_tables:
-        if table.name in present:
+        if table.name in present and table is not models.WorksWith.__table__:
             key = next(iter(table.primary_key))
             if connection.execute(select(key).limit(1)).first() is not None:
                 raise Conflict(
@@ -128,21 +138,23 @@ class _Writer:
         match table:
             case "fabric":
                 id = row["id"]
-                beyond = _lifted(max(row["generation"], self._seen(id)), f"generation of {id}")
+                beyond = lifted(max(row["generation"], self._seen(id)), f"generation of {id}")
                 self._generations[id] = beyond
                 counts = {"generation", "routes_generation", "layout"} & row.keys()
-                return row | dict.fromkeys(counts, beyond)
+                stamps = {"stamp", "routes_stamp"} & row.keys()
+                identity = f"{beyond}-{new_stamp()}"
+                return row | dict.fromkeys(counts, beyond) | dict.fromkeys(stamps, identity)
             case "allocation":
                 if row["state"] not in {state.value for state in OVER}:
                     self._unfinished.append((row["id"], row["state"]))
                 return row | {
                     "generation": self._generations[row["fabric"]],
-                    "version": _lifted(row["version"], f"version of {row['id']}"),
+                    "version": lifted(row["version"], f"version of {row['id']}"),
                     "due_at": None,
                 }
             case "lease":
                 nothing = dict.fromkeys(SEEN & row.keys())
-                return row | nothing | {"token": _lifted(row["token"], "token")}
+                return row | nothing | {"token": lifted(row["token"], "token")}
             case "notification":
                 return row | {"taken_until": None}
         return row
@@ -162,7 +174,8 @@ class _Writer:
                         self._connection.execute(text(query), sequence)
 
 
-def _lifted(number: int, what: str) -> int:
+def lifted(number: int, what: str) -> int:
+    """The number moved on by ``LIFT``. Raises: LimitExceeded."""
     if number > MOST - 2 * LIFT:
         raise LimitExceeded(f"the {what} is {number}; it cannot be moved on by {LIFT}")
     return number + LIFT

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Revisions of the schema: the present one, and upgrades."""
+"""Revisions of the schema: the present one, upgrades, and which releases may work with it.
+
+Releases work side by side on one database while a site replaces its processes one after the other.
+The tables are upgraded first. So that processes of the release before go on working, a migration
+only adds what they need not know. The database says which releases those are (``works_with``).
+"""
 
 import functools
 from collections.abc import Iterator
@@ -11,8 +16,9 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy import Connection, Engine, delete, func, insert, inspect, select
 
+from laas_service.adapters.db import models
 from laas_service.adapters.db.engine import WRITES, translated
 from laas_service.domain.errors import Unavailable
 
@@ -20,6 +26,13 @@ _MIGRATIONS = Path(__file__).with_name("migrations")
 
 
 _LOCK = "laas-schema"
+
+OLDEST = "a035"
+"""The revision of the oldest release that works with the tables of this one.
+
+A migration raises it to its own revision if it does anything but add tables, indexes, and columns
+that have a default or may be NULL. Names of revisions ascend.
+"""
 
 PATIENCE = 600
 """Seconds to wait for another process that changes the schema."""
@@ -31,9 +44,11 @@ def head() -> str:
     return ScriptDirectory(str(_MIGRATIONS)).get_current_head() or ""
 
 
-def revisions() -> set[str]:
+@functools.cache
+def revisions() -> frozenset[str]:
     """All revisions that this release can upgrade."""
-    return {script.revision for script in ScriptDirectory(str(_MIGRATIONS)).walk_revisions()}
+    scripts = ScriptDirectory(str(_MIGRATIONS)).walk_revisions()
+    return frozenset(script.revision for script in scripts)
 
 
 def current(connection: Connection) -> str | None:
@@ -41,13 +56,37 @@ def current(connection: Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
 
 
+def check(connection: Connection) -> None:
+    """Return if this release works with the tables.
+
+    They are those of this release, or of a later one that lets this one go on.
+
+    Raises:
+        Unavailable: they are of an earlier release, or this one is too old for them.
+    """
+    revision = current(connection)
+    if revision is None or (revision != head() and revision in revisions()):
+        raise Unavailable(
+            f"the database is at revision {revision or 'none'}, this release needs {head()}; "
+            "run laas-manage db upgrade"
+        )
+    oldest = connection.scalar(select(models.WorksWith.oldest))
+    if (revision != head() and oldest is None) or (oldest is not None and oldest > head()):
+        raise Unavailable(
+            f"the database is at revision {revision}, which needs a release of revision "
+            f"{oldest or revision} or later; this one is of {head()}: install the later release"
+        )
+
+
 def upgrade(engine: Engine, revision: str = "head") -> None:
     """Upgrade the schema to ``revision``; safe to repeat, also after an interruption.
 
-    One process at a time upgrades; others wait, and then have nothing to do.
+    One process at a time upgrades; others wait, and then have nothing to do. Tables of a later
+    release that this one works with stay as they are.
 
     Raises:
-        Unavailable: the database does not answer, or another process takes too long.
+        Unavailable: the database does not answer, another process takes too long, or this release
+            is too old for the tables.
     """
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
@@ -57,8 +96,26 @@ def upgrade(engine: Engine, revision: str = "head") -> None:
         _alone(connection),
         connection.begin(),
     ):
+        present = current(connection)
+        if present is not None and present not in revisions():
+            check(connection)
+            return
+        _stop_older(connection)
         config.attributes["connection"] = connection
         command.upgrade(config, revision)
+        _stop_older(connection)
+
+
+def _stop_older(connection: Connection) -> None:
+    """Record ``OLDEST``, if there is a table for it: releases before it take no further step.
+
+    Called before a migration as well: MariaDB commits each change of a table, and older processes
+    must stop before the first one that they do not survive.
+    """
+    table = models.WorksWith
+    if inspect(connection).has_table(table.__tablename__):
+        connection.execute(delete(table))
+        connection.execute(insert(table).values(oldest=OLDEST))
 
 
 @contextmanager

@@ -256,8 +256,11 @@ def _life(row: Any, pkeys: list[int]) -> Iterator[str]:
         yield f"{name}: it was parked from {row.parked!r}"
     if row.version < 0 or row.failures < 0:
         yield f"{name}: version {row.version}, {row.failures} failures"
-    wanted = [row.pkey] if row.placed is not None and not row.container else []
-    if pkeys != wanted or (wanted and row.pkey < 1):
+    wanted = []
+    if row.placed is not None and not row.container:
+        wanted = sorted({row.pkey, *(row.pkeys or ())})
+    spare = row.phase is not None and set(pkeys) > set(wanted)  # for the new placement
+    if (sorted(pkeys) != wanted and not spare) or (wanted and wanted[0] < 1):
         yield f"{name}: it has partition key {row.pkey} and claims {listed(pkeys) or 'none'}"
 
 

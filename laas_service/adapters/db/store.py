@@ -3,13 +3,16 @@
 """The store in a relational database: every decision is one transaction."""
 
 import copy
+import math
 import re
+import time
+import uuid
 from collections.abc import Callable
 from datetime import datetime
 from typing import Self
 
 from oslo_db.exception import DBDuplicateEntry
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, delete, insert, select
 
 from laas_service.adapters.db import models, schema
 from laas_service.adapters.db.admission import Admission
@@ -17,6 +20,8 @@ from laas_service.adapters.db.component_states import ComponentStates
 from laas_service.adapters.db.compute_hosts import ComputeHosts
 from laas_service.adapters.db.desired_state import DesiredState
 from laas_service.adapters.db.fault_observation import FaultObservation
+from laas_service.adapters.db.forward import Forward
+from laas_service.adapters.db.generations import new_stamp, stored
 from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.observations import Observations
 from laas_service.adapters.db.optimistic import Optimist
@@ -24,17 +29,28 @@ from laas_service.adapters.db.placement_changes import PlacementChanges
 from laas_service.adapters.db.port_counters import PortCounters
 from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.adapters.db.reimport import Reimports
+from laas_service.adapters.db.retention import Retention
 from laas_service.adapters.db.thread_order import ThreadOrder
-from laas_service.adapters.db.transactions import KEEP_DELTAS, Transactions, nowhere, utc_now
+from laas_service.adapters.db.transactions import (
+    KEEP_DELTAS,
+    KEEP_EVENTS,
+    Transactions,
+    nowhere,
+    utc_now,
+)
 from laas_service.adapters.db.transitions import Transitions
 from laas_service.adapters.db.turns import Turns
+from laas_service.adapters.db.virtual_ports import VirtualPorts
 from laas_service.adapters.documents import inventory_document, topology_document
 from laas_service.app.records import FabricRecord, Lease
-from laas_service.domain.errors import Conflict, InvalidInput, Unavailable
+from laas_service.domain.errors import Conflict, InvalidInput
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.topology import Topology
 from laas_service.messages import PKEYS
+
+WRITES_CHECKED = 5.0
+"""Seconds for which a successful ``check_writes`` counts: anybody may ask for the health."""
 
 FABRIC_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 """A fabric's id is also the name of a directory."""
@@ -57,10 +73,13 @@ class SqlStore:
         keep_deltas: int = KEEP_DELTAS,
         announce: bool = False,
         pkeys: range = PKEYS,
+        keep_events: int = KEEP_EVENTS,
     ) -> None:
         self._engine = engine
+        self._check_writes_again = -math.inf
         self._ledgers, self._turns, self._threads = LedgerCache(), Turns(engine), ThreadOrder()
-        self._compose(Transactions(engine, now, at, keep_deltas, announce, pkeys))
+        transactions = Transactions(engine, now, at, keep_deltas, announce, pkeys, keep_events)
+        self._compose(transactions)
 
     def under(self, lease: Lease) -> Self:
         """See ``app.worker.fabric_leases.LeasedStore.under``; the cache is shared."""
@@ -71,7 +90,9 @@ class SqlStore:
     def _compose(self, transactions: Transactions) -> None:
         """Make the parts, and offer their methods."""
         self._transactions, ledgers = transactions, self._ledgers
-        self._optimist = Optimist(transactions, ledgers, self._turns, self._threads)
+        self._forward = forward = Forward(transactions, ledgers)
+        self.in_past, self.go_forward = forward.in_past, forward.go_forward
+        self._optimist = Optimist(transactions, ledgers, self._turns, self._threads, forward.settle)
 
         admission = Admission(transactions, self._optimist)
         self.answered = admission.answered
@@ -79,6 +100,7 @@ class SqlStore:
 
         quotas = SqlQuotas(self._engine)
         self.usage, self.within_limits = quotas.usage, quotas.within_limits
+        self.may_grow = quotas.may_grow
 
         transitions = Transitions(transactions)
         self.allocation, self.allocations = transitions.allocation, transitions.allocations
@@ -88,8 +110,13 @@ class SqlStore:
         self.cancel, self.free = transitions.cancel, transitions.free
         self.hand_back, self.requeue = transitions.hand_back, transitions.requeue
 
+        self.forget = Retention(transactions).forget
+
         changes = PlacementChanges(transactions, ledgers, self._optimist)
         self.move, self.proceed = changes.move, changes.proceed
+        self.turn_back, self.consent = changes.turn_back, changes.consent
+        self.announce = changes.announce
+        self.drop_announcement = changes.drop_announcement
 
         states = ComponentStates(transactions, ledgers)
         self.set_host_state, self.set_link_state = states.set_host_state, states.set_link_state
@@ -97,6 +124,12 @@ class SqlStore:
         self.describe_hosts, self.set_shared_plane = states.describe_hosts, states.set_shared_plane
         self.set_switch_state, self.words = states.set_switch_state, states.words
         self.return_switches = states.return_switches
+
+        virtual = VirtualPorts(transactions, ledgers)
+        self.virtual_ports, self.set_virtual_ports = (
+            virtual.virtual_ports,
+            virtual.set_virtual_ports,
+        )
 
         faults = FaultObservation(transactions, ledgers, states)
         self.observation, self.judged = faults.observation, faults.judged
@@ -114,6 +147,7 @@ class SqlStore:
 
         observations = Observations(transactions, ledgers)
         self.note_applied, self.holding = observations.note_applied, observations.holding
+        self.note_compared = observations.note_compared
         self.note_drift, self.note_repaired = observations.note_drift, observations.note_repaired
         self.drift, self.repaired = observations.drift, observations.repaired
 
@@ -133,21 +167,28 @@ class SqlStore:
 
     def ledger(self, fabric_id: str) -> tuple[LedgerView, int]:
         with self._transactions.reading() as session:
-            return self._ledgers.caught_up(session, fabric_id)
+            cached = self._ledgers.caught_up(session, fabric_id)
+        self._forward.settle(fabric_id)
+        return cached.ledger, cached.generation
 
     def check(self) -> None:
         with self._transactions.reading() as session:
-            revision, head = schema.current(session.connection()), schema.head()
-        if revision != head:
-            raise Unavailable(
-                f"the database is at revision {revision}, this release needs {head}; "
-                "run laas-manage db upgrade"
-            )
+            schema.check(session.connection())
+
+    def check_writes(self) -> None:
+        if time.monotonic() < self._check_writes_again:
+            return
+        row = {"id": f"check-{uuid.uuid4()}", "expires_at": self._transactions.now()}
+        with self._transactions.writing("check writes") as session:
+            session.execute(insert(models.Worker).values(**row))
+            session.execute(delete(models.Worker).where(models.Worker.id == row["id"]))
+        self._check_writes_again = time.monotonic() + WRITES_CHECKED
 
     def add_fabric(self, id: str, topology: Topology, inventory: Inventory) -> FabricRecord:
         if not FABRIC_ID.fullmatch(id):
             fix = "give an id of 1 to 64 of A-Z a-z 0-9 . _ -, not . or - in front"
             raise InvalidInput("fabric", id, fix)
+        stamp = new_stamp()
         try:
             with self._transactions.writing("add fabric") as session:
                 session.add(
@@ -155,11 +196,15 @@ class SqlStore:
                         id=id,
                         generation=1,
                         routes_generation=1,
+                        stamp=stored(1, stamp),
+                        routes_stamp=stored(1, stamp),
                         topology=topology_document(topology),
                         inventory=inventory_document(inventory),
                         created_at=self._transactions.now(),
                     )
                 )
+                session.flush()
+                session.add(models.Delta(fabric=id, generation=1, change={}, stamp=stamp))
         except DBDuplicateEntry as error:
             fix = "take another id, or laas-manage fabric reimport, which takes in what changed"
             raise Conflict(f"there is a fabric {id!r} already; {fix}") from error

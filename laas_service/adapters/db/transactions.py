@@ -14,7 +14,13 @@ from sqlalchemy import Engine, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import leases, models, outbox
-from laas_service.adapters.db.engine import rows_changed, translated, write_transaction
+from laas_service.adapters.db.engine import (
+    consistent_read,
+    rows_changed,
+    translated,
+    write_transaction,
+)
+from laas_service.adapters.db.generations import new_stamp, stored
 from laas_service.app import notifications
 from laas_service.app.lifecycle import State
 from laas_service.app.records import NEWEST, AllocationRecord, Drift, Event, Lease
@@ -23,6 +29,18 @@ from laas_service.messages import ConfirmedBy, Initiator, Notification
 
 KEEP_DELTAS = 10_000
 """Deltas that are kept; a process that lags further behind reads the whole fabric again."""
+
+KEEP_EVENTS = 1000
+"""Events that the history of an allocation keeps; the oldest are deleted."""
+
+SURPLUS = 100
+"""Events beyond ``KEEP_EVENTS`` that are deleted together."""
+
+COMMITTED = "laas_committed"
+"""Key of a session's ``info``: it reads what is committed, and writes nothing."""
+
+STAMP = "laas_stamp"
+"""Key of a session's ``info``: the stamp of the generation that its transaction made last."""
 
 FEW = 500
 """Hosts or links in one statement."""
@@ -44,7 +62,7 @@ class Transactions:
 
     ``at`` is called with a step's name around every commit, and after every lost race (for fault
     injection). With ``announce``, notifications are put into the outbox. New tenants get one of
-    ``pkeys``.
+    ``pkeys``. An allocation keeps its newest ``keep_events`` events, and ``SURPLUS`` more at most.
     """
 
     def __init__(
@@ -55,9 +73,11 @@ class Transactions:
         keep_deltas: int,
         announce: bool,
         pkeys: range,
+        keep_events: int,
     ) -> None:
         self._engine = engine
         self._keep_deltas = keep_deltas
+        self._keep_events = keep_events
         self._announces = announce
         self._lease: Lease | None = None
         self.now = now
@@ -73,7 +93,13 @@ class Transactions:
     @contextmanager
     def reading(self) -> Iterator[Session]:
         """A transaction that reads."""
-        with translated(), Session(self._engine) as session:
+        with translated(), Session(self._engine, info={COMMITTED: True}) as session:
+            yield session
+
+    @contextmanager
+    def reading_one_state(self) -> Iterator[Session]:
+        """A transaction whose statements all read the same state of the database."""
+        with consistent_read(self._engine) as connection, Session(connection) as session:
             yield session
 
     @contextmanager
@@ -95,18 +121,24 @@ class Transactions:
     ) -> int:
         """Move the fabric on to its next generation (returned), and record the delta.
 
-        With ``routes`` the subnet manager has to be told.
+        Its stamp is put into ``session.info[STAMP]``. With ``routes`` the subnet manager has to be
+        told.
         """
         table, delta = models.Fabric, models.Delta
-        following = table.generation + 1
-        numbers = [(table.generation, following)]
-        if routes:  # first, because MariaDB assigns in order and would read the new generation
-            numbers.insert(0, (table.routes_generation, following))
-        session.execute(update(table).where(table.id == fabric_id).ordered_values(*numbers))
+        following, stamp = table.generation + 1, new_stamp()
+        identity = stored(following, stamp)
+        # The generation last: MariaDB assigns in order, and would read the new one.
+        values = [(table.stamp, identity), (table.generation, following)]
+        if routes:
+            values = [(table.routes_stamp, identity), (table.routes_generation, following), *values]
+        session.execute(update(table).where(table.id == fabric_id).ordered_values(*values))
         generation = session.scalars(select(table.generation).where(table.id == fabric_id)).one()
         session.execute(
-            insert(delta).values(fabric=fabric_id, generation=generation, change=change)
+            insert(delta).values(
+                fabric=fabric_id, generation=generation, change=change, stamp=stamp
+            )
         )
+        session.info[STAMP] = stamp
         session.execute(
             delete(delta).where(
                 delta.fabric == fabric_id, delta.generation <= generation - self._keep_deltas
@@ -155,8 +187,24 @@ class Transactions:
             )
         )
         record = read_record(session, id)
+        self._forget_events(session, record)
         self.notify(session, lambda id: notifications.allocation_changed(id, record))
         return record
+
+    def _forget_events(self, session: Session, record: AllocationRecord) -> None:
+        """Delete the oldest ``SURPLUS`` events of an allocation, if it has so many too many."""
+        table, event = models.Allocation, models.Event
+        if record.kept_events < self._keep_events + SURPLUS:
+            return
+        oldest = select(event.id).where(event.allocation == record.id).order_by(event.id)
+        last = session.scalars(oldest.offset(SURPLUS - 1).limit(1)).one()
+        session.execute(delete(event).where(event.allocation == record.id, event.id <= last))
+        asked_by = asdict(record.initiator) if record.initiator is not None else None
+        session.execute(
+            update(table)
+            .where(table.id == record.id)
+            .values(forgotten=table.forgotten + SURPLUS, asked_by=asked_by)
+        )
 
     def update(
         self,
@@ -202,12 +250,13 @@ def read_record(session: Session, id: str) -> AllocationRecord:
     record = row.record(events)
     if len(events) < NEWEST:
         return record
-    number = session.scalar(select(func.count()).where(event.allocation == id)) or 0
+    kept = session.scalar(select(func.count()).where(event.allocation == id)) or 0
     asked = None
     if record.initiator is None:
         last = session.scalar(backwards.where(event.request_id.is_not(None)).limit(1))
-        asked = None if last is None else as_event(last).by
-    return replace(record, first_event=number - NEWEST + 1, asked_before=asked)
+        asked = row.asked_before() if last is None else as_event(last).by
+    first = row.forgotten + kept - NEWEST + 1
+    return replace(record, first_event=first, kept_events=kept, asked_before=asked)
 
 
 def confirmation(by: ConfirmedBy | None) -> dict[str, Any]:

@@ -4,7 +4,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import and_, delete, or_, select
 from sqlalchemy.orm import Session
@@ -27,6 +27,8 @@ from laas_service.domain.errors import Conflict, NotFound
 from laas_service.domain.wording import listed
 from laas_service.messages import ConfirmedBy, Initiator
 
+FOR_EVER = timedelta(days=365_000)
+
 
 @dataclass
 class Transitions:
@@ -38,11 +40,14 @@ class Transitions:
         with self.transactions.reading() as session:
             return read_record(session, id)
 
-    def events(self, id: str, after: int, limit: int) -> list[Event]:
-        event = models.Event
+    def events(self, id: str, after: int, limit: int) -> tuple[int, list[Event]]:
+        event, table = models.Event, models.Allocation
         query = select(event).where(event.allocation == id).order_by(event.id)
-        with self.transactions.reading() as session:
-            return [as_event(row) for row in session.scalars(query.offset(after).limit(limit))]
+        with self.transactions.reading_one_state() as session:
+            forgotten = session.scalar(select(table.forgotten).where(table.id == id)) or 0
+            first = max(after, forgotten) + 1
+            rows = session.scalars(query.offset(first - forgotten - 1).limit(limit))
+            return first, [as_event(row) for row in rows]
 
     def allocations(
         self,
@@ -69,17 +74,19 @@ class Transitions:
         now: datetime,
         limit: int = 100,
         *,
+        longest: timedelta = FOR_EVER,
         faulty: bool = False,
         fabric: str | None = None,
     ) -> list[str]:
         table = models.Allocation
-        ready = or_(table.due_at.is_(None), table.due_at <= now)
+        ready = or_(table.due_at.is_(None), table.due_at <= now, table.due_at > now + longest)
         if fabric is not None:
             ready = and_(table.fabric == fabric, ready)
         changeable = table.state.in_([state.value for state in DUE_IF_CHANGING])
         moving = or_(
             table.state.in_([state.value for state in DUE]),
             and_(changeable, table.leaving.is_not(None)),
+            and_(changeable, table.announced.is_not(None), table.moves_at <= now),
         )
         query = select(table.id).where(ready, moving).order_by(table.sequence).limit(limit)
         with self.transactions.reading() as session:
@@ -183,6 +190,8 @@ class Transitions:
                 placed=None,
                 leaving=None,
                 phase=None,
+                announced=None,
+                moves_at=None,
                 faults=None,
                 **STEP_DONE | confirmation(confirmed_by),
             )
@@ -202,6 +211,7 @@ class Transitions:
                 reason,
                 placed=None,
                 pkey=0,
+                pkeys=None,
                 faults=None,
                 ends_at=None,
                 handed_back=False,

@@ -29,6 +29,7 @@ from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
 from laas_service.adapters.db.engine import translated
+from laas_service.adapters.db.generations import stamp_of
 from laas_service.domain.errors import Unavailable
 
 PATIENCE = 30.0
@@ -51,15 +52,16 @@ class Turns:
         self._watchers: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._next: defaultdict[str, float] = defaultdict(float)
 
-    def locked_generation(self, session: Session, fabric_id: str) -> tuple[int, bool]:
-        """The fabric's generation, and whether a request has the turn there.
+    def locked_generation(self, session: Session, fabric_id: str) -> tuple[int, str, bool]:
+        """The fabric's generation with its stamp, and whether a request has the turn there.
 
         The generation cannot move on before this transaction ends.
         """
         table = models.Fabric
-        query = select(table.generation, self._is_taken(fabric_id)).where(table.id == fabric_id)
-        generation, taken = session.execute(query.with_for_update()).one()
-        return generation, bool(taken)
+        query = select(table.generation, table.stamp, self._is_taken(fabric_id))
+        query = query.where(table.id == fabric_id).with_for_update()
+        generation, stamp, taken = session.execute(query).one()
+        return generation, stamp_of(generation, stamp), bool(taken)
 
     @contextmanager
     def taken(self, fabric_id: str) -> Iterator[None]:

@@ -10,18 +10,26 @@ the reason.
 
 import json
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from laas_service.adapters import documents, snapshot
 from laas_service.adapters.fabric_import import generator, ibnetdiscover
 from laas_service.adapters.fabric_import.generator import of_sane_size, parse_xgft
-from laas_service.adapters.fabric_import.recovery import ImportReport, Selection, recover
+from laas_service.adapters.fabric_import.recovery import (
+    Imported,
+    ImportReport,
+    Irregularity,
+    Selection,
+    beside_a_manager,
+    recover,
+)
 from laas_service.domain.errors import InvalidFile, InvalidInput
 from laas_service.domain.features import PLAIN_HOSTS, Features
 from laas_service.domain.inventory import HOST_NAME, HOST_NAME_RULE, Inventory
+from laas_service.domain.routing.fabric_tables import forwarding_tables
 from laas_service.domain.routing.fat_tree import breaches
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology
@@ -30,6 +38,14 @@ __all__ = ["FabricFile", "parse_xgft", "read_fabric"]
 
 _XGFT = re.compile(r"\s*\d+\s*;[\d\s,]+;[\d\s,]+")
 _TABLE = re.compile(r'[^\[\]{}"=#]*,[^\[\]{}"=#]*')
+
+
+NO_SELECTION = Selection()
+
+NO_MANAGER = (
+    "warning: no subnet manager is known, so no route to one is checked, its LID is not kept at "
+    "the top, and no host beside it is withheld; name the hosts that run one with --subnet-manager"
+)
 
 
 @dataclass(frozen=True)
@@ -55,6 +71,46 @@ class FabricFile:
 
     shared_plane: SharedPlane = NO_PLANE
     """Links withheld for shared traffic; from snapshots only."""
+
+    virtual_guids: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """GUIDs of the virtual ports of ports of hosts; from snapshots only."""
+
+    selection: Selection = NO_SELECTION
+    """The hosts that an operator named."""
+
+    @cached_property
+    def beside_managers(self) -> Mapping[int, bool]:
+        """Hosts on a leaf with a subnet manager, if rails are planes of their own; ascending.
+
+        The value says whether the operator offers the host nevertheless. The import of a dump
+        keeps the others out; a snapshot and a description have them, and they are to be drained.
+        """
+        if self.topology.planes == 1:
+            return {}
+        inventory = self.inventory
+        managed = {manager.at.guid for manager in inventory.managers}
+        hosts = {e.host for e in inventory.endpoints if e.at.guid in managed}
+        return {
+            host: self.selection.includes(inventory.host_names[host])
+            for host in sorted(host for host in hosts if host is not None)
+        }
+
+    @cached_property
+    def withheld_hosts(self) -> frozenset[int]:
+        """Hosts beside a subnet manager that the operator does not offer."""
+        return frozenset(host for host, offered in self.beside_managers.items() if not offered)
+
+    def lines(self) -> Iterator[str]:
+        """What was recognised, as text, and what an operator should know of it."""
+        if self.report is not None:
+            yield from self.report.lines()
+        else:
+            yield _summary(self.topology)
+            names = self.inventory.host_names
+            for host, offered in self.beside_managers.items():
+                yield f"  host beside a subnet manager: {beside_a_manager(names[host], offered)}"
+        if not self.inventory.managers:
+            yield NO_MANAGER
 
     @cached_property
     def inventory(self) -> Inventory:
@@ -101,14 +157,53 @@ def parse_fabric(
 ) -> FabricFile:
     """Parse the fabric in a text; errors call the text ``source``. See ``read_fabric``."""
     if text.lstrip("\ufeff \t\r\n").startswith("{"):
-        return _from_json(text, source, accept_no_fat_tree=accept_no_fat_tree)
+        fabric = _from_json(text, source, accept_no_fat_tree=accept_no_fat_tree)
+        return replace(fabric, selection=selection or NO_SELECTION)
     if _XGFT.fullmatch(text):
         return _described(generator.Description(xgft=text.strip()))
     _refuse_without_cables(text, source)
     imported = recover(ibnetdiscover.parse(text, source), selection)
     if not accept_no_fat_tree:
         _check_fat_tree(source, imported.topology, imported.inventory)
-    return FabricFile(imported.topology, lambda: imported.inventory, imported.report)
+    report = replace(
+        imported.report,
+        irregularities=(*imported.report.irregularities, *_unmanaged(imported)),
+    )
+    return FabricFile(
+        imported.topology,
+        lambda: imported.inventory,
+        report,
+        selection=selection or NO_SELECTION,
+    )
+
+
+def _summary(topology: Topology) -> str:
+    tree = topology.tree
+    hosts = topology.hosts - len(topology.absent_hosts)
+    shape = f"XGFT(3; {','.join(map(str, tree.m))}; {','.join(map(str, tree.w))})"
+    return f"{shape}, {hosts} hosts on {topology.rails} rail(s)"
+
+
+def _unmanaged(imported: Imported) -> Iterator[Irregularity]:
+    """Ports and switches without a route to or from a subnet manager above the leaves.
+
+    A manager on a leaf has routes wherever cables lead.
+    """
+    inventory = imported.inventory
+    level = {switch.guid: switch.level for switch in inventory.switches}
+    managers = [manager for manager in inventory.managers if level[manager.at.guid] > 1]
+    if not managers:
+        return
+    tables = forwarding_tables(imported.topology, inventory, ())
+    nodes = [(s.guid, s.guid, s.name) for s in inventory.switches]
+    nodes += [(e.guid, e.at.guid, e.name) for e in inventory.endpoints]
+    for manager in managers:
+        where = f"{manager.name} at {inventory.switch_of_guid[manager.at.guid].name}"
+        for guid, at, name in nodes:
+            ways = tables.port(manager.at.guid, guid), tables.port(at, manager.guid)
+            if None in ways:
+                detail = f"{name}[{guid:#018x}] to or from {where}: it would close a cycle"
+                yield Irregularity("no route to a subnet manager", detail)
 
 
 def _check_fat_tree(source: str, topology: Topology, inventory: Inventory) -> None:
@@ -170,6 +265,7 @@ def _from_json(text: str, source: str, *, accept_no_fat_tree: bool) -> FabricFil
         failed_links=state.failed_links,
         features=state.features,
         shared_plane=state.shared_plane,
+        virtual_guids=documents.virtual_ports_from(document.get("virtual_guids", [])),
     )
 
 

@@ -11,6 +11,7 @@ from laas_service.api.schemas.agents import (
     AgentOrders,
     AgentReport,
     FileSet,
+    FormHeader,
     Octets,
     RangeHeader,
 )
@@ -18,16 +19,19 @@ from laas_service.api.schemas.allocations import (
     Allocation,
     AllocationList,
     AllocationSummary,
+    Changed,
     Degraded,
     DryRun,
     Event,
     History,
+    RoomPlan,
 )
 from laas_service.api.schemas.base import (
     AT_ONCE,
     guid,
 )
 from laas_service.api.schemas.fabrics import (
+    ByMoving,
     Fabric,
     FabricList,
     FabricSummary,
@@ -44,6 +48,7 @@ from laas_service.api.schemas.fabrics import (
     SwitchList,
     Utilization,
 )
+from laas_service.api.schemas.maps import FabricMap
 from laas_service.api.schemas.observation import Observation, ObservationChange
 from laas_service.api.schemas.requests import (
     AllocationChange,
@@ -55,19 +60,24 @@ from laas_service.api.schemas.requests import (
     Idempotency,
     LinkChange,
     LinkQuery,
+    MapQuery,
     NewAllocation,
     NewPlane,
+    NewRoom,
     Paging,
     Precondition,
     QuotaQuery,
     ReleaseQuery,
     SwitchQuery,
+    ViewQuery,
     WaitQuery,
 )
 from laas_service.api.schemas.system import (
     Document,
     FieldError,
     Health,
+    Html,
+    OneVersion,
     Problem,
     Quota,
     Text,

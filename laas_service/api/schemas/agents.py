@@ -2,14 +2,14 @@
 
 """Schemas of agents: reports, orders and file sets."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, Field, RootModel, WithJsonSchema, model_validator
 
 from laas_service import messages
-from laas_service.api.schemas.base import Body, Guid, Schema, Shown
+from laas_service.api.schemas.base import Body, Guid, Schema, Shown, guid
 from laas_service.app.ports import agents as ports
 from laas_service.domain.faults import counters, reading
 from laas_service.domain.faults.counters import NAMES
@@ -20,6 +20,7 @@ LONGEST = 4000
 """Characters of a detail."""
 
 Generation = Annotated[int, Field(ge=1, le=2**31 - 1)]
+Stamp = Annotated[str, Field(pattern="^(?:[0-9a-f]{16})?$")]
 Detail = Annotated[
     str, Field(max_length=LONGEST, pattern=r"^[^\x00]*$", description="In a sentence.")
 ]
@@ -145,6 +146,28 @@ class SwitchCounters(Body):
         return counters.SwitchCounters(int(self.guid, 16), now - self.age, ports)
 
 
+class Master(Body):
+    """The master of the subnet, as it describes itself."""
+
+    guid: Annotated[Guid, Field(description="Of its port.")]
+    lid: Annotated[int, Field(ge=1, le=0xFFFF)]
+    priority: Annotated[int, Field(ge=0, le=15)]
+
+    @classmethod
+    def of(cls, master: messages.Master | None) -> Self | None:
+        if master is None:
+            return None
+        return cls(guid=guid(master.guid), lid=master.lid, priority=master.priority)
+
+    def value(self) -> messages.Master:
+        return messages.Master(int(self.guid, 16), self.lid, self.priority)
+
+
+ENGINE = Field(description="The routing engine that OpenSM used last, by its log.")
+MASTER = Field(description="The master of the subnet; null: it is not known.")
+Engine = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+
+
 class AgentReport(Body):
     condition: Annotated[Condition, Field(strict=False, description="The state it reports.")]
     detail: Detail | None = None
@@ -156,6 +179,10 @@ class AgentReport(Body):
         Generation | None, Field(description="Of the set that is current on its disk.")
     ] = None
 
+    stamp: Annotated[Stamp, Field(description="Of `generation`.")] = ""
+    published_stamp: Annotated[Stamp, Field(description="Of `published`.")] = ""
+    engine: Annotated[Engine | None, ENGINE] = None
+    master: Annotated[Master | None, MASTER] = None
     without: Annotated[
         Switches, Field(description="Dead switches, which the generation is confirmed without.")
     ] = []
@@ -180,6 +207,9 @@ class AgentReport(Body):
             tuple(int(guid, 16) for guid in self.unconfirmed),
             self.reading.value(now) if self.reading is not None else None,
             tuple(switch.value(now) for switch in self.counters),
+            self.stamp,
+            self.published_stamp,
+            messages.Running(self.engine, self.master.value() if self.master else None),
         )
 
 
@@ -190,6 +220,10 @@ class AgentOrders(Schema):
     lease_seconds: Annotated[
         float, Field(description="How long it is active without a further report.")
     ]
+    stamp: Annotated[
+        str,
+        Field(description="Of `wanted`: tells it from one of the same number in another past."),
+    ]
 
     @classmethod
     def of(cls, orders: messages.Orders) -> Self:
@@ -198,6 +232,7 @@ class AgentOrders(Schema):
             active=orders.active,
             wanted=orders.wanted,
             lease_seconds=orders.lease_seconds,
+            stamp=orders.stamp,
         )
 
 
@@ -208,10 +243,15 @@ class Agent(Schema):
     detail: str | None
     generation: Annotated[int | None, Field(description="Confirmed in the switches.")]
     published: int | None
+    behind: Annotated[
+        bool, Field(description="Its OpenSM would route by older files if it became the master.")
+    ]
+    engine: Annotated[str | None, ENGINE]
+    master: Annotated[Master | None, MASTER]
     seen_at: AwareDatetime
 
     @classmethod
-    def of(cls, agent: ports.Agent) -> Self:
+    def of(cls, agent: ports.Agent, *, behind: bool) -> Self:
         return cls(
             name=agent.name,
             role="active" if agent.active else "standby",
@@ -219,6 +259,9 @@ class Agent(Schema):
             detail=agent.seen.detail,
             generation=agent.seen.generation,
             published=agent.seen.published,
+            behind=behind,
+            engine=agent.seen.running.engine,
+            master=Master.of(agent.seen.running.master),
             seen_at=agent.seen_at,
         )
 
@@ -228,8 +271,11 @@ class AgentList(Schema):
     next: Annotated[str | None, Field(description="The next page.")]
 
     @classmethod
-    def of(cls, shown: Iterable[ports.Agent], following: str | None) -> Self:
-        return cls(agents=[Agent.of(agent) for agent in shown], next=following)
+    def of(
+        cls, shown: Iterable[ports.Agent], behind: Collection[str], following: str | None
+    ) -> Self:
+        agents = [Agent.of(agent, behind=agent.name in behind) for agent in shown]
+        return cls(agents=agents, next=following)
 
 
 class FileSet(Shown):
@@ -239,6 +285,17 @@ class FileSet(Shown):
         dict[str, list[Annotated[list[int | str], Field(min_length=2, max_length=2)]]],
         Field(description="Size and sha256 of each piece, in order, of files made of pieces."),
     ]
+
+
+class FormHeader(Schema):
+    laas_set_form: Annotated[
+        int,
+        Field(
+            alias="Laas-Set-Form",
+            ge=1,
+            description="The newest form of a set that the agent knows; 4 if it does not say.",
+        ),
+    ] = 4
 
 
 class RangeHeader(Schema):

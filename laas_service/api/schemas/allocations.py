@@ -2,21 +2,24 @@
 
 """Schemas of answers about allocations."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, Field, RootModel
 
 from laas_service.api.schemas.base import Schema, Triple
-from laas_service.api.schemas.fabrics import Shape
+from laas_service.api.schemas.fabrics import ContentionFreeNow, Shape, WorstLoad
 from laas_service.api.schemas.requests import Constraints
+from laas_service.app import moves as planning
 from laas_service.app import requests
 from laas_service.app.lifecycle import Phase, State
-from laas_service.app.records import NEWEST, FabricRecord
+from laas_service.app.records import NEWEST, AllocationRecord, FabricRecord
 from laas_service.app.records import Event as RecordedEvent
 from laas_service.domain.allocation import Allocation as Placed
 from laas_service.domain.allocation import Refusal
 from laas_service.domain.faults import degradation
+from laas_service.domain.moves.consent import Movable
+from laas_service.domain.routing.contention import contention, rank_order
 from laas_service.domain.topology import Link as Cable
 from laas_service.domain.topology import link_name
 from laas_service.messages import ConfirmedBy
@@ -47,30 +50,55 @@ class History(Schema):
     next: Annotated[str | None, Field(description="The next page.")]
 
 
+class RankedHost(AllocatedHost):
+    rank: Annotated[
+        int,
+        Field(ge=0, description="Its place in the order of hosts that contention_free is about."),
+    ]
+
+
 class Holding(Schema):
     """Hosts and links, by number and by name."""
 
-    hosts: list[AllocatedHost]
+    hosts: list[RankedHost]
     leaf_links: Annotated[list[Triple], Field(description="[pod, leaf, l2] each.")]
     spine_links: Annotated[list[Triple], Field(description="[pod, l2, spine] each.")]
     links: Annotated[list[str], Field(description="The same links by the id they have in /links.")]
     shape: Shape | None
+    contention_free: ContentionFreeNow
+    worst_load: WorstLoad
 
     @staticmethod
-    def held(fabric: FabricRecord, placed: Placed | None) -> dict[str, Any]:
+    def held(
+        fabric: FabricRecord, placed: Placed | None, failed: Collection[Cable] = ()
+    ) -> dict[str, Any]:
         if placed is None:
-            return {"hosts": [], "leaf_links": [], "spine_links": [], "links": [], "shape": None}
+            nothing: dict[str, Any] = dict.fromkeys(("shape", "contention_free", "worst_load"))
+            return nothing | {"hosts": [], "leaf_links": [], "spine_links": [], "links": []}
         topology, names = fabric.topology, fabric.inventory.host_names
         leaf = sorted(placed.leaf_links(topology))
         spine = sorted(placed.spine_links(topology))
         links: list[Cable] = [*leaf, *spine]
+        reached = contention(topology, placed, failed)
+        ranks = {host: rank for rank, host in enumerate(rank_order(topology, placed))}
         return {
-            "hosts": [AllocatedHost(index=h, name=names[h]) for h in placed.hosts(topology)],
+            "hosts": [
+                RankedHost(index=host, name=names[host], rank=ranks[host])
+                for host in placed.hosts(topology)
+            ],
             "leaf_links": [tuple(link) for link in leaf],
             "spine_links": [tuple(link) for link in spine],
             "links": [link_name(link) for link in links],
             "shape": Shape.of(placed.shape) if placed.shape else None,
+            "contention_free": reached.free,
+            "worst_load": reached.worst_load,
         }
+
+    @staticmethod
+    def names(fabric: FabricRecord, placed: Placed | None) -> list[str]:
+        """The hosts of a placement by name."""
+        hosts = placed.hosts(fabric.topology) if placed is not None else ()
+        return [fabric.inventory.host_names[host] for host in hosts]
 
 
 class DryRun(Holding):
@@ -84,11 +112,13 @@ class DryRun(Holding):
     cost: Annotated[int, Field(description="What the hosts cost together.")]
     container: bool
     parent: str | None
+    joining: Annotated[list[str], Field(description="Hosts that a resize adds, by name.")]
+    leaving: Annotated[list[str], Field(description="Hosts that a resize gives back, by name.")]
     dry_run: Literal[True]
 
     @classmethod
     def of(cls, name: str, proposal: requests.Proposal) -> Self:
-        placed = proposal.allocation
+        placed, before = proposal.allocation, proposal.before
         return cls(
             fabric=proposal.fabric.id,
             name=name,
@@ -98,6 +128,8 @@ class DryRun(Holding):
             cost=proposal.cost,
             container=placed.container,
             parent=placed.parent,
+            joining=cls.names(proposal.fabric, before and placed.beyond(before)),
+            leaving=cls.names(proposal.fabric, before and before.beyond(placed)),
             dry_run=True,
             **cls.held(proposal.fabric, placed),
         )
@@ -177,6 +209,89 @@ class Degraded(Schema):
         )
 
 
+class Announced(Schema):
+    """A move that has not begun."""
+
+    begins: Annotated[AwareDatetime, Field(description="It begins then, or later.")]
+    joining: Annotated[list[str], Field(description="Hosts that it would newly get, by name.")]
+    leaving: Annotated[list[str], Field(description="Hosts that it would leave, by name.")]
+
+    @classmethod
+    def of(cls, fabric: FabricRecord, record: AllocationRecord) -> Self | None:
+        placed, to, begins = record.placed, record.announced, record.moves_at
+        if placed is None or to is None or begins is None:
+            return None
+        return cls(
+            begins=begins,
+            joining=Holding.names(fabric, to.beyond(placed)),
+            leaving=Holding.names(fabric, placed.beyond(to)),
+        )
+
+
+class PlannedMove(Schema):
+    """A move of one tenant."""
+
+    allocation: str
+    name: str
+    project_id: str
+    movable: Movable
+    move_cost: float
+    cost: Annotated[float, Field(description="`move_cost` for each new host.")]
+    new_hosts: Annotated[int, Field(description="0: an exchange of links under running servers.")]
+    links_changed: Annotated[int, Field(description="How many links it newly gets.")]
+    joining: Annotated[list[str], Field(description="Hosts that it newly gets, by name.")]
+    leaving: Annotated[list[str], Field(description="Hosts that it leaves, by name.")]
+    begins: Annotated[AwareDatetime, Field(description="After the tenant's notice.")]
+    announced: Annotated[bool, Field(description="The tenant is told, and it will take place.")]
+
+    @classmethod
+    def of(cls, fabric: FabricRecord, move: planning.PlannedMove) -> Self:
+        record, claimed = move.record, move.new.beyond(move.old)
+        return cls(
+            allocation=record.id,
+            name=record.name,
+            project_id=record.project_id,
+            movable=record.consent.movable,
+            move_cost=record.consent.move_cost,
+            cost=move.cost,
+            new_hosts=move.new_hosts,
+            links_changed=sum(1 for _ in claimed.links(fabric.topology)),
+            joining=Holding.names(fabric, claimed),
+            leaving=Holding.names(fabric, move.old.beyond(move.new)),
+            begins=move.begins,
+            announced=move.announced,
+        )
+
+
+class RoomPlan(Schema):
+    """The cheapest moves found after which a size fits."""
+
+    fabric: str
+    hosts: int
+    fits: Annotated[bool, Field(description="It fits now, without any move.")]
+    moves: Annotated[list[PlannedMove], Field(description="In order, one after the other.")]
+    moved_hosts: Annotated[int, Field(description="Hosts that tenants newly get, in all.")]
+    cost: Annotated[float, Field(description="Of all moves.")]
+    shape: Annotated[Shape | None, Field(description="Of the hosts that it would get.")]
+    cut_off: Annotated[
+        bool, Field(description="The search stopped at its budget: a cheaper plan may exist.")
+    ]
+
+    @classmethod
+    def of(cls, hosts: int, plan: planning.RoomPlan) -> Self:
+        shape = plan.placement.shape
+        return cls(
+            fabric=plan.fabric.id,
+            hosts=hosts,
+            fits=not plan.moves,
+            moves=[PlannedMove.of(plan.fabric, move) for move in plan.moves],
+            moved_hosts=plan.new_hosts,
+            cost=sum(move.cost for move in plan.moves),
+            shape=Shape.of(shape) if shape else None,
+            cut_off=plan.cut_off,
+        )
+
+
 class AllocationSummary(Holding):
     id: str
     name: str
@@ -190,7 +305,22 @@ class AllocationSummary(Holding):
     parent: Annotated[str | None, Field(description="The container that it is inside.")]
     pkey: Annotated[
         str | None,
-        Field(pattern=r"^0x[0-9a-f]{4}$", description="The partition key; null before admission."),
+        Field(
+            pattern=r"^0x[0-9a-f]{4}$",
+            description="The partition key, of the first rail if rails differ; null before "
+            "admission.",
+        ),
+    ]
+    pkeys: Annotated[
+        list[Annotated[str, Field(pattern=r"^0x[0-9a-f]{4}$")]],
+        Field(description="The partition key of its ports on each rail; empty before admission."),
+    ]
+    rails_joined: Annotated[
+        bool | None,
+        Field(
+            description="Whether its ports reach each other from rail to rail. If not, each rail "
+            "works by itself: keep traffic on its rail. Null before admission."
+        ),
     ]
     position: Annotated[
         int | None, Field(ge=1, description="Its place in the fabric's queue; 1 is the first.")
@@ -206,13 +336,29 @@ class AllocationSummary(Holding):
     degraded: Annotated[Degraded | None, Field(description="Null: nothing it uses has failed.")]
     changing: Annotated[
         Phase | None,
-        Field(description="How far a change of placement is; old links are held until its end."),
+        Field(description="How far a change of placement is; what it leaves is held until then."),
+    ]
+    joining: Annotated[
+        list[str], Field(description="Those of its hosts that a change of placement adds, by name.")
+    ]
+    leaving: Annotated[
+        list[str],
+        Field(description="Hosts that a change of placement takes away, by name; held until then."),
+    ]
+    movable: Annotated[Movable, Field(description="Whether it may move to make room for others.")]
+    notice: Annotated[float, Field(description="Seconds between announcement and move.")]
+    move_cost: Annotated[float, Field(description="What a host costs that it gets by a move.")]
+    announced: Annotated[
+        Announced | None, Field(description="The move that is announced; null: none.")
     ]
     confirmed_by: Annotated[
         ConfirmedBy | None,
         Field(description="What the last change of its routes was confirmed by. Null: unknown."),
     ]
-    error: Annotated[str | None, Field(description="Why the last step failed.")]
+    error: Annotated[
+        str | None,
+        Field(description="Why the last step failed, or what has kept the worker for long."),
+    ]
     created_at: AwareDatetime
     updated_at: AwareDatetime
 
@@ -227,10 +373,12 @@ class AllocationSummary(Holding):
             "policy": record.policy,
             "state": record.state,
             "version": record.version,
-            "requested": record.hosts,
+            "requested": record.placed.requested if record.placed else record.hosts,
             "container": record.container,
             "parent": record.parent,
             "pkey": f"{record.pkey:#06x}" if record.pkey else None,
+            "pkeys": [f"{key:#06x}" for key in record.keys_of(fabric.topology.rails)],
+            "rails_joined": view.rails_joined,
             "position": place.position if place else None,
             "waits_for": Waiting.of(place) if place else None,
             "duration": record.duration,
@@ -238,11 +386,17 @@ class AllocationSummary(Holding):
             "constraints": Constraints.of(record.constraints, fabric, admin),
             "degraded": Degraded.of(fabric, view.degraded) if view.degraded else None,
             "changing": record.phase,
+            "joining": cls.names(fabric, record.change.claimed if record.change else None),
+            "leaving": cls.names(fabric, record.change.freed if record.change else None),
+            "movable": record.consent.movable,
+            "notice": record.consent.notice,
+            "move_cost": record.consent.move_cost,
+            "announced": Announced.of(fabric, record),
             "confirmed_by": record.confirmed_by,
-            "error": record.error,
+            "error": record.error or view.delay,
             "created_at": record.created_at,
             "updated_at": record.updated_at,
-            **cls.held(fabric, record.placed),
+            **cls.held(fabric, record.placed, view.degraded.links if view.degraded else ()),
         }
 
     @classmethod
@@ -290,6 +444,10 @@ class Allocation(AllocationSummary):
             progress=Progress.of(view.progress or unknown, admin),
             history=Event.all_of(record.history, record.first_event),
         )
+
+
+class Changed(RootModel[Allocation | DryRun]):
+    """The allocation, or the answer to a dry run of its new size."""
 
 
 class AllocationList(Schema):

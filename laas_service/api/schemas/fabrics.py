@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, Field
 
+from laas_service.api.schemas.agents import ENGINE, MASTER, Master
 from laas_service.api.schemas.base import Guid, Schema, Shown, Triple, guid
 from laas_service.app import requests
 from laas_service.app.lifecycle import LIVE, State
@@ -147,6 +148,13 @@ class Room(Shown):
     hosts: Annotated[int, Field(description="How many hosts the releases take from tenants.")]
 
 
+class ByMoving(Schema):
+    """How a size that does not fit in place would fit: hosts of the allocation would move."""
+
+    moves: Annotated[list[str], Field(description="Hosts that it would leave, by name.")]
+    new_hosts: Annotated[int, Field(description="How many hosts it would newly get.")]
+
+
 FitsWhenEmpty = Annotated[
     bool | None,
     Field(description="Whether it would fit without any other allocation and any drain."),
@@ -158,12 +166,31 @@ CUT_OFF = (
 MakesRoom = Annotated[Room | None, Field(description="How to make room; for administrators.")]
 
 
+ContentionFreeNow = Annotated[
+    bool | None,
+    Field(
+        description="Whether no shift of its hosts, in the order of ranks, puts two flows on a "
+        "link (on a tapered tree, more than the taper makes unavoidable). Null: it holds no hosts."
+    ),
+]
+WorstLoad = Annotated[
+    int | None,
+    Field(
+        ge=1,
+        description="The most flows of one shift on a link; null: not known, because it owns no "
+        "links or one of them has failed.",
+    ),
+]
+
+
 class Fit(Schema):
     fabric: str
     hosts: int
     fits: bool
     largest_fit: Annotated[int, Field(description="The largest size that would fit now.")]
     shape: Shape | None
+    contention_free: ContentionFreeNow
+    worst_load: WorstLoad
     reason: Annotated[Refusal | None, Field(description="Why it does not fit.")]
     detail: str | None
     fits_when_empty: FitsWhenEmpty
@@ -172,7 +199,7 @@ class Fit(Schema):
 
     @classmethod
     def of(cls, fabric: str, hosts: int, fit: requests.Fit) -> Self:
-        answer = fit.answer
+        answer, reached = fit.answer, fit.contention
         refusal = answer if isinstance(answer, NoFit) else None
         shape = answer.shape if isinstance(answer, Placed) else None
         return cls(
@@ -181,6 +208,8 @@ class Fit(Schema):
             fits=refusal is None,
             largest_fit=fit.largest,
             shape=Shape.of(shape) if shape else None,
+            contention_free=reached.free if reached else None,
+            worst_load=reached.worst_load if reached else None,
             reason=refusal.reason if refusal else None,
             detail=refusal.detail if refusal else None,
             fits_when_empty=refusal.fits_when_empty if refusal else None,
@@ -204,6 +233,8 @@ class SubnetManager(Schema):
     confirmed_by: Annotated[ConfirmedBy | None, CONFIRMED_BY]
     current: bool
     problem: str | None
+    engine: Annotated[str | None, ENGINE]
+    master: Annotated[Master | None, MASTER]
     without: Annotated[
         list[Guid], Field(description="Dead switches, which the generation is confirmed without.")
     ]
@@ -225,6 +256,9 @@ class Holder(Schema):
     confirmed_by: Annotated[ConfirmedBy | None, CONFIRMED_BY]
     problem: str | None
     seen_at: AwareDatetime | None
+    waits_for: Annotated[
+        str | None, Field(description="What has kept it for long; null: it moves, or rests.")
+    ]
 
 
 class Routing(Schema):
@@ -245,6 +279,7 @@ class Routing(Schema):
                 confirmed_by=routing.holding.applied_by,
                 problem=routing.holding.problem,
                 seen_at=routing.holding.seen_at,
+                waits_for=routing.holding.waits_for,
             ),
             subnet_managers=[
                 SubnetManager(
@@ -253,6 +288,8 @@ class Routing(Schema):
                     confirmed_by=None if applied.generation is None else applied.by,
                     current=applied.generation == routing.wanted and applied.problem is None,
                     problem=applied.problem,
+                    engine=applied.running.engine,
+                    master=Master.of(applied.running.master),
                     without=[guid(switch) for switch in applied.without],
                     unconfirmed=[guid(switch) for switch in applied.unconfirmed],
                 )
@@ -270,6 +307,7 @@ class Endpoint(Schema):
     k: int
     guid: Guid | None
     description: Annotated[str | None, Field(description="The node description.")]
+    virtual_guids: Annotated[list[Guid], Field(description="Of the virtual ports behind it.")]
 
 
 SourceOfState = Annotated[
@@ -341,6 +379,10 @@ class Host(Schema):
                 k=at.k,
                 guid=guid(endpoint.guid) if endpoint else None,
                 description=endpoint.name if endpoint else None,
+                virtual_guids=[
+                    guid(virtual)
+                    for virtual in (entry.virtual_ports.get(endpoint.guid, ()) if endpoint else ())
+                ],
             )
 
         return cls(

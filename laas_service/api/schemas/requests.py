@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, field_validator
 from laas_service.api.schemas.base import (
     AT_ONCE,
     Body,
+    Guid,
     HostName,
     Hosts,
     Name,
@@ -18,10 +19,12 @@ from laas_service.api.schemas.base import (
 )
 from laas_service.app.allocations import LONGEST
 from laas_service.app.lifecycle import State
+from laas_service.app.moves import MOST_MOVES
 from laas_service.app.records import FabricRecord, HostState, LinkState
 from laas_service.domain.constraints import Constraints as Wanted
-from laas_service.domain.constraints import Within
+from laas_service.domain.constraints import ContentionFree, Within
 from laas_service.domain.features import DEAREST, TRAIT
+from laas_service.domain.moves.consent import DEAREST_MOVE, LONGEST_NOTICE, Movable
 
 
 def _named(policy: str) -> str:
@@ -81,6 +84,10 @@ class AllocationQuery(Paging):
     )
     fabric: str | None = None
     project_id: str | None = None
+    all_projects: Annotated[
+        bool | None,
+        Field(description="Those of every project (administrators); from version 1.1 on."),
+    ] = None
 
 
 Trait = Annotated[str, Field(pattern=TRAIT, examples=["HW_GPU"])]
@@ -111,6 +118,14 @@ class Wishes(Schema):
     cheapest: Annotated[
         bool | None, Field(description="Hosts that cost least together, of all legal placements.")
     ] = None
+    contention_free: Annotated[
+        ContentionFree | None,
+        Field(
+            strict=False,
+            description="A shape in which no shift of the hosts puts two flows on a link: "
+            "`require` refuses others, `prefer` takes it where it costs no more.",
+        ),
+    ] = None
 
     def domain(self) -> Wanted:
         """As a domain value, without hosts to avoid, which the service looks up by name.
@@ -125,6 +140,7 @@ class Wishes(Schema):
             spread=self.spread or 1,
             max_host_cost=self.max_host_cost,
             cheapest=bool(self.cheapest),
+            contention_free=self.contention_free,
         )
 
 
@@ -148,6 +164,7 @@ class Constraints(Wishes):
             spread=wanted.spread if wanted.spread > 1 else None,
             max_host_cost=wanted.max_host_cost,
             cheapest=wanted.cheapest or None,
+            contention_free=wanted.contention_free,
         )
 
 
@@ -160,6 +177,20 @@ class FitQuery(Wishes):
     @classmethod
     def _listed(cls, value: object) -> object:
         return value.split(",") if isinstance(value, str) else value
+
+
+class MapQuery(Schema):
+    hosts: Annotated[
+        int | None,
+        Field(ge=1, le=2**31 - 1, description="Show whether so many hosts fit, and where."),
+    ] = None
+    policy: Annotated[str, AfterValidator(_named)] | None = None
+
+
+class ViewQuery(Schema):
+    fabric: Annotated[
+        Reference | None, Field(description="Needed if the service manages several.")
+    ] = None
 
 
 class WaitQuery(Schema):
@@ -197,6 +228,26 @@ class Precondition(Schema):
     ] = None
 
 
+Notice = Annotated[
+    float,
+    Field(
+        ge=0,
+        le=LONGEST_NOTICE,
+        allow_inf_nan=False,
+        description="Seconds between the announcement of a move and its beginning.",
+    ),
+]
+MoveCost = Annotated[
+    float,
+    Field(
+        ge=0,
+        le=DEAREST_MOVE,
+        allow_inf_nan=False,
+        description="What each host costs that it gets by a move, in any unit.",
+    ),
+]
+
+
 class NewAllocation(Body):
     name: Name
     hosts: Hosts
@@ -224,6 +275,12 @@ class NewAllocation(Body):
     parent: Annotated[
         Reference | None, Field(description="The container to be inside: the id of an allocation.")
     ] = None
+    movable: Annotated[
+        Movable | None,
+        Field(strict=False, description="Whether it may move to make room; default: never."),
+    ] = None
+    notice: Notice | None = None
+    move_cost: MoveCost | None = None
     dry_run: Annotated[
         bool, Field(description="Answer what would be given, and reserve nothing.")
     ] = False
@@ -231,7 +288,44 @@ class NewAllocation(Body):
 
 class AllocationChange(Body):
     name: Annotated[Name | None, Field(description="The new name.")] = None
-    hosts: Annotated[Hosts | None, Field(description="Resizing; not supported yet.")] = None
+    hosts: Annotated[
+        Hosts | None,
+        Field(description="The new size. While it changes, the old size turns the change back."),
+    ] = None
+    give_back: Annotated[
+        list[HostName] | None,
+        Field(
+            min_length=1,
+            max_length=MANY,
+            description="Hosts that a smaller allocation may lose, by name; without it any that "
+            "run no server.",
+        ),
+    ] = None
+    movable: Annotated[
+        Movable | None,
+        Field(strict=False, description="`never` calls off a move that is announced."),
+    ] = None
+    notice: Notice | None = None
+    move_cost: MoveCost | None = None
+    dry_run: Annotated[
+        bool, Field(description="Answer what the new size would give, and change nothing.")
+    ] = False
+
+
+class NewRoom(Body):
+    """A size that has to fit, and what may move for it."""
+
+    hosts: Hosts
+    policy: Annotated[Policy | None, Field(description="Default: the service's.")] = None
+    constraints: Constraints | None = None
+    moves: Annotated[int, Field(ge=0, le=MOST_MOVES, description="The most tenants that move.")] = 1
+    max_cost: Annotated[
+        MoveCost | None, Field(description="Tenants with a higher `move_cost` stay.")
+    ] = None
+    override: Annotated[
+        bool, Field(description="Tenants that do not consent move, too; their notice is given.")
+    ] = False
+    dry_run: Annotated[bool, Field(description="Answer the plan, and tell nobody.")] = False
 
 
 class HostChange(Body):
@@ -248,6 +342,14 @@ class HostChange(Body):
         list[Trait] | None, Field(max_length=MANY, description="All traits it has from now on.")
     ] = None
     cost: Cost | None = None
+    virtual_guids: Annotated[
+        list[Annotated[list[Guid], Field(max_length=MANY)]] | None,
+        Field(
+            max_length=64,
+            description="For each rail, the GUIDs of all virtual ports that its port has from now "
+            "on.",
+        ),
+    ] = None
 
 
 class LinkChange(Body):

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, RootModel
 from laas_service.api.schemas.agents import Octets
 from laas_service.api.schemas.allocations import Degraded
 from laas_service.api.schemas.base import Schema
-from laas_service.api.schemas.fabrics import CUT_OFF, FitsWhenEmpty, MakesRoom
+from laas_service.api.schemas.fabrics import CUT_OFF, ByMoving, FitsWhenEmpty, MakesRoom
 from laas_service.app.records import Usage
 from laas_service.domain.allocation import Refusal
 
@@ -37,13 +37,25 @@ class Problem(Schema):
     fits_when_empty: FitsWhenEmpty = None
     cut_off: Annotated[bool | None, Field(description=CUT_OFF)] = None
     room: MakesRoom = None
+    by_moving: Annotated[
+        ByMoving | None,
+        Field(description="How the new size of an allocation would fit; null: no way was found."),
+    ] = None
     degraded: Annotated[Degraded | None, Field(description="What a repair cannot replace.")] = None
+    min_version: Annotated[str | None, Field(description="The oldest microversion known.")] = None
+    max_version: Annotated[str | None, Field(description="The newest microversion known.")] = None
 
 
 class Version(Schema):
     id: str
     status: Literal["CURRENT"]
+    min_version: Annotated[str, Field(description="The oldest microversion; the default.")]
+    max_version: Annotated[str, Field(description="The newest microversion.")]
     links: list[dict[str, str]]
+
+
+class OneVersion(Schema):
+    version: Version
 
 
 class Versions(Schema):
@@ -85,11 +97,16 @@ class Text(RootModel[str]):
     """Prometheus' text format."""
 
 
+class Html(Text):
+    """A page for browsers."""
+
+
 def media(schema: type[BaseModel]) -> str:
     """The content type of an answer."""
     kinds: dict[type[BaseModel], str] = {
         Problem: "application/problem+json",
         Text: "text/plain; version=0.0.4",
+        Html: "text/html; charset=utf-8",
         Octets: "application/octet-stream",
     }
     return kinds.get(schema, "application/json")

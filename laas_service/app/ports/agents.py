@@ -39,7 +39,7 @@ class Agents(Protocol):
         """Record a report, and choose the active agent by ``agent_registry.successor``.
 
         One transaction, so that there is never more than one active agent.
-        ``ConcurrentUpdate``.
+        ``ConcurrentUpdate``; ``LimitExceeded`` if the name is new and the fabric has too many.
         """
 
     def all(self, fabric: str) -> list[Agent]:
@@ -49,9 +49,10 @@ class Agents(Protocol):
 class FileSets(Protocol):
     """The file sets that agents fetch. Errors of all methods: ``NotFound``; ``Unavailable``."""
 
-    def wanted(self, fabric: str) -> FileSet:
+    def wanted(self, fabric: str, form: int) -> FileSet:
         """The set for the fabric's present state, rendered if it does not exist yet.
 
+        Its manifest has the newest form up to ``form``.
         ``LimitExceeded`` or ``Conflict`` if it cannot be rendered.
         """
 

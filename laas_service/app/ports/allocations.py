@@ -2,15 +2,24 @@
 
 """Recorded allocations: reading, quotas, admission, transitions, changes of placement."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from datetime import datetime
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypeVar
 
 from laas_service.app.lifecycle import State
-from laas_service.app.records import AllocationRecord, Event, Limits, Move, Usage, Wait
+from laas_service.app.records import (
+    NO_LIMITS,
+    AllocationRecord,
+    Event,
+    Limits,
+    Move,
+    Usage,
+    Wait,
+)
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.ledger import Ledger
+from laas_service.domain.moves.consent import Consent
 from laas_service.messages import ConfirmedBy, Initiator
 
 T = TypeVar("T")
@@ -22,8 +31,11 @@ class AllocationReader(Protocol):
     def allocation(self, id: str) -> AllocationRecord:
         """One allocation with its newest events. ``NotFound``."""
 
-    def events(self, id: str, after: int, limit: int) -> list[Event]:
-        """Up to ``limit`` events of an allocation after the first ``after``, oldest first."""
+    def events(self, id: str, after: int, limit: int) -> tuple[int, list[Event]]:
+        """Up to ``limit`` events of an allocation after the first ``after``, oldest first.
+
+        The number of the first of them comes before them: events that were deleted are left out.
+        """
 
     def allocations(
         self,
@@ -42,10 +54,13 @@ class AllocationReader(Protocol):
         now: datetime,
         limit: int = 100,
         *,
+        longest: timedelta = ...,
         faulty: bool = False,
         fabric: str | None = None,
     ) -> list[str]:
         """Ids of allocations that have a step to do and whose next try is not after ``now``.
+
+        A next try that is later than ``longest`` from now is due, too: the clock was set back.
 
         With ``faulty`` also active ones that hold a failed link; with ``fabric`` only those of
         that fabric.
@@ -117,6 +132,9 @@ class QuotaReader(Protocol):
 
     def within_limits(self, request: AllocationRequest) -> None:
         """Return if the project would stay within its quota now, else ``QuotaExceeded``."""
+
+    def may_grow(self, project_id: str, more: int, limits: Limits) -> None:
+        """Return if the project may have so many hosts more now, else ``QuotaExceeded``."""
 
 
 class Transitions(Protocol):
@@ -191,6 +209,22 @@ class Transitions(Protocol):
         """
 
 
+Archive = Callable[[Sequence[Mapping[str, Any]]], None]
+"""Keeps documents of allocations (JSON objects), durably."""
+
+
+class Retention(Protocol):
+    """Deletion of what is over."""
+
+    def forget(self, age: timedelta, limit: int, archive: Archive | None = None) -> int:
+        """Delete up to ``limit`` allocations that were released at least ``age`` ago.
+
+        Their histories and idempotency keys go with them; a container stays until nothing inside
+        it is recorded. ``archive`` gets the documents of all of them before they are deleted.
+        Returns their number. One transaction; of two concurrent calls, each row is counted once.
+        """
+
+
 class PlacementChanges(Protocol):
     """Changes of an active allocation's placement."""
 
@@ -200,6 +234,7 @@ class PlacementChanges(Protocol):
         choose: Callable[[Ledger], Move | T],
         *,
         by: Initiator | None = None,
+        limits: Limits = NO_LIMITS,
     ) -> AllocationRecord | T:
         """Begin the change of placement that ``choose`` decides on the present state.
 
@@ -211,6 +246,58 @@ class PlacementChanges(Protocol):
             ConcurrentUpdate: the record is not the newest version.
             Conflict: it is not active, or a change is under way.
             DoubleClaim: the new placement is not free.
+            QuotaExceeded: with it the project would have more hosts than its own quota, or
+                ``limits``, allows. While the size changes, the larger one counts.
+            LimitExceeded: it needs partition keys, and too few are free.
+        """
+
+    def turn_back(
+        self, record: AllocationRecord, reason: str, *, by: Initiator | None = None
+    ) -> AllocationRecord:
+        """From the present phase of a change of placement, go back to the old one.
+
+        ``lifecycle.Change.way_back`` (new generation).
+
+        Raises:
+            ConcurrentUpdate: the record is not the newest version.
+            Conflict: it is not active, no change is under way, or the old placement is being
+                withdrawn.
+        """
+
+    def announce(
+        self,
+        record: AllocationRecord,
+        to: Allocation,
+        begins: datetime,
+        reason: str,
+        *,
+        by: Initiator | None = None,
+    ) -> AllocationRecord:
+        """Record and tell that the allocation moves to ``to`` at ``begins`` or later.
+
+        Nothing is claimed for it before it begins.
+
+        Raises:
+            ConcurrentUpdate: the record is not the newest version.
+            Conflict: it is not active, or a change is under way.
+        """
+
+    def drop_announcement(
+        self, record: AllocationRecord, reason: str, *, by: Initiator | None = None
+    ) -> AllocationRecord:
+        """The move that was announced does not take place. ``ConcurrentUpdate``."""
+
+    def consent(
+        self,
+        record: AllocationRecord,
+        consent: Consent,
+        reason: str,
+        *,
+        by: Initiator | None = None,
+    ) -> AllocationRecord:
+        """Record the owner's consent to moves; without it no announcement stays.
+
+        Raises: ConcurrentUpdate.
         """
 
     def proceed(

@@ -3,6 +3,7 @@
 """Compute: hosts that accept the servers of one project only."""
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -66,6 +67,14 @@ class Compute(Protocol):
 
     scripted: ClassVar[bool]
     """A step counts as done when a script for an operator is written, whether it is run or not."""
+
+    def comparison(self) -> AbstractContextManager[None]:
+        """For a comparison of everything that is recorded: what is read is shared meanwhile.
+
+        Until the end, this thread's ``pool``, ``handed_over`` and ``hand_over`` of what is handed
+        over already rely on one list of the aggregates, and on what an earlier ``look`` saw of
+        the servers; a host that then seems to have strangers is looked at again.
+        """
 
     def pool(self, hosts: Collection[str]) -> None:
         """Take hosts under management: a free host in the pool accepts nobody.

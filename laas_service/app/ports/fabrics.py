@@ -2,7 +2,7 @@
 
 """Recorded fabrics, their ledgers, and the states of hosts and links."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from laas_service.app.records import FabricRecord, HostState, LinkState, SwitchState, Words
@@ -19,6 +19,9 @@ class FabricReader(Protocol):
     def check(self) -> None:
         """Return if the database answers and its schema is current, else ``Unavailable``."""
 
+    def check_writes(self) -> None:
+        """Return if the database takes writes now or did some seconds ago, else ``Unavailable``."""
+
     def fabrics(self) -> list[FabricRecord]:
         """All fabrics by id."""
 
@@ -30,6 +33,23 @@ class FabricReader(Protocol):
 
         All threads of this process share the object: read it, do not write it. ``NotFound``.
         """
+
+    def in_past(self, fabric_id: str, generation: int, stamp: str) -> bool:
+        """Whether a generation of routes is one that the database has, or had before.
+
+        It is known by its number alone if ``stamp`` is empty, or no longer recorded.
+        """
+
+    def go_forward(self, fabric_id: str, generation: int, stamp: str, where: str) -> bool:
+        """Move a fabric on above a generation of routes of another past, seen ``where``.
+
+        The database is the truth, and went back. Its generations go on above that one, and every
+        allocation waits until routes are confirmed again. Returns whether it did; False if the
+        generation is ``in_past``. ``LimitExceeded``.
+        """
+
+    def words(self, fabric_id: str) -> Words:
+        """Who says what of the hosts, links and switches that are not up."""
 
 
 class ComponentStates(Protocol):
@@ -68,9 +88,6 @@ class ComponentStates(Protocol):
     def return_switches(self, fabric_id: str, guids: Collection[int]) -> int:
         """The tables of these repaired switches are confirmed: their links and hosts are usable."""
 
-    def words(self, fabric_id: str) -> Words:
-        """Who says what of the hosts, links and switches that are not up."""
-
     def describe_hosts(self, fabric_id: str, changes: Mapping[int, HostChange]) -> int:
         """Record the features of hosts, by their numbers."""
 
@@ -85,6 +102,15 @@ class ComponentStates(Protocol):
 
     def set_shared_plane(self, fabric_id: str, plane: SharedPlane) -> int:
         """Withhold a plane instead of the one before. ``Conflict`` if a tenant has a link of it."""
+
+    def virtual_ports(self, fabric_id: str) -> Mapping[int, tuple[int, ...]]:
+        """GUIDs, ascending, of the virtual ports of each port of a host that has any."""
+
+    def set_virtual_ports(self, fabric_id: str, ports: Mapping[int, Sequence[int]]) -> int:
+        """Record the virtual ports of these ports (GUIDs) instead of those before.
+
+        ``NotFound`` if a host has no such port, ``Conflict`` if another port has a GUID.
+        """
 
     def note_faults(self, fabric_id: str) -> list[str]:
         """Record which failed hosts and links allocations hold, where that is not recorded yet.

@@ -25,8 +25,11 @@ class Leases(Protocol):
     def take(self, fabric: str, owner: str, seconds: float) -> Lease | None:
         """Lease a free fabric for ``seconds``, with a higher token; None if it is not free."""
 
-    def renew(self, lease: Lease, seconds: float) -> None:
-        """Extend to ``seconds`` from now. ``LeaseLost`` if another worker has taken it."""
+    def renew(self, lease: Lease, seconds: float, waits_for: str | None = None) -> None:
+        """Extend to ``seconds`` from now; record what the holder waits for, None for nothing.
+
+        ``LeaseLost`` if another worker has taken it.
+        """
 
     def give_back(self, lease: Lease) -> None:
         """Other workers may take it at once; nothing happens if it was lost."""

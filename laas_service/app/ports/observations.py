@@ -22,6 +22,9 @@ class Observations(Protocol):
     def holding(self, fabric_id: str) -> Holding:
         """The worker that converges a fabric, and what it saw in the switches."""
 
+    def note_compared(self, fabric_id: str) -> None:
+        """Record that all that is recorded was compared with all that is observed."""
+
     def note_drift(self, fabric_id: str, kind: Drift, detail: str) -> None:
         """Count drift that was found, once each time, and notify."""
 

@@ -30,6 +30,18 @@ class SubnetManager(Switches, Protocol):
         that did not change; the files published before then stay.
         """
 
+    def on_disk(self, fabric: str) -> tuple[int, str] | None:
+        """The generation, with its stamp, of the files that a set now would replace.
+
+        None if there are none, or if they are not kept here.
+        """
+
+    def prepared(self, fabric: str) -> bool:
+        """Whether ``applied`` can compare all tables without waiting until they are read.
+
+        If not, they are being read beside the caller, who asks again later.
+        """
+
     def reading(self, fabric: str) -> FabricReading | None:
         """The last look at the ports of the fabric; None if there is none. ``Unavailable``.
 
@@ -70,4 +82,5 @@ class RecordedSwitches:
             without=holding.without,
             unconfirmed=holding.unconfirmed,
             by=holding.applied_by or ConfirmedBy.NOBODY,
+            running=holding.running,
         )

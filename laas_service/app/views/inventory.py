@@ -3,7 +3,7 @@
 """The inventory as it is shown: every host, link and switch with its state and its owner."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -31,9 +31,11 @@ class Said(NamedTuple):
 
     words: Words
     observation: Observation
+    virtual_ports: Mapping[int, tuple[int, ...]]
+    """GUIDs of the virtual ports of each port that has any."""
 
 
-NOTHING_SAID = Said(Words({}, {}, {}), Observation())
+NOTHING_SAID = Said(Words({}, {}, {}), Observation(), {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class HostEntry:
     """One host; ``owner`` is an allocation's id. ``endpoints`` come in rail order.
 
     ``word`` decides about its state, None if it is up. ``absent_since``: no port of it has had a
-    link since then, as while it reboots.
+    link since then, as while it reboots. ``virtual_ports`` is by the GUID of the endpoint.
     """
 
     index: int
@@ -53,6 +55,7 @@ class HostEntry:
     features: HostFeatures = PLAIN
     word: Word | None = None
     absent_since: datetime | None = None
+    virtual_ports: Mapping[int, tuple[int, ...]] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,7 @@ def _host_entry(
         ledger.features.of(number),
         _word(said.words.hosts.get(number, ()), state),
         _moment(absent_since),
+        said.virtual_ports,
     )
 
 

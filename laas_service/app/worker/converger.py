@@ -13,9 +13,10 @@ order of the steps keeps the promises:
   converged like any other;
 * forced release: hosts fenced, then the network cut and confirmed, then hosts
   taken back when they are empty, then the claims freed;
-* a change of placement (a repair): both placements claimed; the new routes laid beside
-  the old ones and confirmed, then traffic switched and confirmed, then the old routes
-  withdrawn and confirmed, then the old claims freed.
+* a change of placement (a repair, a resize): both placements claimed; the new routes laid
+  beside the old ones and confirmed, then traffic switched and confirmed, then new hosts handed
+  over, then old hosts taken back and empty, then the old routes withdrawn and confirmed, then
+  the old claims freed.
 """
 
 import logging
@@ -28,14 +29,14 @@ from typing import Protocol
 
 from laas_service.app import lifecycle
 from laas_service.app.lifecycle import Action, State
-from laas_service.app.placement_changes import begin_link_repair
+from laas_service.app.placement_changes import begin_announced_move, begin_link_repair
 from laas_service.app.ports.allocations import PlacementChanges
 from laas_service.app.ports.compute import Compute
 from laas_service.app.ports.fault_observation import FaultObservation
 from laas_service.app.ports.port_counters import PortCounters
 from laas_service.app.ports.subnet_manager import SubnetManager
 from laas_service.app.records import AllocationRecord, FabricRecord
-from laas_service.app.worker.drift import handover_of
+from laas_service.app.worker.drift import handover_of, host_names
 from laas_service.app.worker.drift_control import DriftControl, DriftStore
 from laas_service.app.worker.fault_observer import FaultObserver
 from laas_service.app.worker.host_observer import USUAL, HostObserver, HostStore, LookRules
@@ -43,6 +44,7 @@ from laas_service.app.worker.route_publisher import ActingFor, RoutePublisher, R
 from laas_service.domain.errors import (
     ConcurrentUpdate,
     Conflict,
+    HostsBusy,
     LaasError,
     LeaseLost,
 )
@@ -94,7 +96,8 @@ class Converger:
     ``before_effect`` is called before each effect outside and raises ``LeaseLost`` if the
     effect must not happen; that error, from there or from the store, ends every method. Every
     step of an allocation is taken inside ``acting_for`` of the user who asked for it. Without
-    ``observer`` links are not observed. ``hosts`` says how compute hosts are.
+    ``observer`` links are not observed. ``hosts`` says how compute hosts are. An owner has
+    ``move_window`` seconds to empty the hosts that a move takes from it; then it turns back.
     """
 
     def __init__(
@@ -115,6 +118,7 @@ class Converger:
         acting_for: ActingFor = lambda initiator: nullcontext(),
         observer: FaultObserver | None = None,
         hosts: LookRules = USUAL,
+        move_window: float = 3600.0,
     ) -> None:
         self._store = store
         self._observer = observer
@@ -125,6 +129,7 @@ class Converger:
         self._repair_links = repair_links
         self._at = at
         self._park_after = park_after
+        self._move_window = timedelta(seconds=move_window)
         self._fabric = fabric
         self._before_effect = before_effect
         self._acting_for = acting_for
@@ -136,6 +141,9 @@ class Converger:
             Action.REQUEUE: self._requeue,
             Action.REPAIR: self._repair_failed_links,
             Action.PROCEED: self._proceed,
+            Action.OPEN: self._open,
+            Action.GIVE_BACK: self._give_back,
+            Action.MOVE: self._move,
         }
         self._routes = RoutePublisher(
             store,
@@ -184,7 +192,13 @@ class Converger:
             if self._observer is not None:
                 self._observer.observe(fabric, self._routes.compared)
             self._hosts.observe(fabric)
-        due = self._store.due(self._now(), limit, faulty=self._repair_links, fabric=self._fabric)
+        due = self._store.due(
+            self._now(),
+            limit,
+            longest=timedelta(seconds=self._pace.last),
+            faulty=self._repair_links,
+            fabric=self._fabric,
+        )
         self._idle.clear()
         self._drive(due)
         for fabric in self._drift.fabrics():  # changes that no allocation waits for: a link's state
@@ -207,12 +221,27 @@ class Converger:
         """Take every step of one allocation that can be taken now. ``NotFound``."""
         self._drive([self._store.allocation(allocation_id).id])
 
+    def prepared(self) -> bool:
+        """Whether ``reconcile`` and ``check_drift`` need not wait until all tables are read.
+
+        If not, ask again in a later round: meanwhile they are read, and faults are observed. No
+        reading begins while a hold-down is running: on a large fabric it takes longer than that.
+        """
+        if self._observer is not None and self._observer.awaits_hold_down:
+            return True
+        return self._drift.prepared()
+
     def reconcile(self) -> list[str]:
         """Compare all that is recorded with all that is observed; see ``DriftControl``."""
         return self._drift.reconcile()
 
     def check_drift(self) -> list[str]:
-        """Compare what costs little to observe; see ``DriftControl``."""
+        """Compare what costs little to observe; see ``DriftControl``.
+
+        Not while a hold-down is running: the tables of a large fabric take longer to read.
+        """
+        if self._observer is not None and self._observer.awaits_hold_down:
+            return []
         return self._drift.check_drift()
 
     def _drive(self, ids: Iterable[str]) -> None:
@@ -277,12 +306,14 @@ class Converger:
 
     def _next_action(self, record: AllocationRecord) -> Action:
         confirmed = False
-        if lifecycle.awaits_routes(record):
+        published = self._routes.can_be_confirmed(record.fabric, record.generation)
+        if lifecycle.awaits_routes(record) and published:
             applied = self._routes.applied(record.fabric)
             confirmed = lifecycle.confirmed(record, applied.generation)
             confirmed = confirmed and not self._silent_switches(record, applied)
         repairs = self._repair_links and not self._is_frozen(record.fabric)
-        return lifecycle.next_action(record, confirmed, repair_links=repairs)
+        now = None if self._is_frozen(record.fabric) else self._now()
+        return lifecycle.next_action(record, confirmed, repair_links=repairs, now=now)
 
     def _silent_switches(self, record: AllocationRecord, applied: Applied) -> list[str]:
         """Names of the switches whose silence keeps the awaited routes from being confirmed.
@@ -360,7 +391,12 @@ class Converger:
         return self._store.transition(record, State.ACTIVE, reason, confirmed_by=by)
 
     def _give_up(self, record: AllocationRecord, unusable: str) -> AllocationRecord:
-        """Give up a placement with hosts that cannot be used; it is placed anew."""
+        """Give up a placement with hosts that cannot be used; it is placed anew.
+
+        A change of placement turns back.
+        """
+        if record.change is not None:
+            return self._store.turn_back(record, lifecycle.unusable_joining_reason(unusable))
         handover = handover_of(self._store.fabric(record.fabric), record)
         self._effect("fence", lambda: self._compute.fence(record.id))
         self._effect("take back", lambda: self._compute.take_back(handover))
@@ -409,8 +445,49 @@ class Converger:
             raise ConcurrentUpdate(f"the links of allocation {record.id!r} are up again")
         return answer
 
+    def _move(self, record: AllocationRecord) -> AllocationRecord:
+        """Begin the move that was announced, or call it off."""
+        return begin_announced_move(self._store, record)
+
+    def _open(self, record: AllocationRecord) -> AllocationRecord:
+        """Hand over the new hosts beside the old ones."""
+        self._hosts.check_usable(record)
+        self._hand_over_open(record)
+        return self._proceed(record)
+
+    def _give_back(self, record: AllocationRecord) -> AllocationRecord:
+        """Take back the old hosts, and prove them empty: no server starts there any more."""
+        self._hand_over_open(record)
+        try:
+            self._check_left(record)
+        except HostsBusy as error:
+            begun = record.moves_at
+            if begun is None or self._now() < begun + self._move_window:
+                raise
+            return self._store.turn_back(record, lifecycle.window_over_reason(str(error)))
+        return self._proceed(record)
+
+    def _hand_over_open(self, record: AllocationRecord) -> None:
+        handover = handover_of(self._store.fabric(record.fabric), record)
+        self._effect("hand over", lambda: self._compute.hand_over(handover))
+
+    def _check_left(self, record: AllocationRecord) -> None:
+        """Raises: HostsBusy, if a server is on a host that the allocation leaves."""
+        freed = lifecycle.check_changing(record).freed
+        names = host_names(self._store.fabric(record.fabric), freed)
+        busy = sorted({occupant.host for occupant in self._compute.occupants(names)})
+        if busy:
+            raise HostsBusy(
+                f"servers still run on {listed(busy)}, which the allocation leaves; delete or "
+                "move them, or ask for the old size again"
+            )
+
     def _proceed(self, record: AllocationRecord) -> AllocationRecord:
         change = lifecycle.check_changing(record)
+        if change.next_phase is None and change.freed.size and not record.container:
+            self._hosts.look_after(record.fabric, record.updated_at)
+            self._check_left(record)
         topology = self._store.fabric(record.fabric).topology
         by = self._confirmed_by(record)
-        return self._store.proceed(record, change.done(topology, by), confirmed_by=by)
+        told = change.done(topology, by, scripted=self._compute.scripted)
+        return self._store.proceed(record, told, confirmed_by=by)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from laas_service.app.lifecycle import LIVE, State
 from laas_service.app.ports.compute import Handover
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord, kind_of_loss
+from laas_service.domain.allocation import Allocation
 from laas_service.domain.wording import listed
 from laas_service.messages import Applied
 
@@ -183,10 +184,15 @@ def managed(fabric: FabricRecord) -> frozenset[str]:
 
 
 def handover_of(fabric: FabricRecord, record: AllocationRecord) -> Handover:
-    """An allocation of a fabric as compute sees it."""
-    hosts = record.placed.hosts(fabric.topology) if record.placed else ()
-    names = tuple(fabric.inventory.host_names[host] for host in hosts)
+    """An allocation of a fabric as compute sees it, once its present step is taken."""
+    names = host_names(fabric, record.open_hosts)
     return Handover(record.id, record.project_id, names)
+
+
+def host_names(fabric: FabricRecord, placement: Allocation | None) -> tuple[str, ...]:
+    """Nova's names of the hosts of a placement."""
+    hosts = placement.hosts(fabric.topology) if placement is not None else ()
+    return tuple(fabric.inventory.host_names[host] for host in hosts)
 
 
 # -- switches -----------------------------------------------------------------------------

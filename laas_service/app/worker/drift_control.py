@@ -76,6 +76,10 @@ class DriftControl:
         self._suspected: set[str] = set()  # fabrics whose routes seemed lost at the last check
         self._unpooled: dict[str, frozenset[str] | None] = {}  # None: not known which
 
+    def prepared(self) -> bool:
+        """Whether all tables are read that a comparison needs; if not, ask again later."""
+        return all(self._routes.prepared(fabric.id) for fabric in self.fabrics())
+
     # -- reconciling ----------------------------------------------------------------
 
     def reconcile(self) -> list[str]:
@@ -84,6 +88,10 @@ class DriftControl:
         Active allocations are handed over again in any case: this changes nothing where all is
         well, and repairs schedulers that lost a message.
         """
+        with self._compute.comparison():
+            return self._compared()
+
+    def _compared(self) -> list[str]:
         self._routes.begin_round()
         findings = [text for fabric in self.fabrics() for text in self.take_over(fabric)]
         try:
@@ -95,6 +103,8 @@ class DriftControl:
         for _, handover in sorted(observed.items()):
             if difference := self._leftover(handover):
                 findings += self._act(difference)
+        for fabric in self.fabrics():
+            self._store.note_compared(fabric.id)
         return findings
 
     def take_over(self, fabric: FabricRecord) -> list[str]:
@@ -166,6 +176,8 @@ class DriftControl:
         findings, active = [], set()
         for record in self._active(fabric.id):
             active.add(record.id)
+            if lifecycle.hands_over(record):
+                continue
             handover = observed.handed_over.get(record.id)
             if not record.container and self._needs_attention(fabric, record, handover):
                 findings += self._check_hosts(record.id, handover)
@@ -225,7 +237,7 @@ class DriftControl:
     def _check_hosts(self, id: str, observed: Handover | None) -> list[str]:
         """One active allocation against what is handed over."""
         record = self._store.allocation(id)
-        if record.state not in HANDED_OVER or record.container:
+        if record.state not in HANDED_OVER or record.container or lifecycle.hands_over(record):
             return []
         fabric = self._store.fabric(record.fabric)
         with self._acting_for(record.initiator):

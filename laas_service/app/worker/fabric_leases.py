@@ -41,6 +41,7 @@ class HeldFabric:
     converger: Converger
     reconcile_at: float
     check_drift_at: float
+    comparing_since: float | None = None  # when the comparison that is due was first tried
     lost: bool = False
 
 
@@ -109,15 +110,19 @@ class FabricLeases:
             self._share_out()
             return sum(self._each(lambda held: held.converger.run_once()))
 
-    def reconcile(self) -> list[str]:
-        """Reconcile the fabrics whose time has come; returns the findings."""
+    def reconcile(self, *, busy: bool = False) -> list[str]:
+        """Reconcile the fabrics whose time has come; returns the findings.
+
+        A ``busy`` worker, which has steps to take, puts this off by one more interval.
+        """
         findings: list[str] = []
+        grace = self._reconcile_interval if busy else 0.0
 
         def reconcile(held: HeldFabric) -> int:
-            if self._clock() >= held.reconcile_at:
+            if self._clock() >= held.reconcile_at + grace and self._prepared(held):
                 findings.extend(held.converger.reconcile())
                 held.reconcile_at = self._clock() + self._reconcile_interval
-                held.check_drift_at = self._clock() + self._drift_interval
+                held.check_drift_at = self._after(held)
             return 0
 
         self._each(reconcile)
@@ -128,25 +133,39 @@ class FabricLeases:
         findings: list[str] = []
 
         def check(held: HeldFabric) -> int:
-            begun = self._clock()
-            if begun >= held.check_drift_at:
+            if self._clock() >= held.check_drift_at and self._prepared(held):
                 findings.extend(held.converger.check_drift())
-                ended = self._clock()
-                held.check_drift_at = ended + max(self._drift_interval, 9 * (ended - begun))
+                held.check_drift_at = self._after(held)
             return 0
 
         self._each(check)
         return findings
 
+    def _prepared(self, held: HeldFabric) -> bool:
+        """Whether a comparison can be made in this round, without waiting for tables."""
+        if held.comparing_since is None:
+            held.comparing_since = self._clock()
+        return held.converger.prepared()
+
+    def _after(self, held: HeldFabric) -> float:
+        """When drift is checked after a comparison: one takes a tenth of the time at most."""
+        ended, begun = self._clock(), held.comparing_since
+        held.comparing_since = None
+        cost = ended - begun if begun is not None else 0.0
+        return ended + max(self._drift_interval, 9 * cost)
+
     def renew(self) -> None:
-        """Renew all leases, unless the working thread is stuck. Raises: Unavailable."""
+        """Renew all leases, unless the working thread is stuck; tell what it waits for.
+
+        Raises: Unavailable.
+        """
         if self.watchdog.stuck():
             self._give_up()
             return
         self._workers = self._leases.enrol(self._owner, self._seconds)
         for held in list(self._held.values()):
             try:
-                self._leases.renew(held.lease, self._seconds)
+                self._leases.renew(held.lease, self._seconds, self.watchdog.waits_for())
             except LeaseLost as error:
                 LOG.warning("%s", error)  # a step under way is refused at its next effect
                 held.lost = True

@@ -87,10 +87,16 @@ class FaultObserver:
         self._clock = clock
         self._counters = counters
         self._cablings: dict[str, tuple[Inventory, Cabling]] = {}
+        self._holding: set[str] = set()  # fabrics with a hold-down that is running
 
     def is_frozen(self, fabric_id: str) -> bool:
         """Whether nothing of the fabric's routes may change. Raises: NotFound."""
         return self._mode(self._store.observation(fabric_id)) is Mode.FROZEN
+
+    @property
+    def awaits_hold_down(self) -> bool:
+        """Whether a hold-down was running when a fabric was last observed."""
+        return bool(self._holding)
 
     def observe(self, fabric: FabricRecord, compared: Compared) -> Judgement | None:
         """Judge the present reading, and record what follows; None if there is no reading.
@@ -98,6 +104,7 @@ class FaultObserver:
         ``compared`` is asked only about switches that answer again. Errors are logged; the next
         round tries again. Raises: LeaseLost.
         """
+        self._holding.discard(fabric.id)
         try:
             return self._observe(fabric, compared)
         except LeaseLost:
@@ -127,6 +134,7 @@ class FaultObserver:
         _log(fabric.id, made)
         seconds_left = hold_down_ends_in(made.memory, self._rules, self._clock())
         if seconds_left is not None:
+            self._holding.add(fabric.id)
             self._again(seconds_left)
         return made
 

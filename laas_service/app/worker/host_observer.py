@@ -16,7 +16,7 @@ from laas_service.app.ports.compute_hosts import ComputeHostRecords
 from laas_service.app.ports.fabrics import FabricReader
 from laas_service.app.ports.observations import Observations
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord
-from laas_service.app.worker.drift import handover_of, managed
+from laas_service.app.worker.drift import host_names, managed
 from laas_service.app.worker.route_publisher import ActingFor, Effect
 from laas_service.domain.compute_hosts import HostMemory, HostRules, HostView, judge
 from laas_service.domain.errors import ConcurrentUpdate, LaasError, LeaseLost, Unavailable
@@ -106,7 +106,8 @@ class HostObserver:
         }
         self._record(fabric, after, seen)
         self._looked[fabric.id] = begun
-        self._check_servers(fabric, strangers(after, settled, self._compute.observed().pooled))
+        observed = self._compute.observed()
+        self._check_servers(fabric, strangers(after, settled, observed.pooled), observed.closed)
 
     def look_after(self, fabric_id: str, moment: datetime) -> None:
         """Look at the hosts of a fabric, unless a look began after ``moment``. Raises: LaasError.
@@ -119,17 +120,19 @@ class HostObserver:
             self.look(self._store.fabric(fabric_id))
 
     def unusable(self, record: AllocationRecord) -> str:
-        """Withheld hosts of an allocation that is not handed over yet, with reasons; or empty."""
-        if record.state is not State.ALLOCATING or record.handed_back or record.container:
+        """Withheld hosts of those that are not handed over yet, with reasons; or empty."""
+        awaited = lifecycle.awaited_hosts(record)
+        if awaited is None:
             return ""
         withheld = self._store.host_memory(record.fabric).withheld()
-        hosts = handover_of(self._store.fabric(record.fabric), record).hosts
+        hosts = host_names(self._store.fabric(record.fabric), awaited)
         return listed(f"{host} ({withheld[host][1]})" for host in hosts if host in withheld)
 
     def check_usable(self, record: AllocationRecord) -> None:
-        """Raises: Unavailable, if a host has a problem that may be over soon."""
+        """Raises: Unavailable, if a host to be handed over has a problem that may be over soon."""
         memory = self._store.host_memory(record.fabric)
-        hosts = handover_of(self._store.fabric(record.fabric), record).hosts
+        awaited = lifecycle.awaited_hosts(record)
+        hosts = host_names(self._store.fabric(record.fabric), awaited)
         problems = [f"{host} is {why}" for host in hosts if (why := memory.problem(host))]
         if problems:
             raise Unavailable(f"hosts cannot be handed over now: {listed(problems)}")
@@ -143,9 +146,10 @@ class HostObserver:
         """Record what follows for the hosts from a look."""
         views = {host: _view(state, owners.get(host)) for host, state in seen.items()}
         names, now = managed(fabric), self._now().timestamp()
+        left = [host for host, record in owners.items() if _is_leaving(record)]
 
         def judged(memory: HostMemory) -> HostMemory:
-            return judge(memory, names, views, now, self._rules.withholding)
+            return judge(memory, names, views, now, self._rules.withholding, left)
 
         before = self._store.host_memory(fabric.id)
         if judged(before) == before:
@@ -164,12 +168,15 @@ class HostObserver:
             host: record
             for record in records
             if not record.container
-            for host in handover_of(fabric, record).hosts
+            for host in host_names(fabric, record.held)
         }
 
     # -- servers ------------------------------------------------------------------------
 
-    def _check_servers(self, fabric: FabricRecord, found: Collection["Strangers"]) -> None:
+    def _check_servers(
+        self, fabric: FabricRecord, found: Collection["Strangers"], closed: Collection[str]
+    ) -> None:
+        """Act on servers that may not be where they are; ``closed`` as in ``Observed``."""
         told, known = self._told.get(fabric.id, {}), {}
         for group in found:
             known[group.owner] = group.text
@@ -183,7 +190,9 @@ class HostObserver:
         if not self._repair:
             return
         servers = [server for group in found if group.record for server in group.servers]
-        self._close(fabric, {server.host for server in servers})
+        ours, hosts = managed(fabric), {server.host for server in servers}
+        if ours.intersection(closed) != hosts:
+            self._effect("close", lambda: self._compute.close(ours, hosts))
         if self._rules.stop_strangers:
             for server in servers:
                 self._stop(server)
@@ -201,11 +210,6 @@ class HostObserver:
                 self._store.transition(record, record.state, reason, error=record.error)
             except ConcurrentUpdate:
                 LOG.info("allocation %s changed meanwhile; its history lacks this", record.id)
-
-    def _close(self, fabric: FabricRecord, hosts: Collection[str]) -> None:
-        ours = managed(fabric)
-        if self._compute.observed().closed & ours != set(hosts):
-            self._effect("close", lambda: self._compute.close(ours, hosts))
 
     def _stop(self, server: Occupant) -> None:
         try:
@@ -273,6 +277,11 @@ def _view(state: ComputeHost, owner: AllocationRecord | None) -> HostView:
     ]
     servers = frozenset(server.consumer for server in state.servers)
     return HostView(state.up, state.enabled, state.reason, servers, listed(strangers))
+
+
+def _is_leaving(record: AllocationRecord) -> bool:
+    """Whether an owner has left its hosts, which are not free yet."""
+    return record.state is State.RELEASING and bool(record.handed_back)
 
 
 def _id(record: AllocationRecord | None) -> str:

@@ -25,14 +25,19 @@ ActingFor = Callable[[Initiator | None], AbstractContextManager[None]]
 """A context in which every log line names this initiator; None names nobody."""
 
 
-FROZEN = 0
+FROZEN = 0, ""
 """No generation: stands for routes that were not published because the fabric was frozen."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Published:
-    generation: int
+    routes: tuple[int, str]
     at: datetime
+
+
+def _routes(fabric: FabricRecord) -> tuple[int, str]:
+    """The generation of the newest routes, and its stamp."""
+    return fabric.routes_generation, fabric.routes_stamp
 
 
 class RouteStore(FabricReader, Observations, DesiredState, Protocol):
@@ -63,7 +68,7 @@ class RoutePublisher:
         self._apply_timeout = timedelta(seconds=apply_timeout)
         self._effect = effect
         self._frozen = frozen
-        self._last_generation: dict[str, int] = {}  # fabric -> taken over, or published last
+        self._last_routes: dict[str, tuple[int, str]] = {}  # taken over, or published last
         self._published: dict[str, _Published] = {}
         self._applied: dict[str, Applied] = {}  # as read in this round
         self._recorded: dict[str, Applied] = {}  # as recorded last
@@ -75,36 +80,54 @@ class RoutePublisher:
 
     def has_taken_over(self, fabric_id: str) -> bool:
         """Whether ``take_over`` was called for the fabric, or its routes were published."""
-        return fabric_id in self._last_generation
+        return fabric_id in self._last_routes
 
     def take_over(self, fabric: FabricRecord) -> None:
         """From now on changes of the fabric's routes are published."""
-        self._last_generation[fabric.id] = fabric.routes_generation
+        self._last_routes[fabric.id] = _routes(fabric)
 
     def has_changed(self, fabric: FabricRecord) -> bool:
         """Whether its routes changed since they were last published, or taken over."""
-        return self._last_generation.get(fabric.id) not in (None, fabric.routes_generation)
+        return self._last_routes.get(fabric.id) not in (None, _routes(fabric))
+
+    def can_be_confirmed(self, fabric_id: str, generation: int) -> bool:
+        """False if routes of this generation were certainly never published.
+
+        The switches need not be read then: that is slow on a large fabric.
+        """
+        last = self._last_routes.get(fabric_id, FROZEN)
+        return last == FROZEN or last[0] >= generation
 
     def applied(self, fabric_id: str) -> Applied:
         """What the switches run, read once a round and after each publication.
 
-        A generation above the recorded one (after a restore of the database) counts as none.
-        The answer is recorded for other processes, unless the switches lost the newest routes:
-        ``record_loss`` records that.
+        A generation that is not in the database's past (the database went back) counts as none,
+        and the fabric goes forward above it. The answer is recorded for other processes, unless the
+        switches lost the newest routes: ``record_loss`` records that.
         """
         if fabric_id not in self._applied:
             self._unread.discard(fabric_id)
             applied = self._subnet_manager.applied(fabric_id)
+            generation = applied.generation
+            if generation is not None:
+                where = f"the switches run generation {generation}"
+                if self._goes_forward(fabric_id, generation, applied.stamp, where):
+                    applied = Applied(None, f"{where}, which the database does not have")
             fabric = self._store.fabric(fabric_id)
-            newest = fabric.routes_generation
-            if applied.generation is not None and applied.generation > newest:
-                applied = Applied(
-                    None, f"generation {applied.generation} is applied, {newest} is recorded"
-                )
             self._applied[fabric_id] = applied
             if not self.has_lost(fabric, applied):
                 self._record(fabric_id, applied)
         return self._applied[fabric_id]
+
+    def _goes_forward(self, fabric_id: str, generation: int, stamp: str, where: str) -> bool:
+        """Whether a generation is of another past of the database, which goes on above it then."""
+        if self._store.in_past(fabric_id, generation, stamp):
+            return False
+        return self._store.go_forward(fabric_id, generation, stamp, where)
+
+    def prepared(self, fabric_id: str) -> bool:
+        """Whether ``applied`` would not wait for tables; if not, ask again in a later round."""
+        return self._subnet_manager.prepared(fabric_id)
 
     def compared(self, fabric: FabricRecord, switches: Set[int]) -> frozenset[int]:
         """Those of these switches (GUIDs) that have the tables of a confirmed generation."""
@@ -152,6 +175,7 @@ class RoutePublisher:
             without=holding.without,
             unconfirmed=holding.unconfirmed,
             by=holding.applied_by or ConfirmedBy.NOBODY,
+            running=holding.running,
         )
 
     def publish(self, fabric_id: str) -> str | None:
@@ -162,15 +186,20 @@ class RoutePublisher:
         """
         try:
             if self._frozen(fabric_id):
-                self._last_generation[fabric_id] = FROZEN
+                self._last_routes[fabric_id] = FROZEN
                 return "the fabric is frozen: no routes are published"
+            if published := self._subnet_manager.on_disk(fabric_id):
+                where = f"generation {published[0]} is published"
+                self._goes_forward(fabric_id, *published, where)
             state = self._store.routed(fabric_id)
-            self._last_generation[fabric_id] = state.generation
+            routes = state.generation, state.stamp
+            self._last_routes[fabric_id] = routes
             last = self._published.get(fabric_id)
-            oldest = self._now() - self._apply_timeout
-            if last is None or last.generation != state.generation or last.at <= oldest:
+            now = self._now()
+            oldest = now - self._apply_timeout
+            if last is None or last.routes != routes or not oldest < last.at <= now:
                 self._effect("publish", lambda: self._subnet_manager.publish(state))
-                self._published[fabric_id] = _Published(state.generation, self._now())
+                self._published[fabric_id] = _Published(routes, now)
                 self._unread.add(fabric_id)
             self._applied.pop(fabric_id, None)
         except LeaseLost:

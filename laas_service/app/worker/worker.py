@@ -44,6 +44,7 @@ class Worker(Loop):
         with self._leases.watchdog.working():
             while self._admit() + self._leases.run_once() and not self.stopping:
                 self._leases.check_drift()  # also while steps are due
+                self._leases.reconcile(busy=True)
             if not self.stopping:
                 self._leases.reconcile()
                 self._leases.check_drift()

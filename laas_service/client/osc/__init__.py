@@ -14,16 +14,20 @@ from typing import Any
 from keystoneauth1.adapter import Adapter
 from osc_lib import utils
 
-from laas_service.client.rest import SERVICE_TYPE, Rest
+from laas_service.client.rest import SERVICE_TYPE, VERSION, Rest
 
 API_NAME = "isolated_network"
 API_VERSION_OPTION = "os_isolated_network_api_version"
-API_VERSIONS = ("1",)
-DEFAULT_API_VERSION = "1"
+API_VERSIONS = ("1", "1.0", VERSION)
+DEFAULT_API_VERSION = VERSION
 
 
 def make_client(instance: Any) -> Rest:
-    """The client that commands get as ``client_manager.isolated_network``."""
+    """The client that commands get as ``client_manager.isolated_network``.
+
+    The version ``1`` is 1.0. A version that this plugin does not know is for the service to judge.
+    """
+    version = str(instance._api_version[API_NAME])
     return Rest(
         Adapter(
             instance.session,
@@ -31,7 +35,8 @@ def make_client(instance: Any) -> Rest:
             interface=instance.interface,
             region_name=instance.region_name,
             endpoint_override=instance.sdk_connection.config.get_endpoint(SERVICE_TYPE),
-        )
+        ),
+        version if "." in version else f"{version}.0",
     )
 
 

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""``openstack isolated network fabric``: fabrics, utilization, agents, leaf switches."""
+"""``openstack isolated network fabric``, ``switch``, ``host``: what operators see and change."""
+
+import argparse
 
 from laas_service.client import calls, options
-from laas_service.client.osc.base import ListCommand, ShowCommand
+from laas_service.client.osc.base import ListCommand, RestCommand, ShowCommand
 
 
 class List(ListCommand):
@@ -53,6 +55,34 @@ class Fit(ShowCommand):
     )
 
 
+class Map(ShowCommand):
+    """Write a page that shows the fabric: who owns which cable, the queue, faults"""
+
+    call = staticmethod(calls.fabric_map)
+    arguments = (*options.FABRIC, *options.MAP)
+
+
+class View(RestCommand):
+    """Serve the page of a fabric on this machine, until interrupted"""
+
+    call = staticmethod(calls.view)
+    arguments = options.VIEW
+
+    def take_action(self, args: argparse.Namespace) -> None:
+        self.answer(args)
+
+
+class MakeRoom(ShowCommand):
+    """Move tenants who consent so that a number of hosts fits"""
+
+    call = staticmethod(calls.fabric_make_room)
+    arguments = (
+        *options.FABRIC,
+        options.argument("--hosts", type=int, required=True, help="number of hosts"),
+        *options.MAKE_ROOM,
+    )
+
+
 class Observation(ShowCommand):
     """Show observed faults, choose what observation may change, or acknowledge its alarm"""
 
@@ -93,3 +123,10 @@ class RepairSwitch(ShowCommand):
 
     call = staticmethod(calls.leaf_state)
     arguments = (*options.SWITCH, options.verb("repair"))
+
+
+class ConfirmEmpty(ShowCommand):
+    """Say that a host in quarantine runs no server"""
+
+    call = staticmethod(calls.host_confirm_empty)
+    arguments = options.CONFIRM_EMPTY

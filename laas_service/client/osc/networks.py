@@ -54,12 +54,43 @@ class Show(ShowCommand):
     arguments = (_NETWORK,)
 
 
+class Draw(ShowCommand):
+    """Write a drawing of an isolated network's own tree"""
+
+    call = staticmethod(calls.allocation_draw)
+    arguments = (_NETWORK, *options.DRAW)
+
+
 class History(ListCommand):
     """List the history of an isolated network, oldest entry first"""
 
     call = staticmethod(calls.allocation_history)
     listed = "history"
     arguments = (_NETWORK,)
+
+
+class Ranks(RestCommand):
+    """Print the order of hosts that the tables are made for, as a file for MPI or NCCL"""
+
+    call = staticmethod(calls.allocation_ranks)
+    arguments = (_NETWORK, *options.RANKS)
+
+    def take_action(self, args: argparse.Namespace) -> None:
+        self.app.stdout.write(self.answer(args))
+
+
+class Consent(ShowCommand):
+    """Say whether an isolated network may move to make room for others"""
+
+    call = staticmethod(calls.allocation_consent)
+    arguments = (_NETWORK, *options.CONSENT)
+
+
+class Resize(ShowCommand):
+    """Change the number of hosts of an isolated network where it is"""
+
+    call = staticmethod(calls.allocation_resize)
+    arguments = (_NETWORK, *options.RESIZE, *WAIT)
 
 
 class Repair(ShowCommand):

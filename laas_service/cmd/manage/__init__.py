@@ -15,7 +15,7 @@ from laas_service.cmd.manage import database, fabrics, hosts, plane, quotas, rei
 from laas_service.domain.errors import LaasError
 
 _GROUPS = {
-    "db": ("upgrade, back up, restore and check the database", database.COMMANDS),
+    "db": ("upgrade, back up, restore, check and purge the database", database.COMMANDS),
     "fabric": (
         "import, export and verify fabrics",
         (*fabrics.COMMANDS, *reimport.COMMANDS, *plane.COMMANDS, *verify.COMMANDS),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""laas-manage db: upgrade, back up, restore and check the database."""
+"""laas-manage db: upgrade, back up, restore, check and purge the database."""
 
 import argparse
 from pathlib import Path
@@ -14,6 +14,13 @@ def generation(text: str) -> int:
     """A generation on the command line. Raises: ArgumentTypeError."""
     if not (text.isdecimal() and len(text) < 10):
         raise argparse.ArgumentTypeError(f"{text!r}: give 0 to 999999999")
+    return int(text)
+
+
+def days(text: str) -> int:
+    """A number of days on the command line. Raises: ArgumentTypeError."""
+    if not (text.isdecimal() and len(text) < 6 and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r}: give 1 to 99999")
     return int(text)
 
 
@@ -47,6 +54,20 @@ def restore(args: argparse.Namespace) -> int:
     return _report(parts)
 
 
+def purge(args: argparse.Namespace) -> int:
+    """Delete allocations that were released long ago; 1 if refused."""
+    forgotten = parts_of(args).forget_allocations(args.released_days)
+    print(f"{forgotten} released allocations are deleted")
+    return 0
+
+
+def archive(args: argparse.Namespace) -> int:
+    """Move allocations that were released long ago into a file; 1 if refused."""
+    forgotten = parts_of(args).forget_allocations(args.released_days, args.file)
+    print(f"{args.file}: {forgotten} released allocations")
+    return 0
+
+
 def check(args: argparse.Namespace) -> int:
     """Print inconsistencies; 0 none, 1 some, 2 (from ``main``) the check could not run."""
     return _report(parts_of(args))
@@ -58,6 +79,14 @@ def _report(parts: Parts) -> int:
         print(finding)
     print(f"{len(findings) or 'no'} findings")
     return 1 if findings else 0
+
+
+_RELEASED_DAYS = argument(
+    "--released-days",
+    type=days,
+    metavar="DAYS",
+    help="those that were released so many days ago; default: [retention] released_days",
+)
 
 
 COMMANDS = (
@@ -89,4 +118,16 @@ COMMANDS = (
         ),
     ),
     Command("check", check, "check that the tables are consistent"),
+    Command(
+        "archive",
+        archive,
+        "move allocations that were released long ago into a file",
+        (
+            argument(
+                "file", type=Path, metavar="FILE", help="file to which lines of JSON are appended"
+            ),
+            _RELEASED_DAYS,
+        ),
+    ),
+    Command("purge", purge, "delete allocations that were released long ago", (_RELEASED_DAYS,)),
 )

@@ -22,7 +22,6 @@ from laas_service.client.options import Argument, Command, argument
 from laas_service.cmd.manage.shared import fabric_of, parts_of, write
 from laas_service.domain.features import HostChange
 from laas_service.domain.ledger import Ledger, LedgerView
-from laas_service.domain.topology import Topology
 from laas_service.wiring import Parts
 
 DEFAULT_FABRIC = "fabric"
@@ -70,7 +69,7 @@ def read_file(args: argparse.Namespace) -> FabricFile:
 def import_fabric(args: argparse.Namespace) -> int:
     """Read a fabric, report what was recognised, and record it."""
     fabric = read_file(args)
-    for line in fabric.report.lines() if fabric.report else [_summary(fabric.topology)]:
+    for line in fabric.lines():
         print(line)
     if not args.dry_run:
         _record(parts_of(args), args.id, fabric)
@@ -82,6 +81,9 @@ def _record(parts: Parts, id: str, fabric: FabricFile) -> None:
     store = parts.store
     store.add_fabric(id, fabric.topology, fabric.inventory)
     store.set_shared_plane(id, fabric.shared_plane)
+    store.set_virtual_ports(id, fabric.virtual_guids)
+    for host in sorted(fabric.withheld_hosts - fabric.failed_hosts):
+        store.set_host_state(id, host, HostState.DRAINED)
     for host in sorted(fabric.failed_hosts):
         store.set_host_state(id, host, HostState.FAILED)
     for link in sorted(fabric.failed_links, key=fabric.topology.tree.link_id):
@@ -91,16 +93,11 @@ def _record(parts: Parts, id: str, fabric: FabricFile) -> None:
         store.describe_hosts(id, {host: HostChange(*each) for host, each in features.items()})
 
 
-def _summary(topology: Topology) -> str:
-    tree = topology.tree
-    hosts = topology.hosts - len(topology.absent_hosts)
-    shape = f"XGFT(3; {','.join(map(str, tree.m))}; {','.join(map(str, tree.w))})"
-    return f"{shape}, {hosts} hosts on {topology.rails} rail(s)"
-
-
 def _snapshot(fabric: FabricFile, ledger: LedgerView) -> str:
     document = snapshot.public_snapshot(ledger)
     document["inventory"] = documents.inventory_document(fabric.inventory)
+    if fabric.virtual_guids:
+        document["virtual_guids"] = documents.virtual_ports_document(fabric.virtual_guids)
     return json.dumps(document) + "\n"
 
 
@@ -117,7 +114,11 @@ def export(args: argparse.Namespace) -> int:
     parts = parts_of(args)
     record = fabric_of(parts, args.id)
     ledger, _ = parts.store.ledger(record.id)
-    fabric = FabricFile(record.topology, lambda: record.inventory)
+    fabric = FabricFile(
+        record.topology,
+        lambda: record.inventory,
+        virtual_guids=parts.store.virtual_ports(record.id),
+    )
     return write(_FORMATS[args.format](fabric, ledger), args.output)
 
 

@@ -6,11 +6,11 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
 
-from laas_service.app.lifecycle import HOLDING
+from laas_service.app.lifecycle import HOLDING, Change
 from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.records import FabricRecord
 from laas_service.client.options import Command, argument
@@ -18,9 +18,14 @@ from laas_service.cmd.manage.shared import parts_of
 from laas_service.domain import verification
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import InvalidInput, LaasError, Unavailable
+from laas_service.domain.wording import listed
+from laas_service.messages import FabricState
 from laas_service.wiring import Parts
-from opensm_writer.keys import MASTER, Enforcement, KeyReading, reading_of
+from opensm_writer.keys import Enforcement, KeyReading, reading_of
 from opensm_writer.parse import dumped_tables
+
+ENGINE = "file"
+"""The routing engine that reads our tables."""
 
 TRIES = 10
 """Attempts to read a fabric between two changes."""
@@ -56,10 +61,23 @@ class Verdict:
     unsettled: str | None = None
     """Why the tables may be of another generation than the record."""
 
+    unmanaged: list[str] = field(default_factory=list)
+    """Switches and aggregation nodes without a route to or from a subnet manager; no violation."""
+
+    engine: str | None = None
+    """The routing engine that OpenSM used last, as recorded; None if it is not known."""
+
+    master: str | None = None
+    """Port GUID of the master: in the keys if they were given, else as recorded."""
+
     def __str__(self) -> str:
         outcome = f"{len(self.violations) or 'no'} violations in {self._checked()}"
         unsettled = f"; {self.unsettled}" if self.unsettled else ""
         text = f"{self.allocations} allocations, {outcome}{unsettled}"
+        if self.engine is not None:
+            text += f"; routing engine {self.engine}"
+        if self.master is not None:
+            text += f"; master {self.master}"
         return f"{self.fabric}, generation {self.generation}: {text}"
 
     def _checked(self) -> str:
@@ -76,6 +94,16 @@ class Verdict:
                 f" ({neighbours} more begin on a tenant's own leaf, where traffic from a service "
                 "to that tenant uses the tenant's links)"
             )
+        if beside := self.walks["beside_managers"]:
+            checked += (
+                f" ({beside} pairs on rails apart cross links of others from the switch of a "
+                "subnet manager, which has to reach every port)"
+            )
+        if self.unmanaged:
+            checked += (
+                f" ({len(self.unmanaged)} switches and aggregation nodes have no route: "
+                f"{listed(self.unmanaged)})"
+            )
         return checked + keys
 
 
@@ -89,6 +117,8 @@ def verify(args: argparse.Namespace) -> int:
     records = [parts.store.fabric(args.id)] if args.id else parts.store.fabrics()
     if not records:
         raise InvalidInput("id", "", "there is no fabric; import one")
+    if args.partitions and len(records) > 1:
+        raise InvalidInput("id", "", "name the fabric that --partitions is of")
     tables = _dumped(args.lfts) if args.lfts else None
     if tables is not None and not any(_has(record, tables) for record in records):
         raise InvalidInput(
@@ -135,7 +165,10 @@ def _verdict(
     args: argparse.Namespace,
 ) -> Verdict:
     held, changing, generation = _steady(parts, record.id)
-    allocations = [changing.get(allocation.id, allocation) for allocation in held]
+    allocations = [
+        changing[allocation.id].new if allocation.id in changing else allocation
+        for allocation in held
+    ]
     chance = Random(0)  # noqa: S311 - the same permutations every time
     violations = verification.violations(
         record.topology,
@@ -153,18 +186,36 @@ def _verdict(
     if keys is not None and _is_of(record, keys):
         violations += _key_violations(parts, record, keys, args.subnet_manager)
         ports = len(keys.ports)
-    unsettled = _unsettled(parts, record.id) if keys is not None or tables is not None else None
+    if args.partitions:
+        violations += _partition_violations(parts, record, _text("--partitions", args.partitions))
+    published = keys is not None or tables is not None or args.partitions
+    unsettled = _unsettled(parts, record.id) if published else None
+    running = parts.store.holding(record.id).running
+    master = running.master.guid if running.master is not None else None
+    if ports is not None and keys is not None:
+        master = _master(keys)
+    if published and running.engine not in (None, ENGINE):
+        violations.append(
+            f"the routing engine that ran last is {running.engine}, not {ENGINE}: "
+            "forwarding tables may be its own"
+        )
+    verdict = Verdict(
+        *(record.id, generation, len(allocations), violations, None, ports, unsettled),
+        engine=running.engine,
+        master=None if master is None else f"{master:#018x}",
+    )
     if tables is None or not _has(record, tables):
-        return Verdict(record.id, generation, len(allocations), violations, None, ports, unsettled)
-    walks = _walked(record, held, tables, args.subnet_manager)
+        return verdict
+    walks = _walked(record, held, changing, tables, args.subnet_manager)
     counts = {
         "tenants": walks.tenant_pairs,
         "managers": walks.manager_pairs if args.subnet_manager else 0,
         "shared": walks.shared_pairs if record.shared_plane else 0,
         "neighbours": walks.neighbours,
+        "beside_managers": walks.beside_managers,
     }
     violations += walks.violations
-    return Verdict(record.id, generation, len(allocations), violations, counts, ports, unsettled)
+    return replace(verdict, walks=counts, unmanaged=walks.unmanaged)
 
 
 def _unsettled(parts: Parts, fabric_id: str) -> str | None:
@@ -176,8 +227,8 @@ def _unsettled(parts: Parts, fabric_id: str) -> str | None:
     return f"the routes of generation {desired} are not confirmed yet; verify again when they are"
 
 
-def _steady(parts: Parts, fabric_id: str) -> tuple[list[Allocation], dict[str, Allocation], int]:
-    """Placements, new placements of changing allocations, and the generation of both.
+def _steady(parts: Parts, fabric_id: str) -> tuple[list[Allocation], dict[str, Change], int]:
+    """Placements, changes of placement by allocation id, and the generation of both.
 
     Raises:
         Unavailable: the fabric changed during each of ``TRIES`` attempts.
@@ -191,10 +242,10 @@ def _steady(parts: Parts, fabric_id: str) -> tuple[list[Allocation], dict[str, A
     raise Unavailable(f"fabric {fabric_id} changed each of {TRIES} times it was read; try again")
 
 
-def _changing(parts: Parts, fabric_id: str) -> dict[str, Allocation]:
-    """New placements of allocations that still hold their old one too, by allocation id."""
+def _changing(parts: Parts, fabric_id: str) -> dict[str, Change]:
+    """The changes of allocations that still hold their old placement too, by allocation id."""
     records = every_allocation(parts.store, fabric=fabric_id, states=HOLDING)
-    return {record.id: record.change.new for record in records if record.change}
+    return {record.id: record.change for record in records if record.change}
 
 
 def _has(record: FabricRecord, tables: Mapping[int, bytes]) -> bool:
@@ -215,12 +266,12 @@ def _key_violations(
     read = verification.ReadKeys(
         {port: entry.keys for port, entry in keys.ports.items()},
         {port for port, entry in keys.ports.items() if entry.enforcement is Enforcement.OFF},
-        keys.master.guid if keys.master is not None and keys.master.state == MASTER else None,
+        _master(keys),
     )
     return verification.key_violations(
         record.topology,
         record.inventory,
-        [(tenant.pkey, tenant.held) for tenant in state.tenants],
+        _tenants(state),
         read,
         managers=managers,
         services=parts.services,
@@ -228,18 +279,44 @@ def _key_violations(
     )
 
 
+def _master(keys: KeyReading) -> int | None:
+    """Port GUID of the master; None if none answered."""
+    master = keys.master.master if keys.master is not None else None
+    return master.guid if master is not None else None
+
+
+def _partition_violations(parts: Parts, record: FabricRecord, text: str) -> list[str]:
+    state = parts.store.routed(record.id)
+    virtual = state.virtual_guids if parts.virtual_ports else {}
+    tenants = _tenants(state)
+    return verification.partition_violations(
+        record.topology, record.inventory, tenants, virtual, text
+    )
+
+
+def _tenants(state: FabricState) -> list[tuple[list[int], Allocation]]:
+    """Partition keys by rail, and all hosts that their tenant may be on."""
+    rails = range(state.topology.rails)
+    return [([tenant.key(rail) for rail in rails], tenant.held) for tenant in state.tenants]
+
+
+def _text(option: str, source: str) -> str:
+    """Raises: InvalidInput."""
+    try:
+        return sys.stdin.read() if source == "-" else Path(source).read_text(errors="replace")
+    except OSError as error:
+        raise _unreadable(option, source, error) from error
+
+
 def _keys(source: str) -> KeyReading:
     """Raises: InvalidInput, InvalidFile."""
-    try:
-        text = sys.stdin.read() if source == "-" else Path(source).read_text(errors="replace")
-    except OSError as error:
-        raise _unreadable("--keys", source, error) from error
-    return reading_of(text, source)
+    return reading_of(_text("--keys", source), source)
 
 
 def _walked(
     record: FabricRecord,
     allocations: list[Allocation],
+    changing: Mapping[str, Change],
     rows: Mapping[int, bytes],
     managers: list[int],
 ) -> verification.Walks:
@@ -247,7 +324,13 @@ def _walked(
     inventory = record.inventory
     tables = verification.physical_tables(rows, inventory.lids)
     walks = verification.walk_violations(
-        record.topology, inventory, tables, allocations, managers, record.shared_plane
+        record.topology,
+        inventory,
+        tables,
+        allocations,
+        managers,
+        record.shared_plane,
+        {id: (change.old, change.new) for id, change in changing.items()},
     )
     loop = verification.credit_loop(inventory, tables)
     if loop:
@@ -289,6 +372,12 @@ COMMANDS = (
                 "--keys",
                 metavar="FILE",
                 help="also check these partition keys: output of laas-opensm-keys; - for stdin",
+            ),
+            argument(
+                "--partitions",
+                metavar="FILE",
+                help="also check this published partitions.conf, with virtual ports if [opensm] "
+                "virtual_ports is set; - for stdin; needs one fabric",
             ),
             argument(
                 "--subnet-manager",

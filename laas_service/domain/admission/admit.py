@@ -6,7 +6,12 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import replace
 
-from laas_service.domain.admission.constrained import explain_constraints, propose, restricted_view
+from laas_service.domain.admission.constrained import (
+    explain_constraints,
+    for_policy,
+    propose,
+    restricted_view,
+)
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import InvalidInput
@@ -14,7 +19,7 @@ from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.policies.base import Policy
 
 SIZES_TRIED = 256
-"""Sizes that ``largest_fit`` tries one by one under ``spread``, before it bisects."""
+"""Sizes that ``largest_fit`` tries one by one where it is not monotone, before it bisects."""
 
 
 def admit(
@@ -66,19 +71,20 @@ def largest_fit(
     For a monotone policy (if N fits, so does N - 1) bisection finds it;
     ``tests/unit/domain/policies/test_contract.py`` tests that policies are what they say.
     Other policies are asked size by size, without the sizes that their refusals rule out.
-    Under ``spread`` a smaller size may not fit although a larger one does. Then every policy is
-    asked for up to ``SIZES_TRIED`` sizes one by one; after that, bisection finds a size that fits
-    but may not be the largest.
+    Under ``spread``, and where ``contention_free`` is required, a smaller size may not fit
+    although a larger one does. Then every policy is asked for up to ``SIZES_TRIED`` sizes one by
+    one; after that, bisection finds a size that fits but may not be the largest.
     """
     if constraints is not None:
-        constraints = constraints.musts
+        constraints = for_policy(policy, constraints.musts)
         fabric = restricted_view(fabric, constraints)
     request = Request("", 1, constraints=constraints, bandwidth=bandwidth)
     if not policy.monotone:
         return _largest_by_size(policy, fabric, below, request)
-    if constraints is None or constraints.spread == 1:
+    if constraints is None or (constraints.spread == 1 and not constraints.contention_free):
         return _largest_by_halves(policy, fabric, below, request)
-    anywhere = replace(request, constraints=constraints.without("spread"))
+    in_any_shape = constraints.without("spread").without("contention_free")
+    anywhere = replace(request, constraints=in_any_shape)
     top = _largest_by_halves(policy, fabric, below, anywhere)
     for size in range(top, max(0, top - SIZES_TRIED), -1):
         if isinstance(policy.propose(fabric, replace(request, hosts=size)), Allocation):

@@ -3,19 +3,21 @@
 """Proposals under constraints: the policy is asked on a ledger of the hosts that meet them.
 
 Traits, costs and hosts or pods to avoid only remove hosts, so every policy can be used
-unchanged and stays complete. ``within``, ``spread`` and ``cheapest`` restrict shapes: the
-policy reads them from the request.
+unchanged and stays complete. ``within``, ``spread``, ``cheapest`` and a required
+``contention_free`` restrict shapes: the policy reads them from the request.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import and_
 
-from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
-from laas_service.domain.constraints import Constraints
+from laas_service.domain.allocation import HOSTS_ONLY, Allocation, NoFit, Refusal, Request
+from laas_service.domain.constraints import Constraints, ContentionFree, Within
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.ledger import Ledger, LedgerView, Masks
 from laas_service.domain.policies.base import Policy
+from laas_service.domain.routing.contention import contention
+from laas_service.domain.topology import Topology
 
 
 def propose(policy: Policy, fabric: LedgerView, request: Request) -> Allocation | NoFit:
@@ -27,11 +29,75 @@ def propose(policy: Policy, fabric: LedgerView, request: Request) -> Allocation 
     constraints = request.constraints
     if constraints is None:
         return policy.propose(fabric, request)
+    if constraints.contention_free is ContentionFree.PREFER:
+        return _preferably_without_contention(policy, fabric, request, constraints)
+    constraints = for_policy(policy, constraints)
+    request = replace(request, constraints=constraints)
     view = restricted_view(fabric, constraints)
     answer = policy.propose(view, request)
     if isinstance(answer, NoFit) and answer.reason is Refusal.BUDGET and constraints.cheapest:
         answer = policy.propose(view, replace(request, constraints=constraints.musts))
     return answer
+
+
+class ConstrainedPolicy:
+    """Answers as ``policy`` does to requests that all have the same constraints beside their own.
+
+    Without links of its own, no policy meets ``contention_free``; then it is left out.
+    """
+
+    def __init__(self, policy: Policy, contention_free: ContentionFree) -> None:
+        self.name = policy.name
+        self.isolating = policy.isolating
+        self.monotone = policy.monotone and contention_free is ContentionFree.PREFER
+        self._policy = policy
+        owned = policy.isolating and policy.name not in HOSTS_ONLY
+        self._wish = contention_free if owned else None
+
+    def propose(self, fabric: LedgerView, request: Request) -> Allocation | NoFit:
+        constraints = replace(request.constraints or Constraints(), contention_free=self._wish)
+        if not constraints.names:
+            return self._policy.propose(fabric, request)
+        return propose(self._policy, fabric, replace(request, constraints=constraints))
+
+
+def for_policy(policy: Policy, constraints: Constraints) -> Constraints:
+    """The constraints with what ``contention_free`` means for the policy.
+
+    Hosts that own no links of their own meet no traffic only within a leaf.
+    """
+    owned = policy.isolating and policy.name not in HOSTS_ONLY
+    if owned or constraints.contention_free is not ContentionFree.REQUIRE:
+        return constraints
+    if constraints.spread > 1:
+        fix = f"leave it out, or choose another policy: {policy.name} owns no links across leaves"
+        raise InvalidInput("constraints.contention_free", "require", fix)
+    return replace(constraints, within=Within.LEAF)
+
+
+def _preferably_without_contention(
+    policy: Policy, fabric: LedgerView, request: Request, constraints: Constraints
+) -> Allocation | NoFit:
+    """The usual placement, or one without contention in no more pods and for no more cost."""
+    others = constraints.without("contention_free")
+    usual = propose(policy, fabric, replace(request, constraints=others if others.names else None))
+    topology, features = fabric.topology, fabric.features
+    if isinstance(usual, NoFit) or contention(topology, usual).free:
+        return usual
+    if usual.policy in HOSTS_ONLY or not policy.isolating:
+        return usual
+    required = replace(constraints, contention_free=ContentionFree.REQUIRE)
+    answer = propose(policy, fabric, replace(request, constraints=required))
+    if isinstance(answer, NoFit) or _pods(topology, answer) > _pods(topology, usual):
+        return usual
+    if constraints.cheapest:
+        costs = [features.cost(placed.hosts(topology)) for placed in (answer, usual)]
+        return answer if costs[0] <= costs[1] else usual
+    return answer
+
+
+def _pods(topology: Topology, allocation: Allocation) -> int:
+    return len({share.group // topology.groups_per_pod for share in allocation.groups})
 
 
 def restricted_view(fabric: LedgerView, constraints: Constraints) -> Ledger:

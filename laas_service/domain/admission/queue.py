@@ -34,6 +34,8 @@ from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import InvalidInput, NotFound
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies.base import Policy
+from laas_service.domain.search.known_fits import KnownFits
+from laas_service.domain.topology import Topology
 
 PACKING_SHARE = 0.25
 """By how much of a request's duration ends may differ to save one free host in a leaf.
@@ -225,8 +227,12 @@ class EasyQueue(Queue):
     ) -> None:
         super().__init__(fabric, policy, discipline)
         self._future = _Future(fabric, ends or {})
+        fabric.reader_cache(KnownFits)
         self._reserved: tuple[Waiting, Reservation] | None = None
-        self._vetoed: set[tuple[object, ...]] = set()
+        self._vetoed: set[int] = set()
+        """Placements (``_taken``) beside which the head does not fit at its shadow time."""
+        self._never: list[int] = []
+        """Those of them beside which no search can find a place for it."""
 
     @property
     def reservation(self) -> Reservation | None:
@@ -274,11 +280,14 @@ class EasyQueue(Queue):
             candidates.sort(key=lambda waiting: -waiting.request.hosts)
         started = []
         for waiting in candidates:
+            if waiting.request.bandwidth is None and waiting.request.hosts > limit:
+                continue
             allocation = self._overtake(waiting, now, shadow)
             if allocation is not None:
                 self._waiting.remove(waiting)
                 self._refusals.forget_vetoes()
                 started.append(allocation)
+            limit = min(self.fabric.free_host_count, self._refusals.smallest - 1)
         return started
 
     def _overtake(self, waiting: Waiting, now: float, shadow: float) -> Started:
@@ -296,24 +305,36 @@ class EasyQueue(Queue):
         """Whether the head still fits at its shadow time beside the newcomer.
 
         A placement that prevents it once does so as long as the reservation lasts, because
-        hosts and links that are free at the shadow time only become fewer.
+        hosts and links that are free at the shadow time only become fewer. For the same reason
+        so does a placement that takes more, if nobody shares what it takes.
         """
-        placement = (newcomer.groups, newcomer.columns)
+        taken = _taken(newcomer, self.fabric.topology)
         reservation = self.reservation
-        if reservation is None or placement in self._vetoed:
+        if reservation is None or taken in self._vetoed:
             return False
         planned = reservation.planned if self.policy.isolating else None
         if planned is not None and _disjoint(planned, newcomer):
             return True  # isolated allocations need only their own hosts and links
+        if any(not part & ~taken for part in self._never):
+            return False
         head, future = self._waiting[0], self._future.fabric
         with future.trial():
             future.claim(newcomer)
-            answer = propose(self.policy, future, head.request)
+            answer = self._head_at_shadow(future)
         if isinstance(answer, NoFit):
-            self._vetoed.add(placement)
+            self._vetoed.add(taken)
+            if self.policy.isolating and answer.reason is not Refusal.BUDGET:
+                self._never.append(taken)
             return False
         self._reserved = (head, Reservation(reservation.time, answer))
         return True
+
+    def _head_at_shadow(self, future: Ledger) -> Allocation | NoFit:
+        """What the head can have on ``future``, the fabric at its shadow time.
+
+        Hosts and links beside this may be taken without delaying the head.
+        """
+        return propose(self.policy, future, self._waiting[0].request)
 
     def reserve(self, now: float) -> Reservation:
         """The reservation of the head, which must not fit at ``now``.
@@ -327,6 +348,7 @@ class EasyQueue(Queue):
         reservation = self._future.earliest(self.policy, head.request, now)
         self._reserved = (head, reservation)
         self._vetoed.clear()
+        self._never.clear()
         return reservation
 
 
@@ -356,6 +378,10 @@ class _Future:
         if end > self.time:
             self.fabric.release(allocation_id)
         return end
+
+    def end_of(self, allocation_id: str) -> float:
+        """When an allocation is expected to end."""
+        return self._ends[allocation_id]
 
     def note_overruns(self, now: float) -> bool:
         """Make the ends of allocations that run longer than expected unknown; whether any does."""
@@ -451,6 +477,19 @@ class _Refusals:
 
 def _kind(request: Request) -> _RequestKind:
     return request.hosts, request.constraints, request.bandwidth
+
+
+def _taken(allocation: Allocation, topology: Topology) -> int:
+    """The hosts and links of an allocation as one mask, to compare it with others."""
+    slots, uplinks_at = topology.slots, topology.groups * topology.slots
+    width = topology.tree.w[1] * topology.planes
+    lanes_at, lanes = uplinks_at + topology.groups * width, topology.columns_per_pod * topology.lane
+    taken = 0
+    for group, hosts, uplinks in allocation.groups:
+        taken |= hosts << group * slots | uplinks << uplinks_at + group * width
+    for pod, spines in allocation.spines_by_pod(topology):
+        taken |= spines << lanes_at + pod * lanes
+    return taken
 
 
 def _disjoint(first: Allocation, second: Allocation) -> bool:

@@ -78,6 +78,9 @@ class Degraded:
     obstacle: str = ""
     """Why no other links can replace the failed ones; "" if no repair was tried."""
 
+    contention: bool = False
+    """It requires tables without contention, and has none."""
+
     def sentences(self) -> list[str]:
         """All of it as sentences for users, without full stops."""
         sentences = []
@@ -93,6 +96,8 @@ class Degraded:
             sentences.append(f"{len(self.thin) - SHOWN} more switches lack uplinks")
         if self.apart:
             sentences.append(f"no path over its working links is left between {listed(self.apart)}")
+        if self.contention:
+            sentences.append("its own flows may meet on a link, although it requires otherwise")
         if self.obstacle:
             sentences.append(f"there is no other set of links for these hosts: {self.obstacle}")
         return sentences

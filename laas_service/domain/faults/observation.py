@@ -188,13 +188,22 @@ def _blind(memory: Memory, interpretation: Interpretation, rules: Rules) -> Judg
     return Judgement(replace(memory, alarm=alarm), raised=True)
 
 
+UNDECIDED = 1.0
+"""Seconds until a newer reading is asked for, where a reading took longer than the hold-down."""
+
+
 def hold_down_ends_in(memory: Memory, rules: Rules, at: float) -> float | None:
-    """Seconds from ``at`` until the next hold-down ends; None if none is running."""
+    """Seconds from ``at`` until the next hold-down ends; None if none is running.
+
+    ``UNDECIDED`` if one has ended, and the last reading is from before its end.
+    """
     suspected = (entry for entry in memory.links.values() if entry.condition is SUSPECTED)
     switches = (entry for entry in memory.switches.values() if entry.standing is Standing.NEW)
     changes: tuple[_Loss, ...] = (*suspected, *switches)
-    ends = (entry.since + rules.hold_down - at for entry in changes)
-    return min((seconds for seconds in ends if seconds > 0), default=None)
+    ends = [entry.since + rules.hold_down for entry in changes]
+    if any(memory.at is not None and memory.at < end <= at for end in ends):
+        return UNDECIDED
+    return min((end - at for end in ends if end > at), default=None)
 
 
 # -- following ------------------------------------------------------------------

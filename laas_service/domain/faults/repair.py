@@ -64,6 +64,16 @@ def repair(
     return replace(degradation(fabric.topology, allocation, failed, hosts), obstacle=answer)
 
 
+def best_links(fabric: LedgerView, wanted: Allocation) -> Allocation | None:
+    """The hosts of ``wanted`` with free links that keep the most of its links.
+
+    Its hosts must have a legal shape, its full leaves and full pods equal links; the links need
+    not be free, nor as many as the shape takes. None if no free links meet the conditions.
+    """
+    answer = _LinkChoice(fabric, wanted).best()
+    return answer if isinstance(answer, Allocation) else None
+
+
 class NestedSets(NamedTuple):
     """Two sets of bits, the inner one within the outer one."""
 
@@ -131,6 +141,7 @@ class _LinkChoice:
         self._rest_leaves = leaves[self._rest_pod] if self._rest_pod is not None else 0
         self._one_pod = len(leaves) == 1
         self._columns = {(pod, column): mask for pod, column, mask in allocation.columns}
+        self._spine_masks = () if self._one_pod else fabric.free_spines
 
     def _smallest(self, leaves: dict[int, int]) -> int | None:
         """The remainder pod; None if there is none."""
@@ -229,7 +240,7 @@ class _LinkChoice:
         return nested(self._free_spines(column), self._old_spines(column), *sizes)
 
     def _free_spines(self, column: Column) -> NestedSets:
-        free, width = self._fabric.free_spines, self._topology.columns_per_pod
+        free, width = self._spine_masks, self._topology.columns_per_pod
         full = reduce(and_, (free[pod * width + column.number] for pod in self._full_pods))
         rest = 0 if self._rest_pod is None else free[self._rest_pod * width + column.number]
         return NestedSets(full, rest) if self._rest_is_smaller else NestedSets(rest, full)

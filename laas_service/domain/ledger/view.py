@@ -10,7 +10,7 @@ from typing import Protocol
 
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.features import Features
-from laas_service.domain.ledger.free import C
+from laas_service.domain.ledger.free import C, ReaderCache
 from laas_service.domain.ledger.ledger import Ledger
 from laas_service.domain.ledger.masks import Masks
 from laas_service.domain.shared_plane import SharedPlane
@@ -82,6 +82,10 @@ class LedgerView(Protocol):
 
     def last_freed(self, hosts: int) -> int:
         """When last a placement with ``hosts`` or more on each leaf could become possible."""
+
+    @property
+    def reader_caches(self) -> Mapping[type[ReaderCache], ReaderCache]:
+        """The objects of all readers by their classes."""
 
     def reader_cache(self, kind: type[C]) -> C:
         """The object of this kind that readers keep with this ledger."""

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from laas_service.domain.grouping import grouped
 from laas_service.domain.inventory import Endpoint, Inventory
+from laas_service.domain.routing.manager_routes import ManagerRoutes
 from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import Link, Xgft
 
@@ -159,8 +160,35 @@ class DefaultRoutes:
             over_any, _ = self._rows_towards(destinations.selected(missing), self._tiers)
             for row, fallback in zip(rows, over_any, strict=True):
                 row[missing] = np.where(row[missing] == NO_ROUTE, fallback, row[missing])
+        self._reach_managers(rows)
         by_guid = {s.guid: row.tobytes() for s, row in zip(self._switches, rows, strict=True)}
         return dict(sorted(by_guid.items()))
+
+    def _reach_managers(self, rows: Sequence[Row]) -> None:
+        """Add routes to and from the known subnet managers where there are none."""
+        index = {guid: place for place, guid in enumerate(self.destinations)}
+        managers = [index[endpoint.guid] for endpoint in self._inventory.managers]
+        home = self._all_destinations().switch.tolist()
+        if not any((row[managers] == NO_ROUTE).any() for row in rows) and not any(
+            (rows[home[manager]] == NO_ROUTE).any() for manager in managers
+        ):
+            return
+        services = {endpoint.guid for endpoint in self._inventory.service_endpoints}
+        hosts = {e.guid for e in self._inventory.endpoints if e.host is not None}
+        switches = self._number.keys()
+        order = sorted(index, key=lambda g: (g in switches, g not in hosts, g not in services))
+        tier = self._working_tiers[-1]
+        ports = [
+            {n.switch: n.port for n in reversed([*up, *down])}
+            for up, down in zip(tier.up, tier.down, strict=True)
+        ]
+        far = [
+            {n.port: n.switch for n in (*up, *down)}
+            for up, down in zip(self._tiers[-1].up, self._tiers[-1].down, strict=True)
+        ]
+        tenant = {index[guid] for guid in hosts}
+        routes = ManagerRoutes(rows, ports, far, home, tenant)
+        routes.add(managers, [index[guid] for guid in order])
 
     def unreached(self, rows: Mapping[int, bytes]) -> Unreached | None:
         """What ``rows`` leave without a path although working cables connect it; None if nothing.

@@ -31,6 +31,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 from laas_service.domain.allocation import Allocation
@@ -105,14 +106,15 @@ def forwarding_tables(
     anew. The entries towards one tenant's ports depend on that tenant and the faults,
     not on the other tenants. The rails of an isolated tenant may not be joined by its
     links (their planes meet above its partition). Its leaves then have no route from one
-    rail to another, as it would lead over links of others. Two exceptions: a leaf with a
-    subnet manager, and a tenant of one host, which has no peer.
+    rail to another, as it would lead over links of others. The exception is a switch with a
+    subnet manager, which needs a route to every port.
 
     No entry leads over ``closed_links``, which are failed ones whose ends are linked elsewhere:
     where they were the last way, there is no entry.
 
     If two allocations are placements of one tenant, the entries of the later one are
-    used, and those of the earlier one where the later has none.
+    used, and those of the earlier one where the later has none. A leaf of one that the links of
+    neither join to a port of the other has no route there, unless a subnet manager is on it.
 
     ``previous`` only saves time: the tables of an earlier state of the fabric. While
     hardware and faults are the same, entries are computed for new tenants only, and a row
@@ -128,11 +130,17 @@ def forwarding_tables(
         cache, rows = _RenderCache(defaults, {}, {}), {}
     else:
         defaults, rows = cache.defaults, previous.rows
+    allocations = list(allocations)
     by_tenant = {a: cache.by_tenant.get(a) or list(defaults.tenant_entries(a)) for a in allocations}
     by_switch: dict[int, list[_TenantEntries]] = {guid: [] for guid in defaults.rows}
     for entries_of_tenant in by_tenant.values():
         for switch, entries in entries_of_tenant:
             by_switch[switch].append(entries)
+    for first, second in pairwise(allocations):
+        if first.id == second.id and first.isolated:
+            entries_of_both = [*by_tenant[first], *by_tenant[second]]
+            for switch, entries in defaults.parted_entries(first, second, entries_of_both):
+                by_switch[switch].append(entries)
     rows = {
         guid: rows[guid]
         if changes == cache.by_switch.get(guid)
@@ -181,7 +189,7 @@ class _DefaultTables:
         for guid, ports in self._closed.items():
             self.rows[guid] = bytes(NO_ROUTE if p in ports else p for p in self.rows[guid])
         self._index = {guid: i for i, guid in enumerate(routes.destinations)}
-        self._manager_leaves = _manager_leaves(inventory)
+        self._manager_switches = _manager_switches(inventory)
 
     def tenant_entries(self, allocation: Allocation) -> Iterator[tuple[int, _TenantEntries]]:
         """The entries that differ from the default for a tenant's ports, each with its switch.
@@ -191,7 +199,7 @@ class _DefaultTables:
         """
         partition = Partition(self._topology, allocation, self._named_by_guid, self._failed)
         on_leaves = list(tenant_ports(self._topology, allocation))
-        apart = allocation.size > 1 and allocation.isolated
+        apart = allocation.isolated
         leaf_guids = self._inventory.leaf_guids
         leaves = {leaf_guids[leaf] for leaf, _, _ in on_leaves}
         for leaf, rail, hosts in on_leaves:
@@ -199,14 +207,39 @@ class _DefaultTables:
             joined = {leaf_guids[leaf]}
             for switch, ports, leads_on in partition.entries(leaf_guids[leaf], len(hosts)):
                 joined.add(switch)
-                if leads_on or switch in leaves or switch not in self._manager_leaves:
+                if leads_on or switch in leaves or switch not in self._manager_switches:
                     if closed := self._closed.get(switch):
                         ports = [NO_ROUTE if port in closed else port for port in ports]
                     yield switch, _TenantEntries(positions, ports)
             for from_leaf, from_rail, _ in on_leaves if apart else ():
                 switch = leaf_guids[from_leaf]
-                if from_rail != rail and switch not in joined | self._manager_leaves:
+                if from_rail != rail and switch not in joined | self._manager_switches:
                     yield switch, _TenantEntries(positions, [NO_ROUTE] * len(positions))
+
+    def parted_entries(
+        self,
+        first: Allocation,
+        second: Allocation,
+        entries: Iterable[tuple[int, _TenantEntries]],
+    ) -> Iterator[tuple[int, _TenantEntries]]:
+        """No routes between leaves and ports of two placements that their links do not join.
+
+        ``entries`` are those of both placements.
+        """
+        known: dict[int, set[int]] = defaultdict(set)
+        for switch, given in entries:
+            known[switch].update(given.positions)
+        ports: dict[int, set[int]] = defaultdict(set)
+        for placement in (first, second):
+            for leaf, rail, hosts in tenant_ports(self._topology, placement):
+                guids = (_port_guid(self._inventory, host, rail) for host in hosts)
+                leaf_guid = self._inventory.leaf_guids[leaf]
+                ports[leaf_guid].update(self._index[guid] for guid in guids)
+        everywhere = set().union(*ports.values())
+        for switch in sorted(ports.keys() - self._manager_switches):
+            parted = sorted(everywhere - known[switch] - ports[switch])
+            if parted:
+                yield switch, _TenantEntries(parted, [NO_ROUTE] * len(parted))
 
     def _named_by_guid(self, link: Link) -> NamedLink[int]:
         cable = self._inventory.cable_of_link.get(link)
@@ -225,17 +258,13 @@ class _RenderCache:
     by_switch: Mapping[int, list[_TenantEntries]]
 
 
-def _manager_leaves(inventory: Inventory) -> set[int]:
-    """GUIDs of the leaves with a subnet manager: traffic of others relies on their entries.
+def _manager_switches(inventory: Inventory) -> set[int]:
+    """GUIDs of the switches with a subnet manager: traffic of others relies on their entries.
 
-    Subnet managers have LIDs above those of all switches. If no such adapter is known, any
-    adapter that is not for tenants may be one, except aggregation nodes inside switches.
+    If no manager is known, any adapter that is not for tenants may be one, except aggregation
+    nodes inside switches.
     """
-    lids = inventory.lids
-    services = inventory.service_endpoints
-    top = max((lids.get(switch.guid, 0) for switch in inventory.switches), default=0)
-    managers = [endpoint for endpoint in services if lids.get(endpoint.guid, 0) > top]
-    return {endpoint.at.guid for endpoint in managers or services}
+    return {endpoint.at.guid for endpoint in inventory.managers or inventory.service_endpoints}
 
 
 def _port_guid(inventory: Inventory, host: int, rail: int) -> int:

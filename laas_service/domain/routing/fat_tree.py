@@ -107,7 +107,9 @@ class _Cabling:
                 tuple((self._port(e.at), f"{e.name}[{e.guid:#018x}]") for e in above[:SHOWN]),
             )
         leaves = self._mask(self._bearing & self._leaves)
-        upper = self._mask(self._bearing - self._leaves)
+        managers = set(self._inventory.managers)  # they have routes of their own, see unreached
+        served = {e.at.guid for e in self._adapters if e not in managers}
+        upper = self._mask(served - self._leaves)
         climbing = [
             c
             for c in self._inventory.cables

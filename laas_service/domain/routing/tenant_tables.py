@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Forwarding table entries of one tenant: D-mod-k on the tenant's own links.
+"""Forwarding table entries of one tenant on the tenant's own links.
 
 Towards the ports of a tenant, the switches of the tenant's partition use the tenant's
-links only: D-mod-k on the compacted partition, with the digit taken modulo the links that
-are there on remainder leaves and pods (Jigsaw, HPDC'21, section 4).
+links only: by the closed form of ``contention``, or by D-mod-k on the compacted partition, with
+the digit taken modulo the links that are there on remainder leaves and pods (Jigsaw, HPDC'21,
+section 4).
 """
 
 from collections import Counter, defaultdict
@@ -14,6 +15,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.grouping import grouped
+from laas_service.domain.inventory import Inventory
+from laas_service.domain.routing.contention import ShiftRoutes
 from laas_service.domain.topology import LeafLink, Link, Topology, bits
 
 N = TypeVar("N")
@@ -92,6 +95,39 @@ def tenant_ports(
             yield leaf, rail, hosts
 
 
+def joined_rails(
+    topology: Topology, inventory: Inventory, allocation: Allocation
+) -> tuple[int, ...]:
+    """By rail, the first of the rails that the allocation's own links join it to.
+
+    Rails of one plane count as joined, because they share their uplinks. Two planes are joined
+    if each leaf of the one and each leaf of the other lead to a common spine. An allocation whose
+    policy owns no links has no rails apart.
+    """
+    if topology.planes == 1 or not allocation.isolated:
+        return (0,) * topology.rails
+    above: dict[int, set[int]] = defaultdict(set)
+    links: list[Link] = [*allocation.spine_links(topology), *allocation.leaf_links(topology)]
+    for link in links:
+        cable = inventory.cable_of_link[link]
+        above[cable.lower.guid] |= {cable.upper.guid, *above[cable.upper.guid]}
+    leaves = grouped(
+        (topology.plane_of_rail[rail], frozenset(above[inventory.leaf_guids[leaf]]))
+        for leaf, rail, _ in tenant_ports(topology, allocation)
+    )
+    reach = {plane: set(switches) for plane, switches in leaves.items()}
+    groups: list[list[int]] = []
+    for plane, own in reach.items():
+        for group in groups:
+            if all(a & b for other in group for a in reach[other] for b in own):
+                group.append(plane)
+                break
+        else:
+            groups.append([plane])
+    first = {plane: topology.plane_of_rail.index(group[0]) for group in groups for plane in group}
+    return tuple(first[plane] for plane in topology.plane_of_rail)
+
+
 class NamedLink(NamedTuple, Generic[N]):
     """A link with its two switches and the entries that send over it, as ``N`` names them."""
 
@@ -105,10 +141,11 @@ class NamedLink(NamedTuple, Generic[N]):
 class Partition(Generic[N]):
     """The switches and links of one allocation: its compacted tree.
 
-    D-mod-k digits of destination k on the leaf of rank r in its pod: up at a leaf
-    k; up at an L2 switch r (with parallel cables r * width + k % width); down the same
-    digits. A digit is taken modulo the links that lead on, which is the wraparound on
-    remainder leaves and pods.
+    Upwards, an allocation with a remainder uses the links of ``contention.ShiftRoutes``. Where
+    such a link has failed, and for all other entries, it is D-mod-k: up at a leaf by the digit k
+    of destination k, up at an L2 switch by the rank r of the destination's leaf in its pod (with
+    parallel cables r * width + k % width); down by the same digits. A digit is taken modulo the
+    links that lead on, which is the wraparound on remainder leaves and pods.
     """
 
     def __init__(
@@ -134,6 +171,8 @@ class Partition(Generic[N]):
             self._tiers.append(grouped((x.lower, x) for x in links))
         parallel = Counter((x.lower, x.upper) for x in leaf_links)
         self._width: int = max(parallel.values(), default=1)
+        self._shift_routes = ShiftRoutes.of(topology, allocation)
+        self._place_of_leaf = {x.lower: (x.link.pod, x.link[1]) for x in leaf_links}
 
     def entries(self, leaf: N, count: int) -> Iterator[tuple[N, Sequence[N], bool]]:
         """Entries towards the ``count`` ports of the tenant on a leaf.
@@ -161,13 +200,32 @@ class Partition(Generic[N]):
         start = self._rank[leaf] * self._width
         for switch, links in up.items():
             digit = (0, count) if switch in self._pod_of_leaf else (start, self._width)
-            yield switch, _by_digit([x.up for x in links], *digit, count), switch in working
+            ports = _by_digit([x.up for x in links], *digit, count)
+            if self._shift_routes is not None:
+                ports = self._without_contention(links, leaf, ports)
+            yield switch, ports, switch in working
         for switch, links in down.items():
             if switch in self._pod_of_l2:
                 ports = _by_digit([x.down for x in links], 0, len(last), count)
                 yield switch, ports, switch in working
             else:
                 yield switch, self._down_from_spine(links, last, start, count), switch in working
+
+    def _without_contention(
+        self, links: list[NamedLink[N]], leaf: N, by_digit: Sequence[N]
+    ) -> Sequence[N]:
+        """The up ports of the closed form; those of D-mod-k where its link does not lead on."""
+        routes, target = self._shift_routes, self._place_of_leaf[leaf]
+        assert routes is not None
+        pod, lower, _ = links[0].link
+        port_of = {x.link.up: x.up for x in links}
+        if isinstance(links[0].link, LeafLink):
+            planned = routes.of_leaf((pod, lower), target)
+            if not planned:
+                return by_digit
+            return [port_of.get(up, port) for up, port in zip(planned, by_digit, strict=True)]
+        spine = routes.of_l2(pod, lower, target)
+        return [port_of[spine]] * len(by_digit) if spine in port_of else by_digit
 
     def _add_paths(
         self,

@@ -27,9 +27,15 @@ def in_several_pods(search: Search, leaves: int, rest: int) -> Iterator[Placemen
             return
         if not search.may_fit_several_pods(leaves * topology.slots + rest, rest or topology.slots):
             return
+    known = None if rest else search.known_in_several_pods()
+    if known and leaves in known:
+        yield known[leaves]
     groups, pods = topology.groups_per_pod, topology.pods
     shapes = multi_pod_shapes(leaves, rest, topology.slots, groups, pods, topology.taper[1])
-    yield from _on_full_leaves(search, shapes)
+    for placement in _on_full_leaves(search, shapes):
+        if known is not None:
+            known.setdefault(leaves, placement)
+        yield placement
 
 
 def in_two_pods(search: Search, leaves: int, rest: int) -> Iterator[Placement]:

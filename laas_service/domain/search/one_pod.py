@@ -22,8 +22,13 @@ def in_one_pod(search: Search, hosts: int) -> Iterator[Placement]:
     if not search.one_pod_allowed or hosts > max(search.fabric.pod_free_hosts):
         return
     topology, preference = search.topology, search.preference
-    shapes = pod_shapes(hosts, topology.slots, topology.groups_per_pod, topology.taper[0])
+    shapes = search.without_contention(
+        pod_shapes(hosts, topology.slots, topology.groups_per_pod, topology.taper[0])
+    )
     for pod in preference.pods(hosts) if shapes else ():
+        known = search.known_in_pod(pod)
+        if known and hosts in known:
+            yield known[hosts]
         roomy = _roomy_groups(search.fabric.pod_groups_by_free[pod])
         for shape in shapes:
             rest = shape.remainder_hosts
@@ -32,7 +37,10 @@ def in_one_pod(search: Search, hosts: int) -> Iterator[Placement]:
                 and (not rest or roomy[rest] > shape.leaves)
                 and preference.may_improve(shape, pod)
             ):
-                yield from _of_shape(search, pod, shape)
+                for placement in _of_shape(search, pod, shape):
+                    if known is not None:
+                        known.setdefault(hosts, placement)
+                    yield placement
 
 
 def on_whole_leaves(search: Search, leaves: int) -> Iterator[Placement]:

@@ -18,10 +18,12 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request, Shape
-from laas_service.domain.constraints import Within
+from laas_service.domain.constraints import ContentionFree, Within
 from laas_service.domain.ledger import LedgerView
+from laas_service.domain.routing.contention import contention_of
 from laas_service.domain.search.best_fit import BestFit
 from laas_service.domain.search.budget import SearchBudget
+from laas_service.domain.search.known_fits import Known, KnownFits
 from laas_service.domain.search.min_cost import WORK_FACTOR, MinCost
 from laas_service.domain.search.misfits import Misfits
 from laas_service.domain.search.preference import Preference
@@ -47,12 +49,14 @@ class Search:
     shape that has a legal placement gets one. A ``variant`` of a policy remembers its misfits
     apart from the policy's own.
 
-    Constraints: only shapes that meet the request's ``within`` and ``spread`` are tried. With
+    Constraints: only shapes that meet the request's ``within`` and ``spread`` are tried, and if
+    it requires ``contention_free``, only shapes that are. With
     ``cheapest`` the preference is ``MinCost`` and the budget ``WORK_FACTOR`` times ``work``.
     """
 
     within: Within | None = None
     spread = 1
+    contention_free = False
     preference: Preference
     _tried_in_several_pods: tuple[int, int] | None = None
     """The arguments of ``may_fit_several_pods``, if it was asked and a search may follow."""
@@ -70,8 +74,10 @@ class Search:
         self._misfits = fabric.reader_cache(Misfits)
         self._misfits_of = f"{policy} {variant}" if variant else policy
         self.request = request
+        self._known_fits = KnownFits.kept_with(fabric) if constraints is None else None
         if constraints is not None:
             self.within, self.spread = constraints.within, constraints.spread
+            self.contention_free = constraints.contention_free is ContentionFree.REQUIRE
         if constraints is not None and constraints.cheapest:
             self.budget = SearchBudget(work * WORK_FACTOR, request.budget)
             self.preference = MinCost(fabric)
@@ -104,6 +110,12 @@ class Search:
         """Whether the constraints allow a placement on several leaf groups of one pod."""
         return self.spread == 1 and self.within is not Within.LEAF
 
+    def without_contention(self, shapes: Sequence[Shape]) -> Sequence[Shape]:
+        """The shapes that are free of contention, if the request requires that; else all."""
+        if not self.contention_free:
+            return shapes
+        return [shape for shape in shapes if contention_of(self.topology, shape).free]
+
     def allowed(self, shapes: Sequence[Shape]) -> Sequence[Shape]:
         """The shapes on several pods that meet the constraints and may still be chosen."""
         if self.within is not None:
@@ -114,7 +126,7 @@ class Search:
             shapes = [
                 shape for shape, count in zip(shapes, pods, strict=True) if count >= self.spread
             ]
-        return self.preference.improving(shapes)
+        return self.preference.improving(self.without_contention(shapes))
 
     def may_fit_several_pods(self, hosts: int, leaf_hosts: int) -> bool:
         """Whether full leaf groups may fit that are ``hosts`` hosts with a remainder leaf.
@@ -126,6 +138,17 @@ class Search:
             return False
         self._tried_in_several_pods = hosts, leaf_hosts
         return True
+
+    def known_in_pod(self, pod: int) -> Known | None:
+        """What ``KnownFits`` has of a pod, to add to; None if nothing is to be remembered."""
+        known = self._known_fits
+        return None if known is None else known.in_pod(self.fabric, pod)
+
+    def known_in_several_pods(self) -> Known | None:
+        """The same of several pods."""
+        if self._known_fits is None or any(self.fabric.odd_groups):
+            return None
+        return self._known_fits.in_several_pods(self.fabric)
 
     # -- the answer -----------------------------------------------------------
 
@@ -157,7 +180,7 @@ class Search:
             )
         if self.spread > self.most_pods_tried:
             return self._too_few_pods()
-        if self.spread == 1:
+        if self.spread == 1 and not self.contention_free:
             self._misfits.remember(self._misfits_of, self.fabric.freed, hosts)
             if self.within is None and self._tried_in_several_pods is not None:
                 self._misfits.remember_in_several_pods(self.fabric, *self._tried_in_several_pods)
@@ -180,5 +203,7 @@ class Search:
         return NoFit(
             Refusal.NO_LEGAL_SHAPE,
             f"{self.fabric.free_host_count} hosts free, {self.request.hosts} asked, but no leaf,"
-            " pod or set of pods has them with enough free links in common",
+            " pod or set of pods has them with enough free links in common"
+            + " in a shape without contention"
+            * self.contention_free,
         )

@@ -20,7 +20,11 @@ from laas_service.domain.verification.bandwidth import (
     random_permutation,
 )
 from laas_service.domain.verification.isolation import addressable, isolation_violations
-from laas_service.domain.verification.keys import ReadKeys, key_violations
+from laas_service.domain.verification.keys import (
+    ReadKeys,
+    key_violations,
+    partition_violations,
+)
 from laas_service.domain.verification.shapes import shape_violations
 from laas_service.domain.verification.shared import withheld_violations
 from laas_service.domain.verification.walks import (
@@ -39,6 +43,7 @@ __all__ = [
     "credit_loop",
     "isolation_violations",
     "key_violations",
+    "partition_violations",
     "permutation_violations",
     "physical_tables",
     "random_permutation",

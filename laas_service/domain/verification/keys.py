@@ -2,6 +2,7 @@
 
 """Checks the partition keys that were read from the ports of a fabric against the record."""
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -31,7 +32,7 @@ class ReadKeys:
 def key_violations(
     topology: Topology,
     inventory: Inventory,
-    tenants: Iterable[tuple[int, Allocation]],
+    tenants: Iterable[tuple[Sequence[int], Allocation]],
     read: ReadKeys,
     *,
     managers: Collection[int] = (),
@@ -40,12 +41,17 @@ def key_violations(
 ) -> list[str]:
     """Each port with a key too many, too few or at the wrong index; and a foreign master.
 
-    ``tenants`` are partition keys with all hosts that their tenant may be on. ``managers`` are port
-    GUIDs of our subnet managers; without any, each master is ours. ``services`` are the port
-    GUIDs of full members of the default partition. Keys outside of ``pkeys`` that no tenant has
-    are somebody else's.
+    ``tenants`` are partition keys by rail with all hosts that their tenant may be on.
+    ``managers`` are port GUIDs of our subnet managers; without any, each master is ours.
+    ``services`` are the port GUIDs of full members of the default partition. Keys outside of
+    ``pkeys`` that no tenant has are somebody else's.
     """
-    owner = {host: key for key, placed in tenants for host in placed.hosts(topology)}
+    owner: dict[tuple[int | None, int], int] = {
+        (host, rail): key
+        for keys, placed in tenants
+        for host in placed.hosts(topology)
+        for rail, key in enumerate(keys)
+    }
     ours = {*owner.values(), *pkeys}
     full = {*services, *([read.master] if read.master is not None else ())}
     found = []
@@ -57,11 +63,45 @@ def key_violations(
             found.append(f"switch {switch.name} ({switch.guid:#018x}) was not read")
         found += _of_switch(switch.guid, read, ours)
     for endpoint in inventory.endpoints:
-        key = owner.get(endpoint.host) if endpoint.host is not None else None
+        key = owner.get((endpoint.host, endpoint.rail))
         defaults = [DEFAULT_KEY | MEMBER] if endpoint.guid in full else [DEFAULT_KEY]
         if endpoint.guid in managers and endpoint.guid != read.master:
             defaults = [DEFAULT_KEY, DEFAULT_KEY | MEMBER]  # it was the master, or will be
         found += _of_endpoint(endpoint, key, read, ours, defaults)
+    return found
+
+
+def partition_violations(
+    topology: Topology,
+    inventory: Inventory,
+    tenants: Iterable[tuple[Sequence[int], Allocation]],
+    virtual_guids: Mapping[int, Collection[int]],
+    text: str,
+) -> list[str]:
+    """What is wrong in a published ``partitions.conf``: members too many or too few.
+
+    ``tenants`` are as for ``key_violations``, ``virtual_guids`` the virtual ports that the file
+    has to list, by the GUID of the port behind which they are.
+    """
+    desired: dict[int, set[int]] = {}
+    ports = {(e.host, e.rail): e.guid for e in inventory.endpoints if e.host is not None}
+    for keys, placed in tenants:
+        for rail, key in enumerate(keys):
+            for host in placed.hosts(topology):
+                port = ports[host, rail]
+                desired.setdefault(key, set()).update((port, *virtual_guids.get(port, ())))
+    listed: dict[int, list[int]] = {}
+    for key, members in re.findall(r"=(0x[0-9a-f]+)[^:;]*:([^;]*);", text):
+        if int(key, 16) != DEFAULT_KEY:
+            guids = [int(guid, 16) for guid in re.findall(r"0x[0-9a-f]+", members)]
+            listed.setdefault(int(key, 16), []).extend(guids)
+    found = []
+    for key in sorted(desired.keys() | listed.keys()):
+        wanted, given = desired.get(key, set()), listed.get(key, [])
+        for guid in sorted(wanted.difference(given)):
+            found.append(f"the partition with key {key:#06x} lacks port {guid:#018x}")
+        for guid in sorted(set(given) - wanted):
+            found.append(f"the partition with key {key:#06x} lists port {guid:#018x} of others")
     return found
 
 

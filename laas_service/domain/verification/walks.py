@@ -59,6 +59,15 @@ class Walks:
     neighbours: int = 0
     """Pairs of a service and a port of a tenant on whose leaf the service is; the service
     shares the tenant's links there."""
+    beside_managers: int = 0
+    """Pairs of ports of a tenant on rails that its links do not join, whose path begins on the
+    switch of a subnet manager and crosses links of others: that switch has to reach every port."""
+    unmanaged: list[str] = field(default_factory=list)
+    """Switches and aggregation nodes without a route to or from a subnet manager, where no path
+    up and then down exists."""
+
+
+NO_PLACEMENTS: Mapping[str, Sequence[Allocation]] = {}
 
 
 def walk_violations(
@@ -68,6 +77,7 @@ def walk_violations(
     allocations: Iterable[Allocation],
     managers: Collection[int] = (),
     plane: SharedPlane = NO_PLANE,
+    placements: Mapping[str, Sequence[Allocation]] = NO_PLACEMENTS,
 ) -> Walks:
     """Walk every ordered pair of ports of each tenant, and from and to the subnet managers.
 
@@ -78,20 +88,34 @@ def walk_violations(
     links, any path is allowed; inside a container it must stay on the container's links.
     Containers themselves are not walked, as their hosts carry no traffic of their own.
 
-    ``managers`` are port GUIDs of subnet managers: each must reach all ports and switches,
-    and be reached from them. With a shared ``plane``, an owned link may carry only its
-    owner's packets (see ``shared``).
+    ``managers`` are port GUIDs of subnet managers: each must reach all ports and be reached from
+    them; also switches and aggregation nodes, unless no path up and then down leads there
+    (``unmanaged``). Paths that begin at their switches, or if none is named at those of the
+    recorded ones, count as ``beside_managers`` where they may cross links of others. With a
+    shared ``plane``, an owned link may carry only its owner's packets (see ``shared``).
+
+    ``placements`` are, by id, the placements of tenants that hold several at a time: a path between
+    two hosts that are in none of them together need not arrive, but uses the tenant's links only.
     """
     nest = Nest([addressable(topology, allocation) for allocation in allocations])
     allocations = nest.outermost_first
     owners = {x: a.id for a in allocations for x in a.links(topology)}
     fabric = Wires(inventory, tables)
     walks = Walks()
+    beside = {fabric.endpoints[guid].at.guid for guid in managers if guid in fabric.endpoints}
+    recorded = inventory.managers or inventory.service_endpoints
+    beside = beside or {endpoint.at.guid for endpoint in recorded}
     for allocation in allocations:
         if not allocation.container:
             carrier = nest.carrier(allocation)
             carrier_links = None if carrier is None else frozenset(carrier.links(topology))
-            _walk_tenant(topology, fabric, allocation, owners, carrier_links, walks)
+            together = [
+                frozenset(placement.hosts(topology))
+                for placement in placements.get(allocation.id, (allocation,))
+            ]
+            _walk_tenant(
+                topology, fabric, allocation, owners, carrier_links, beside, together, walks
+            )
     for manager in managers:
         _walk_manager(fabric, manager, walks)
     if plane:
@@ -107,6 +131,8 @@ def _walk_tenant(
     allocation: Allocation,
     owners: Mapping[Link, str],
     carrier_links: Collection[Link] | None,
+    beside: Collection[int],
+    together: Sequence[Collection[int]],
     walks: Walks,
 ) -> None:
     ports: dict[tuple[int, int], list[Endpoint]] = defaultdict(list)
@@ -130,10 +156,18 @@ def _walk_tenant(
                 ]
                 if not senders:
                     continue
-                walks.tenant_pairs += len(senders) * must_arrive
+                joint = [
+                    s
+                    for s in senders
+                    if any(s.host in hosts and target.host in hosts for hosts in together)
+                ]
+                walks.tenant_pairs += len(joint) * must_arrive
                 path, problem = fabric.walk(source, target.guid)
-                problems = [problem] if problem and must_arrive else []
-                if not problem:
+                problems = [problem] if problem and must_arrive and joint else []
+                if not problem and not must_arrive and source in beside:
+                    crossed = any(_trespasses(path, allocation, owners, must_arrive))
+                    walks.beside_managers += len(senders) * crossed
+                elif not problem:
                     problems += _trespasses(path, allocation, owners, must_arrive)
                     if (
                         must_arrive
@@ -194,18 +228,39 @@ def _walk_manager(fabric: Wires, manager: int, walks: Walks) -> None:
     if endpoint is None:
         walks.violations.append(f"management: there is no port {manager:#018x}")
         return
+    own = endpoint.at.guid
+    above = _ancestors(fabric.inventory)
+    nodes = {e.guid for e in fabric.endpoints.values() if "Aggregation Node" in e.name}
+    nodes |= {s.guid for s in fabric.inventory.switches}
     targets = [(e.guid, e.at.guid, f"port {e.name}") for e in fabric.endpoints.values()]
     targets += [(s.guid, s.guid, f"switch {s.name}") for s in fabric.inventory.switches]
     for guid, switch, name in targets:
         if guid == manager:
             continue
         walks.manager_pairs += 2
-        for start, end, direction in ((endpoint.at.guid, guid, "to"), (switch, manager, "from")):
+        for start, end, direction in ((own, guid, "to"), (switch, manager, "from")):
             _, problem = fabric.walk(start, end)
-            if problem:
+            if problem and guid in nodes and not above[own] & above[switch]:
+                walks.unmanaged.append(f"{endpoint.name} {direction} {name} ({guid:#018x})")
+            elif problem:
                 walks.violations.append(
                     f"management: {endpoint.name} {direction} {name} ({guid:#018x}): {problem}"
                 )
+
+
+def _ancestors(inventory: Inventory) -> dict[int, set[int]]:
+    """Each switch, and those that cables lead up to from it, over recorded levels."""
+    level = {switch.guid: switch.level for switch in inventory.switches}
+    above = {guid: {guid} for guid in level}
+    ups: dict[int, set[int]] = defaultdict(set)
+    for cable in inventory.cables:
+        ends = sorted((cable.lower.guid, cable.upper.guid), key=level.__getitem__)
+        if level[ends[0]] < level[ends[1]]:
+            ups[ends[0]].add(ends[1])
+    for guid in sorted(level, key=level.__getitem__, reverse=True):
+        for upper in ups[guid]:
+            above[guid] |= above[upper]
+    return above
 
 
 def credit_loop(inventory: Inventory, tables: Tables) -> list[PortRef]:

@@ -19,9 +19,10 @@ from oslo_config import cfg
 
 from laas_service.adapters.db import schema
 from laas_service.adapters.db.agents import SqlAgents
+from laas_service.adapters.db.clock import database_clock
 from laas_service.adapters.db.engine import connect
-from laas_service.adapters.db.leases import database_clock
 from laas_service.adapters.db.store import SqlStore
+from laas_service.adapters.db.transactions import utc_now
 from laas_service.adapters.fabric_import.generator import inventory
 from laas_service.api.app import ROUTES, create_app
 from laas_service.api.auth import middleware
@@ -91,7 +92,9 @@ class Deployment:
     def registry(self):
         if not self.reached_by_agents:
             return None
-        return AgentRegistry(self.store, self.agents, self.served, seconds=15, wake=self.wake)
+        return AgentRegistry(
+            self.store, self.agents, self.served, seconds=15, wake=self.wake, now=utc_now
+        )
 
     def client(self, authenticate=None, **rules):
         authenticate = authenticate or middleware("none", "127.0.0.1", self.conf)
@@ -176,7 +179,7 @@ def _operation(method, path):
             lambda found: ".+" if found[1] in ("name", "file", "link_id") else "[^/]+",
             re.escape(template),
         )
-        if re.fullmatch(pattern, path) and method.lower() in operations:
+        if re.fullmatch(f"{pattern}/?", path) and method.lower() in operations:
             return operations[method.lower()]
     return None
 

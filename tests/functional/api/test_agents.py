@@ -38,8 +38,10 @@ def test_the_first_is_active_and_learns_what_is_wanted(client, report, allocate)
     first = report("sm1", "starting")
     assert first.status_code == 200
     orders = {"role": "active", "active": "sm1", "wanted": wanted, "lease_seconds": 15}
-    assert first.json == orders
-    assert report("sm2", "starting").json == {**orders, "role": "standby"}
+    stamp = first.json["stamp"]
+    assert stamp
+    assert first.json == {**orders, "stamp": stamp}
+    assert report("sm2", "starting").json == {**orders, "stamp": stamp, "role": "standby"}
     allocate(3)
     assert report("sm1", generation=wanted).json["wanted"] == wanted + 1
 
@@ -73,6 +75,9 @@ def test_what_each_saw_last_is_listed_in_pages(client, report):
             "detail": None,
             "generation": 3,
             "published": 4,
+            "behind": True,
+            "engine": None,
+            "master": None,
         },
         {
             "name": "sm2",
@@ -81,6 +86,9 @@ def test_what_each_saw_last_is_listed_in_pages(client, report):
             "detail": "no process",
             "generation": None,
             "published": None,
+            "behind": True,
+            "engine": None,
+            "master": None,
         },
     ]
 
@@ -319,7 +327,7 @@ def test_a_set_is_that_of_the_state_wanted(client, deployment, allocate):
 
 def test_the_manifest_is_that_of_the_file_to_the_byte(client, deployment):
     """An agent that writes the received manifest gets the bytes of the service's own file."""
-    text = client.get(f"{F}/file-set").text
+    text = client.get(f"{F}/file-set", headers={"Laas-Set-Form": "5"}).text
     manifest = json.loads(text)["manifest"]
     kept = deployment.served.file("main", "1", "lfts").with_name("manifest.json")
     assert json.dumps(manifest, indent=1) + "\n" == kept.read_text()
@@ -467,3 +475,66 @@ def test_wrong_counters_are_refused(client, report, wrong):
     answer = report("sm1", generation=1, counters=[counted(client, **wrong)])
     assert answer.status_code == 400
     assert answer.json["errors"][0]["field"].startswith("counters")
+
+
+def test_a_report_of_another_past_moves_the_numbers_on(client, deployment):
+    """An agent has generation 70 of a database that went back; the next set is above it."""
+    body = {"condition": "applied", "generation": 70, "published": 70, "stamp": "a" * 16}
+    orders = client.put(f"{F}/agents/a", json={**body, "published_stamp": "a" * 16}).json
+    assert orders["wanted"] > 70
+    fabric = deployment.store.fabric("main")
+    assert (orders["wanted"], orders["stamp"]) == (fabric.routes_generation, fabric.routes_stamp)
+    again = client.put(f"{F}/agents/a", json={**body, "published_stamp": "a" * 16}).json
+    assert again["wanted"] == orders["wanted"], "it is known as a past one now"
+    manifest = client.get(f"{F}/file-set", headers={"Laas-Set-Form": "5"}).json["manifest"]
+    assert (manifest["generation"], manifest["stamp"]) == (orders["wanted"], orders["stamp"])
+
+
+def test_an_agent_that_knows_no_stamps_reports_and_fetches_as_before(client):
+    body = {"condition": "applied", "generation": 1, "published": 1}
+    assert client.put(f"{F}/agents/a", json=body).json["wanted"] == 1
+    manifest = client.get(f"{F}/file-set").json["manifest"]
+    assert [*manifest] == ["fabric", "generation", "files", "chains", "tenants"]
+
+
+def test_an_agent_that_reports_false_generations_uses_few_numbers_up(client, report, deployment):
+    before = deployment.store.fabric("main").generation
+    for number in (2**31 - 1, before + 20_000_000):
+        answer = report("sm1", "sweeping", published=number)
+        assert answer.status_code == 400
+        assert "remove the 'current' link" in answer.json["errors"][0]["detail"]
+    assert deployment.store.fabric("main").generation == before
+    for turn in range(15):
+        wanted = deployment.store.fabric("main").routes_generation
+        stamp = f"{turn:016x}"
+        answer = report("sm1", "sweeping", published=wanted, published_stamp=stamp)
+        assert (answer.status_code == 200) == (turn < 10), answer.text
+    assert "went forward 10 times within a day" in answer.json["detail"]
+    assert deployment.store.fabric("main").generation < before + 11_000_000
+    sound = deployment.store.fabric("main")
+    seen = {"published": sound.routes_generation, "published_stamp": sound.routes_stamp}
+    assert report("sm1", "sweeping", **seen).status_code == 200
+
+
+def test_an_agent_with_older_files_is_told(client, report, allocate):
+    wanted = report("sm1", "starting").json
+
+    def behind():
+        shown = {name: agent["behind"] for name, agent in listed(client).items()}
+        lines = client.get("/metrics").text.splitlines()
+        metric = "laas_agent_behind{"
+        found = {x.split('agent="')[1].split('"')[0]: x for x in lines if x.startswith(metric)}
+        assert {name: line.endswith(" 1.0") for name, line in found.items()} == shown
+        return shown
+
+    def published(orders):
+        return {"published": orders["wanted"], "published_stamp": orders["stamp"]}
+
+    report("sm1", "sweeping", **published(wanted))
+    report("sm2", "not_master", **published(wanted))
+    assert behind() == {"sm1": False, "sm2": False}
+    allocate(3)
+    orders = report("sm1", "sweeping", **published(wanted)).json
+    assert behind() == {"sm1": True, "sm2": True}
+    report("sm1", "sweeping", **published(orders))
+    assert behind() == {"sm1": False, "sm2": True}

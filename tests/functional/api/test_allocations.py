@@ -29,6 +29,7 @@ def test_a_life(deployment, client):
     born = answer.json
     assert born["state"] == "allocating"
     assert born["requested"] == len(born["hosts"]) == 6
+    assert (born["pkeys"], born["rails_joined"]) == ([born["pkey"]], True)
     assert answer.headers["Location"].endswith(f"/v1/allocations/{born['id']}")
     deployment.converge()
     grown = client.get(answer.headers["Location"]).json

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import logging
+import re
 import string
 from collections import Counter
 
@@ -88,6 +89,13 @@ def test_the_documented_table_is_true(guarded, deployment, victim, caplog, attem
     least, answers = TABLE[attempt]
     assert set(seen) == answers
     assert len(requests) >= least
+
+
+def test_every_test_that_the_page_names_is_there():
+    named = set(re.findall(r"``(test_\w+)``", PAGE.read_text()))
+    code = "".join(path.read_text() for path in (REPO / "tests").rglob("test_*.py"))
+    assert named
+    assert [name for name in sorted(named) if f"def {name}(" not in code] == []
 
 
 def test_what_is_anothers_looks_like_nothing(guarded, victim):

@@ -60,10 +60,19 @@ def test_a_life_from_the_terminal(laas):
     assert (made["state"], made["confirmed_by"]) == ("active", "switches")
     assert "switches" in laas("allocation", "list")[1]
     assert "switches" in laas("allocation", "show", "blue")[1]
+    routing = laas("fabric", "routing")[1]
+    assert "confirmed_by" in routing
     assert len(made["hosts"]) == 6
     assert [one["name"] for one in answered(laas, "allocation", "list")] == ["blue"]
     assert answered(laas, "allocation", "show", "blue")["id"] == made["id"]
     assert answered(laas, "allocation", "rename", "blue", "navy")["name"] == "navy"
+    shown = answered(laas, "allocation", "resize", "navy", "7", "--dry-run")
+    assert (shown["requested"], len(shown["joining"]), shown["leaving"]) == (7, 1, [])
+    status, _, err = laas("allocation", "resize", "navy", "33")
+    assert (status, "too_few_hosts" in err) == (1, True)
+    begun = answered(laas, "allocation", "resize", "navy", "5", "--give-back", "node03")
+    assert (begun["changing"], begun["leaving"]) == ("prepare", ["node03"])
+    assert answered(laas, "allocation", "resize", "navy", "6")["changing"] == "withdraw"
     gone = answered(laas, "allocation", "delete", "navy", "--wait", "10")
     assert gone["state"] == "released"
     assert answered(laas, "allocation", "show", made["id"])["state"] == "released"
@@ -311,3 +320,18 @@ def test_keystone_comes_from_the_environment(monkeypatch):
         monkeypatch.setenv(name, value)
     auth: Any = command.adapter(command.parser().parse_args(["fabric", "list"])).auth
     assert auth.auth_url == "http://keystone/v3"
+
+
+def test_a_page_and_a_drawing_from_the_terminal(laas, allocate, tmp_path):
+    allocate(9, "blue")
+    path, drawing = tmp_path / "map.html", tmp_path / "blue.svg"
+    told = answered(laas, "fabric", "map", "--html", str(path), "--hosts", "30")
+    assert (told["tenants"], told["fits"], told["file"]) == (1, False, str(path))
+    assert '"name":"blue"' in path.read_text()
+    assert "30 asked" in path.read_text()
+    told = answered(laas, "allocation", "draw", "blue", "--svg", str(drawing))
+    assert (told["hosts"], told["links"]) == (9, 9)
+    assert drawing.read_text().startswith("<svg")
+    status, _, err = laas("fabric", "map", "--html", str(tmp_path / "none" / "map.html"))
+    assert (status, err.count("\n")) == (1, 1)
+    assert "cannot write" in err

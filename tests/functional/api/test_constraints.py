@@ -257,3 +257,24 @@ def test_a_tenant_does_not_see_what_an_administrator_made_it_avoid(client, blue)
     assert blue.get(url).json["constraints"]["within"] == "pod"
     (listed,) = blue.get("/v1/allocations").json["allocations"]
     assert listed["constraints"]["avoid_hosts"] is None
+
+
+def test_virtual_ports_of_a_host_are_said_and_shown(client):
+    rails = [["0x0000000000000b1b", "0x0000000000000a1b"]]
+    changed = client.patch(f"{F}/hosts/node16", json={"virtual_guids": rails})
+    assert changed.status_code == 200
+    (port,) = client.get(f"{F}/hosts?marker=node15&limit=1").json["hosts"][0]["ports"]
+    assert port["virtual_guids"] == sorted(rails[0])
+    for body, status, told in (
+        ({"virtual_guids": [["0x1b"]]}, 400, "virtual_guids.0.0"),
+        ({"virtual_guids": [[], []]}, 400, "a list for each of 1 rails"),
+        ({"virtual_guids": [[port["guid"]]]}, 400, "GUID of a port"),
+    ):
+        refused = client.patch(f"{F}/hosts/node17", json=body)
+        assert refused.status_code == status, refused.json
+        assert told in str(refused.json)
+    taken = client.patch(f"{F}/hosts/node17", json={"virtual_guids": rails})
+    assert taken.status_code == 409
+    assert f"belongs to port {port['guid']}" in taken.json["detail"]
+    cleared = client.patch(f"{F}/hosts/node16", json={"virtual_guids": [[]]}).json
+    assert cleared["ports"][0]["virtual_guids"] == []

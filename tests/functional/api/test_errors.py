@@ -205,16 +205,21 @@ def test_what_is_empty_asks_for_nothing(client):
     assert client.post("/v1/allocations", json=body).status_code == 202
 
 
-def test_resizing_comes_later(client, allocate):
-    url = f"/v1/allocations/{allocate(2)['id']}"
-    for body in ({"hosts": 3}, {"hosts": 3, "name": "x"}):
-        answer = client.patch(url, json=body)
-        assert answer.status_code == 501
-        assert answer.json["code"] == "not_supported"
-    assert client.get(url).json["name"] == "blue"
-
-
-@pytest.mark.parametrize("body", [{}, {"name": None}, {"name": ""}, {"state": "active"}])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"name": None},
+        {"name": ""},
+        {"state": "active"},
+        {"hosts": 0},
+        {"hosts": "3"},
+        {"hosts": 3, "name": "x"},
+        {"name": "x", "give_back": ["node00"]},
+        {"name": "x", "dry_run": True},
+        {"hosts": 1, "give_back": []},
+    ],
+)
 def test_a_change_that_is_none(client, allocate, body):
     answer = client.patch(f"/v1/allocations/{allocate(2)['id']}", json=body)
     assert answer.status_code == 400

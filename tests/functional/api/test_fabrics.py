@@ -10,9 +10,10 @@ from urllib.parse import quote
 import pytest
 
 from laas_service.adapters.fabric_import.generator import inventory
-from laas_service.domain.compute_hosts import HostMemory, Quarantine
+from laas_service.domain.compute_hosts import HostMemory, Quarantine, Trouble
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.topology import LeafLink, Port, Topology, Xgft
+from tests.functional.api.test_tenants import TokensAsHeaders
 
 F = "/v1/fabrics/main"
 
@@ -226,6 +227,8 @@ def test_routing_compares_wanted_and_applied(deployment, client, allocate):
             "confirmed_by": "switches",
             "current": True,
             "problem": None,
+            "engine": None,
+            "master": None,
             "without": [],
             "unconfirmed": [],
         }
@@ -402,6 +405,21 @@ def test_undoing_a_drain_makes_room(client):
     assert refused["room"] == {"releases": [], "undrain": [7], "hosts": 0}
 
 
+def test_a_host_that_nova_withholds_is_no_advice(deployment, client):
+    """Both are drained; an operator can undo only his own drain."""
+    why = "server 1 vanished while nova-compute was not up"
+    memory = HostMemory(quarantine={"node31": Quarantine(why, 0.0)})
+    deployment.store.judged_hosts("main", lambda before: memory)
+    for node in ("node07", "node31"):
+        client.patch(f"{F}/hosts/{node}", json={"state": "drained"})
+    room = {"releases": [], "undrain": [7], "hosts": 0}
+    refused = client.post("/v1/allocations", json={"name": "most", "hosts": 31}).json
+    assert (refused["room"], refused["fits_when_empty"]) == (room, True)
+    assert client.get(f"{F}/fit?hosts=31").json["room"] == room
+    refused = client.post("/v1/allocations", json={"name": "all", "hosts": 32}).json
+    assert (refused.get("room"), refused["fits_when_empty"]) == (None, False)
+
+
 def test_the_quarantine_of_a_host_ends_with_a_word(deployment, client):
     """The host is drained by ``nova`` meanwhile; ``up`` does not end the quarantine."""
     why = "server 1 vanished while nova-compute was not up"
@@ -416,3 +434,42 @@ def test_the_quarantine_of_a_host_ends_with_a_word(deployment, client):
     assert (answer["state"], answer["source"]) == ("up", None)
     again = client.patch(url, json={"confirm_empty": True})
     assert (again.status_code, again.json["detail"]) == (409, "host 'node31' is not in quarantine")
+
+
+WITHHELD = HostMemory(
+    {
+        "node29": Trouble("disabled in Nova: memory", 0.0, withheld=True),
+        "node28": Trouble("down in Nova", 0.0),
+        "node30": Trouble("server 1 runs there", 0.0, withheld=True),
+    },
+    {"node31": Quarantine("server 1 vanished", 0.0)},
+)
+"""Three hosts that no new owner gets; node28 is down, but not for long enough."""
+
+
+def test_withheld_hosts_are_counted_by_cause(deployment, client):
+    deployment.store.judged_hosts("main", lambda before: WITHHELD)
+    told = client.get("/metrics").text
+    counts = {"disabled": 1, "down": 0, "unknown": 0, "quarantined": 1, "occupied": 1}
+    for cause, count in counts.items():
+        assert f'laas_hosts_withheld{{cause="{cause}",fabric="main"}} {count}.0' in told
+
+
+def test_a_refusal_names_withheld_hosts_to_administrators(deployment, client):
+    before = client.post("/v1/allocations", json={"name": "all", "hosts": 33}).json["detail"]
+    assert "withheld" not in before
+    deployment.store.judged_hosts("main", lambda before: WITHHELD)
+    asked = {"name": "all", "hosts": 32}
+    told = (
+        "; withheld hosts: node29 (disabled in Nova: memory), node30 (server 1 runs there), "
+        "node31 (quarantined: server 1 vanished)"
+    )
+    assert client.post("/v1/allocations", json=asked).json["detail"].endswith(told)
+    dry_run = client.post("/v1/allocations", json={**asked, "dry_run": True}).json
+    assert dry_run["detail"].endswith(told)
+    tenant = deployment.client(authenticate=TokensAsHeaders)
+    refused = tenant.post("/v1/allocations", json=asked, headers={"X-Auth-Token": "blue"}).json
+    assert refused["detail"].endswith(
+        "; withheld hosts: 1 disabled in Nova, 1 quarantined, 1 occupied"
+    )
+    assert "node" not in refused["detail"]

@@ -103,6 +103,26 @@ def test_who_asks_too_fast_is_told_when_to_come_back(deployment):
     assert client.get("/v1/allocations", headers=RED).json["allocations"] == []
 
 
+def test_a_history_grows_no_faster_than_the_rate_of_changes(deployment):
+    """With the defaults: 200 at once."""
+    client = deployment.client()
+    id = ask(client, 1).json["id"]
+
+    def rename(number, headers=BLUE):
+        path = f"/v1/allocations/{id}"
+        return client.patch(path, json={"name": f"n{number}"}, headers=headers).status_code
+
+    deployment.conf.set_override("change_rate", 0.001, "limits")
+    codes = [rename(number) for number in range(201)]
+    assert codes == [200] * 200 + [429]
+    assert client.post(f"/v1/allocations/{id}/retry", headers=BLUE).status_code == 429
+    assert client.get(f"/v1/allocations/{id}", headers=BLUE).status_code == 200
+    assert ask(client, 1).status_code == 202
+    assert client.delete(f"/v1/allocations/{id}", headers=BLUE).status_code == 202
+    deployment.conf.set_override("change_rate", 0.0, "limits")
+    assert rename(202) == 200
+
+
 def test_without_a_rate_nobody_is_held_up(client):
     assert {client.get("/v1/fabrics").status_code for _ in range(60)} == {200}
 

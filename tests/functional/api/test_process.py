@@ -175,6 +175,21 @@ def test_a_wsgi_server_gets_an_application(tmp_path):
     assert ended.stdout.split() == ["200", "401"], ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("opensm", "warns"),
+    [("", 1), ("[opensm]\ndump_command = true\n", 0)],
+    ids=["nobody reads back", "read back"],
+)
+def test_a_wsgi_server_is_told_once_that_nobody_reads_back(tmp_path, opensm, warns):
+    config = write(tmp_path / "laas.conf", auth_strategy="keystone")
+    with (tmp_path / "laas.conf").open("a") as file:
+        file.write(KEYSTONE + opensm)
+    assert "does not answer" in imported(tmp_path).stderr  # there are no tables yet
+    upgrade = command("manage", "--config-file", config, "db", "upgrade")
+    subprocess.run(upgrade, check=True, capture_output=True, timeout=300)
+    assert imported(tmp_path).stderr.count("nobody reads the switches back") == warns
+
+
 def test_a_wsgi_server_gets_nothing_without_authentication(tmp_path):
     write(tmp_path / "laas.conf", auth_strategy="none")
     ended = imported(tmp_path)

@@ -72,6 +72,31 @@ def test_retry_goes_on_where_it_was_parked(client, deployment, waiting):
     assert (answer.status_code, answer.json["state"]) == (202, "active")
 
 
+def test_what_holds_the_worker_up_is_shown_and_a_retry_is_seen(client, deployment, allocate):
+    """A step that hangs has not failed: without this, nothing would be said about it."""
+    held, why = SqlLeases(deployment.engine), "the worker has waited for 31 s: list aggregates"
+    lease = held.take("main", "node1/7", 3600)
+    assert lease is not None
+    rest = allocate(2, name="rest")["id"]
+    id = client.post("/v1/allocations", json={"name": "blue", "hosts": 4}).json["id"]
+    assert client.get(f"/v1/allocations/{id}").json["error"] is None
+    assert client.post(f"/v1/allocations/{id}/retry").status_code == 200
+    held.renew(lease, 3600, why)
+    listed = client.get("/v1/allocations").json["allocations"]
+    assert {one["id"]: one["error"] for one in listed} == {rest: None, id: why}
+    assert client.get("/v1/fabrics/main/routing").json["worker"]["waits_for"] == why
+    woken = deployment.woken
+    answer = client.post(f"/v1/allocations/{id}/retry")
+    assert (answer.status_code, answer.json["error"]) == (202, why)
+    assert answer.json["history"][-1]["reason"].startswith("retry asked for by")
+    assert deployment.woken > woken
+    held.renew(lease, 3600)
+    assert client.get(f"/v1/allocations/{id}").json["error"] is None
+    held.renew(lease, 3600, why)
+    held.give_back(lease)
+    assert client.get(f"/v1/allocations/{id}").json["error"] is None
+
+
 def test_there_is_nothing_to_retry_in_a_queue_or_after_the_end(client, deployment, allocate):
     id = allocate(4)["id"]
     deployment.converge()
@@ -93,6 +118,9 @@ def test_what_workers_saw_is_measured(client, deployment):
     assert 'laas_fabric_routes_current{fabric="main"} 0.0' in told
     assert 'laas_fabric_taken_total{fabric="main"} 1.0' in told
     assert 'laas_worker_stuck_total{fabric="main"} 0.0' in told
+    assert "laas_fabric_compared_seconds{" not in told
+    deployment.store.note_compared("main")
+    assert 'laas_fabric_compared_seconds{fabric="main"} ' in client.get("/metrics").text
     generation = deployment.store.fabric("main").routes_generation
     deployment.store.note_applied("main", Applied(generation))
     assert 'laas_fabric_routes_current{fabric="main"} 1.0' in client.get("/metrics").text

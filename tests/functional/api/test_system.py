@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+import sqlalchemy as sa
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -49,6 +50,33 @@ def test_health_looks_at_the_database(deployment, client):
     answer = client.get("/healthcheck")
     assert answer.status_code == 503
     assert "database" in answer.json["detail"]
+
+
+def test_a_service_that_cannot_write_is_not_ready(deployment, client):
+    """SQLite refuses writes as a replica for reading does; reads go on."""
+    sa.event.listen(deployment.engine, "connect", read_only)
+    deployment.engine.dispose()
+    answer = client.get("/healthcheck")
+    assert answer.status_code == 503
+    assert "the database failed" in answer.json["detail"]
+    assert client.get("/v1/fabrics").status_code == 200
+    sa.event.remove(deployment.engine, "connect", read_only)
+    deployment.engine.dispose()
+    assert client.get("/healthcheck").json == {"status": "ready"}
+
+
+def read_only(connection, record):
+    connection.execute("PRAGMA query_only = ON")
+
+
+def test_anybody_may_ask_for_the_health_without_many_writes(deployment, client):
+    written: list[str] = []
+    sa.event.listen(
+        deployment.engine, "before_cursor_execute", lambda *args: written.append(args[2])
+    )
+    for _ in range(50):
+        assert client.get("/healthcheck").status_code == 200
+    assert sum("INSERT" in statement for statement in written) <= 2
 
 
 def test_metrics_count_what_happened(client, allocate):

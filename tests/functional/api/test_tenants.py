@@ -160,7 +160,7 @@ def test_without_a_token_only_the_doorbell_works(ask, token):
         assert answer.status_code == 401
         assert answer.json["code"] == "unauthenticated"
     assert ask(token, "POST", "/v1/allocations", json={"name": "a", "hosts": 1}).status_code == 401
-    for path in ("/", "/healthcheck", "/v1/openapi.json"):
+    for path in ("/", "/healthcheck", "/v1/", "/v1/openapi.json"):
         assert ask(token, "GET", path).status_code == 200
 
 

@@ -49,6 +49,8 @@ def _requests() -> str:
         {"op": "fail", "leaf_link": [0, 0, 1]},
         {"op": "repair", "spine_link": [0, 0, 1]},
         {"op": "repair-allocation", "id": "a"},
+        {"op": "resize", "id": "a", "hosts": 5},
+        {"op": "make-room", "hosts": 6, "moves": 1, "apply": True},
         {"op": "withhold", "l2": [1], "spines": []},
         {"op": "allocate", "id": "d", "hosts": 1, "bandwidth": 0.5, "policy": "lc-s"},
         {"op": "release", "id": "a"},

@@ -9,9 +9,10 @@ import pytest
 from oslo_db.exception import DBDuplicateEntry
 
 from laas_service.adapters.db import models
-from laas_service.adapters.db.agents import FORGOTTEN, SqlAgents
+from laas_service.adapters.db.agents import FORGOTTEN, MOST, SqlAgents
 from laas_service.adapters.db.engine import write_transaction
 from laas_service.app.agent_registry import applied
+from laas_service.domain.errors import LimitExceeded
 from laas_service.messages import AgentReport, Condition
 from tests.unit.adapters.test_leases import clock as clock
 from tests.unit.adapters.test_store import EPOCH, HOSTS, SMALL
@@ -91,11 +92,13 @@ def test_the_database_itself_refuses_a_second_active_one(managed):
         session.add(models.Agent(name="e", active=True, **row))
 
 
-def test_a_clock_that_goes_back_makes_nobody_younger(agents, clock):
+def test_a_report_from_before_the_clock_was_set_back_counts_as_old(agents, clock):
+    """It would confirm routes for as long as the clock went back, whatever became of the agent."""
     agents.report("f", "a", runs(1), LEASE)
     clock.pass_by(-3600)
-    (agent,) = agents.all("f")
-    assert agent.age == 0
+    assert agents.all("f")[0].age == 3600
+    agents.report("f", "a", runs(1), LEASE)
+    assert agents.all("f")[0].age == 0
 
 
 def test_of_many_that_report_first_at_once_one_is_active(managed):
@@ -138,6 +141,18 @@ def drawn(chance: Random, generation: int) -> AgentReport:
     condition = chance.choice(list(Condition))
     confirms = condition in (Condition.APPLIED, Condition.OTHER_GENERATION)
     return AgentReport(condition, None, generation if confirms else None)
+
+
+def test_a_fabric_has_a_bounded_number_of_names(agents, clock):
+    for number in range(MOST):
+        agents.report("f", f"node{number}", STARTING, LEASE)
+        clock.pass_by(1)
+    with pytest.raises(LimitExceeded, match=r"has 32 agents, so 'one-more' is refused.*'node0'"):
+        agents.report("f", "one-more", STARTING, LEASE)
+    agents.report("f", "node5", STARTING, LEASE)
+    assert len(agents.all("f")) == MOST
+    clock.pass_by(FORGOTTEN.total_seconds())
+    assert agents.report("f", "one-more", STARTING, LEASE).active == "one-more"
 
 
 def test_random_histories(managed, agents, clock):

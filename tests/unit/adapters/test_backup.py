@@ -24,7 +24,7 @@ from laas_service.domain.compute_hosts import HostMemory, Quarantine
 from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, LimitExceeded
 from laas_service.domain.faults.observation import Mode
 from laas_service.domain.features import HostChange
-from laas_service.domain.inventory import Cable, PortRef, Switch
+from laas_service.domain.inventory import Cable, Endpoint, PortRef, Switch
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import LeafLink, SpineLink
 from laas_service.messages import Applied
@@ -44,10 +44,12 @@ from tests.unit.adapters.test_store import (
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 SPINE = 0x2C90200000010
 L2 = 0x2C90200000020
+ADAPTER = 0x2C90300000030
 INVENTORY = replace(
     HOSTS,
     switches=(Switch(L2, "l2", 2, 8), Switch(SPINE, "spine", 3, 4)),
     cables=(Cable(PortRef(L2, 5), PortRef(SPINE, 1), SpineLink(0, 3, 3)),),
+    endpoints=(Endpoint(ADAPTER, "node0 mlx5_0", PortRef(L2, 1), host=0),),
 )
 
 
@@ -83,6 +85,7 @@ def lived_in(store):
     store.set_switch_state("f", SPINE, SwitchState.MAINTENANCE)
     store.set_observation_mode("f", Mode.OBSERVE)
     store.describe_hosts("f", {3: HostChange(frozenset({"gpu"}), 7)})
+    store.set_virtual_ports("f", {ADAPTER: [0x2C90300000031]})
     store.note_drift("f", Drift.POOL, "host away")
     store.judged_hosts("f", lambda memory: HostMemory(quarantine={"n": Quarantine("why", 1.0)}))
     store.note_applied("f", Applied(None, "nobody"))
@@ -120,7 +123,7 @@ def rows(engine):
 
 
 MOVED = {
-    "fabric": {"generation", "layout", "routes_generation"},
+    "fabric": {"generation", "layout", "routes_generation", "routes_stamp", "stamp"},
     "allocation": {"generation", "version", "due_at"},
     "lease": {"owner", "token", "applied", "confirmed", "problem", "seen_at"},
 }

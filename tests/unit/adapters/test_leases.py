@@ -7,7 +7,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from laas_service.adapters.db.leases import SqlLeases, database_clock
+from laas_service.adapters.db.clock import FRESH, DatabaseClock, database_clock
+from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.lifecycle import State
 from laas_service.app.records import HostState, Lease, LinkState
@@ -255,3 +256,51 @@ def test_nobody_takes_over_in_the_middle_of_a_transaction(busy, leases, clock):
     held.postpone("a", LATER, "Nova is away")
     successor.join(60)
     assert seen == ["Nova is away"]
+
+
+# -- clocks that jump ---------------------------------------------------------------
+
+
+def test_a_lease_does_not_outlast_a_clock_that_is_set_back(managed, clock):
+    """Its holder died; a day later by no clock, another worker takes over."""
+    leases = SqlLeases(managed._engine, clock=clock, longest=20)
+    first = taken(leases, "one")
+    leases.enrol("one", 10)
+    clock.pass_by(-86_400)
+    assert leases.free() == ["f"]
+    assert leases.enrol("two", 10) == 1
+    second = taken(leases, "two")
+    with pytest.raises(LeaseLost):
+        leases.renew(first, 10)
+    assert leases.take("f", "three", 10) is None, "a holder that renews stays"
+    leases.renew(second, 10)
+
+
+def test_the_clock_of_this_machine_does_not_matter(managed, clock):
+    """Only the monotonic clock does, for ``FRESH`` seconds after a reading."""
+    seconds = [5.0]
+    read = DatabaseClock(managed._engine, read=clock, monotonic=lambda: seconds[0])
+    assert read() == EPOCH
+    seconds[0] += FRESH / 2
+    clock.pass_by(-86_400)
+    assert read() == EPOCH + timedelta(seconds=FRESH / 2)
+    seconds[0] += FRESH
+    assert read() == EPOCH - timedelta(days=1), "a jump of the database's clock is followed"
+    clock.pass_by(172_800)
+    seconds[0] += FRESH
+    assert read() == EPOCH + timedelta(days=1)
+
+
+def test_the_clock_is_the_database_s(managed):
+    read = DatabaseClock(managed._engine)
+    with Session(managed._engine) as session:
+        assert abs(read() - database_clock(session)) < timedelta(minutes=10)
+
+
+def test_a_step_is_not_parked_by_a_clock_that_is_set_back(managed):
+    admit(managed, "a")
+    minute = timedelta(seconds=60)
+    managed.postpone("a", EPOCH + minute, "wait")
+    assert managed.due(EPOCH, longest=minute) == []
+    assert managed.due(EPOCH + minute, longest=minute) == ["a"]
+    assert managed.due(EPOCH - timedelta(days=1), longest=minute) == ["a"]

@@ -202,3 +202,15 @@ def test_of_many_relays_one_gets_all(telling):
     for thread in threads:
         thread.join()
     assert sorted(shares) == [0, 0, 0, 0, 0, 5]
+
+
+def test_what_is_taken_is_not_parked_by_a_clock_that_is_set_back(telling, outbox):
+    """Nobody takes notifications for more than the lease of a notifier."""
+    admit(telling)
+    lease = timedelta(seconds=15)
+    assert outbox.take(NOW, NOW + lease)
+    assert not outbox.take(NOW + lease / 2, NOW + lease / 2 + lease)
+    before = NOW - timedelta(days=1)
+    assert outbox.take(before, before + lease)
+    assert not outbox.take(before, before + lease), "they are taken anew"
+    assert outbox.take(NOW, NOW + lease), "and again after a jump forward"

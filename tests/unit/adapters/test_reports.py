@@ -22,6 +22,7 @@ from laas_service.domain.faults.reading import (
 )
 from laas_service.domain.inventory import PortRef
 from laas_service.messages import AgentReport, Condition
+from opensm_writer.opensm import OpenSm
 
 GUIDS = st.integers(0, 2**64 - 1)
 PORTS = st.builds(PortRef, GUIDS, st.integers(0, 255))
@@ -47,7 +48,7 @@ SWITCHES = st.lists(GUIDS, max_size=5).map(tuple)
 
 
 def received(seen: AgentReport, later: float = 0.0) -> AgentReport:
-    body = json.loads(json.dumps(service_rest._report(seen)))
+    body = json.loads(json.dumps(service_rest._report(seen, time.time())))
     return schemas.AgentReport.model_validate(body).seen(time.time() + later)
 
 
@@ -71,14 +72,27 @@ def test_the_time_of_a_reading_is_that_of_the_service():
 
 def test_earlier_services_get_no_field_that_they_do_not_know():
     seen = AgentReport(Condition.APPLIED, None, 7, 8)
-    assert set(service_rest._report(seen)) == {"condition", "detail", "generation", "published"}
+    assert set(service_rest._report(seen, time.time())) == {
+        "condition",
+        "detail",
+        "generation",
+        "published",
+    }
 
 
 def test_a_long_reading_is_cut():
     ends = tuple(EndReading(PortRef(2**63 + n, n % 255), PortState.DOWN) for n in range(2000))
     seen = AgentReport(Condition.APPLIED, None, 7, 8, reading=FabricReading(time.time(), ends))
-    assert len(json.dumps(service_rest._report(seen))) < 50_000
+    assert len(json.dumps(service_rest._report(seen, time.time()))) < 50_000
     got = received(seen).reading
     assert got is not None
     assert got.ends == ends[: len(got.ends)]
     assert 1000 < len(got.ends) == 2000 - got.ends_left_out
+
+
+def test_a_jump_of_the_agents_clock_makes_no_reading_older(monkeypatch):
+    """Readings and reports are dated by one clock, which does not follow this machine's."""
+    opensm = OpenSm()
+    seen = AgentReport(Condition.APPLIED, None, 7, 8, reading=FabricReading(opensm.now()))
+    monkeypatch.setattr(time, "time", lambda: 2e9)
+    assert service_rest._report(seen, opensm.now())["reading"]["age"] < 3600

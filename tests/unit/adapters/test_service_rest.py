@@ -9,14 +9,17 @@ import re
 import threading
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import cast
 
 import pytest
 from keystoneauth1 import loading
+from keystoneauth1.adapter import Adapter
 from oslo_config import cfg
 
 from laas_service import conf as options
 from laas_service.adapters import service_rest
 from laas_service.domain.errors import InvalidInput, Unavailable
+from laas_service.messages import AgentReport, Condition, Master, Running
 from tests.shared import REPO
 
 ELSEWHERE = ["http://192.0.2.1:8780", "HTTP://laas.internal:8780", "http://127.0.0.1@laas.internal"]
@@ -195,3 +198,41 @@ def test_a_redirection_to_http_is_not_followed():
         )
         with pytest.raises(InvalidInput, match=r"'http://laas\.internal:8780/v1/fabrics'"):
             _ = service.fabric
+
+
+RUNNING, STAMPS = {"engine", "master"}, {"stamp", "published_stamp"}
+
+
+@pytest.mark.parametrize(
+    ("refused", "sent"),
+    [(RUNNING, [4, 2]), (RUNNING | STAMPS, [4, 2, 0])],
+    ids=["release with stamps", "release without stamps"],
+)
+def test_a_service_of_an_earlier_release_gets_a_report_that_it_knows(refused, sent):
+    bodies = []
+
+    class Old:
+        """Refuses fields that it does not know, as releases before the stamps do."""
+
+        def request(self, path, method, **options):
+            bodies.append(options["json"])
+            known = not options["json"].keys() & refused
+            orders = {"role": "active", "active": "a", "wanted": 7, "lease_seconds": 15}
+            return Reply(200, orders) if known else Reply(400, {"detail": "no such field"})
+
+    class Reply:
+        def __init__(self, status_code, document):
+            self.status_code, self.document = status_code, document
+
+        def json(self):
+            return self.document
+
+    running = Running("file", Master(0x1B, 7, 9))
+    stamp = "1" * 16
+    seen = AgentReport(
+        Condition.APPLIED, None, 7, 7, stamp=stamp, published_stamp=stamp, running=running
+    )
+    orders = service_rest.ServiceRest(cast("Adapter", Old()), "a", "f").report(seen)
+    assert (orders.wanted, orders.stamp) == (7, "")
+    assert [len((RUNNING | STAMPS) & body.keys()) for body in bodies] == sent
+    assert bodies[0]["master"] == {"guid": "0x000000000000001b", "lid": 7, "priority": 9}

@@ -16,10 +16,11 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from oslo_db.exception import DBDeadlock, DBDuplicateEntry, DBError, DBReferenceError
 
-from laas_service.adapters.db import models, schema
+from laas_service.adapters.db import models, schema, soundness
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.documents import allocation_document
+from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.app.lifecycle import HOLDING, Action, Faults, Phase, State, next_action
 from laas_service.app.records import HostState, LinkState, Move, Wait
 from laas_service.app.requests import AllocationRequest
@@ -401,6 +402,35 @@ def test_partition_keys_are_those_of_the_range_and_run_out_with_a_clear_error(ma
         admit(narrow, "c", 2)
     release(narrow, "a")
     assert admit(narrow, "c", 2).pkey == 0x40
+
+
+PLANES = Description(xgft="3;2,2,4;1,2,2", rails=2, wiring="plane")
+"""Two grouped pods of four hosts; each rail is a plane of its own, spines join the planes."""
+
+
+def test_rails_that_the_links_do_not_join_have_a_partition_key_each(store):
+    store = SqlStore(store._engine, pkeys=range(0x40, 0x43))
+    made = generate(PLANES)
+    store.add_fabric("f", made.topology, made.inventory)
+
+    def admit(id: str, *groups: GroupShare, columns: tuple[ColumnShare, ...] = ()):
+        return store.admit(new(id), lambda fabric: Allocation(id, 2, "test", groups, columns))
+
+    apart = admit("a", GroupShare(0, 0b11, 0b0101))
+    assert (apart.pkey, apart.pkeys, apart.keys_of(2)) == (0x40, (0x40, 0x41), (0x40, 0x41))
+    assert "do not join its rails, so they have 2 partition keys" in apart.history[-1].reason
+    with pytest.raises(LimitExceeded, match=r"needs 2 partition keys.* and 1 of fabric 'f'"):
+        admit("b", GroupShare(1, 0b11, 0b0101))
+    sides = GroupShare(1, 0b1, 0b0101), GroupShare(2, 0b1, 0b0101)
+    spines = tuple(ColumnShare(pod, column, 1) for pod in (0, 1) for column in (0, 2))
+    joined = admit("c", *sides, columns=spines)
+    assert (joined.pkey, joined.pkeys, joined.keys_of(2)) == (0x42, (), (0x42, 0x42))
+    routes = {tenant.allocation.id: tenant for tenant in store.routed("f").tenants}
+    assert [[routes[id].key(rail) for rail in (0, 1)] for id in "ac"] == [[0x40, 0x41], [0x42] * 2]
+    with store._engine.connect() as connection:
+        assert soundness.findings(connection) == []
+    release(store, "a")
+    assert admit("d", GroupShare(0, 0b11, 0b0101)).pkeys == (0x40, 0x41)
 
 
 def test_unknown_names(managed):

@@ -32,6 +32,8 @@ def test_every_operation_of_the_contract_is_there(spec):
         ("GET", "/"),
         ("GET", "/healthcheck"),
         ("GET", "/metrics"),
+        ("GET", "/view"),
+        ("GET", "/v1"),
         ("GET", "/v1/openapi.json"),
         ("GET", "/v1/fabrics"),
         ("GET", "/v1/fabrics/{fabric_id}"),
@@ -53,10 +55,12 @@ def test_every_operation_of_the_contract_is_there(spec):
         ("GET", "/v1/quota"),
         ("GET", "/v1/fabrics/{fabric_id}/utilization"),
         ("GET", "/v1/fabrics/{fabric_id}/fit"),
+        ("GET", "/v1/fabrics/{fabric_id}/map"),
         ("GET", "/v1/fabrics/{fabric_id}/routing"),
         ("GET", "/v1/fabrics/{fabric_id}/idle"),
         ("GET", "/v1/fabrics/{fabric_id}/plane"),
         ("PUT", "/v1/fabrics/{fabric_id}/plane"),
+        ("POST", "/v1/fabrics/{fabric_id}/make-room"),
         ("GET", "/v1/fabrics/{fabric_id}/observation"),
         ("PATCH", "/v1/fabrics/{fabric_id}/observation"),
         ("GET", "/v1/fabrics/{fabric_id}/agents"),
@@ -79,7 +83,8 @@ def test_parameters_carry_their_limits(spec):
     assert hosts["required"]
     assert hosts["schema"]["minimum"] == 1
     release = spec["paths"]["/v1/allocations/{allocation_id}"]["delete"]["parameters"]
-    assert {p["name"] for p in release} == {"allocation_id", "If-Match", "wait", "force"}
+    names = {"allocation_id", "If-Match", "wait", "force", "OpenStack-API-Version"}
+    assert {p["name"] for p in release} == names
 
 
 def test_what_needs_a_token_says_so(spec):
@@ -89,7 +94,7 @@ def test_what_needs_a_token_says_so(spec):
         for operation in operations.values()
         if not operation["security"]
     }
-    assert open_paths == {"/", "/healthcheck", "/v1/openapi.json"}
+    assert open_paths == {"/", "/healthcheck", "/view", "/v1", "/v1/openapi.json"}
 
 
 def test_every_rule_of_a_route_is_registered():
@@ -112,4 +117,5 @@ def test_every_route_says_who_may_call_it():
 
 def test_only_what_describes_the_service_needs_no_token():
     free = {request for request, statuses in table().items() if statuses["none"] != 401}
-    assert free == {"GET /", "GET /healthcheck", "GET /v1/openapi.json"}
+    always = {"GET /", "GET /healthcheck", "GET /v1", "GET /v1/openapi.json"}
+    assert free == {*always, "GET /view"}  # refuses all callers if there are logins

@@ -36,6 +36,7 @@ def placement(hosts: int = 0b11, uplinks: int = 0b0011, spines: int = 0) -> Allo
     )
 
 
+LINKS_ALONE = [Phase.PREPARE, Phase.SWITCH, Phase.WITHDRAW]
 OLD, NEW = placement(uplinks=0b0011), placement(uplinks=0b0110)
 
 
@@ -123,7 +124,8 @@ def test_every_step_of_a_change_waits_for_its_routes_and_then_proceeds(phase, fa
     allocation = changing(phase, faults=faults)
     act = lifecycle.next_action
     assert act(allocation, False, repair_links=True) is Action.PUBLISH
-    assert act(allocation, True, repair_links=True) is Action.PROCEED
+    then = {Phase.ENTER: Action.OPEN, Phase.LEAVE: Action.GIVE_BACK}.get(phase, Action.PROCEED)
+    assert act(allocation, True, repair_links=True) is then
 
 
 @pytest.mark.parametrize("phase", Phase)
@@ -183,7 +185,7 @@ def after(allocation: AllocationRecord, action: Action) -> AllocationRecord:
         assert allocation.placed is not None
         change = Change.begun(allocation.placed, NEW)
         return replace(allocation, placed=NEW, leaving=change.old, phase=change.phase)
-    assert action is Action.PROCEED
+    assert action in (Action.PROCEED, Action.OPEN, Action.GIVE_BACK)
     assert allocation.change is not None
     if allocation.change.next_phase is None:
         return replace(allocation, leaving=None, phase=None, faults=None)
@@ -220,7 +222,7 @@ def test_the_steps_of_a_change_their_routes_and_reasons():
         if change.next_phase is None:
             break
         change = replace(change, phase=change.next_phase)
-    assert phases == [step.phase for step in change.steps()] == list(Phase)
+    assert phases == [step.phase for step in change.steps()] == LINKS_ALONE
     assert told == [
         (
             "prepare",
@@ -259,7 +261,7 @@ def test_reasons_claim_no_more_than_somebody_saw(by, words):
     container = lifecycle.active_reason(by, scripted=True, container=True)
     assert container == f"routes {words}; hosts stay in the pool, for allocations inside"
     change = Change.begun(OLD, NEW)
-    told = [replace(change, phase=phase).done(SMALL, by) for phase in Phase]
+    told = [replace(change, phase=phase).done(SMALL, by) for phase in LINKS_ALONE]
     told += [
         lifecycle.freed_reason(by, scripted=scripted, container=container)
         for scripted in (False, True)
@@ -298,6 +300,64 @@ def test_what_a_change_claims_and_frees_is_what_differs(h1, u1, s1, h2, u2, s2):
     for phase in Phase:
         routed = replace(change, phase=phase).routes
         assert parts(routed.traffic) | parts(routed.beside or routed.traffic) <= parts(change.held)
+
+
+def walked(change: Change) -> list[Change]:
+    """A change at each of its steps, from where it is."""
+    changes = [change]
+    while (phase := changes[-1].next_phase) is not None:
+        changes.append(replace(changes[-1], phase=phase))
+    return changes
+
+
+def hosts_of(allocation: Allocation | None) -> set[int]:
+    return set() if allocation is None else set(allocation.hosts(SMALL))
+
+
+@given(masks, masks, masks, masks)
+def test_a_host_accepts_servers_only_between_its_routes(h1, u1, h2, u2):
+    """New hosts once the traffic goes over the new links; old ones until they are withdrawn."""
+    old, new = placement(h1, u1), placement(h2, u2)
+    steps = walked(Change.begun(old, new))
+    wanted = [*LINKS_ALONE]
+    if hosts_of(new) - hosts_of(old):
+        wanted.append(Phase.ENTER)
+    if hosts_of(old) - hosts_of(new):
+        wanted.append(Phase.LEAVE)
+    assert [step.phase for step in steps] == [phase for phase in Phase if phase in wanted]
+    routed: set[int] = hosts_of(old)  # hosts whose routes are confirmed before the step
+    for step in steps:
+        routes = step.routes
+        opened = hosts_of(step.open_hosts)
+        wanted_hosts = hosts_of(routes.traffic) | hosts_of(routes.beside)
+        assert opened <= routed
+        assert opened <= wanted_hosts
+        routed = wanted_hosts
+    assert hosts_of(steps[0].open_hosts) == hosts_of(old)
+    assert hosts_of(steps[-1].open_hosts) == hosts_of(new)
+
+
+@given(masks, masks, masks, masks, st.data())
+def test_a_change_may_turn_back_until_its_old_routes_are_withdrawn(h1, u1, h2, u2, data):
+    """On the way back, too, hosts accept servers only while their routes are confirmed."""
+    steps = walked(Change.begun(placement(h1, u1), placement(h2, u2)))
+    present = data.draw(st.sampled_from(steps))
+    back = present.way_back
+    if present.phase is Phase.WITHDRAW:
+        assert back is None
+        return
+    assert back is not None
+    assert (back.old, back.new) == (present.new, present.old)
+    assert back.held.groups == present.held.groups
+    routed = hosts_of(present.routes.traffic) | hosts_of(present.routes.beside)
+    may_be_open = hosts_of(present.open_hosts)
+    for step in walked(back):
+        wanted = hosts_of(step.routes.traffic) | hosts_of(step.routes.beside)
+        assert may_be_open <= wanted, "hosts lose their routes before they are given back"
+        may_be_open = hosts_of(step.open_hosts)
+        assert may_be_open <= routed & wanted
+        routed = wanted
+    assert may_be_open == hosts_of(present.old)
 
 
 def test_a_step_of_another_kind_is_taken_without_waiting_for_routes(monkeypatch):
@@ -354,13 +414,26 @@ def test_where_a_release_leads(state, fields, gentle, forced):
     ],
 )
 def test_where_a_retry_resumes(state, fields, to):
-    assert lifecycle.state_after_retry(record(state, **fields)) is to
+    assert lifecycle.state_after_retry(record(state, **fields), waits=False) is to
+
+
+@pytest.mark.parametrize(
+    ("state", "to"),
+    [
+        (State.ALLOCATING, State.ALLOCATING),
+        (State.RELEASING, State.RELEASING),
+        (State.ACTIVE, None),
+        (State.ERROR, State.ALLOCATING),
+    ],
+)
+def test_where_a_retry_resumes_while_the_worker_waits(state, to):
+    assert lifecycle.state_after_retry(record(state), waits=True) is to
 
 
 @pytest.mark.parametrize("state", [State.QUEUED, State.RELEASED])
 def test_there_is_no_step_to_retry(state):
     with pytest.raises(Conflict, match=f"is {state.value}; there is no step to retry"):
-        lifecycle.state_after_retry(record(state, placed=None))
+        lifecycle.state_after_retry(record(state, placed=None), waits=True)
 
 
 def test_an_error_remembers_where_it_was_parked():

@@ -47,6 +47,7 @@ class Machine:
     def __init__(self, desk):
         self.desk = desk
         self.published = self.running = None
+        self.published_stamp = ""
         self.condition = None
         self.refuses = set()
         self.refused = False
@@ -169,7 +170,9 @@ def test_the_lease_may_run_out_while_the_set_is_fetched(desk):
     assert one.machine.told == []
 
 
-@pytest.mark.parametrize("condition", [one for one in Condition if not one.able])
+@pytest.mark.parametrize(
+    "condition", [one for one in Condition if not one.able and one is not Condition.WEDGED]
+)
 def test_who_said_it_is_not_able_tells_nothing(desk, condition):
     """The service may have made another agent active after that report."""
     one = agent(desk)
@@ -182,6 +185,22 @@ def test_who_said_it_is_not_able_tells_nothing(desk, condition):
     assert one.machine.told == [1]
     one.machine.condition = None
     one.round()
+    one.round()
+    assert one.machine.told == [1, 1]
+
+
+def test_an_opensm_that_may_have_lost_a_signal_gets_another_one(desk):
+    """Only while the service has no other agent, and in the round in which it says so."""
+    one = agent(desk)
+    one.machine.condition = Condition.WEDGED
+    one.round()
+    one.machine.running = 0
+    one.round()
+    assert one.machine.told == [1, 1]
+    one.machine.running, desk.took = 0, 3.0
+    one.round()
+    assert one.machine.told == [1, 1]
+    desk.active, desk.took = "b", 0.0
     one.round()
     assert one.machine.told == [1, 1]
 

@@ -2,6 +2,7 @@
 
 """The planner: requests, answers, and errors for invalid lines."""
 
+import itertools
 import json
 from typing import Any
 
@@ -10,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laas_service.adapters.snapshot import fabric_from_snapshot, snapshot
-from laas_service.cmd.plan import Planner
-from laas_service.domain.allocation import Shape
+from laas_service.cmd.plan import Planner, main
+from laas_service.domain.allocation import Allocation, GroupShare, Shape
 from laas_service.domain.features import HostFeatures
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.ledger.shared_links import SharedLedger
 from laas_service.domain.policies import POLICIES
-from laas_service.domain.topology import SpineLink
+from laas_service.domain.topology import LeafLink, SpineLink, Topology, Xgft
 from tests.unit.domain.verification.sound import FULL, RAILS, build
 
 
@@ -44,7 +45,26 @@ def test_allocate_names_hosts_links_and_shape():
         "hosts": [0, 1, 2, 3, 4, 5],
         "leaf_links": [[0, leaf, l2] for leaf in range(2) for l2 in range(3)],
         "spine_links": [],
+        "contention_free": True,
+        "worst_load": 1,
     }
+
+
+def test_a_request_may_require_a_shape_without_contention():
+    wish = {"contention_free": "require"}
+    ask_for = Planner(Ledger(Topology(Xgft((5, 5, 1), (1, 5, 0)))), "jigsaw")
+    taken, refused, preferred = ask(
+        ask_for,
+        {"op": "probe", "hosts": 23},
+        {"op": "probe", "hosts": 23, "constraints": wish},
+        {"op": "probe", "hosts": 23, "constraints": {"contention_free": "prefer"}},
+    )
+    assert (taken["outcome"], taken["contention_free"], taken["worst_load"]) == ("fits", False, 2)
+    assert (refused["outcome"], refused["reason"]) == ("refused", "constraint")
+    assert "contention_free (require)" in refused["detail"]
+    assert preferred["contention_free"] is False
+    (wrong,) = ask(ask_for, {"op": "probe", "hosts": 2, "constraints": {"contention_free": "yes"}})
+    assert "constraints.contention_free: 'yes'" in wrong["detail"]
 
 
 def test_a_probe_changes_nothing():
@@ -255,6 +275,7 @@ UNKNOWN: dict[str, tuple[dict[str, Any], str, str]] = {
     "negative host": ({"op": "fail", "host": -1}, "not_found", "there is no host -1"),
     "leaf link": ({"op": "repair", "leaf_link": [0, 3, 0]}, "not_found", "there is no leaf_link"),
     "spine link": ({"op": "fail", "spine_link": [0, 0, -1]}, "not_found", "there is no spine_link"),
+    "resize": ({"op": "resize", "id": "t9", "hosts": 2}, "not_found", "there is no id 't9'"),
     "id in use": ({"op": "allocate", "id": "t1", "hosts": 1}, "conflict", "id: 't1' is taken"),
 }
 
@@ -294,6 +315,13 @@ MALFORMED = {
     "policy as null": ({"op": "probe", "hosts": 1, "policy": None}, "policy: None"),
     "nothing to fail": ({"op": "fail"}, "name exactly one"),
     "two to fail": ({"op": "fail", "host": 1, "leaf_link": [0, 0, 0]}, "name exactly one"),
+    "resize without hosts": ({"op": "resize", "id": "t1"}, "hosts: None"),
+    "resize to nothing": ({"op": "resize", "id": "t1", "hosts": 0}, "hosts: 0"),
+    "resize of nobody": ({"op": "resize", "hosts": 3}, "id: None"),
+    "room without moves": ({"op": "make-room", "hosts": 3}, "moves: None"),
+    "room for nobody": ({"op": "make-room", "moves": 1}, "hosts: None"),
+    "a negative number of moves": ({"op": "make-room", "hosts": 3, "moves": -1}, "moves: -1"),
+    "apply as text": ({"op": "make-room", "hosts": 3, "moves": 1, "apply": "yes"}, "apply: 'yes'"),
     "host as text": ({"op": "fail", "host": "h1"}, "host: 'h1'"),
     "link of two": ({"op": "repair", "leaf_link": [0, 0]}, "leaf_link: [0, 0]"),
     "link of texts": ({"op": "fail", "spine_link": ["0", 0, 0]}, "[pod, l2, spine]"),
@@ -325,10 +353,16 @@ REQUESTS = st.dictionaries(
     st.sampled_from(["op", "id", "hosts", "policy", "host", "leaf_link", "spine_link", "outcome"]),
     WORTH_TRYING | JSON,
 ) | st.fixed_dictionaries(
-    {"op": st.sampled_from(["allocate", "release", "probe", "fail", "repair"])},
+    {
+        "op": st.sampled_from(
+            ["allocate", "release", "probe", "fail", "repair", "resize", "make-room"]
+        )
+    },
     optional={
         "id": st.sampled_from(["t1", "t2", "t3"]) | JSON,
         "hosts": st.integers(1, 30) | JSON,
+        "moves": st.integers(0, 2) | JSON,
+        "apply": st.booleans() | JSON,
         "policy": st.sampled_from(sorted(POLICIES)),
         "host": st.integers(-1, 30),
         "leaf_link": st.lists(st.integers(-1, 3), min_size=2, max_size=4),
@@ -399,3 +433,109 @@ def test_a_repair_without_other_links_is_refused_with_what_has_failed():
     assert answers[1]["reason"] == "not_repairable"
     assert "leaf 0/1 has 2 of 3 uplinks" in answers[1]["detail"]
     assert fabric.state() == before
+
+
+def test_an_allocation_grows_around_its_hosts_and_shrinks_again():
+    plan = planner()
+    grow, shrink = ({"op": "resize", "id": "t1", "hosts": hosts} for hosts in (8, 2))
+    allocated, grown, shrunk = ask(plan, {"op": "allocate", "id": "t1", "hosts": 5}, grow, shrink)
+    assert [a["outcome"] for a in (grown, shrunk)] == ["resized", "resized"]
+    assert (grown["n"], len(grown["hosts"]), shrunk["n"]) == (8, 8, 2)
+    assert set(allocated["hosts"]) < set(grown["hosts"])
+    assert set(shrunk["hosts"]) < set(grown["hosts"])
+    assert (shrunk["leaf_links"], shrunk["spine_links"]) == ([], [])
+
+
+def test_a_resize_is_refused_with_the_largest_size_in_place():
+    plan = planner()
+    first, second = ({"op": "allocate", "id": f"t{n}", "hosts": 5} for n in (1, 2))
+    resize = {"op": "resize", "id": "t1", "hosts": 26}
+    *_, refused = ask(plan, first, second, resize)
+    assert (refused["outcome"], refused["reason"]) == ("refused", "too_few_hosts")
+    assert refused["detail"] == "26 hosts asked; the allocation has 5 and 17 are free"
+    (again,) = ask(plan, {**resize, "hosts": refused["largest_fit"]})
+    assert again["outcome"] == "resized"
+    assert refused["largest_fit"] > 5
+
+
+def test_an_allocation_in_a_container_grows_within_it():
+    plan = planner()
+    requests = [
+        {"op": "allocate", "id": "c", "hosts": 6, "container": True},
+        {"op": "allocate", "id": "t1", "hosts": 2, "parent": "c"},
+        {"op": "resize", "id": "t1", "hosts": 6},
+        {"op": "resize", "id": "t1", "hosts": 7},
+        {"op": "resize", "id": "c", "hosts": 7},
+    ]
+    container, _, grown, refused, busy = ask(plan, *requests)
+    assert grown["hosts"] == container["hosts"]
+    assert (refused["outcome"], refused["largest_fit"]) == ("refused", 6)
+    assert (busy["outcome"], busy["reason"]) == ("error", "conflict")
+
+
+def leaves_with_pairs() -> Planner:
+    """Three leaves without uplinks: two hosts of a tenant on each, and one free."""
+    fabric = Ledger(Topology(Xgft((3, 3, 1), (1, 3, 0))))
+    for leaf, up in itertools.product(range(3), range(3)):
+        fabric.fail_link(LeafLink(0, leaf, up))
+    shape = Shape(1, 1, 1)
+    for host in range(0, 9, 3):
+        share = (GroupShare(host // 3, 0b1, 0),)
+        fabric.claim(Allocation(f"t{host // 3}", 1, "jigsaw", share, (), shape))
+    return Planner(fabric, "jigsaw")
+
+
+def test_room_is_made_by_the_cheapest_move_and_only_if_asked_for():
+    plan = leaves_with_pairs()
+    room = {"op": "make-room", "hosts": 3, "moves": 1}
+    probe = {"op": "probe", "hosts": 3}
+    told, before, applied, after = ask(plan, room, probe, {**room, "apply": True}, probe)
+    assert (told["outcome"], told["moved_hosts"], told["cut_off"]) == ("plan", 1, False)
+    (move,) = told["moves"]
+    assert move == {
+        "id": "t0",
+        "hosts": move["hosts"],
+        "leaf_links": [],
+        "spine_links": [],
+        "shape": move["shape"],
+        "contention_free": True,
+        "worst_load": 1,
+    }
+    assert move["hosts"][0] > 2
+    assert before["outcome"] == "refused"
+    assert applied["moves"] == told["moves"]
+    assert after["outcome"] == "fits"
+
+
+def test_what_fits_needs_no_room_and_what_cannot_fit_is_refused():
+    fits, refused, none = ask(
+        leaves_with_pairs(),
+        {"op": "make-room", "hosts": 2, "moves": 1},
+        {"op": "make-room", "hosts": 6, "moves": 2},
+        {"op": "make-room", "hosts": 3, "moves": 0},
+    )
+    assert (fits["outcome"], fits["moves"], fits["moved_hosts"]) == ("fits", [], 0)
+    for answer, largest in ((refused, 2), (none, 2)):
+        assert (answer["outcome"], answer["reason"]) == ("refused", "no_legal_shape")
+        assert (answer["largest_fit"], answer["cut_off"]) == (largest, False)
+
+
+def test_the_page_of_the_final_state(tmp_path):
+    """It shows the tenants that are left, and the last refusal with what would make room."""
+    requests, page = tmp_path / "requests", tmp_path / "page.html"
+    lines = [
+        {"op": "allocate", "id": "kept", "hosts": 5},
+        {"op": "allocate", "id": "gone", "hosts": 3},
+        {"op": "release", "id": "gone"},
+        {"op": "probe", "hosts": 27, "explain": True},
+        {"op": "resize", "id": "kept", "hosts": 1000},
+    ]
+    requests.write_text("\n".join(map(json.dumps, lines)))
+    words = ("--xgft", "3;3,3,3;1,3,3", "--requests", str(requests), "--html", str(page))
+    assert main([*words, "--output", str(tmp_path / "answers")]) == 0
+    data = page.read_text().partition('id="data">')[2].partition("</script>")[0]
+    shown = json.loads(data)["map"]
+    assert [tenant["id"] for tenant in shown["tenants"]] == ["kept"]
+    assert shown["question"]["hosts"] == 27
+    assert shown["question"]["releases"] == ["kept"]
+    assert main([*words[:-1], str(tmp_path / "none" / "page.html"), "--output", "/dev/null"]) == 1

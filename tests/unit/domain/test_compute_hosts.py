@@ -95,6 +95,17 @@ def test_a_server_that_vanishes_while_compute_is_down_puts_its_host_in_quarantin
     assert "n1" in vanished.withheld(), "deleted before compute was back"
 
 
+@pytest.mark.parametrize("unseen", [DOWN, None], ids=["down", "unknown"])
+def test_a_host_that_its_owner_leaves_while_compute_is_down_is_in_quarantine(unseen):
+    """A server that came and was deleted between two looks may still run there."""
+    seen = {name: view for name, view in views(n1=unseen).items() if view}
+    memory = judge(HostMemory(), NAMES, seen, 0.0, RULES, left=["n1", "n2"])
+    why = "quarantined: its owner left while nova-compute was not up"
+    assert memory.withheld() == {"n1": (0.0, why)}
+    assert judge(memory, NAMES, views(), 1e6, RULES).withheld() == {"n1": (0.0, why)}
+    assert judge(HostMemory(), NAMES, seen, 0.0, RULES).withheld() == {}
+
+
 def test_a_server_that_goes_while_compute_is_up_proves_its_host_empty():
     assert after((0.0, views(n1=RUNS)), (10.0, views()), (20.0, views(n1=DOWN))).withheld() == {}
 

@@ -11,7 +11,7 @@ import pytest
 from laas_service.adapters.fabric_import import generator
 from laas_service.domain.faults.counters import BAD_KEYS
 from laas_service.domain.inventory import ADAPTER_PORT, PortRef
-from opensm_writer.counters import CounterReader, Target, parsed, ports_of_lids, targets
+from opensm_writer.counters import CounterReader, parsed, ports_of_lids, targets
 from opensm_writer.opensm import OpenSm
 from opensm_writer.parse import SwitchTable
 from tests.waiting import eventually
@@ -206,7 +206,6 @@ def test_packets_with_bad_keys_are_counted_at_their_sender(tmp_path):
                 f'"Bad P_Key" {place} : LID1 {ADAPTERS[adapter.guid]}, LID2 9, PKey 0x8101, SL 0, '
                 "QP1 0x12, QP2 0x13, GID1 fe80::1, GID2 fe80::2\n"
             )
-    site.reader.read(Target(target.guid, target.lid, target.ports))
 
     def count():
         seen = site.seen().get(target.guid)

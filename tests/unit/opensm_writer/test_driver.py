@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import pytest
@@ -12,8 +13,9 @@ from laas_service.messages import Condition
 from opensm_writer import fileset, health, parse
 from opensm_writer.driver import OpenSmDriver
 from opensm_writer.opensm import OpenSm
+from opensm_writer.reload import reload_set
 from tests.unit.opensm_writer.iblinkinfo import output
-from tests.unit.opensm_writer.states import SETTINGS, state
+from tests.unit.opensm_writer.states import ONE, POD, SETTINGS, WIDE, state
 from tests.waiting import eventually
 
 INVENTORY = state().inventory
@@ -64,6 +66,183 @@ class Site:
 
     def observed(self, **options):
         return health.report(self.driver.observe(None, **options), timeout=60)
+
+
+BLOCKS = """
+import sys
+from pathlib import Path
+from opensm_writer import parse
+dump, asked = map(Path, sys.argv[1:])
+tables = list(parse.switch_tables(parse.file_pieces(dump), "dump"))
+lines = sys.stdin.readlines()
+asked.write_text("".join(lines))
+for line in lines:
+    lid, number = map(int, line.split())
+    for table in tables:
+        if table.lid == lid:
+            row = table.row.ljust(64 * number + 64, b"\\xff")[64 * number : 64 * number + 64]
+            print(f"{table.guid:#018x} {lid} {number} {row.hex()}")
+"""
+"""Answers from the file of all tables, and notes what it was asked."""
+
+
+@pytest.fixture
+def by_blocks(site, tmp_path, monkeypatch):
+    """``site`` with generation 7 confirmed, and changed blocks to be read from now on."""
+    monkeypatch.setattr("opensm_writer.driver.SLOW", 0)
+    site.asked, site.reads = tmp_path / "asked", tmp_path / "reads"
+    opensm = replace(
+        site.opensm,
+        dump_command=("sh", "-c", f"echo >>{site.reads}; cat {site.dump}"),
+        blocks_command=(sys.executable, "-c", BLOCKS, str(site.dump), str(site.asked)),
+    )
+    site.driver = OpenSmDriver(tmp_path, "tiny", opensm)
+    assert site.observed().condition is Condition.APPLIED
+    return site
+
+
+def full_reads(site):
+    return len(site.reads.read_text())
+
+
+def publish(site, generation):
+    """Routes without one tenant, or with all."""
+    changed = state([ONE, POD] if generation % 2 == 0 else [ONE, POD, WIDE], generation)
+    site.driver.publish(changed, SETTINGS)
+    site.fabric()
+    return {table.lid: table for table in site.driver.current.tables}
+
+
+def test_only_changed_blocks_of_a_new_generation_are_read(by_blocks):
+    site = by_blocks
+    before = {table.lid: table.row for table in site.driver.current.tables}
+    after = publish(site, 8)
+    seen = site.observed()
+    assert (seen.condition, seen.generation, full_reads(site)) == (Condition.APPLIED, 8, 1)
+    changed = {
+        (lid, place // 64)
+        for lid, table in after.items()
+        for place in range(len(table.row))
+        if table.row[place] != before[lid][place]
+    }
+    asked = [tuple(map(int, line.split())) for line in site.asked.read_text().splitlines()]
+    assert 0 < len(asked) == len(changed)
+    assert set(asked) == changed
+    assert site.observed().condition is Condition.APPLIED
+    assert full_reads(site) == 2  # nothing differs: a check for drift reads everything
+
+
+@pytest.fixture
+def slow(site, tmp_path, monkeypatch):
+    """``site`` with generation 7 confirmed; a reading of all tables now ends when ``go`` exists."""
+    monkeypatch.setattr("opensm_writer.driver.SLOW", 0)
+    site.go, site.reads = tmp_path / "go", tmp_path / "reads"
+    script = f"echo >>{site.reads}; while [ ! -e {site.go} ]; do sleep 0.01; done; cat {site.dump}"
+    site.driver = OpenSmDriver(
+        tmp_path, "tiny", replace(site.opensm, dump_command=("sh", "-c", script))
+    )
+    site.go.touch()
+    assert site.observed().condition is Condition.APPLIED
+    site.go.unlink()
+    return site
+
+
+def test_all_tables_are_read_beside_the_caller(slow):
+    site = slow
+    assert not site.driver.prepared()
+    assert site.driver.look() is not None  # ports are read meanwhile
+    assert not site.driver.prepared()
+    site.fabric(other_rows={SPINE})
+    site.go.touch()
+    eventually(site.driver.prepared, "all tables are read")
+    seen = site.observed()
+    assert seen.condition is Condition.DIFFERS
+    assert f"{SPINE:#018x}" in str(seen.detail)
+    assert full_reads(site) == 2
+    site.fabric()
+    assert site.observed().condition is Condition.APPLIED  # a reading is used once
+    assert full_reads(site) == 3
+
+
+@pytest.mark.parametrize("asked_again", [True, False])
+def test_tables_that_were_read_before_a_reload_are_not_used(slow, asked_again):
+    site = slow
+    site.fabric(other_rows={SPINE})
+    site.go.touch()
+    eventually(site.driver.prepared, "all tables are read")
+    site.driver.publish(state([ONE, POD], 8), SETTINGS)
+    reload_set(site.home, replace(site.opensm, reload_command=("true",)))
+    site.fabric()
+    if asked_again:
+        eventually(site.driver.prepared, "they are read once more")
+    assert site.observed().condition is Condition.APPLIED
+    assert full_reads(site) == 3
+
+
+def test_a_reading_that_failed_is_told_by_the_comparison(slow):
+    site = slow
+    assert not site.driver.prepared()
+    site.dump.unlink()
+    site.go.touch()
+    eventually(site.driver.prepared, "all tables are read")
+    assert "failed with" in site.observed().detail
+
+
+def test_a_changed_block_that_is_wrong_in_a_switch_is_not_confirmed(by_blocks):
+    site = by_blocks
+    publish(site, 8)
+    site.fabric(other_rows=site.tables().keys())
+    assert site.observed().condition is not Condition.APPLIED
+    assert full_reads(site) == 1
+    site.fabric()
+    assert site.observed().condition is Condition.APPLIED
+
+
+def test_everything_is_read_after_two_generations(by_blocks):
+    """A block that both changed, back and forth, does not differ from what was read before."""
+    site = by_blocks
+    publish(site, 8)
+    publish(site, 9)
+    site.fabric()
+    assert site.observed().generation == 9
+    assert full_reads(site) == 2
+    assert not site.asked.exists()
+
+
+def test_everything_is_read_if_a_switch_does_not_answer(by_blocks):
+    site = by_blocks
+    before = site.driver.current.rows
+    publish(site, 8)
+    changed = [guid for guid, row in site.driver.current.rows.items() if row != before[guid]]
+    site.fabric(missing=changed[:1], dead=changed[:1])
+    assert site.observed(reuse_ports=True).without == (changed[0],)
+    assert full_reads(site) > 1
+
+
+@pytest.mark.parametrize("failures", [2, 3])
+def test_blocks_are_read_again_before_everything_is(by_blocks, tmp_path, failures):
+    """A busy fabric may answer late. Everything is read only if blocks fail again and again."""
+    site = by_blocks
+    publish(site, 8)
+    count = tmp_path / "count"
+    script = f'echo >>{count}; [ $(wc -l <{count}) -gt {failures} ] || exit 2; exec "$0" "$@"'
+    site.driver._opensm = replace(
+        site.driver._opensm,
+        blocks_command=("sh", "-c", script, *site.driver._opensm.blocks_command),
+    )
+    for _ in range(2):
+        seen = site.observed()
+        assert seen.condition is Condition.BLIND
+        assert "failed with 2" in seen.detail
+    assert site.observed().generation == 8
+    assert full_reads(site) == (1 if failures == 2 else 2)
+
+
+def test_everything_is_read_if_the_last_time_is_long_ago(by_blocks, monkeypatch):
+    monkeypatch.setattr("opensm_writer.driver.ALL_READ", 0)
+    publish(by_blocks, 8)
+    assert by_blocks.observed().generation == 8
+    assert full_reads(by_blocks) == 2
 
 
 @pytest.fixture
@@ -148,6 +327,82 @@ def test_a_returning_switch_is_compared_although_the_tables_would_be_reused(site
     assert f"{SPINE:#018x} sends" in seen.detail
     site.fabric()
     assert site.observed().condition is Condition.APPLIED
+
+
+def test_tables_are_written_again_only_if_opensm_has_swept_for_them(site, tmp_path):
+    """A signal may be lost; the switches then differ because OpenSM has not read the set."""
+    signals, hears = tmp_path / "signals", tmp_path / "hears"
+    reload = f"readlink {site.home}/current >>{signals}; [ ! -e {hears} ] || echo SUBNET UP"
+    command = ("sh", "-c", f"({reload}) >>{site.log}")
+    site.driver = OpenSmDriver(tmp_path, "tiny", replace(site.opensm, reload_command=command))
+    site.fabric(other_rows=[SPINE])
+    assert site.observed().condition is Condition.DIFFERS
+    name = (site.home / "current").readlink().name
+    site.driver.reload()
+    site.driver.reload()
+    assert signals.read_text().split() == [name, name]
+    hears.touch()
+    site.driver.reload()
+    site.driver.reload()
+    assert site.observed().condition is Condition.DIFFERS
+    site.driver.reload()
+    assert signals.read_text().split() == [name, name, name, ".rewriting", name]
+
+
+def test_writing_tables_again_waits_for_no_sweep(site, tmp_path):
+    """Meanwhile OpenSM counts as sweeping, and the set stays the current one for everybody else."""
+    signals = tmp_path / "signals"
+    command = ("sh", "-c", f"readlink {site.home}/current >>{signals}")
+    opensm = replace(site.opensm, reload_command=command, timeout=3600)
+    site.driver = OpenSmDriver(tmp_path, "tiny", opensm)
+    name = (site.home / "current").readlink().name
+
+    def swept() -> None:
+        with site.log.open("a") as log:
+            log.write("SUBNET UP\n")
+
+    def observed() -> Condition:
+        observation = site.driver.observe(site.driver.note.mark)
+        return health.report(observation, 120).condition
+
+    site.driver.reload()
+    swept()
+    site.fabric(other_rows=[SPINE])
+    assert observed() is Condition.DIFFERS
+    site.driver.reload()
+    for _ in range(2):  # nor is OpenSM signalled again
+        site.driver.reload()
+        assert observed() is Condition.SWEEPING
+        assert signals.read_text().split() == [name, ".rewriting"]
+        assert site.driver.current.generation == site.generation
+    again = OpenSmDriver(tmp_path, "tiny", opensm)  # of another process
+    again.publish(state(), SETTINGS)
+    assert (site.home / "current").readlink().name == ".rewriting"
+    swept()
+    assert observed() is Condition.DIFFERS
+    assert site.driver.is_to_follow
+    site.driver.reload()
+    assert signals.read_text().split() == [name, ".rewriting", name]
+    assert not site.driver.is_to_follow
+    swept()
+    site.fabric()
+    assert observed() is Condition.APPLIED
+
+
+def test_a_new_generation_ends_the_writing_of_old_tables(site, tmp_path):
+    command = ("sh", "-c", f"echo SUBNET UP >>{site.log}")
+    opensm = replace(site.opensm, reload_command=command)
+    site.driver = OpenSmDriver(tmp_path, "tiny", opensm)
+    site.driver.reload()
+    site.fabric(other_rows=[SPINE])
+    assert site.observed().condition is Condition.DIFFERS
+    site.driver.reload()
+    assert (site.home / "current").readlink().name == ".rewriting"
+    site.driver.publish(state([], site.generation + 1), SETTINGS)
+    site.driver.reload()
+    assert (site.home / "current").readlink().name == f"gen-{site.generation + 1}"
+    assert not site.driver.rewriting
+    assert not site.driver.is_to_follow
 
 
 def test_a_dead_switch_whose_table_is_read_all_the_same_is_compared(site):

@@ -15,9 +15,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.domain.errors import Conflict, InvalidFile, LaasError
+from laas_service.messages import FabricState, TenantRoute
 from opensm_writer import fetch, fileset, parse, validate
 from tests.offers import Offer, everything
+from tests.partitions import tenant
 from tests.unit.opensm_writer.states import GOLDEN, ONE, POD, WIDE, state
 
 NEVER = "0" * 64
@@ -45,6 +48,29 @@ def offer(tmp_path, home):
 
 def fetch_set(offer, home, **options):
     return fetch.fetch_set(offer, home.parent, "tiny", keep=3, **options)
+
+
+def test_a_set_with_partitions_by_rail_is_fetched_and_each_has_its_rail(home, tmp_path):
+    made = generate(Description(xgft="3;2,2,4;1,2,2", rails=2, wiring="plane", subnet_managers=1))
+    routes = (
+        TenantRoute(tenant("a", [(0, 0b11, 0b0101)]), 3, pkeys=(3, 4)),
+        TenantRoute(tenant("b", [(1, 0b11, 0b0101)]), 5),
+    )
+    given_state = FabricState("tiny", 8, made.topology, made.inventory, routes)
+    offer = Offer(given_state, tmp_path / "there", home)
+    directory = fetch_set(offer, home)
+    text = (directory / "partitions.conf").read_text()
+    ports = made.inventory.endpoint_of_port
+    assert [(p.pkey, p.name, p.members) for p in parse.partitions(text, "f").partitions] == [
+        (3, "laas-a", (ports[0, 0].guid, ports[1, 0].guid)),
+        (4, "laas-a/1", (ports[0, 1].guid, ports[1, 1].guid)),
+        (5, "laas-b", tuple(ports[host, rail].guid for host in (2, 3) for rail in (0, 1))),
+    ]
+    others = text.replace("laas-a/1=", "laas-c=")
+    offer = Offer(replace(given_state, generation=9), tmp_path / "there", home)
+    offer.rewrite("partitions.conf", others.encode())
+    with pytest.raises(InvalidFile, match="its tenants are not those of the manifest"):
+        fetch_set(offer, home)
 
 
 def test_a_fetched_set_equals_the_rendered_set(offer, home, tmp_path):
@@ -551,3 +577,40 @@ def test_the_golden_set_is_accepted(tmp_path):
     other = replace(manifest, files=dict(manifest.files) | {"lfts": NEVER})
     with pytest.raises(InvalidFile, match="lfts, line 1: its sha256"):
         validate.check(GOLDEN, other, Path("/"))
+
+
+# -- forms, and other pasts -------------------------------------------------------------
+
+
+def test_a_set_of_a_service_of_the_release_before_is_taken_as_it_is(offer, home):
+    """Until form 4 a manifest named neither its form nor a stamp."""
+    del offer.manifest["form"], offer.manifest["stamp"]
+    offer.describe(generation=9)
+    fetch_set(offer, home)
+    current = fileset.current(home.parent, "tiny")
+    assert current is not None
+    assert (current.form, current.stamp, current.generation) == (4, "", 9)
+    assert json.loads((home / "current" / fileset.MANIFEST).read_text()) == offer.manifest
+    before = everything(home)
+    fetch_set(offer, home)
+    assert everything(home) == before
+
+
+@pytest.mark.parametrize("form", [3, 6, "5", True, None])
+def test_a_form_that_the_agent_does_not_know_is_refused_with_the_way_out(offer, home, form):
+    offer.describe(form=form, generation=9)
+    with pytest.raises(InvalidFile, match="this agent knows 4, 5: upgrade the agent"):
+        fetch_set(offer, home)
+
+
+def test_a_set_of_another_past_replaces_none_of_its_number(offer, home):
+    offer.describe(generation=9, stamp="1" * 16)
+    fetch_set(offer, home)
+    offer.describe(stamp="2" * 16)
+    with pytest.raises(Conflict, match="the database went back"):
+        fetch_set(offer, home)
+    offer.describe(generation=10)
+    fetch_set(offer, home)
+    current = fileset.current(home.parent, "tiny")
+    assert current is not None
+    assert current.stamp == "2" * 16

@@ -11,13 +11,15 @@ import hashlib
 import json
 import os
 import re
+from typing import Any, get_type_hints
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laas_service.domain.errors import InvalidFile
+from laas_service.domain.errors import InvalidFile, InvalidInput
 from opensm_writer import fileset, validate
+from opensm_writer.site import SiteSettings
 from tests.offers import Offer
 from tests.unit.opensm_writer.states import state
 
@@ -33,6 +35,26 @@ OPTIONS = {
     "disable_multicast",
 }
 """The options of OpenSM that an accepted fragment may set."""
+
+SITE_OPTIONS = {
+    "m_key",
+    "m_key_protection_level",
+    "m_key_lease_period",
+    "m_key_lookup",
+    "m_key_per_port",
+    "sm_key",
+    "sa_key",
+    "sm_priority",
+    "sminfo_polling_timeout",
+    "polling_retry_number",
+    "allowed_sm_guids",
+    "sa_enhanced_trust_model",
+    "sa_etm_max_num_mcgs",
+    "sa_etm_max_num_srvcs",
+    "sa_etm_max_num_event_subs",
+    "virt_enabled",
+}
+"""The options of OpenSM that site settings may add, where OpenSM runs."""
 
 HOSTILE = [
     "x\nevent_plugin_name evil\nlog_file /etc/cron.d/owned\nrouting_engine minhop",
@@ -208,6 +230,38 @@ def test_the_set_itself_is_accepted_with_the_known_options_alone(offer, director
     check_files(offer, offer.files, directory, home)
     lines = offer.files["opensm.conf"].decode().splitlines()
     assert {line.split()[0] for line in lines if not line.startswith("#")} == OPTIONS
+
+
+@given(data=st.data())
+def test_site_settings_add_known_options_and_numbers_alone(offer, home, data, tmp_path_factory):
+    key = tmp_path_factory.getbasetemp() / "key"
+    key.write_text("0x1b\n")
+    key.chmod(0o600)
+    values: dict[str, Any] = {}
+    for name, kind in get_type_hints(SiteSettings).items():
+        if name == "allowed_sm_guids":
+            values[name] = tuple(data.draw(st.lists(st.integers(1, 2**64 - 1), max_size=16)))
+        elif kind == bool | None:
+            values[name] = data.draw(st.booleans())
+        elif kind == int | None:
+            values[name] = data.draw(st.integers(-5, 2**17))
+        elif name != "directory":
+            values[name] = key
+    try:
+        site = SiteSettings(home, **values)
+    except InvalidInput:
+        return
+    fragment = offer.files["opensm.conf"].decode()
+    lines = "".join(site.configuration(fragment)).removeprefix(fragment).split("\n")
+    assert lines.pop(0).startswith("# ")
+    assert lines.pop() == ""
+    for line in lines:
+        assert re.fullmatch(
+            r"[a-z_]{1,30} (TRUE|FALSE|\d{1,9}|0x[0-9a-f]{16}(,0x[0-9a-f]{16})*)", line
+        )
+        assert len(line) < 1000
+    assert {line.split()[0] for line in lines} <= SITE_OPTIONS
+    assert not OPTIONS & SITE_OPTIONS
 
 
 @settings(max_examples=200)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import cycle
 
 import pytest
 
@@ -70,7 +71,15 @@ def without(*ports: PortRef, enforcement: Enforcement = Enforcement.ON) -> KeyRe
 
 
 def test_a_reading_is_read_from_its_own_text():
-    for seen in (reading(), replace(reading(), master=None, ports={})):
+    guarded = {
+        port: replace(entry, protection=level)
+        for (port, entry), level in zip(reading().ports.items(), cycle((-1, 0, 2, 3, None)))
+    }
+    for seen in (
+        reading(),
+        replace(reading(), master=None, ports={}),
+        replace(reading(), ports=guarded),
+    ):
         assert reading_of("".join(lines(seen)), "keys") == seen
 
 
@@ -161,3 +170,13 @@ def test_members_are_adapters_and_switches():
         OTHER,
         SPINE,
     )
+
+
+def test_only_the_first_block_of_keys_can_be_written_again():
+    beyond = (*KEYS[FREE], *[0] * 40, 0x8011)
+    wrong = DESIRED.wrong(changed(PortRef(FREE, 0), *beyond))
+    assert wrong is not None
+    assert (wrong.ports, wrong.in_first_block) == ((PortRef(FREE, 0),), ())
+    wrong = DESIRED.wrong(changed(PortRef(FREE, 0), 0x7FFF, 0x8011))
+    assert wrong is not None
+    assert wrong.in_first_block == (PortRef(FREE, 0),)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from laas_service.domain.errors import InvalidInput, Unavailable
-from laas_service.messages import Applied, ConfirmedBy
+from laas_service.messages import Applied, ConfirmedBy, Running
 from opensm_writer.local import LocalSubnetManager
 from opensm_writer.opensm import OpenSm, Process
 from tests.unit.opensm_writer.states import ONE, POD, TINY, WIDE, state
@@ -76,11 +76,13 @@ def test_a_change_of_partitions_alone_is_applied_when_opensm_has_swept(tmp_path)
     assert manager.applied("tiny").generation is None
     with log.open("a") as more:
         more.write("SUBNET UP\n")
-    assert manager.applied("tiny") == Applied(1, by=ConfirmedBy.SWITCHES)
+    applied = Applied(1, by=ConfirmedBy.SWITCHES, running=Running("file"))
+    assert manager.applied("tiny") == applied
     manager.publish(state([], generation=2))
     assert manager.applied("tiny").problem == "OpenSM has not swept since the files changed"
     log.write_text("SUBNET UP\n")  # the log was truncated
-    assert manager.applied("tiny") == Applied(2, by=ConfirmedBy.SWITCHES)
+    applied = Applied(2, by=ConfirmedBy.SWITCHES)
+    assert manager.applied("tiny") == applied
 
 
 def test_it_waits_for_the_sweep_right_after_publishing(tmp_path):
@@ -104,6 +106,28 @@ def test_it_waits_for_the_sweep_right_after_publishing(tmp_path):
     assert len(waited) == 3
 
 
+def test_tables_are_not_read_while_opensm_sweeps(tmp_path):
+    log, reads = tmp_path / "osm.log", tmp_path / "reads"
+    lfts = tmp_path / "files" / "tiny" / "current" / "lfts"
+    log.write_text("")
+    waited: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 9:
+            assert not reads.exists()
+            log.write_text("SUBNET UP\n")
+
+    opensm = OpenSm(dump_command=("sh", "-c", f"echo >>{reads}; cat {lfts}"), log_file=log)
+    manager = LocalSubnetManager(
+        tmp_path / "files", opensm, sleep=sleep, clock=lambda: sum(waited), patience=60
+    )
+    manager.publish(state())
+    assert manager.applied("tiny") == Applied(7, by=ConfirmedBy.SWITCHES)
+    assert reads.read_text() == "\n"
+    assert max(waited) <= 0.5  # only the log is read meanwhile
+
+
 def test_a_dump_from_a_command(tmp_path):
     manager = LocalSubnetManager(
         tmp_path, OpenSm(dump_command=("cat", str(tmp_path / "tiny" / "current" / "lfts")))
@@ -122,6 +146,34 @@ def test_one_lost_packet_does_not_fail_the_comparison(tmp_path, once):
     manager.publish(state())
     assert manager.applied("tiny") == Applied(7, by=ConfirmedBy.SWITCHES)
     assert first.exists()
+
+
+HALF_READ = """\
+awk '/Unicast/ {n++} n == 1 && /portguid/ {$2 = "000"} 1' $0
+guid=$(awk '/Unicast/ && !n++ {for (i = 1; i <= NF; i++) if ($i == "guid") print $(i + 1)}' $0)
+echo "ibwarn: [7] mad_rpc: _do_madrpc failed; dport (DR path slid 0; dlid 0; 0,1,33)" >&2
+echo "SubnGet(LFT) failed on switch 'a Node GUID 0x7 b' DR path slid 0; dlid 0; 0,1,33 \
+Node GUID $guid SMA LID 648; MAD status 0x0 AM 0x9" >&2
+"""
+"""What ``dump_lfts`` does when a switch falls silent while its table is read."""
+
+
+def test_a_table_that_was_read_in_part_is_read_again(tmp_path):
+    lfts, first = tmp_path / "tiny" / "current" / "lfts", tmp_path / "first"
+    script = f"if mkdir $1; then {HALF_READ} exit; fi; cat $0"
+    opensm = OpenSm(dump_command=("sh", "-c", script, str(lfts), str(first)))
+    manager = LocalSubnetManager(tmp_path, opensm, patience=0)
+    manager.publish(state())
+    assert manager.applied("tiny") == Applied(7, by=ConfirmedBy.SWITCHES)
+    assert first.exists()
+
+
+def test_a_table_that_cannot_be_read_entirely_is_not_compared(tmp_path):
+    lfts = tmp_path / "tiny" / "current" / "lfts"
+    opensm = OpenSm(dump_command=("sh", "-c", HALF_READ, str(lfts)))
+    manager = LocalSubnetManager(tmp_path, opensm, patience=0)
+    manager.publish(state())
+    assert "was not seen" in str(manager.applied("tiny").problem)
 
 
 def test_a_missing_switch_is_a_difference(tmp_path):

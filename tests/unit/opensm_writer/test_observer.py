@@ -23,6 +23,7 @@ TRAP = (
     "Nov 22 15:57:27 250709 [B54A86C0] 0x02 -> log_notice: Reporting Urgent Notice "
     '"Link state change" from switch LID 3, GUID 0x0000000000200001\n'
 )
+SWEEP = "Nov 22 15:57:28 250709 [B54A86C0] 0x02 -> SUBNET UP\n"
 
 
 class Site:
@@ -126,21 +127,46 @@ def test_at_most_a_tenth_of_the_time_is_spent(site, monkeypatch):
 
     monkeypatch.setattr(OpenSm, "links", slow)
     for _ in range(observer.BURST):
-        site.tell()
+        site.tell(SWEEP)
         assert site.look(0.25)[0]
     begun, count = site.time, 0
     for _ in range(400):
-        site.tell()
+        site.tell(SWEEP)
         count += site.look(0.25)[0]
     spent = site.time - begun
     assert 0.05 < 2 * count / spent <= 0.11
     assert site.look(60)[0]
     for _ in range(observer.BURST - 1):
-        site.tell()
+        site.tell(SWEEP)
         assert site.look(0.25)[0]
-    site.tell()
+    site.tell(SWEEP)
     at = site.look(1)[1]
     assert site.look(1) == (False, at)  # the event makes the reading old until the next one
+
+
+def test_a_change_of_a_port_does_not_wait_for_the_rest_of_sweeps(site, monkeypatch):
+    """Sweeps have used up what may be read; then a cable fails, and OpenSM sweeps."""
+    real = OpenSm.links
+
+    def slow(opensm):
+        site.time += 2
+        return real(opensm)
+
+    monkeypatch.setattr(OpenSm, "links", slow)
+    for _ in range(observer.BURST + 2):
+        site.tell(SWEEP)
+        site.look()
+    site.tell()
+    assert site.look()[0]
+    site.tell(SWEEP)  # because of the change
+    assert site.look()[0]
+    site.tell(SWEEP)
+    assert not site.look(1)[0]
+    begun, count = site.time, 0
+    for _ in range(400):  # a port that changes all the time
+        site.tell()
+        count += site.look(0.25)[0]
+    assert 0.2 < 2 * count / (site.time - begun) <= 0.4
 
 
 @pytest.fixture

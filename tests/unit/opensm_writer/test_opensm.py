@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from laas_service.domain.errors import Unavailable
-from opensm_writer.opensm import OpenSm, difference, engine_problem
+from opensm_writer.opensm import OpenSm, Role, difference, engine_problem
 from tests.servers.leash import spawn
 
 STARTS_SLOWLY = """\
@@ -127,7 +127,7 @@ def test_differences_name_a_switch_a_lid_and_the_ports():
 def test_the_last_state_in_the_log(tmp_path, states, found):
     log = tmp_path / "osm.log"
     opensm = OpenSm(log_file=log, dump_file=tmp_path / "dump")
-    assert not opensm.stands_by()
+    assert opensm.role() == Role()
     log.write_text(
         "".join(
             f"Nov 22 06:53:54 160759 [DEE186C0] 0x80 -> Entering {state} state\n\n"
@@ -135,4 +135,21 @@ def test_the_last_state_in_the_log(tmp_path, states, found):
             for state in states
         )
     )
-    assert opensm.stands_by() is found
+    assert opensm.role() == Role(found)
+
+
+@pytest.mark.parametrize(
+    ("lines", "engine"),
+    [
+        ((), None),
+        (("file",), "file"),
+        (("file", "minhop"), "minhop"),
+        (("minhop", "file"), "file"),
+        (("x" * 70,), "x" * 64),
+    ],
+)
+def test_the_last_engine_in_the_log(tmp_path, lines, engine):
+    log = tmp_path / "osm.log"
+    head = "Nov 22 06:53:54 160759 [DEE186C0] 0x02 -> ucast_mgr_route: "
+    log.write_text("".join(f"{head}{name} tables configured on all switches\n" for name in lines))
+    assert OpenSm(log_file=log).role() == Role(engine=engine)

@@ -137,7 +137,7 @@ def test_a_release_with_another_form_renders_again(site, monkeypatch):
         yield from fragment(settings, chains=chains)
 
     monkeypatch.setattr(render, "fragment", other)
-    monkeypatch.setattr(render, "FORM", render.FORM + 1)
+    monkeypatch.setattr(fileset, "FORM", fileset.FORM + 1)
     served = site.process()
     assert whole(served, served.wanted("tiny"))
     assert served.file("tiny", "7", "opensm.conf").read_text() == "# Another form\n" + before
@@ -257,3 +257,23 @@ def test_a_served_set_equals_the_set_of_a_worker(site, tmp_path):
     text = (published.directory / "manifest.json").read_text()
     assert json.loads(text) == found.manifest
     assert list(json.loads(text)) == list(found.manifest)
+
+
+def test_an_agent_gets_the_newest_form_that_it_knows(site):
+    site.state = replace(site.state, stamp="1" * 16)
+    served = site.process()
+    old = served.wanted("tiny", 4)
+    assert [*old.manifest] == ["fabric", "generation", "files", "chains", "tenants"]
+    new = served.wanted("tiny", 9)
+    assert (new.manifest["form"], new.manifest["stamp"]) == (5, "1" * 16)
+    assert {**old.manifest, "form": 5, "stamp": "1" * 16} == new.manifest
+    whole(served, old)
+    assert site.rendered == 1
+
+
+def test_another_past_is_another_set(site):
+    site.state = replace(site.state, stamp="1" * 16)
+    served = site.process()
+    served.wanted("tiny")
+    site.state = replace(site.state, stamp="2" * 16)
+    assert served.wanted("tiny").manifest["stamp"] == "2" * 16

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 
 from laas_service.domain.admission.queue import Discipline, make_queue
@@ -11,6 +13,7 @@ from laas_service.domain.allocation import Request
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import Topology, Xgft
+from laas_service.simulator import metrics
 from laas_service.simulator.engine import Simulation
 from laas_service.simulator.metrics import Metrics, TimedPolicy
 from laas_service.simulator.workload import Job, Jobs
@@ -107,3 +110,15 @@ def test_calls_are_timed_and_exhausted_searches_counted():
     timed.propose(fabric, Request("b", 20))
     assert timed.call_us() == {"mean": 5.0, "p50": 5.0, "p99": 5.0, "max": 5.0}
     assert timed.budget_hits == 0
+
+
+def test_a_long_run_times_every_sixteenth_call(monkeypatch):
+    monkeypatch.setattr(metrics, "ALL_TIMED", 10)
+    read = count(0, 5_000)
+    timed = TimedPolicy(POLICIES["jigsaw"](), lambda: next(read))
+    fabric = Ledger(Topology(TEN))
+    for _ in range(64):
+        timed.propose(fabric, Request("a", 2))
+    assert timed.calls == 64
+    assert next(read) == 2 * 5_000 * (10 + 4)  # the first ten, then 16, 32, 48 and 64
+    assert timed.call_us() == {"mean": 5.0, "p50": 5.0, "p99": 5.0, "max": 5.0}

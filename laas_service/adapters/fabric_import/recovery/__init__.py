@@ -10,7 +10,7 @@ lists every irregularity.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import networkx as nx
 
@@ -76,6 +76,8 @@ class _Recovery:
             for a in self.adapters
         }
         self.tenants = self._tenants()
+        self.beside_managers = self._hosts_beside_managers()
+        self._keep_out_beside_managers()
 
     def imported(self) -> Imported:
         ports, absent_hosts, m1 = self._host_ports()
@@ -111,9 +113,13 @@ class _Recovery:
         pairs = (sorted((w.a.guid, w.b.guid)) for w in self.switch_wires)
         for (a, b), count in Counter((a, b) for a, b in pairs if a != b).items():
             graph.add_edge(a, b, cables=count)
-        hosts = Counter(
-            a.at.guid for a in self.adapters if a.kind is Kind.ADAPTER and not a.aggregation
-        )
+        bearing = [a for a in self.adapters if a.kind is Kind.ADAPTER and not a.aggregation]
+        hosts = Counter(a.at.guid for a in bearing if not self.selection.manages(a.host))
+        leaves = set(hosts)
+        for adapter in bearing:  # a manager makes no leaf of a switch above leaves with hosts
+            switch = adapter.at.guid
+            if self.selection.manages(adapter.host) and leaves.isdisjoint(graph[switch]):
+                hosts[switch] += 1
         if not hosts:
             raise InvalidFile(
                 self.cabling.source, 1, "no host is connected to a switch of this fabric"
@@ -138,6 +144,30 @@ class _Recovery:
                 self.cabling.source, 1, "no leaf of this fabric has a named host for tenants"
             )
         return hosts
+
+    def _hosts_beside_managers(self) -> list[str]:
+        """Hosts on a leaf with a subnet manager, if their rails are planes of their own.
+
+        Such a leaf needs a route to every port. So its tenants' rails cannot be kept apart there.
+        """
+        managed = {
+            self.leaf_of[adapter.at.guid]
+            for adapter in self.adapters
+            if self.selection.manages(adapter.host) and adapter.at.guid in self.leaf_of
+        }
+        return [
+            host[0].host
+            for host in self.tenants.hosts
+            for leaves in [[self.leaf_of[adapter.at.guid] for adapter in host]]
+            if len({pod for pod, _ in leaves}) > 1 and not managed.isdisjoint(leaves)
+        ]
+
+    def _keep_out_beside_managers(self) -> None:
+        kept_out = [h for h in self.beside_managers if not self.selection.includes(h)]
+        if kept_out:
+            exclude = (*self.selection.exclude, *kept_out)
+            self.selection = replace(self.selection, exclude=exclude)
+            self.tenants = self._tenants()
 
     # -- making the fabric --------------------------------------------------------
 
@@ -200,6 +230,7 @@ class _Recovery:
         irregularities = [*self._odd_switches(), *self._odd_cables(wired)]
         irregularities += [*self._absent(topology.tree, missing), *self._slow()]
         irregularities += [*self._back_to_back(), *tenants.irregularities]
+        irregularities += self._beside_managers()
         group_sizes = Counter(
             tuple(self.leaf_of[adapter.at.guid] for adapter in host) for host in tenants.hosts
         )
@@ -287,6 +318,12 @@ class _Recovery:
                     detail = f"{wire.speed} where most run {usual}; allocated nevertheless"
                     yield Irregularity("slow cable", detail, (ends,))
 
+    def _beside_managers(self) -> Iterable[Irregularity]:
+        for host in self.beside_managers:
+            detail = beside_a_manager(host, self.selection.includes(host))
+            ports = [self.describe[a.guid] for a in self.adapters if a.host == host]
+            yield Irregularity("host beside a subnet manager", detail, tuple(ports))
+
     def _back_to_back(self) -> Iterable[Irregularity]:
         for wire in self.cabling.wires:
             if not self._is_switch(wire.a) and not self._is_switch(wire.b):
@@ -296,6 +333,19 @@ class _Recovery:
     def _wire_end(self, end: End) -> str:
         name = self.cabling.nodes[end.guid].name
         return end_name(name, PortRef(end.port_guid or end.guid, end.port))
+
+
+def beside_a_manager(host: str, offered: bool) -> str:
+    """Says what becomes of a host on a leaf with a subnet manager, whose rails are apart."""
+    if offered:
+        return (
+            f"{host} is offered, because --include names it: packets between its rails may cross "
+            "links of others"
+        )
+    return (
+        f"{host} kept out: a leaf with a subnet manager has routes between all rails; "
+        "--include offers it nevertheless"
+    )
 
 
 def _flat(rows: Iterable[Iterable[int]]) -> tuple[int, ...]:

@@ -75,10 +75,12 @@ class Selection:
     def manages(self, host: str) -> bool:
         return any(fnmatchcase(host, glob) for glob in self.managers)
 
+    def includes(self, host: str) -> bool:
+        return any(fnmatchcase(host, glob) for glob in self.include)
+
     def excludes(self, host: str) -> bool:
         excluded = any(fnmatchcase(host, glob) for glob in self.exclude)
-        included = any(fnmatchcase(host, glob) for glob in self.include)
-        return self.manages(host) or (excluded and not included)
+        return self.manages(host) or (excluded and not self.includes(host))
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from laas_service.adapters.fabric_import.recovery import Selection
 from laas_service.domain.errors import InvalidFile, InvalidInput
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.topology import LeafLink, Topology, Xgft
+from tests.managers import EIGHT_RAILS
 from tests.shared import REPO, SHARED, needs_shared
 
 EXAMPLE = REPO / "etc" / "laas" / "fabric-example.json"
@@ -179,3 +180,12 @@ def test_file_that_cannot_be_read(path):
 def test_real_files_without_cables(name):
     with pytest.raises(InvalidFile, match="neither cables nor GUIDs"):
         read_fabric(SHARED / "fabrics" / name)
+
+
+def test_hosts_are_withheld_beside_a_manager_only_where_rails_are_apart():
+    def withheld(**changes):
+        return read_fabric(EIGHT_RAILS.model_copy(update=changes).model_dump_json()).withheld_hosts
+
+    assert withheld() == {0, 1, 2, 3}
+    assert withheld(subnet_managers=0) == set()
+    assert withheld(rails=3, wiring="pod") == set()

@@ -276,9 +276,17 @@ class OpenSmBeside:
     def publish(self, state: FabricState) -> None:
         self.manager.publish(state)
         self.sweeps()
+        self.manager.applied("f")  # after tables of others, the set follows with a sweep of its own
+        self.sweeps()
+
+    def prepared(self, fabric: str) -> bool:
+        return self.manager.prepared(fabric)
 
     def applied(self, fabric: str) -> Applied:
         return self.manager.applied(fabric)
+
+    def on_disk(self, fabric: str) -> tuple[int, str] | None:
+        return self.manager.on_disk(fabric)
 
     def sweeps(self, engine: str = "file") -> None:
         self.dump.write_text((self.files / "f" / "current" / "lfts").read_text())
@@ -335,7 +343,11 @@ def test_what_others_did_to_the_switches_is_found_by_the_second_look(
 
 @pytest.mark.parametrize(
     ("condition", "kind"),
-    [(Condition.WRONG_KEYS, Drift.KEYS), (Condition.NOT_MASTER, Drift.MANAGER)],
+    [
+        (Condition.WRONG_KEYS, Drift.KEYS),
+        (Condition.NOT_MASTER, Drift.MANAGER),
+        (Condition.WRONG_SETTINGS, Drift.MANAGER),
+    ],
 )
 def test_wrong_keys_and_another_master_are_told_by_the_first_look(world, repair, condition, kind):
     world.switches.lost = Applied(None, "2 ports", condition=condition)
@@ -356,7 +368,7 @@ def test_a_sweep_between_two_looks_is_no_drift(world):
 
 def test_routes_that_are_only_reported_stay_so_for_the_next_worker_and_change_with_the_next(world):
     repaired = world.converger._drift._repair
-    older = replace(world.switches.running["f"], generation=1, tenants=())
+    older = replace(world.switches.running["f"], generation=1, stamp="", tenants=())
     world.switches.running["f"] = world.switches.published["f"] = older
     looks(world)
     world.converger = world.restarted(repair=repaired)

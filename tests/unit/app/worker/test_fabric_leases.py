@@ -243,6 +243,34 @@ def test_all_is_compared_when_it_is_taken_and_after_the_interval(site):
     assert two.reconcile() == ["allocation a: nothing is handed over; repaired"]
 
 
+def test_a_busy_worker_puts_a_comparison_off_by_one_interval_at_most(site):
+    one = site.worker("one")
+    site.allocate("a", 0)
+    one.run_once()
+    one.reconcile()
+    first = site.store.holding("f").compared_at
+    assert first is not None
+    del site.compute.aggregates["a"]
+    site.later(599)
+    assert one.reconcile(busy=True) == []
+    assert site.store.holding("f").compared_at == first
+    site.later(1)
+    assert one.reconcile(busy=True) == ["allocation a: nothing is handed over; repaired"]
+    assert site.store.holding("f").compared_at > first
+
+
+def test_a_comparison_that_nova_does_not_answer_is_none(site, monkeypatch):
+    one = site.worker("one")
+    one.run_once()
+
+    def away():
+        raise Unavailable("Nova is away")
+
+    monkeypatch.setattr(site.compute, "handed_over", away)
+    assert one.reconcile() == ["Nova is away"]
+    assert site.store.holding("f").compared_at is None
+
+
 def test_drift_is_looked_for_between_two_comparisons(site):
     one = site.worker("one")
     site.allocate("a", 0)
@@ -273,6 +301,44 @@ def test_looks_take_no_more_than_a_tenth_of_the_time(site):
         one.check_drift()
     pauses = [(later - earlier).total_seconds() for earlier, later in pairwise(times)]
     assert min(pauses) == 50
+
+
+def test_rounds_go_on_while_all_tables_are_read(site):
+    """A comparison is made when they are read; the time of the reading is part of its own."""
+    one = site.worker("one")
+    site.allocate("a", 0)
+    one.run_once()
+    one.reconcile()
+    del site.compute.aggregates["a"]
+    site.later(10)
+    site.switches.prepares = False
+    site.allocate("b", 1)
+    for _ in range(35):
+        assert one.check_drift() == []
+        one.run_once()
+        site.later(1)
+        one.renew()
+    assert site.state("b") is State.ACTIVE
+    site.switches.prepares = True
+    assert one.check_drift() == ["allocation a: nothing is handed over; repaired"]
+    del site.compute.aggregates["a"]
+    for pause in (200, 114):  # 9 times 35 seconds
+        site.later(pause)
+        assert one.check_drift() == []
+    site.later(1)
+    assert one.check_drift() == ["allocation a: nothing is handed over; repaired"]
+
+
+def test_all_is_compared_in_the_round_in_which_the_tables_are_read(site):
+    one = site.worker("one")
+    site.allocate("a", 0)
+    one.run_once()
+    site.switches.prepares = False
+    one.reconcile()
+    assert site.store.holding("f").compared_at is None
+    site.switches.prepares = True
+    one.reconcile()
+    assert site.store.holding("f").compared_at is not None
 
 
 def test_drift_of_another_fabric_is_its_holders_affair(store):

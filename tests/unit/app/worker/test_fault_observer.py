@@ -24,7 +24,7 @@ from laas_service.app.worker.fault_observer import FaultObserver, PortEvents
 from laas_service.domain.allocation import Request
 from laas_service.domain.errors import LeaseLost, Unavailable
 from laas_service.domain.faults.interpretation import SwitchState as ObservedState
-from laas_service.domain.faults.observation import Mode, Rules
+from laas_service.domain.faults.observation import UNDECIDED, Mode, Rules
 from laas_service.domain.inventory import PortRef
 from laas_service.domain.policies.jigsaw import Jigsaw
 from laas_service.domain.topology import LeafLink, Link, SpineLink
@@ -579,6 +579,50 @@ def test_the_fabric_is_observed_again_when_a_hold_down_ends(site):
     site.round(RULES.hold_down - 0.5)
     assert cut in site.failed
     assert len(site.again) == 2
+
+
+def test_the_fabric_is_observed_again_if_the_reading_is_older_than_the_hold_down(site):
+    """The reading took longer than the hold-down; nothing else may wake the worker."""
+    cut = spine_link(site.tenant())
+    site.cut(cut)
+    site.switches.readings["f"] = site.fabric.read(site.now)
+    site.now += 2 * RULES.hold_down
+    site.converger.run_once()
+    assert cut not in site.failed
+    assert site.again == [UNDECIDED]
+    site.round()
+    assert cut in site.failed
+    assert site.again == [UNDECIDED]
+
+
+def test_switches_are_not_read_for_drift_during_a_hold_down(site):
+    """Reading all tables of a large fabric takes seconds, and the fault would wait for it."""
+
+    def readings() -> int:
+        before = len(site.switches.faults.calls)
+        site.converger.check_drift()
+        return [call[0] for call in site.switches.faults.calls[before:]].count("applied")
+
+    cut = spine_link(site.tenant())
+    site.round()
+    assert readings() == 1
+    site.cut(cut)
+    site.round()
+    assert readings() == 0
+    site.round(RULES.hold_down)
+    assert cut in site.failed
+    assert readings() == 1
+
+
+def test_no_reading_of_all_tables_begins_during_a_hold_down(site):
+    site.switches.prepares = False
+    site.round()
+    assert not site.converger.prepared()
+    site.cut(spine_link(site.tenant()))
+    site.round()
+    assert site.converger.prepared()  # nothing is asked for, and nothing is compared
+    site.round(RULES.hold_down)
+    assert not site.converger.prepared()
 
 
 def test_without_a_hold_down_the_first_reading_decides(store):

@@ -229,6 +229,21 @@ def test_a_host_whose_server_vanished_while_it_was_down_gets_no_new_owner(world)
     assert 0 not in world.store.ledger("f")[0].drained_hosts
 
 
+def test_a_host_that_is_released_while_it_is_down_gets_no_new_owner(world):
+    """Its server came and was deleted after the last look, so nobody has seen it."""
+    show(world, node_0=ComputeHost(up=False))
+    world.release("a")
+    world.converger.step("a")
+    assert world.state("a") is State.RELEASED
+    show(world)
+    for _ in range(4):
+        look(world)
+    assert 0 in world.store.ledger("f")[0].drained_hosts
+    world.store.release_quarantine("f", "node-0")
+    look(world)
+    assert 0 not in world.store.ledger("f")[0].drained_hosts
+
+
 def test_no_claim_is_freed_before_the_hosts_were_looked_at(world):
     world.compute.faults.before["look"] = Unavailable("Nova is away")
     world.release("a")

@@ -113,6 +113,46 @@ def test_idle_workers_are_not_stuck_and_other_threads_do_not_beat():
     assert not pulse.stuck()
 
 
+def test_who_waits_for_long_says_for_what():
+    time = [0.0]
+    watchdog = Watchdog(lambda: time[0], 600, slow=5)
+    assert watchdog.waits_for() is None
+    with watchdog.working():
+        watchdog.beat("list aggregates")
+        time[0] += 4
+        assert watchdog.waits_for() is None
+        time[0] += 8
+        assert watchdog.waits_for() == "the worker has waited for 12 s: list aggregates"
+        watchdog.beat()
+        assert watchdog.waits_for() is None
+        time[0] += 7
+        assert watchdog.waits_for() == "the worker has waited for 7 s for the end of a step"
+    assert watchdog.waits_for() is None
+    time[0] += 100
+    assert watchdog.waits_for() is None
+
+
+def test_what_a_worker_waits_for_is_recorded_until_it_moves(site):
+    one, told = site.worker("one", patience=PATIENCE), []
+    hand_over = site.compute.hand_over
+
+    def slow(handover) -> None:
+        one.watchdog.beat("list hypervisors")
+        for _ in range(2):
+            site.later(4)
+            one.renew()
+            told.append(site.store.holding("f").waits_for)
+        hand_over(handover)
+
+    site.compute.hand_over = slow
+    site.allocate("a", 0)
+    assert one.run_once() == 1
+    assert told == [None, "the worker has waited for 8 s: list hypervisors"]
+    one.renew()
+    assert site.store.holding("f").waits_for is None
+    assert site.state("a") is State.ACTIVE
+
+
 class Real:
     """A worker and its lease renewal in threads, with the system clock."""
 

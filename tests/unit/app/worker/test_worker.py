@@ -22,6 +22,7 @@ class Rounds:
         self.watchdog = Watchdog(lambda: 0.0, 1.0)  # never finds its thread stuck
         self.looks = 0
         self.reconciled = 0
+        self.offered = 0
         self.left = False
         self.idle = threading.Event()
 
@@ -34,8 +35,9 @@ class Rounds:
             raise answer
         return answer
 
-    def reconcile(self):
-        self.reconciled += 1
+    def reconcile(self, *, busy=False):
+        self.offered += busy
+        self.reconciled += not busy
         return []
 
     def check_drift(self):
@@ -65,6 +67,7 @@ def test_works_off_all_that_is_due_then_reconciles_once():
     worker.stop(10)
     assert (rounds.rounds, rounds.reconciled) == (4, 1)
     assert rounds.looks == 4  # drift is checked in every round, also in busy ones
+    assert rounds.offered == 3  # and steady work does not put a comparison off for ever
 
 
 def test_errors_do_not_end_it_and_waking_does_not_wait():

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from random import Random
 from typing import ClassVar
 
 import pytest
@@ -20,7 +21,14 @@ from laas_service.domain.admission.queue import (
     Shadow,
     make_queue,
 )
-from laas_service.domain.allocation import Allocation, GroupShare, NoFit, Refusal, Request
+from laas_service.domain.allocation import (
+    Allocation,
+    ColumnShare,
+    GroupShare,
+    NoFit,
+    Refusal,
+    Request,
+)
 from laas_service.domain.errors import InvalidInput, NotFound
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
@@ -209,6 +217,45 @@ RULES = st.builds(
 )
 
 
+class OtherSpine:
+    """Places "late" on a spine of the head while "a" runs, and on another spine afterwards.
+
+    The head needs hosts that are free when "b" has ended, and one of the two spines.
+    """
+
+    name: ClassVar[str] = "jigsaw"
+    isolating: ClassVar[bool] = True
+    monotone: ClassVar[bool] = True
+    head = (GroupShare(0, 3, 1),), (ColumnShare(0, 0, 1),)
+
+    def propose(self, fabric, request):
+        if request.id == "head":
+            groups, columns = self.head
+            fits = "b" not in fabric.allocations and fabric.free_spines[0] & 1
+        else:
+            groups = (GroupShare(1, 1, 1),)
+            columns = (ColumnShare(0, 0, 1 if "a" in fabric.allocations else 2),)
+            fits = True
+        if not fits:
+            return NoFit(Refusal.NO_LEGAL_SHAPE, "not now")
+        return Allocation(request.id, request.hosts, self.name, groups, columns)
+
+
+def test_a_veto_of_one_spine_is_no_veto_of_another():
+    """The placement that would delay the head and the later one differ in a spine alone."""
+    fabric = Ledger(Topology(SMALL))
+    fabric.claim(Allocation("a", 1, "jigsaw", (GroupShare(2, 1, 0),)))
+    fabric.claim(Allocation("b", 2, "jigsaw", (GroupShare(0, 3, 1),)))
+    queue = make_queue(fabric, OtherSpine(), WHAT_IF, {"a": 5, "b": 10})
+    queue.submit(Request("head", 2), 5)
+    queue.submit(Request("late", 1), 50)
+    assert started(queue, 0) == ""
+    queue.finish("a", 5)
+    assert started(queue, 5) == "late"
+    queue.finish("b", 10)
+    assert started(queue, 10) == "head"
+
+
 def replay(queue, jobs, look):
     """Run jobs (hosts, duration, arrival) to their end; calls ``look`` after each step."""
     arrivals = sorted((arrival, number) for number, (_, _, arrival) in enumerate(jobs))
@@ -317,3 +364,82 @@ def plain_easy(jobs, hosts, rules):
 def test_without_placement_rules_the_queue_is_textbook_easy(jobs, rules):
     ours = replay(queue_of(rules, []), jobs, lambda *seen: None)
     assert ours == plain_easy(jobs, 16, rules)
+
+
+PODS = Xgft((3, 3, 6), (1, 3, 3))  # 54 hosts, 6 pods of 3 leaves
+
+
+def remembering_nothing(ledger, without=(), beside=()):
+    """A new ledger with the allocations of another, or some of them, and further ones."""
+    new = Ledger(ledger.topology)
+    for allocation in (*ledger.allocations.values(), *beside):
+        if allocation.id not in without:
+            new.claim(allocation)
+    return new
+
+
+def what_if_easy(jobs, tree, policy, rules):
+    """EASY with legal placements that asks everything anew; allocations by job number."""
+    ledger, answers, ends, now = Ledger(Topology(tree)), {}, {}, 0
+    arrivals = sorted((arrival, number) for number, (_, _, arrival) in enumerate(jobs))
+    waiting: list[int] = []
+
+    def placed(number, *, fabric):
+        answer = policy.propose(remembering_nothing(fabric), Request(str(number), jobs[number][0]))
+        return answer if isinstance(answer, Allocation) else None
+
+    def start(allocation):
+        ledger.claim(allocation)
+        answers[allocation.id] = now, allocation
+        ends[allocation.id] = now + jobs[int(allocation.id)][1]
+
+    def shadow_of(head):
+        for end in sorted(set(ends.values())):
+            gone = [id for id in ends if ends[id] <= end]
+            if placed(head, fabric=remembering_nothing(ledger, gone)):
+                return end
+        raise AssertionError("the head fits nowhere")
+
+    while arrivals or waiting or ends:
+        for id in [id for id, end in ends.items() if end == now]:
+            ledger.release(id)
+            del ends[id]
+        while arrivals and arrivals[0][0] <= now:
+            waiting.append(arrivals.pop(0)[1])
+        while waiting and (head := placed(waiting[0], fabric=ledger)):
+            waiting.pop(0)
+            start(head)
+        window = waiting[1 : 1 + rules.window]
+        shadow = shadow_of(waiting[0]) if window else now
+        if rules.order is Order.BIG_FIRST:
+            window.sort(key=lambda number: -jobs[number][0])
+        for number in window:
+            candidate = placed(number, fabric=ledger)
+            if candidate is None:
+                continue
+            if now + jobs[number][1] > shadow:
+                gone = [id for id in ends if ends[id] <= shadow]
+                then = remembering_nothing(ledger, gone, [candidate])
+                if rules.shadow is Shadow.END_BEFORE_SHADOW or not placed(waiting[0], fabric=then):
+                    continue
+            waiting.remove(number)
+            start(candidate)
+        now += 1
+    return answers
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("shadow", Shadow)
+@pytest.mark.parametrize("policy", ["laas", "jigsaw"])
+def test_what_the_queue_remembers_changes_no_placement(policy, shadow, seed):
+    rng, answers = Random(seed), dict[str, tuple[int, Allocation]]()
+    sizes = [min(54, 1 + int(rng.expovariate(1 / 6))) for _ in range(100)]
+    jobs = [(hosts, rng.randint(1, 40), rng.randint(0, 99)) for hosts in sizes]
+    rules = Discipline(window=40, shadow=shadow, order=rng.choice([*Order]))
+
+    def look(now, queue, ends, starts):
+        for allocation in queue.fabric.allocations.values():
+            answers.setdefault(allocation.id, (now, allocation))
+
+    replay(queue_of(rules, [], policy, PODS), jobs, look)
+    assert answers == what_if_easy(jobs, PODS, POLICIES[policy](), rules)

@@ -4,13 +4,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from laas_service.domain.routing.fabric_tables import forwarding_tables
-from laas_service.domain.routing.tenant_tables import tenant_tables
+from laas_service.domain.routing.tenant_tables import joined_rails, tenant_tables
 from laas_service.domain.topology import LeafLink, SpineLink, Topology, Xgft
 from tests.partitions import tenant
-from tests.unit.domain.routing.test_fabric_tables import RAILS, SMALL, SPREAD, inventory_of
+from tests.unit.domain.routing.test_fabric_tables import (
+    PLANES,
+    RAILS,
+    SMALL,
+    SPREAD,
+    inventory_of,
+)
 
 
 def test_tables_are_by_index_and_hold_the_partition_only():
@@ -76,3 +84,28 @@ def test_tables_by_index_name_rails_and_cables():
 def test_a_leaf_link_is_never_taken_for_a_spine_link_of_the_same_numbers():
     assert LeafLink(0, 1, 2) != SpineLink(0, 1, 2)
     assert len({LeafLink(0, 1, 2), SpineLink(0, 1, 2), LeafLink(0, 1, 2)}) == 2
+
+
+ACROSS = [(0, 0b1, 0b0101), (2, 0b1, 0b0101)]
+"""A host in each grouped pod of PLANES, with the first uplink of both planes."""
+
+
+@pytest.mark.parametrize(
+    ("groups", "columns", "expected"),
+    [
+        ([(0, 0b01, 0)], [], (0, 1)),
+        ([(0, 0b11, 0b0101)], [], (0, 1)),
+        ([(0, 0b1, 0b0101), (1, 0b1, 0b0101)], [], (0, 1)),
+        (ACROSS, [(0, 0, 1), (0, 2, 1), (1, 0, 1), (1, 2, 1)], (0, 0)),
+        (ACROSS, [(0, 0, 1), (0, 2, 2), (1, 0, 1), (1, 2, 2)], (0, 1)),
+        (ACROSS, [(0, 0, 3), (0, 2, 2), (1, 0, 1), (1, 2, 2)], (0, 1)),  # joined on one side
+    ],
+)
+def test_planes_are_joined_where_all_their_leaves_lead_to_a_common_spine(groups, columns, expected):
+    assert joined_rails(PLANES, inventory_of(PLANES), tenant("t", groups, columns)) == expected
+
+
+def test_rails_of_one_plane_and_of_a_policy_without_links_are_never_apart():
+    assert joined_rails(RAILS, inventory_of(RAILS), tenant("t", [(0, 0b1, 0)])) == (0, 0)
+    shared = replace(tenant("t", [(0, 0b11, 0)]), policy="baseline")
+    assert joined_rails(PLANES, inventory_of(PLANES), shared) == (0, 0)

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""What the worker of a fabric waits for."""
+
+import sqlalchemy as sa
+from alembic import op
+
+from laas_service.adapters.db.migrations import steps
+
+revision = "a027"
+down_revision = "a025"
+
+
+def upgrade() -> None:
+    steps.add_column("lease", sa.Column("waits_for", sa.Text()))
+
+
+def downgrade() -> None:
+    op.drop_column("lease", "waits_for")

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Schema of the map of a fabric."""
+
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, Field
+
+from laas_service.api.schemas.base import Schema
+from laas_service.app.lifecycle import State
+from laas_service.domain.allocation import Refusal
+
+Cells = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9+/]*=*$", description="Base64, one number a cell, by rows.")
+]
+
+
+class MapTree(Schema):
+    """XGFT(3; m1,m2,m3; 1,w2,w3) with bundles of parallel cables, and the rails of its hosts."""
+
+    m: tuple[int, int, int]
+    w: tuple[int, int, int]
+    cables: tuple[int, int]
+    rails: int
+
+
+class Matrix(Schema):
+    """One row a switch, one column a port: hosts on leaves, leaf links, or spine links."""
+
+    rows: int
+    columns: int
+    owner: Annotated[
+        Cells,
+        Field(
+            description="Two bytes a cell, little-endian. 0: no cable; 1: free; 2: of others; "
+            "3: of the shared plane; from 4 on: the tenants in the order of `tenants`."
+        ),
+    ]
+    state: Annotated[
+        Cells, Field(description="One byte a cell. 0: no cable; 1: up; 2: drained; 3: failed.")
+    ]
+    load: Annotated[
+        Cells, Field(description="One byte a cell: percent that allocations hold; 255: not shown.")
+    ]
+
+
+class LinkMatrix(Matrix):
+    lower: Annotated[Cells, Field(description="Two bytes a cell: the port at the lower switch.")]
+    upper: Annotated[Cells, Field(description="Two bytes a cell: the port at the upper switch.")]
+
+
+class Matrices(Schema):
+    hosts: Matrix
+    leaf: LinkMatrix
+    spine: LinkMatrix
+
+
+class SharedCells(Schema):
+    leaf: dict[int, list[int]]
+    spine: dict[int, list[int]]
+
+
+SwitchNames = list[tuple[str, str]]
+
+
+class MapSwitches(Schema):
+    """Name and GUID of the switch of each row; empty where the caller may not see them."""
+
+    leaf: SwitchNames
+    l2: SwitchNames
+    spine: SwitchNames
+
+
+class MapTenant(Schema):
+    id: str
+    name: str
+    project: str
+    state: State
+    requested: int
+    policy: str
+    shape: str | None
+    parent: str | None
+    degraded: bool
+    changing: bool
+    created_at: AwareDatetime
+    ends_at: AwareDatetime | None
+    hosts: int
+    leaf_links: int
+    spine_links: int
+    drawing: Annotated[str, Field(description="The tenant's own tree, an SVG document.")]
+
+
+class MapUsage(Schema):
+    total: int
+    allocated: int
+    free: int
+    failed: int
+    drained: int
+    withheld: int
+
+
+class MapCounts(Schema):
+    hosts: MapUsage
+    leaf_links: MapUsage
+    spine_links: MapUsage
+
+
+class Waiting(Schema):
+    id: str
+    name: str
+    requested: int
+    duration: float | None
+    position: int
+    expected_start: AwareDatetime | None
+    detail: str | None
+
+
+class Fault(Schema):
+    kind: Literal["host", "link", "switch"]
+    name: str
+    state: str
+    source: str | None
+    since: AwareDatetime | None
+    evidence: str | None
+
+
+class MarkedCells(Schema):
+    hosts: list[int]
+    leaf: list[int]
+    spine: list[int]
+
+
+class MapQuestion(Schema):
+    """Whether a size fits; where it lies, now or after the changes that are listed."""
+
+    hosts: int
+    policy: str
+    fits: bool
+    largest_fit: int
+    shape: str | None = None
+    reason: Refusal | None = None
+    detail: str | None = None
+    cells: MarkedCells | None = None
+    releases: list[str] = []
+    undrain: Annotated[list[str], Field(description="Names of drained hosts to use again.")] = []
+    moves: Annotated[list[str], Field(description="Ids of allocations to move instead.")] = []
+    moved_hosts: int = 0
+
+
+class FabricMap(Schema):
+    """What the fabric page shows."""
+
+    form: int
+    fabric: str
+    generation: int
+    at: AwareDatetime
+    everything: Annotated[bool, Field(description="Whether the caller sees all tenants.")]
+    tree: MapTree
+    matrices: Matrices
+    shared: Annotated[SharedCells, Field(description="Cells with several owners.")]
+    switches: MapSwitches
+    hosts: Annotated[
+        list[tuple[str, list[int], list[str]]],
+        Field(description="Name, cell on each rail, and port GUIDs of each host that is shown."),
+    ]
+    tenants: list[MapTenant]
+    counts: MapCounts
+    queue: list[Waiting]
+    faults: list[Fault]
+    question: MapQuestion | None

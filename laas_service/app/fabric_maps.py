@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The use case of the fabric's map: who owns what, what waits, what is down, why it is refused."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Protocol
+
+from laas_service.app import lifecycle
+from laas_service.app.admission_queue import AdmissionQueue
+from laas_service.app.lifecycle import LIVE, State
+from laas_service.app.lookup import Lookup
+from laas_service.app.ports.allocations import AllocationReader, every_allocation
+from laas_service.app.ports.fabrics import ComponentStates, FabricReader
+from laas_service.app.ports.fault_observation import FaultObservation
+from laas_service.app.ports.observations import Observations
+from laas_service.app.records import AllocationRecord, Caller, FabricRecord, Word
+from laas_service.app.refusals import with_room
+from laas_service.app.requests import Question
+from laas_service.app.views import inventory
+from laas_service.app.views.utilization import Usage, utilization
+from laas_service.domain.admission.admit import largest_fit
+from laas_service.domain.admission.constrained import explain_constraints, propose
+from laas_service.domain.allocation import NoFit, Request
+from laas_service.domain.budget import RequestBudget
+from laas_service.domain.errors import LaasError
+from laas_service.domain.fabric_map.cells import Viewer, cells_of, fabric_map
+from laas_service.domain.ledger import LedgerView
+from laas_service.domain.moves.plan_moves import plan_moves
+from laas_service.domain.policies.base import BudgetedPolicy, Policy
+from laas_service.domain.topology import link_name
+
+MOST_MOVES = 2
+"""The most tenants that a map suggests to move for a refused request."""
+
+MOST_FAULTS = 1000
+"""The most hosts, links and switches that a map lists as not up."""
+
+
+class MapStore(
+    AllocationReader, FabricReader, ComponentStates, FaultObservation, Observations, Protocol
+):
+    """The recorded decisions, as maps need them."""
+
+
+class FabricMaps:
+    """Maps of fabrics; the searches for one map share ``search_budget``."""
+
+    def __init__(
+        self,
+        store: MapStore,
+        lookup: Lookup,
+        queue: AdmissionQueue,
+        *,
+        search_budget: int,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._store = store
+        self._lookup = lookup
+        self._queue = queue
+        self._search_budget = search_budget
+        self._clock = clock
+
+    def fabric_map(
+        self, caller: Caller, fabric_id: str, everything: bool, question: Question | None = None
+    ) -> dict[str, Any]:
+        """The map as a JSON object, as ``domain.fabric_map`` describes it, with what is recorded.
+
+        Unless ``everything``, it shows what the caller's project holds, and all else is alike.
+        ``question`` adds whether a size would fit, where it would lie, and what is in the way.
+
+        Raises:
+            NotFound: there is no such fabric.
+            InvalidInput: the policy of the question is not offered.
+        """
+        fabric, ledger = self._with_ledger(fabric_id)
+        records = [
+            record
+            for record in every_allocation(self._store, fabric=fabric_id, states=LIVE)
+            if everything or record.project_id == caller.project_id
+        ]
+        viewer = Viewer(None if everything else frozenset(record.id for record in records))
+        drawn = fabric_map(ledger, fabric.inventory, list(map(_tenant, records)), viewer)
+        use = utilization(fabric, ledger, {})
+        counts = {"hosts": use.hosts, "leaf_links": use.leaf_links, "spine_links": use.spine_links}
+        return {
+            **drawn,
+            "fabric": fabric_id,
+            "generation": fabric.generation,
+            "at": self._clock(),
+            "counts": {name: _usage(usage) for name, usage in counts.items()},
+            "queue": self._waiting(fabric_id, records),
+            "faults": self._faults(fabric, ledger, viewer),
+            "question": question and self._answer(caller, fabric_id, ledger, question, everything),
+        }
+
+    def _with_ledger(self, fabric_id: str) -> tuple[FabricRecord, LedgerView]:
+        while True:
+            fabric = self._store.fabric(fabric_id)
+            ledger, _ = self._store.ledger(fabric_id)
+            if ledger.topology is fabric.topology:  # else a re-import came in between
+                return fabric, ledger
+
+    def _waiting(self, fabric_id: str, records: list[AllocationRecord]) -> list[dict[str, Any]]:
+        """The queued requests that the viewer sees, with reservations where there are any."""
+        queued = [record for record in records if record.state is State.QUEUED]
+        if not queued:
+            return []
+        queue = self._queue.within(RequestBudget(self._search_budget))
+        places = queue.places(fabric_id, {record.id for record in queued})
+        return [
+            {
+                "id": record.id,
+                "name": record.name,
+                "requested": record.hosts,
+                "duration": record.duration,
+                "position": place.position,
+                "expected_start": place.expected_start,
+                "detail": place.refusal and place.refusal.detail,
+            }
+            for record in queued
+            if (place := places.get(record.id)) is not None
+        ]
+
+    def _faults(
+        self, fabric: FabricRecord, ledger: LedgerView, viewer: Viewer
+    ) -> list[dict[str, Any]]:
+        """What is not up: switches, hosts and links, at most ``MOST_FAULTS``; repairs under way."""
+        id = fabric.id
+        said = inventory.Said(self._store.words(id), self._store.observation(id), {})
+        owners = ledger.owners_of_hosts()
+        down = sorted({*ledger.failed_hosts, *ledger.drained_hosts})
+        faults: list[dict[str, Any]] = []
+        if viewer.owned is None:
+            for entry in inventory.switches(fabric, said):
+                if entry.word is not None:
+                    faults.append(_fault("switch", entry.switch.name, entry.word))
+        seen = [host for host in down if viewer.sees(owners.get(host))]
+        for host in inventory.hosts(fabric, ledger, said, seen):
+            faults.append(_fault("host", host.name, host.word, host.state.value))
+        link_owners = ledger.owners_of_links()
+        for link in sorted(
+            {*ledger.failed_links, *ledger.drained_links}, key=ledger.topology.tree.link_id
+        ):
+            if viewer.sees(link_owners.get(link)) and len(faults) < MOST_FAULTS:
+                shown = inventory.link(fabric, ledger, link, said)
+                faults.append(_fault("link", link_name(link), shown.word, shown.state.value))
+        return faults[:MOST_FAULTS]
+
+    def _answer(
+        self,
+        caller: Caller,
+        fabric_id: str,
+        ledger: LedgerView,
+        question: Question,
+        everything: bool,
+    ) -> dict[str, Any]:
+        """Whether the size fits, where it lies now or after the changes, and these changes.
+
+        Only a viewer of everything learns where it would lie, and only an administrator what is
+        in the way.
+        """
+        budget = RequestBudget(self._search_budget)
+        policy = BudgetedPolicy(self._lookup.policy(question.policy), budget)
+        request = Request("", question.hosts)
+        answer = propose(policy, ledger, request)
+        told: dict[str, Any] = {
+            "hosts": question.hosts,
+            "policy": policy.name,
+            "fits": not isinstance(answer, NoFit),
+            "largest_fit": largest_fit(policy, ledger, ledger.free_host_count + 1),
+        }
+        if not isinstance(answer, NoFit):
+            shape = {"shape": None if answer.shape is None else str(answer.shape)}
+            return told | shape | ({"cells": cells_of(ledger, answer)} if everything else {})
+        answer = explain_constraints(policy, ledger, request, answer)
+        words = self._store.words(fabric_id)
+        answer = with_room(policy, ledger, request, answer, caller.admin, words)
+        told |= {"reason": answer.reason.value, "detail": answer.detail}
+        if not caller.admin:
+            return told
+        names = self._store.fabric(fabric_id).inventory.host_names
+        if answer.room is not None:
+            freed = ledger.surface()
+            for id in answer.room.releases:
+                freed.release(id)
+            for host in answer.room.undrain:
+                freed.repair_host(host)
+            placement = propose(policy, freed, request)
+            if not isinstance(placement, NoFit):
+                told["cells"] = cells_of(ledger, placement)
+            told["releases"] = list(answer.room.releases)
+            told["undrain"] = [names[host] for host in answer.room.undrain]
+        return told | _moves(policy, ledger, request)
+
+
+def _moves(policy: Policy, ledger: LedgerView, request: Request) -> dict[str, Any]:
+    """The tenants to move so that the request fits, if the planner finds such moves."""
+    try:
+        plan = plan_moves(policy, ledger, request, MOST_MOVES, thorough=False)
+    except LaasError:
+        return {}
+    if isinstance(plan, NoFit) or not plan.moves:
+        return {}
+    return {"moves": [move.allocation.id for move in plan.moves], "moved_hosts": plan.new_hosts}
+
+
+def _tenant(record: AllocationRecord) -> dict[str, Any]:
+    placed = record.placed
+    return {
+        "id": record.id,
+        "name": record.name,
+        "project": record.project_id,
+        "state": record.state.value,
+        "requested": record.hosts,
+        "policy": record.policy,
+        "shape": None if placed is None or placed.shape is None else str(placed.shape),
+        "parent": record.parent,
+        "degraded": lifecycle.is_degraded(record),
+        "changing": record.change is not None,
+        "created_at": record.created_at,
+        "ends_at": record.ends_at,
+    }
+
+
+def _usage(usage: Usage) -> dict[str, int]:
+    fields = ("total", "allocated", "free", "failed", "drained", "withheld")
+    return {name: getattr(usage, name) for name in fields}
+
+
+def _fault(kind: str, name: str, word: Word | None, state: str = "") -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "name": name,
+        "state": word.state if word else state,
+        "source": word.source.value if word else None,
+        "since": word.since if word else None,
+        "evidence": word.evidence if word else None,
+    }

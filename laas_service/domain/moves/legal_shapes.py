@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""All shapes that a policy allows for a number of hosts; those on few levels come first."""
+
+import enum
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from laas_service.domain.allocation import Shape
+from laas_service.domain.search.shapes import (
+    multi_pod_shapes,
+    one_leaf_shape,
+    pod_shapes,
+    two_pod_shapes,
+)
+from laas_service.domain.topology import Topology
+
+SHAPED = frozenset({"simple", "laas", "jigsaw", "lc"})
+"""Names of the policies whose allocations own whole links and have a shape."""
+
+
+class Level(enum.Enum):
+    """Where the leaf groups of a placement lie together."""
+
+    LEAF = "one leaf group"
+    POD = "several leaf groups of one pod"
+    FABRIC = "several pods"
+
+
+class LegalShape(NamedTuple):
+    """A shape, and its level: with a remainder leaf alone in its pod, both levels look alike."""
+
+    level: Level
+    shape: Shape
+
+
+def legal_shapes(
+    policy: str, hosts: int, topology: Topology, *, two_pods: bool = False
+) -> Iterator[LegalShape]:
+    """The shapes of ``hosts`` hosts that a policy of ``SHAPED`` allows on a fabric.
+
+    ``two_pods`` adds those of Jigsaw's extension (``Jigsaw``). A policy that rounds a size up
+    has shapes of more hosts.
+    """
+    slots, groups, pods = topology.slots, topology.groups_per_pod, topology.pods
+    if hosts <= slots:
+        yield LegalShape(Level.LEAF, one_leaf_shape(hosts))
+    if policy == "simple":
+        leaves, whole_pods = -(-hosts // slots), -(-hosts // (slots * groups))
+        if 1 < leaves <= groups:
+            yield LegalShape(Level.POD, Shape(1, leaves, slots))
+        elif 1 < whole_pods <= pods:
+            yield LegalShape(Level.FABRIC, Shape(whole_pods, groups, slots))
+        return
+    for shape in pod_shapes(hosts, slots, groups, topology.taper[0]):
+        yield LegalShape(Level.POD, shape)
+    if policy == "laas":
+        yield from _in_several_pods(-(-hosts // slots), 0, slots, topology)
+        return
+    yield from _in_several_pods(*divmod(hosts, slots), slots, topology)
+    if policy == "lc":
+        for leaf_hosts in range(min(slots - 1, hosts), 0, -1):
+            yield from _in_several_pods(*divmod(hosts, leaf_hosts), leaf_hosts, topology)
+    if two_pods and pods > 1:
+        for shape in two_pod_shapes(*divmod(hosts, slots), slots, groups):
+            yield LegalShape(Level.FABRIC, shape)
+
+
+def _in_several_pods(
+    leaves: int, rest: int, leaf_hosts: int, topology: Topology
+) -> Iterator[LegalShape]:
+    groups, pods, taper = topology.groups_per_pod, topology.pods, topology.taper[1]
+    for shape in multi_pod_shapes(leaves, rest, leaf_hosts, groups, pods, taper):
+        yield LegalShape(Level.FABRIC, shape)

@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""What isolation is worth: the same tenants under several policies and routings, compared."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
+from statistics import mean
+from typing import Any
+
+from laas_service.domain.admission.admit import admit
+from laas_service.domain.allocation import Allocation, Request
+from laas_service.domain.constraints import Constraints
+from laas_service.domain.errors import InvalidInput
+from laas_service.domain.inventory import Inventory
+from laas_service.domain.ledger import Ledger
+from laas_service.domain.policies import POLICIES
+from laas_service.domain.routing.contention import rank_order
+from laas_service.domain.routing.fabric_tables import forwarding_tables
+from laas_service.domain.topology import Topology
+from laas_service.simulator.experiments.figures import Figure, Point
+from laas_service.simulator.interference.engine import BANDWIDTH, LATENCY, Application, play
+from laas_service.simulator.interference.routes import (
+    FluidRoutes,
+    PrivateRoutes,
+    RandomRoutes,
+    Routes,
+    TableRoutes,
+)
+from laas_service.simulator.interference.traffic import PATTERNS
+
+ROUTINGS = ("own", "d-mod-k", "ecmp", "adaptive")
+"""Each tenant on its own links; D-mod-k on the whole tree; a random up-path for each flow; every
+flow split over all shortest paths."""
+
+RANDOM = "random"
+"""The placement on hosts chosen at random."""
+
+SHARED = ("baseline", RANDOM)
+"""Placements whose tenants own no links."""
+
+CHURN = 4
+"""So many times as there are tenants one leaves and another comes, before the traffic starts."""
+
+LOAD = 0.85
+"""The part of the hosts that tenants ask for together."""
+
+RESOLUTION = 0.01
+"""Events closer than this part of a mean iteration count as one where all tenants send."""
+
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """The tenants, what they send, and what is compared."""
+
+    tenants: int = 32
+    pattern: str = "stencil-2d"
+    messages: Sequence[int] = (1024, 8192, 32768, 131072, 1048576)
+    """Bytes."""
+    policies: Sequence[str] = ("baseline", "laas", "jigsaw")
+    routings: Sequence[str] = ROUTINGS
+    compute: float = 0.0
+    """The part of an iteration, alone in a private cluster, in which a tenant computes; below 1."""
+    iterations: int = 3
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        for field, values, known in (
+            ("pattern", [self.pattern], PATTERNS),
+            ("policies", self.policies, (*POLICIES, RANDOM)),
+            ("routings", self.routings, ROUTINGS),
+        ):
+            for value in values:
+                if value not in known:
+                    raise InvalidInput(field, value, f"choose from {', '.join(known)}")
+        if not 0 <= self.compute < 1:
+            raise InvalidInput("compute", self.compute, "give a share from 0 to less than 1")
+        if min(self.messages, default=0) < 1:
+            raise InvalidInput("messages", list(self.messages), "give sizes of 1 byte or more")
+
+
+def run(
+    study: Study,
+    topology: Topology,
+    inventory: Inventory,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Result]:
+    """One result for each policy, routing and message size; equal studies give equal results.
+
+    ``slowdown`` is the mean over tenants of their time among all others over their time alone at
+    the same place; ``to_private`` the mean over tenants of their time over that in a cluster of
+    their own, and ``to_private_alone`` the same while nobody else sends. ``links_met`` are
+    directed links on which two tenants were at one time, ``bytes_met`` the bytes they sent there
+    in that time, ``bytes`` all bytes times the links they crossed.
+    """
+    cases = list(_cases(study))
+    results = []
+    for number, (policy, routing) in enumerate(cases):
+        tenants = place(study, topology, policy)
+        routes = _routes(study, topology, inventory, routing, tenants)
+        for message in study.messages:
+            results.append(_compared(study, topology, policy, routing, tenants, routes, message))
+        progress(number + 1, len(cases))
+    return results
+
+
+def _cases(study: Study) -> Iterator[tuple[str, str]]:
+    for policy in study.policies:
+        own = policy not in SHARED
+        for routing in study.routings:
+            if (routing == "own") == own:
+                yield policy, routing
+
+
+def place(study: Study, topology: Topology, policy: str) -> list[Allocation]:
+    """The tenants that run at one time: of equal sizes under every policy, after a churn.
+
+    Sizes are exponential. Tenants come and go ``CHURN`` times as often as there are tenants; a
+    tenant that finds no room is halved until it does.
+    """
+    random, among = (Random(f"{study.seed} {what}") for what in ("sizes", "hosts"))  # noqa: S311
+    ledger = Ledger(topology)
+    hosts = topology.hosts - len(topology.absent_hosts)
+    average = hosts * LOAD / study.tenants
+    live: list[str] = []
+    sizes: dict[str, int] = {}
+    for number in range(study.tenants * (1 + CHURN)):
+        size = min(hosts // 4, max(2, round(random.expovariate(1 / average))))
+        if len(live) >= study.tenants:
+            gone = live.pop(random.randrange(len(live)))
+            ledger.release(gone)
+            del sizes[gone]
+        size = max(2, min(size, round(hosts * LOAD) - sum(sizes.values())))
+        while size >= 2:
+            answer = _admitted(policy, ledger, Request(f"t{number}", size), among)
+            if answer is not None:
+                live.append(answer.id)
+                sizes[answer.id] = size
+                break
+            size //= 2
+    return [ledger.allocations[id] for id in live]
+
+
+def _admitted(policy: str, ledger: Ledger, request: Request, random: Random) -> Allocation | None:
+    if policy != RANDOM:
+        answer = admit(POLICIES[policy](), ledger, request)
+        return answer if isinstance(answer, Allocation) else None
+    topology = ledger.topology
+    free = [
+        host
+        for host in range(topology.hosts)
+        for group, slot in [topology.place_of(host)]
+        if ledger.free_hosts[group] >> slot & 1
+    ]
+    if len(free) < request.hosts:
+        return None
+    away = frozenset(free).difference(random.sample(free, request.hosts))
+    wish = replace(request, constraints=Constraints(avoid_hosts=away))
+    answer = admit(POLICIES["baseline"](), ledger, wish)
+    return answer if isinstance(answer, Allocation) else None
+
+
+def _routes(
+    study: Study,
+    topology: Topology,
+    inventory: Inventory,
+    routing: str,
+    tenants: Sequence[Allocation],
+) -> Routes:
+    if routing == "ecmp":
+        return RandomRoutes(topology, Random(f"{study.seed} routes"))  # noqa: S311
+    if routing == "adaptive":
+        return FluidRoutes(topology)
+    routed = tenants if routing == "own" else []
+    return TableRoutes(topology, inventory, forwarding_tables(topology, inventory, routed))
+
+
+def _compared(
+    study: Study,
+    topology: Topology,
+    policy: str,
+    routing: str,
+    tenants: Sequence[Allocation],
+    routes: Routes,
+    message: int,
+) -> Result:
+    random = Random(f"{study.seed} traffic")  # noqa: S311
+    private = PrivateRoutes(topology)
+    applications, in_private = [], []
+    for tenant in tenants:
+        hosts = rank_order(topology, tenant)
+        if policy == RANDOM:
+            random.shuffle(hosts)
+        phases = PATTERNS[study.pattern](len(hosts), random)
+        bare = Application(hosts, phases, message)
+        seconds = play([bare], private, rails=topology.rails, iterations=1).seconds[0]
+        compute = seconds * study.compute / (1 - study.compute)
+        applications.append(replace(bare, compute=compute))
+        in_private.append(seconds + compute)
+    starts = [random.uniform(0, seconds) for seconds in in_private]
+    iterations = study.iterations
+    played = partial(
+        play, routes=routes, rails=topology.rails, resolution=RESOLUTION * mean(in_private)
+    )
+    alone = [
+        played([application], iterations=1).seconds[0] + application.compute
+        for application in applications
+    ]
+    together = played(applications, iterations=iterations, starts=starts)
+    loops = [
+        (seconds * iterations + application.compute) / iterations
+        for seconds, application in zip(together.seconds, applications, strict=True)
+    ]
+    slowdowns = _ratios(loops, alone)
+    return {
+        "policy": policy,
+        "routing": routing,
+        "pattern": study.pattern,
+        "message": message,
+        "tenants": len(tenants),
+        "hosts": sum(tenant.size for tenant in tenants),
+        "slowdown": round(mean(slowdowns), 4),
+        "slowdown_worst": round(max(slowdowns), 4),
+        "to_private": round(mean(_ratios(loops, in_private)), 4),
+        "to_private_alone": round(mean(_ratios(alone, in_private)), 4),
+        "links_met": len(together.meetings.links),
+        "bytes_met": round(together.meetings.byte_count),
+        "by_size": [
+            [tenant.size, round(x, 4)] for tenant, x in zip(tenants, slowdowns, strict=True)
+        ],
+    }
+
+
+def _ratios(times: Sequence[float], others: Sequence[float]) -> list[float]:
+    return [float(a / b) for a, b in zip(times, others, strict=True)]
+
+
+# -- figures --------------------------------------------------------------------
+
+PAPER = {32768: 45.0}
+"""LaaS (ANCS'16), section 4.3: percent of its speed that a tenant of 32 keeps, unisolated."""
+
+
+def figures(results: Sequence[Mapping[str, Any]]) -> list[Figure]:
+    """Figure 11 of LaaS (ANCS'16) and, beside it, what each routing and policy reaches."""
+    names = list(dict.fromkeys(f"{r['policy']}, {r['routing']}" for r in results))
+    speeds, private, met = {}, {}, {}
+    for name in names:
+        rows = [r for r in results if f"{r['policy']}, {r['routing']}" == name]
+        shared = rows[0]["routing"] == "d-mod-k" and rows[0]["policy"] in SHARED
+        speeds[name] = [
+            Point(r["message"], 100 / r["slowdown"], PAPER.get(r["message"]) if shared else None)
+            for r in rows
+        ]
+        private[name] = [Point(r["message"], 100 / r["to_private"]) for r in rows]
+        met[name] = [Point(r["message"], r["links_met"]) for r in rows]
+    pattern = results[0]["pattern"]
+    return [
+        Figure(
+            "interference",
+            f"speed of a tenant among the others, {pattern}",
+            "message, bytes",
+            "percent of its speed alone at the same place",
+            speeds,
+            reason="Rates are max-min fair: back-pressure, which the flit-level simulation of the "
+            "paper has, is left out, so sharing hurts less here.",
+        ),
+        Figure(
+            "private cluster",
+            f"speed of a tenant among the others, {pattern}",
+            "message, bytes",
+            "percent of its speed in a cluster of its own",
+            private,
+        ),
+        Figure(
+            "meetings",
+            "links on which two tenants were at one time",
+            "message, bytes",
+            "directed links",
+            met,
+            digits=0,
+        ),
+    ]
+
+
+def defaults() -> str:
+    """The assumptions in a sentence."""
+    return (
+        f"Links of {BANDWIDTH / 1e9:g} GB/s, {LATENCY * 1e6:g} us for a message, tenants of "
+        f"exponential sizes on {LOAD:.0%} of the hosts, after {CHURN} times as many arrivals."
+    )

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Room for a size that was refused: plans, consent, announcements, moves and their windows."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.functional.api.test_resize import active as active
+from tests.functional.api.test_resize import names, story
+from tests.functional.api.test_resize import work as work
+from tests.functional.api.test_tenants import ask as ask
+
+ROOM = "/v1/fabrics/main/make-room"
+WANTED = {"hosts": 4, "constraints": {"within": "leaf"}}
+
+
+@pytest.fixture
+def crowded(active):
+    """Eight tenants of three hosts, one on each leaf; one host of each leaf is free."""
+    return [active(3, name=f"tenant{number}") for number in range(8)]
+
+
+def consents(client, path, **given):
+    answer = client.patch(path, json={"movable": "restart", **given})
+    assert answer.status_code == 200, answer.text
+    return answer.json
+
+
+def test_a_refused_size_fits_after_one_move(client, deployment, crowded, work):
+    assert client.post("/v1/allocations", json={"name": "new", **WANTED}).status_code == 409
+    refused = client.post(ROOM, json=WANTED)
+    assert (refused.status_code, refused.json["code"]) == (409, "constraint")
+    mover = crowded[5]
+    assert consents(client, mover, move_cost=2)["movable"] == "restart"
+    before = client.get(mover).json
+    plan = client.post(ROOM, json={**WANTED, "dry_run": True})
+    assert plan.status_code == 200
+    assert (plan.json["fits"], plan.json["moved_hosts"], plan.json["cost"]) == (False, 3, 6.0)
+    (move,) = plan.json["moves"]
+    assert (move["allocation"], move["announced"]) == (before["id"], False)
+    assert move["leaving"] == names(before)
+    assert client.get(mover).json == before
+    begun = client.post(ROOM, json=WANTED)
+    assert (begun.status_code, begun.json["moves"][0]["announced"]) == (202, True)
+    told = client.get(mover).json
+    assert told["announced"]["leaving"] == names(before)
+    assert "a move to make room for 4 hosts is announced by" in story(client, mover)[-1]
+    deployment.compute.servers[names(before)[0]] = before["project_id"]
+    work()
+    waits = client.get(mover).json
+    assert (waits["changing"], waits["announced"]) == ("leave", None)
+    assert deployment.compute.accepts(names(before)[0]) == set()
+    assert deployment.compute.accepts(waits["joining"][0]) == {before["project_id"]}
+    del deployment.compute.servers[names(before)[0]]
+    work()
+    after = client.get(mover).json
+    assert (after["changing"], names(after)) == (None, sorted(move["joining"]))
+    assert client.post(ROOM, json=WANTED).json["fits"] is True
+    assert client.post("/v1/allocations", json={"name": "new", **WANTED}).status_code == 202
+
+
+def test_a_move_waits_for_its_notice_and_may_be_called_off(client, crowded, work):
+    consents(client, crowded[0], notice=10**6)
+    before = client.get(crowded[0]).json
+    plan = client.post(ROOM, json=WANTED).json
+    assert plan["moves"][0]["begins"] == client.get(crowded[0]).json["announced"]["begins"]
+    work()
+    waiting = client.get(crowded[0]).json
+    assert (waiting["changing"], waiting["announced"] is None) == (None, False)
+    assert client.post(ROOM, json=WANTED).status_code == 409, "nobody is announced twice"
+    never = client.patch(crowded[0], json={"movable": "never"}).json
+    assert (never["movable"], never["announced"]) == ("never", None)
+    work()
+    assert names(client.get(crowded[0]).json) == names(before)
+
+
+def test_an_announced_move_is_called_off_when_its_hosts_are_taken(client, crowded, work):
+    consents(client, crowded[0], notice=1000)
+    joining = client.post(ROOM, json=WANTED).json["moves"][0]["joining"]
+    for name in ("fast", "faster"):
+        answer = client.post("/v1/allocations", json={"name": name, "hosts": 4})
+        assert answer.status_code == 202
+    for _ in range(2):
+        work()
+    shown = client.get(crowded[0]).json
+    assert (shown["announced"], shown["changing"]) == (None, None)
+    assert set(joining).isdisjoint(names(shown))
+    assert "called off: its new hosts or links are no longer free" in story(client, crowded[0])[-1]
+
+
+def test_a_tenant_that_does_not_leave_in_time_stays(client, deployment, crowded, work):
+    consents(client, crowded[0])
+    before = client.get(crowded[0]).json
+    deployment.compute.servers[names(before)[1]] = before["project_id"]
+    client.post(ROOM, json=WANTED)
+    work()
+    deployment.slept += 4000
+    work()
+    after = client.get(crowded[0]).json
+    assert (names(after), after["changing"]) == (names(before), None)
+    assert deployment.compute.accepts(names(before)[1]) == {before["project_id"]}
+    assert any(
+        "the time to empty its old hosts is over" in line for line in story(client, crowded[0])
+    )
+    assert deployment.store.ledger("main")[0].free_host_count == 8
+
+
+def test_what_costs_too_much_stays_and_an_operator_may_override(client, crowded):
+    for path in crowded:
+        consents(client, path, move_cost=5)
+    assert client.post(ROOM, json={**WANTED, "max_cost": 4}).status_code == 409
+    assert client.post(ROOM, json={**WANTED, "max_cost": 5, "dry_run": True}).status_code == 200
+    client.patch(crowded[0], json={"move_cost": 1})
+    cheap = client.post(ROOM, json={**WANTED, "max_cost": 1, "dry_run": True}).json
+    assert cheap["moves"][0]["name"] == "tenant0"
+    for path in crowded:
+        client.patch(path, json={"movable": "never"})
+    assert client.post(ROOM, json=WANTED).status_code == 409
+    forced = client.post(ROOM, json={**WANTED, "override": True, "dry_run": True})
+    assert forced.status_code == 200
+
+
+def test_consent_at_creation(client, active):
+    path = active(3, movable="live", notice=60, move_cost=0.5)
+    shown = client.get(path).json
+    assert (shown["movable"], shown["notice"], shown["move_cost"]) == ("live", 60, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"movable": "often"}, "movable"),
+        ({"notice": -1}, "notice"),
+        ({"move_cost": -1}, "move_cost"),
+        ({"movable": "live", "hosts": 4}, "movable"),
+        ({"movable": "live", "name": "x"}, "name"),
+    ],
+)
+def test_wrong_consent(client, active, body, field):
+    answer = client.patch(active(3), json=body)
+    assert (answer.status_code, answer.json["errors"][0]["field"]) == (400, field)
+
+
+@pytest.mark.parametrize(("field", "value"), [("hosts", 0), ("moves", 5), ("max_cost", -1)])
+def test_wrong_requests_for_room(client, field, value):
+    answer = client.post(ROOM, json={"hosts": 4, field: value})
+    assert (answer.status_code, answer.json["errors"][0]["field"]) == (400, field)
+
+
+@pytest.mark.parametrize(("token", "status"), [("admin", 200), ("blue", 403), ("watch", 403)])
+def test_who_may_make_room(ask, deployment, token, status):
+    assert ask(token, "POST", ROOM, json={"hosts": 4}).status_code == status

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The map of a fabric over REST: what it shows to whom, and how it explains a refusal."""
+
+from __future__ import annotations
+
+import json
+import struct
+from base64 import b64decode
+
+from tests.functional.api.test_tenants import TokensAsHeaders
+
+F = "/v1/fabrics/main"
+MAP = f"{F}/map"
+
+
+def owners(shown, name):
+    raw = b64decode(shown["matrices"][name]["owner"])
+    return struct.unpack(f"<{len(raw) // 2}H", raw)
+
+
+def test_who_owns_each_cable(client, allocate):
+    blue, red = allocate(9), allocate(4, "red")
+    client.patch(f"{F}/links/spine-1-2-0", json={"state": "failed"})
+    shown = client.get(MAP).json
+    assert [tenant["name"] for tenant in shown["tenants"]] == ["blue", "red"]
+    for kind, width, low in (("leaf", 4, 4), ("spine", 4, 4)):
+        found = owners(shown, kind)
+        for number, allocation in ((4, blue), (5, red)):
+            cells = {cell for cell, owner in enumerate(found) if owner == number}
+            expected = {(p * low + i) * width + up for p, i, up in allocation[f"{kind}_links"]}
+            assert cells == expected
+    assert shown["counts"]["hosts"]["allocated"] == 13
+    (fault,) = shown["faults"]
+    assert (fault["kind"], fault["name"], fault["state"]) == ("link", "spine-1-2-0", "failed")
+    assert fault["source"] == "operator"
+    assert shown["question"] is None
+
+
+def test_where_a_size_would_lie(client):
+    asked = client.get(f"{MAP}?hosts=6").json["question"]
+    assert asked["fits"] is True
+    placed = client.post("/v1/allocations", json={"name": "x", "hosts": 6, "dry_run": True}).json
+    assert len(asked["cells"]["hosts"]) == 6
+    tree = [(p * 4 + leaf) * 4 + up for p, leaf, up in placed["leaf_links"]]
+    assert sorted(asked["cells"]["leaf"]) == tree
+
+
+def test_why_a_size_is_refused_and_what_is_in_the_way(client, allocate):
+    taken = [allocate(8, f"t{n}") for n in range(4)]
+    client.delete(f"/v1/allocations/{taken[1]['id']}?wait=5")
+    asked = client.get(f"{MAP}?hosts=12").json["question"]
+    assert (asked["fits"], asked["largest_fit"]) == (False, 8)
+    assert asked["detail"]
+    assert len(asked["releases"]) == 1
+    assert asked["releases"][0] in {tenant["id"] for tenant in taken}
+    assert len(asked["cells"]["hosts"]) == 12
+    for id in asked["releases"]:
+        client.delete(f"/v1/allocations/{id}?wait=5")
+    assert client.get(f"{MAP}?hosts=12").json["question"]["fits"] is True
+
+
+def test_moves_instead_of_releases(client, allocate):
+    for number in range(8):
+        allocate(3, f"t{number}")
+    asked = client.get(f"{MAP}?hosts=6").json["question"]
+    assert asked["fits"] is False
+    assert asked["moves"]
+    assert asked["moved_hosts"] >= len(asked["moves"])
+
+
+def test_the_queue(client, allocate):
+    allocate(30, duration=600)
+    waiting = {"name": "later", "hosts": 8, "wait": True, "duration": 60}
+    client.post("/v1/allocations", json=waiting)
+    (entry,) = client.get(MAP).json["queue"]
+    assert (entry["name"], entry["position"], entry["requested"]) == ("later", 1, 8)
+    assert entry["detail"]
+    assert entry["expected_start"] is not None
+
+
+def test_a_tenant_sees_its_own_part(deployment, client, allocate):
+    allocate(9, "blue", project_id="blue")
+    allocate(5, "red-secret", project_id="red")
+    client.post(
+        "/v1/allocations",
+        json={"name": "red-waits", "hosts": 30, "wait": True, "project_id": "red"},
+    )
+    client.patch(f"{F}/links/spine-1-2-0", json={"state": "failed"})
+    tenant = deployment.client(TokensAsHeaders)
+    reader = {"X-Auth-Token": "watch"}
+    shown = tenant.get(f"{MAP}?hosts=20", headers=reader).json
+    assert shown["everything"] is False
+    assert [one["name"] for one in shown["tenants"]] == ["blue"]
+    assert set(owners(shown, "leaf")) | set(owners(shown, "hosts")) == {2, 4}
+    assert len(shown["hosts"]) == 9
+    assert shown["queue"] == shown["faults"] == []
+    assert shown["question"]["fits"] is False
+    assert "cells" not in shown["question"] or shown["question"]["cells"] is None
+    assert shown["question"]["releases"] == []
+    assert not {"red-secret", "red-waits", "allocation-2"} & set(json.dumps(shown).split('"'))
+    everything = tenant.get(MAP, headers={"X-Auth-Token": "admin"}).json
+    assert everything["everything"] is True
+
+
+def test_bad_questions(client):
+    for query in ("hosts=0", "hosts=x", "policy=none&hosts=3", "hosts=3&colour=red"):
+        answer = client.get(f"{MAP}?{query}")
+        assert answer.status_code == 400, query
+    assert client.get("/v1/fabrics/none/map").status_code == 404
+
+
+def test_the_page_at_its_own_address(deployment, client):
+    answer = client.get("/view")
+    assert answer.mimetype == "text/html"
+    assert '"source":"/v1/fabrics/main/map"' in answer.text
+    assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+    assert client.get("/view?fabric=none").status_code == 404
+    assert client.get("/view", headers={"Host": "evil.example"}).status_code == 403
+    deployment.add_fabric("second")
+    several = client.get("/view")
+    assert several.status_code == 400
+    assert "main, second" in several.json["detail"]
+    assert '"source":"/v1/fabrics/second/map"' in client.get("/view?fabric=second").text
+
+
+def test_with_logins_there_is_no_page_without_one(deployment):
+    tenant = deployment.client(TokensAsHeaders)
+    answer = tenant.get("/view", headers={"X-Auth-Token": "admin"})
+    assert answer.status_code == 403
+    assert "laas view" in answer.json["detail"]

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Microversions: the header, the version documents, and what each version changes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from keystoneauth1 import discover
+
+from laas_service.api import microversions
+from laas_service.client import rest
+from tests.functional.api.test_tenants import TokensAsHeaders
+
+NAME = "OpenStack-API-Version"
+LIST = "/v1/allocations"
+
+
+def version(text):
+    return {NAME: f"isolated-network {text}"}
+
+
+@pytest.mark.parametrize("path", ["/v1", "/v1/"])
+def test_the_version_document_has_the_range(client, path):
+    (listed,) = client.get("/").json["versions"]
+    assert (listed["min_version"], listed["max_version"]) == ("1.0", "1.1")
+    assert client.get(path).json == {"version": listed}
+
+
+def test_keystoneauth_finds_the_range(client):
+    """Judged by the library that OpenStack's clients discover versions with."""
+    session: Any = SimpleNamespace(get=lambda url, **_: answered(client.get(url)))
+    (found,) = discover.Discover(session, "http://localhost/v1/").version_data()
+    assert (found["version"], found["min_microversion"], found["max_microversion"]) == (
+        (1, 0),
+        (1, 0),
+        (1, 1),
+    )
+
+
+def answered(answer):
+    return SimpleNamespace(status_code=answer.status_code, json=lambda: answer.json, headers={})
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        ({}, "1.0"),
+        ({NAME: "compute 2.90"}, "1.0"),
+        (version("1.0"), "1.0"),
+        (version("1.1"), "1.1"),
+        (version("latest"), "1.1"),
+        ({NAME: "compute 2.90, isolated-network 1.1"}, "1.1"),
+        ({NAME: "Isolated-Network  1.1"}, "1.1"),
+    ],
+)
+def test_every_answer_tells_its_version(client, sent, told):
+    for path, status in ((LIST, 200), ("/v1/allocations/nobody", 404)):
+        answer = client.get(path, headers=sent)
+        assert answer.status_code == status
+        assert answer.headers[NAME] == f"isolated-network {told}"
+        assert NAME in answer.headers["Vary"]
+
+
+@pytest.mark.parametrize("unknown", ["0.9", "1.2", "2.0", "1.999999999"])
+def test_an_unknown_version_is_refused(client, unknown):
+    answer = client.post(LIST, json={"name": "blue", "hosts": 2}, headers=version(unknown))
+    assert (answer.status_code, answer.json["code"]) == (406, "unknown_version")
+    assert (answer.json["min_version"], answer.json["max_version"]) == ("1.0", "1.1")
+    assert f"version {unknown} is not known" in answer.json["detail"]
+    assert "from 1.0 to 1.1" in answer.json["detail"]
+    assert client.get(LIST).json["allocations"] == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["", "1", "1.x", "01.1", "1.1.1", "1.1 1.1", "-1.0", "newest", "1.1, isolated-network 1.0"],
+)
+def test_what_is_no_version_is_an_error(client, wrong):
+    answer = client.get(LIST, headers=version(wrong))
+    assert (answer.status_code, answer.json["code"]) == (400, "invalid_input")
+    assert answer.json["errors"][0]["field"] == NAME
+
+
+def test_the_client_knows_the_newest_version():
+    assert str(microversions.NEWEST) == rest.VERSION
+
+
+# -- 1.1: an administrator's list is that of his project --------------------------------------
+
+
+@pytest.fixture
+def names(deployment):
+    """List as a user in a version; the names of the allocations, or the status of a refusal."""
+    client = deployment.client(authenticate=TokensAsHeaders)
+    for token, name in (("blue", "a"), ("red", "b"), ("admin", "c")):
+        body = {"name": name, "hosts": 2}
+        answer = client.post(LIST, json=body, headers={"X-Auth-Token": token})
+        assert answer.status_code == 202
+
+    def listed(token, query="", asked="1.1"):
+        headers = {"X-Auth-Token": token, **version(asked)}
+        answer = client.get(f"{LIST}{query}", headers=headers)
+        if answer.status_code != 200:
+            return answer.status_code
+        page = answer.json
+        found = [one["name"] for one in page["allocations"]]
+        if page["next"]:
+            found += [
+                one["name"] for one in client.get(page["next"], headers=headers).json["allocations"]
+            ]
+        return found
+
+    return listed
+
+
+def test_an_administrators_list_is_his_projects(names):
+    assert names("admin", asked="1.0") == ["a", "b", "c"]
+    assert names("admin") == ["c"]
+    assert names("admin", "?all_projects=false") == ["c"]
+    assert names("admin", "?all_projects=true") == ["a", "b", "c"]
+    assert names("admin", "?all_projects=true&limit=2") == ["a", "b", "c"]
+    assert names("admin", "?project_id=red") == ["b"]
+    assert names("admin", "?project_id=red&all_projects=true") == ["b"]
+
+
+def test_a_tenants_list_is_the_same_in_all_versions(names):
+    for asked in ("1.0", "1.1"):
+        assert names("blue", asked=asked) == ["a"]
+        assert names("blue", "?project_id=red", asked=asked) == []
+    assert names("blue", "?all_projects=true") == 403
+
+
+def test_all_projects_needs_its_version(names, client):
+    assert names("admin", "?all_projects=true", asked="1.0") == 400
+    answer = client.get(f"{LIST}?all_projects=true")
+    assert answer.json["errors"][0]["field"] == "all_projects"
+    assert "1.1" in answer.json["errors"][0]["detail"]
+
+
+def test_without_authentication_everybody_sees_all(client):
+    for project in ("blue", "red"):
+        body = {"name": project, "hosts": 2}
+        client.post(LIST, json=body, headers={"X-Project-Id": project})
+    for query, found in (
+        ("", ["blue", "red"]),
+        ("?all_projects=true", ["blue", "red"]),
+        ("?project_id=red", ["red"]),
+    ):
+        answer = client.get(f"{LIST}{query}", headers=version("1.1"))
+        assert [one["name"] for one in answer.json["allocations"]] == found

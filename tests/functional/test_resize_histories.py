@@ -1,0 +1,408 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Random histories of resize, faults, repair and release, interrupted at any step.
+
+After every step of the worker the judge walks the tables: those published, and every mixture of
+them with the tables before. Servers run on hosts at random.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laas_service.adapters.db import soundness
+from laas_service.adapters.db.engine import connect, consistent_read
+from laas_service.adapters.db.store import SqlStore
+from laas_service.app.admission_queue import AdmissionQueue
+from laas_service.app.lifecycle import State
+from laas_service.app.moves import RoomRequest
+from laas_service.app.ports.projects import NoProjects
+from laas_service.app.records import AllocationRecord, Caller, HostState, LinkState
+from laas_service.app.requests import AllocationRequest, ResizeRequest, ServicePolicy
+from laas_service.app.use_cases import UseCases
+from laas_service.app.worker.converger import Converger
+from laas_service.domain.admission.queue import Discipline
+from laas_service.domain.errors import Conflict, HostsBusy, InvalidInput, Unavailable
+from laas_service.domain.policies import POLICIES
+from laas_service.domain.routing.fabric_tables import ForwardingTables, forwarding_tables
+from laas_service.domain.topology import Topology, Xgft
+from laas_service.domain.verification import isolation_violations, shape_violations
+from laas_service.messages import FabricState
+from tests.fakes import FakeCompute, FakeSubnetManager
+from tests.unit.domain.verification.sound import inventory_of
+from tests.walks import Mixed, Walks
+
+OPERATOR = Caller("blue", "operator", admin=True, request_id="test")
+TREES = {
+    "three levels": Topology(Xgft((2, 2, 4), (1, 2, 2))),
+    "two levels": Topology(Xgft((3, 5, 1), (1, 3, 0))),
+    "wide": Topology(Xgft((3, 3, 3), (1, 3, 3))),
+}
+CHOICE = st.integers(0, 1 << 12)
+STEPS = st.tuples(
+    st.sampled_from(
+        ["allocate"]
+        + ["resize"] * 4
+        + ["move"] * 2
+        + ["turn back", "serve", "serve", "fail link", "fail host", "mend", "release", "converge"]
+    ),
+    CHOICE,
+    st.integers(0, 30),
+)
+"""What happens, a choice, and after how many steps the worker dies (0: it does not)."""
+
+
+class Killed(Exception):
+    pass
+
+
+class Site:
+    """A service on SQLite with fakes of Nova and OpenSM, and a judge of every publication."""
+
+    def __init__(self, path: Path, topology: Topology) -> None:
+        self.topology, self.inventory = topology, inventory_of(topology)
+        self.engine = connect(f"sqlite:///{path}")
+        self.store = SqlStore(self.engine)
+        self.store.add_fabric("f", topology, self.inventory)
+        self.compute = FakeCompute()
+        self.switches = Judged(self)
+        self.time = datetime(2026, 1, 1, tzinfo=UTC)
+        self.left = 0  # steps until the worker dies; 0: it lives
+        self.noted: list[str] = []
+        self.numbers = iter(range(1000))
+        policies = {name: POLICIES[name]() for name in ("jigsaw", "laas", "lc", "baseline")}
+        use_cases = UseCases(
+            self.store,
+            self.compute,
+            {"local": self.switches},
+            ServicePolicy(policies=policies, default_policy="jigsaw"),
+            clock=lambda: self.time,
+            sleep=lambda seconds: None,
+            wake=lambda: None,
+            new_id=lambda: f"t{next(self.numbers)}",
+            registry=None,
+            projects=NoProjects(),
+        )
+        self.allocations, self.moves = use_cases.allocations, use_cases.moves
+        self.queue = AdmissionQueue(self.store, policies, Discipline(), clock=lambda: self.time)
+        self.worker = self.started()
+
+    def started(self) -> Converger:
+        """A worker that knows nothing, as after a restart."""
+        return Converger(
+            self.store,
+            self.compute,
+            self.switches,
+            now=lambda: self.time,
+            chance=Random(1),
+            at=self.at,
+        )
+
+    def watch(self, steps: list[str]) -> None:
+        """Note every step, also the commits, and let the worker die at them."""
+        self.noted = steps
+        self.store._transactions.at = self.at
+
+    def at(self, step: str) -> None:
+        self.noted.append(step)
+        if self.left:
+            self.left -= 1
+            if not self.left:
+                raise Killed(step)
+
+    def records(self) -> list[AllocationRecord]:
+        return [r for r in self.store.allocations() if r.state is not State.RELEASED]
+
+    def chosen(self, choice: int) -> AllocationRecord | None:
+        records = self.records()
+        return records[choice % len(records)] if records else None
+
+    # -- what happens ---------------------------------------------------------------
+
+    def take(self, what: str, choice: int) -> None:
+        record = self.chosen(choice)
+        if what == "allocate":
+            policy = ["jigsaw", "laas", "lc", "baseline"][choice % 4]
+            asked = AllocationRequest(name="x", hosts=1 + choice // 4 % 9, policy=policy)
+            self.allocations.allocate(OPERATOR, replace(asked, project_id=f"p{choice % 3}"))
+        elif what == "fail link":
+            tree = self.topology.tree
+            link = tree.link_at(choice % (tree.leaf_links + tree.spine_links))
+            self.store.set_link_state("f", link, LinkState.FAILED)
+        elif what == "fail host":
+            self.store.set_host_state("f", choice % self.topology.hosts, HostState.FAILED)
+        elif what == "mend":
+            ledger, _ = self.store.ledger("f")
+            for link in sorted(ledger.failed_links, key=self.topology.tree.link_id):
+                self.store.set_link_state("f", link, LinkState.UP)
+            for host in sorted(ledger.failed_hosts):
+                self.store.set_host_state("f", host, HostState.UP)
+        elif what == "serve":
+            self.serve(choice)
+        elif what == "move":
+            room = AllocationRequest(name="", hosts=1 + choice % 9)
+            self.moves.make_room(OPERATOR, "f", RoomRequest(room, moves=2, override=True))
+        elif record is None or what == "converge":
+            return
+        elif what == "resize":
+            with suppress(Conflict, HostsBusy, InvalidInput):
+                asked_size = ResizeRequest(hosts=1 + choice // 8 % 10)
+                self.allocations.resize(OPERATOR, record.id, asked_size)
+        elif what == "turn back" and record.change is not None:
+            with suppress(Conflict):
+                size = ResizeRequest(hosts=record.change.old.requested)
+                self.allocations.resize(OPERATOR, record.id, size)
+        elif what == "release":
+            with suppress(Conflict, HostsBusy):
+                self.allocations.release(OPERATOR, record.id)
+
+    def serve(self, choice: int) -> None:
+        """Boot or delete a server, where Nova would let its project."""
+        name = self.inventory.host_names[choice % self.topology.hosts]
+        if name in self.compute.servers:
+            del self.compute.servers[name]
+        elif projects := self.compute.accepts(name):
+            self.compute.servers[name] = min(projects)
+
+    def converge(self, dies_after: int = 0) -> None:
+        """Let the worker act until it has no step, or dies."""
+        self.left = dies_after
+        with suppress(Killed):
+            for _ in range(40):
+                self.time += timedelta(minutes=5)
+                if not self.worker.run_once() and not self.queue.serve_all():
+                    break
+        if dies_after and not self.left:
+            self.worker = self.started()
+        self.left = 0
+
+    # -- the judge ------------------------------------------------------------------
+
+    def check(self) -> None:
+        records = self.records()
+        held = [record.held for record in records if record.held is not None]
+        assert isolation_violations(self.topology, held) == []
+        placed = [record.placed for record in records if record.placed is not None]
+        assert [text for a in placed for text in shape_violations(self.topology, a)] == []
+        with consistent_read(self.engine) as connection:
+            assert soundness.findings(connection) == []
+        owners = {
+            self.inventory.host_names[host]: record
+            for record in records
+            for host in (record.held.hosts(self.topology) if record.held else ())
+        }
+        routed = self.switches.routed_hosts()
+        for host in self.inventory.host_names[: self.topology.hosts]:
+            for project in self.compute.accepts(host):
+                assert owners[host].project_id == project, "open to others than its owner"
+                assert host in routed, "open without routes"
+        for host, project in self.compute.servers.items():
+            assert host in owners, "freed under a server"
+            assert owners[host].project_id == project
+            assert host in routed, "a server without routes"
+
+    def end(self) -> None:
+        """Delete all servers, mend everything, and let the worker end all changes."""
+        self.compute.servers.clear()
+        self.take("mend", 0)
+        self.worker = self.started()
+        self.converge()
+        self.check()
+        for record in self.records():
+            assert record.change is None, record.error
+            assert record.state is State.ACTIVE, record.error
+            assert record.placed is not None
+            assert record.hosts == record.placed.requested
+            names = {self.inventory.host_names[h] for h in record.placed.hosts(self.topology)}
+            assert set(self.compute.aggregates[record.id].hosts) == names
+        assert self.worker.reconcile() == []
+
+
+class Judged(FakeSubnetManager):
+    """A subnet manager that walks what it is given, alone and mixed with what runs."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+        self._site = site
+        self._tables: ForwardingTables | None = None
+
+    def routed_hosts(self) -> set[str]:
+        names, topology = self._site.inventory.host_names, self._site.topology
+        state = self.running.get("f")
+        tenants = state.tenants if state else ()
+        return {names[host] for tenant in tenants for host in tenant.held.hosts(topology)}
+
+    def publish(self, state: FabricState) -> None:
+        tables = forwarding_tables(
+            state.topology,
+            state.inventory,
+            [a for tenant in state.tenants for a in (tenant.beside, tenant.allocation) if a],
+            state.failed_links,
+            self._tables,
+        )
+        before = self.running.get("f")
+        for tenant in state.tenants if not state.failed_links else ():
+            if not tenant.allocation.isolated:
+                continue
+            for part in (tenant.allocation, tenant.beside):
+                if part is not None:
+                    self.walk(tenant.held, [tables], part.hosts(state.topology))
+            self.walk(tenant.held, [tables], tenant.held.hosts(state.topology), parted=True)
+            earlier = (
+                next((t for t in before.tenants if t.allocation.id == tenant.allocation.id), None)
+                if before and not before.failed_links
+                else None
+            )
+            if earlier is not None and self._tables is not None:
+                both = set(tenant.held.hosts(state.topology))
+                both &= set(earlier.held.hosts(state.topology))
+                links = tenant.held.joined(earlier.held)
+                self.walk(links, [self._tables, tables], both, parted=True)
+                for part in (tenant.allocation, tenant.beside):
+                    if part is not None:
+                        there = both & set(part.hosts(state.topology))
+                        self.walk(links, [self._tables, tables], there)
+        self._tables = tables
+        super().publish(state)
+
+    def walk(self, links, tables, hosts, parted=False) -> None:
+        """Judge all paths between hosts; with ``parted`` some packets may be lost on the way.
+
+        Those between old and new hosts of a tenant, where its links do not join them.
+        """
+        topology, inventory = self._site.topology, self._site.inventory
+        if parted:  # the leaf of the subnet manager has routes to all ports
+            hosts = set(hosts) - set(range(topology.tree.m[0]))
+        slots = topology.slots_of(hosts)
+        groups = [share._replace(hosts=slots[share.group]) for share in links.groups]
+        walked = replace(links, groups=tuple(groups))
+        walks = [Walks.over(inventory, one) for one in tables]
+        mixed = Mixed(topology, walks, walked)
+        assert mixed.foreign == set()
+        assert parted or mixed.lost == set()
+
+
+@pytest.mark.parametrize("name", TREES)
+@settings(max_examples=3)
+@given(steps=st.lists(STEPS, min_size=3, max_size=14))
+def test_no_history_of_resizes_breaks_a_promise(name, steps, empty_database):
+    with TemporaryDirectory() as directory:
+        file = Path(directory) / "laas.sqlite"
+        shutil.copy(empty_database, file)
+        site = Site(file, TREES[name])
+        try:
+            for first in (3, 17, 30):
+                site.take("allocate", first)
+            site.converge()
+            for what, choice, dies_after in steps:
+                site.take(what, choice)
+                site.check()
+                site.converge(dies_after)
+                site.check()
+            site.end()
+        finally:
+            site.engine.dispose()
+
+
+# -- every step crossed with every fault ------------------------------------------------
+
+
+CHANGES = {"grow": (2, 7), "shrink": (7, 2)}
+LOST = Unavailable("no answer")
+FAULTS = {
+    "compute refuses": ("compute", "before", "hand_over"),
+    "compute's answer is lost": ("compute", "after", "hand_over"),
+    "compute cannot tell who is there": ("compute", "before", "occupants"),
+    "OpenSM's files cannot be written": ("switches", "before", "publish"),
+    "the answer to a publication is lost": ("switches", "after", "publish"),
+    "switches cannot be read": ("switches", "before", "applied"),
+}
+
+
+def resized(directory: Path, empty: Path, change: str) -> tuple[Site, str]:
+    """A site with a change of size begun, and its tenant's id."""
+    old, new = CHANGES[change]
+    file = directory / "laas.sqlite"
+    shutil.copy(empty, file)
+    site = Site(file, TREES["wide"])
+    neighbour = AllocationRequest(name="b", hosts=4, project_id="red")
+    asked = AllocationRequest(name="a", hosts=old, project_id="blue")
+    for request in (neighbour, asked):
+        site.allocations.allocate(OPERATOR, request)
+    site.converge()
+    (record,) = [r for r in site.records() if r.name == "a"]
+    begun = site.allocations.resize(OPERATOR, record.id, ResizeRequest(hosts=new))
+    assert isinstance(begun, AllocationRecord)
+    assert begun.change is not None
+    return site, record.id
+
+
+def ended(site: Site, id: str, hosts: int) -> None:
+    site.end()
+    record = site.store.allocation(id)
+    assert record.placed is not None
+    assert record.placed.requested == record.hosts == hosts
+    free = site.store.ledger("f")[0].free_host_count
+    assert free == site.topology.hosts - 4 - record.placed.size
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_worker_that_dies_at_any_step_ends_in_the_new_placement(change, empty_database, tmp_path):
+    """Then the same with a change that is called off after the death: it ends in the old one."""
+    seen = set()
+    for called_off in (False, True):
+        for dies_after in range(1, 100, 2 if called_off else 1):
+            with TemporaryDirectory(dir=tmp_path) as directory:
+                site, id = resized(Path(directory), empty_database, change)
+                steps: list[str] = []
+                site.watch(steps)
+                site.converge(dies_after)
+                site.store._transactions.at = lambda step: None
+                seen.update(steps)
+                site.check()
+                over = site.store.allocation(id).change is None
+                hosts = CHANGES[change][1]
+                if called_off and not over:
+                    old = ResizeRequest(hosts=CHANGES[change][0])
+                    with suppress(Conflict):
+                        site.allocations.resize(OPERATOR, id, old)
+                        hosts = CHANGES[change][0]
+                site.check()
+                ended(site, id, hosts)
+                site.engine.dispose()
+                if over:
+                    break
+    moved = "enter" if CHANGES[change][0] < CHANGES[change][1] else "leave"
+    assert {f"after commit: {name}" for name in ("switch", moved, "withdraw", "settle")} <= seen
+    assert {"before hand over", "after hand over", "before publish", "after publish"} <= seen
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("change", ["grow", "shrink"])
+def test_a_fault_at_any_step_delays_a_change_and_breaks_nothing(
+    change, fault, empty_database, tmp_path
+):
+    where, when, verb = FAULTS[fault]
+    for begins in (0, 2, 4):
+        with TemporaryDirectory(dir=tmp_path) as directory:
+            site, id = resized(Path(directory), empty_database, change)
+            port = site.compute if where == "compute" else site.switches
+            for _ in range(begins):
+                site.converge(2)
+            errors = getattr(port.faults, when)
+            errors[verb] = LOST
+            site.converge()
+            site.check()
+            del errors[verb]
+            ended(site, id, CHANGES[change][1])
+            site.engine.dispose()

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Virtual ports: recorded from a file, a rule and a snapshot, listed in partitions, verified."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput
+from opensm_writer import parse, publish, render, validate
+from opensm_writer.desired import subnet_configuration
+from tests.functional.test_manage import Tool, tenants
+from tests.functional.test_opensm_keys import (
+    ALICE,
+    BOB,
+    KEY_OF_ALICE,
+    LIMITED,
+    hosts_of,
+    raw_keys,
+    small_site,
+)
+from tests.marks import needs_ibsim
+from tests.offers import Offer
+from tests.unit.opensm_writer.states import state
+
+DESCRIPTION = '{"xgft": "3;4,4,2;1,4,4", "rails": 2}'
+
+
+@pytest.fixture
+def fabric(tmp_path, capsys):
+    """``laas-manage`` on a fabric of two rails, with two tenants."""
+    tool = Tool(tmp_path, capsys)
+    tool("db", "upgrade")
+    source = tmp_path / "fabric.json"
+    source.write_text(DESCRIPTION)
+    tool("fabric", "import", source)
+    tenants(tool.store(), "fabric", 5, 3)
+    return tool
+
+
+def ports_of(store, name):
+    inventory = store.fabric("fabric").inventory
+    number = inventory.host_numbers[name]
+    return [inventory.endpoint_of_port[number, rail].guid for rail in (0, 1)]
+
+
+def published(fabric, **settings):
+    """The partition file that the service publishes for the recorded state."""
+    routed = fabric.store().routed("fabric")
+    chosen = render.Settings(str(fabric.path / "sets" / "fabric" / "current"), **settings)
+    made = publish.publish_set(subnet_configuration(routed), chosen, fabric.path / "sets")
+    return made.directory / "partitions.conf"
+
+
+def test_a_rule_a_file_and_a_snapshot_give_the_same(fabric, tmp_path):
+    store = fabric.store()
+    before = store.fabric("fabric").routes_generation
+    said = fabric("host", "virtual-ports", "node0[01]", "--rule", "0x100000000:3")
+    assert said == "fabric: 12 virtual ports of 4 ports recorded\n"
+    recorded = store.virtual_ports("fabric")
+    assert len(recorded) == 4
+    for port in ports_of(store, "node00"):
+        assert recorded[port] == tuple(port + 0x100000000 * number for number in (1, 2, 3))
+    assert store.fabric("fabric").routes_generation == before + 1  # the subnet manager is told
+    fabric("host", "virtual-ports", "node0[01]", "--rule", "0x100000000:3")
+    assert store.fabric("fabric").routes_generation == before + 1
+    snapshot = tmp_path / "snapshot.json"
+    fabric("fabric", "export", "fabric", "--output", snapshot)
+    listed = tmp_path / "ports"
+    lines = [" ".join(map(hex, (port, *guids))) for port, guids in recorded.items()]
+    listed.write_text("# port, virtual ports\n\n" + "\n".join(lines) + "  # the last\n")
+    fabric("host", "virtual-ports", "*", "--none")
+    assert store.virtual_ports("fabric") == {}
+    fabric("host", "virtual-ports", "--file", listed)
+    assert store.virtual_ports("fabric") == recorded
+    fabric("fabric", "import", snapshot, "--id", "copy")
+    assert store.virtual_ports("copy") == recorded
+
+
+def test_a_guid_names_one_port(fabric, tmp_path):
+    store = fabric.store()
+    first, second = ports_of(store, "node00")
+    store.set_virtual_ports("fabric", {first: [0x1B]})
+    for ports, error, words in (
+        ({second: [0x1B]}, Conflict, "0x000000000000001b belongs to port"),
+        ({first: [0x2B], second: [0x2B]}, Conflict, "0x000000000000002b belongs to port"),
+        ({second: [first]}, InvalidInput, "GUID of a port"),
+        ({second: [0]}, InvalidInput, "virtual_guids"),
+        ({second: [0x3B, 0x3B]}, InvalidInput, "each GUID once"),
+    ):
+        with pytest.raises(error, match=words):
+            store.set_virtual_ports("fabric", ports)
+    store.set_virtual_ports("fabric", {first: [], second: [0x1B]})  # it moves
+    assert store.virtual_ports("fabric") == {second: (0x1B,)}
+    listed = tmp_path / "ports"
+    for text, words in (
+        ("0x1 x", "a line has GUIDs"),
+        ("0x1 0x2\n0x1 0x3", "has a line already"),
+        ("0x1 0x2", "port of a host"),
+    ):
+        listed.write_text(text)
+        assert words in fabric("host", "virtual-ports", "--file", listed, rc=1)
+    assert store.virtual_ports("fabric") == {second: (0x1B,)}
+
+
+def test_partitions_list_virtual_ports_only_where_the_option_says_so(fabric, tmp_path):
+    fabric("host", "virtual-ports", "*", "--rule", "0x100000000:2")
+    with (tmp_path / "laas.conf").open("a") as config:
+        config.write("[opensm]\nvirtual_ports = true\n")
+    plain, listed = published(fabric).read_text(), published(fabric, virtual_ports=True)
+    partition = parse.partitions(listed.read_text(), "x").partitions
+    assert sum(len(p.members) for p in partition) == 3 * 2 * (5 + 3)
+    assert sum(len(p.members) for p in parse.partitions(plain, "x").partitions) == 2 * (5 + 3)
+    fabric("fabric", "verify", "--partitions", listed)
+    copy = tmp_path / "partitions.conf"
+    copy.write_text(plain)
+    said = fabric("fabric", "verify", "--partitions", copy, rc=1)
+    assert said.count(" lacks port ") == 2 * 2 * (5 + 3)
+    (own, first), (other, second) = ((p.pkey, p.members[1]) for p in (partition[0], partition[-1]))
+    assert own != other
+    text = listed.read_text()
+    for wrong, words in (
+        (text.replace(f"  {first:#018x},\n", ""), f"{own:#06x} lacks port {first:#018x}"),
+        (
+            text.replace(f"  {first:#018x},\n", f"  {first:#018x},\n  {second:#018x},\n"),
+            f"{own:#06x} lists port {second:#018x} of others",
+        ),
+    ):
+        copy.write_text(wrong)
+        assert words in fabric("fabric", "verify", "--partitions", copy, rc=1)
+
+
+def test_an_agent_takes_a_set_with_virtual_ports_each_in_one_partition(tmp_path):
+    routed = state()
+    ports = [e.guid for e in routed.inventory.endpoints if e.host is not None]
+    routed = replace(routed, virtual_guids={port: (port + (1 << 32),) for port in ports})
+    home = tmp_path / "here"
+    offer = Offer(routed, tmp_path / "there", home, virtual_ports=True)
+    text = offer.files["partitions.conf"].decode()
+    assert text.count("0x") > 2 * len(parse.partitions(text, "x").partitions[0].members)
+
+    def check():
+        directory = tmp_path / "fetched"
+        for name, data in offer.files.items():
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            (directory / name).write_bytes(data)
+        validate.check(directory, validate.manifest(offer.manifest, "tiny"), home / "current")
+
+    check()
+    first, second = parse.partitions(text, "x").partitions[:2]
+    members = tuple(sorted({*second.members, first.members[-1]}))
+    both = (first, replace(second, members=members), *parse.partitions(text, "x").partitions[2:])
+    settings = render.Settings("/x", services=parse.partitions(text, "x").services)
+    offer.rewrite("partitions.conf", "".join(render.partitions(both, settings)).encode())
+    with pytest.raises(InvalidFile, match="a GUID is in two partitions"):
+        check()
+
+
+@needs_ibsim
+def test_the_real_opensm_reads_partitions_with_virtual_ports():
+    with small_site() as here:
+        here.boot([ALICE, BOB])
+        ports = [end.guid for end in hosts_of(here, ALICE)]
+        virtual = {port: tuple(port + (number << 32) for number in range(1, 9)) for port in ports}
+        here.manager._settings = replace(here.manager._settings, virtual_ports=True)
+        here.manager.publish(replace(here.state([ALICE, BOB]), virtual_guids=virtual))
+        here.confirm()  # with the keys of all ports
+        text = (here.current / "partitions.conf").read_text()
+        assert all(f"{guid:#018x}" in text for guids in virtual.values() for guid in guids)
+        for end in hosts_of(here, ALICE):
+            keys = raw_keys(here, here.inventory.lids[end.guid])
+            assert [key for key in keys if key] == [KEY_OF_ALICE, LIMITED]
+        assert "PARSE" not in (here.sim.directory / "osm.log").read_text()

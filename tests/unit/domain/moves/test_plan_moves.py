@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Moves that make room: against all sequences of moves on small trees, and what they promise."""
+
+from __future__ import annotations
+
+import os
+from itertools import product
+from random import Random
+
+import pytest
+
+from laas_service.domain.admission.admit import admit
+from laas_service.domain.allocation import Allocation, GroupShare, NoFit, Refusal, Request, Shape
+from laas_service.domain.ledger import Ledger
+from laas_service.domain.moves.plan_moves import MovePlan, plan_moves
+from laas_service.domain.policies import POLICIES
+from laas_service.domain.topology import LeafLink, Topology, Xgft
+from laas_service.domain.verification import isolation_violations, shape_violations
+from tests.unit.domain.moves.naive import Counts, Free, Links, Naive
+from tests.unit.domain.policies.states import break_things
+
+STATES = int(os.environ.get("LAAS_MOVES_STATES", "12"))
+
+TREES = {
+    "two levels": Topology(Xgft((3, 4, 1), (1, 3, 0))),
+    "three levels": Topology(Xgft((2, 2, 3), (1, 2, 2))),
+    "wide leaves": Topology(Xgft((3, 2, 2), (1, 3, 2))),
+    "tapered leaves": Topology(Xgft((4, 3, 1), (1, 2, 0))),
+    "sixteen hosts": Topology(Xgft((4, 4, 1), (1, 4, 0))),
+    "eighteen hosts": Topology(Xgft((2, 3, 3), (1, 2, 3))),
+}
+
+
+Held = dict[str, tuple[int, Counts, Links]]
+"""By id: hosts asked for, hosts on each leaf, links."""
+
+
+class AllPlans:
+    """The least cost of at most K moves after which a size fits, by trying all of them."""
+
+    def __init__(self, topology: Topology, fabric: Ledger, policy: str, hosts: int) -> None:
+        self.naive = Naive(topology)
+        self.policy, self.hosts = policy, hosts
+        self.known: dict[str, bool] = {}
+        self.start = self.naive.free(fabric)
+        self.held = {
+            a.id: (a.requested, *self.naive.held(a))
+            for a in fabric.allocations.values()
+            if a.policy in POLICIES and a.id != "noise"
+        }
+        self.best: tuple[int, int] | None = None
+
+    def least(self, most_moves: int) -> tuple[int, int] | None:
+        """(new hosts, tenants moved); None if there is no plan."""
+        for moves in range(most_moves + 1):
+            self._search(self.start, dict(self.held), moves, (0, 0))
+        return self.best
+
+    def _fits(self, free: Free) -> bool:
+        key = repr((free.hosts, sorted(free.up.items()), sorted(free.spines.items())))
+        if key not in self.known:
+            self.known[key] = self.naive.fits(self.policy, self.hosts, free)
+        return self.known[key]
+
+    def _search(self, free: Free, left: Held, moves: int, cost: tuple[int, int]) -> None:
+        if self.best is not None and cost >= self.best:
+            return
+        if not moves:
+            if self._fits(free):
+                self.best = cost
+            return
+        for id, (requested, counts, links) in left.items():
+            without = free.plus(counts, links)
+            others = {name: held for name, held in left.items() if name != id}
+            if not self._fits_without(without, others, moves - 1):
+                continue
+            for new in self.naive.counts(self.policy, requested, {}, without.hosts):
+                price = sum(max(0, n - counts.get(leaf, 0)) for leaf, n in new.items())
+                total = (cost[0] + price, cost[1] + 1)
+                if self.best is not None and total >= self.best:
+                    continue
+                for chosen in self.naive.links(without, new):
+                    self._search(without.without(new, chosen), others, moves - 1, total)
+
+    def _fits_without(self, free: Free, others: Held, moves: int) -> bool:
+        """Whether it would fit without this tenant and some others; cuts hopeless branches."""
+        if moves == 0:
+            return self._fits(free)
+        return any(
+            self._fits_without(
+                free.plus(counts, links),
+                {name: held for name, held in others.items() if name != id},
+                moves - 1,
+            )
+            for id, (_, counts, links) in others.items()
+        )
+
+
+def busy_fabric(topology: Topology, policy: str, rng: Random) -> Ledger:
+    """A fabric with a few faults after tenants have come and gone, nearly full."""
+    fabric = Ledger(topology)
+    break_things(fabric, rng, rng.choice((0, 0, 1, 2)))
+    sizes = range(1, topology.hosts // 2 + 1)
+    for number in range(14):
+        admit(POLICIES[policy](), fabric, Request(f"t{number}", rng.choice(sizes)))
+        if rng.random() < 0.35 and fabric.allocations:
+            fabric.release(rng.choice(list(fabric.allocations)))
+    return fabric
+
+
+def checked(fabric: Ledger, plan: MovePlan, policy: str, hosts: int) -> tuple[int, int]:
+    """The price of a plan, after all its steps were taken and judged."""
+    topology, after, price = fabric.topology, fabric.copy(), 0
+    assert len({move.allocation.id for move in plan.moves}) == len(plan.moves)
+    for move in plan.moves:
+        old = after.allocations[move.allocation.id]
+        new = set(move.allocation.hosts(topology)) - set(old.hosts(topology))
+        assert len(new) == move.new_hosts
+        assert move.allocation.requested == old.requested
+        price += len(new)
+        after.change(move.allocation)
+        assert not shape_violations(topology, move.allocation)
+        assert not isolation_violations(topology, after.everybody())
+    assert price == plan.new_hosts
+    assert isinstance(admit(POLICIES[policy](), after, Request("new", hosts)), Allocation)
+    return price, len(plan.moves)
+
+
+@pytest.mark.parametrize(
+    ("name", "most_moves"), [(name, moves) for name in TREES for moves in (1, 2)][:-1]
+)
+def test_the_price_against_all_sequences_of_moves(name, most_moves):
+    topology, rng = TREES[name], Random(f"{name} {most_moves}")
+    compared = dearer = optimum = paid = 0
+    while compared < STATES // most_moves:
+        policy = rng.choice(["laas", "jigsaw", "lc"])
+        fabric = busy_fabric(topology, policy, rng)
+        free = fabric.free_host_count
+        for hosts in range(2, free + 1):
+            if isinstance(POLICIES[policy]().propose(fabric, Request("", hosts)), Allocation):
+                continue
+            least = AllPlans(topology, fabric, policy, hosts).least(most_moves)
+            before = fabric.state()
+            plan = plan_moves(POLICIES[policy](), fabric, Request("new", hosts), most_moves)
+            assert fabric.state() == before
+            if least is None:
+                assert isinstance(plan, NoFit), plan
+                continue
+            assert isinstance(plan, MovePlan), (fabric.allocations, hosts, least, plan)
+            price = checked(fabric, plan, policy, hosts)
+            assert price >= least
+            compared += 1
+            dearer += price > least
+            optimum, paid = optimum + least[0], paid + price[0]
+    assert paid <= 1.1 * optimum
+    assert dearer <= compared // 20
+
+
+LEAVES = Topology(Xgft((4, 4, 1), (1, 4, 0)))
+
+
+def pairs_on_leaves(container: bool = False) -> Ledger:
+    """Four leaves without links: two hosts of a tenant on each, and two free."""
+    fabric = Ledger(LEAVES)
+    for leaf in range(4):
+        for up in range(4):
+            fabric.fail_link(LeafLink(0, leaf, up))
+    for leaf in range(4):
+        share = (GroupShare(leaf, 0b11, 0),)
+        shape = Shape(1, 1, 2)
+        fabric.claim(Allocation(f"t{leaf}", 2, "jigsaw", share, (), shape, container=container))
+    return fabric
+
+
+def plan(fabric: Ledger, hosts: int, moves: int = 1, **options) -> MovePlan | NoFit:
+    return plan_moves(POLICIES["jigsaw"](), fabric, Request("new", hosts), moves, **options)
+
+
+def test_a_request_that_fits_takes_no_move():
+    answer = plan(pairs_on_leaves(), 2)
+    assert isinstance(answer, MovePlan)
+    assert (answer.moves, answer.new_hosts, answer.placement.size) == ((), 0, 2)
+
+
+def test_links_alone_are_exchanged_for_nothing():
+    """The request needs the first uplink on the first leaf; its tenant can do with the other."""
+    fabric = Ledger(Topology(Xgft((2, 3, 1), (1, 2, 0))))
+    shares = GroupShare(0, 0b01, 0b01), GroupShare(1, 0b01, 0b01)
+    fabric.claim(Allocation("a", 2, "jigsaw", shares, (), Shape(1, 2, 1)))
+    fabric.fail_host(3)
+    fabric.fail_host(5)
+    fabric.fail_link(LeafLink(0, 2, 1))
+    answer = plan(fabric, 2)
+    assert isinstance(answer, MovePlan)
+    (move,) = answer.moves
+    assert move.new_hosts == 0
+    assert [share.uplinks for share in move.allocation.groups] == [0b10, 0b10]
+    assert checked(fabric, answer, "jigsaw", 2) == (0, 1)
+
+
+def test_tenants_that_must_not_move_stay():
+    fabric = pairs_on_leaves()
+    for chosen in fabric.allocations:
+        answer = plan(fabric, 4, movable=lambda a, chosen=chosen: a.id == chosen)
+        assert isinstance(answer, MovePlan)
+        assert [(m.allocation.id, m.new_hosts) for m in answer.moves] == [(chosen, 2)]
+    assert isinstance(plan(fabric, 4, movable=lambda a: False), NoFit)
+    assert isinstance(plan(pairs_on_leaves(container=True), 4), NoFit)
+
+
+def test_no_more_tenants_move_than_allowed():
+    """Leaves that only their own tenants can leave: each move frees one host for the request."""
+    fabric = Ledger(Topology(Xgft((4, 4, 1), (1, 4, 0))))
+    for leaf, up in product(range(4), range(4)):
+        fabric.fail_link(LeafLink(0, leaf, up))
+    for number, (leaf, hosts) in enumerate(((0, 0b01), (0, 0b10), (1, 0b11), (2, 0b11))):
+        share = (GroupShare(leaf, hosts, 0),)
+        shape = Shape(1, 1, hosts.bit_count())
+        fabric.claim(Allocation(f"t{number}", shape.hosts, "jigsaw", share, (), shape))
+    fabric.fail_host(12)
+    fabric.fail_host(4)
+    fabric.fail_host(5)
+    fabric.fail_host(8)
+    fabric.fail_host(9)
+    assert isinstance(plan(fabric, 4, 1), NoFit)
+    answer = plan(fabric, 4, 2)
+    assert isinstance(answer, MovePlan)
+    assert checked(fabric, answer, "jigsaw", 4) == (2, 2)
+
+
+def test_a_search_that_was_cut_off_says_so():
+    answer = plan(pairs_on_leaves(), 4, work=300)
+    assert isinstance(answer, NoFit)
+    assert (answer.reason, answer.cut_off) == (Refusal.BUDGET, True)
+
+
+def test_moves_make_no_hosts():
+    answer = plan(pairs_on_leaves(), 9)
+    assert isinstance(answer, NoFit)
+    assert answer.reason is Refusal.TOO_FEW_HOSTS

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Simulations that move running jobs: what is gained, what it costs, and what is reported."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from laas_service.cmd.simulate import main
+from laas_service.domain.admission.queue import Discipline
+from laas_service.domain.allocation import Allocation
+from laas_service.simulator.moves import MoveSettings, Planner
+from laas_service.simulator.papers import full_tree
+from laas_service.simulator.scenario import TIMES, Scenario, run
+from laas_service.simulator.workload import Exponential
+
+BASE = Scenario(
+    policy="jigsaw",
+    tree=full_tree(6),
+    source=Exponential(6, 120),
+    runtime=(20, 300),
+    discipline=Discipline(window=20),
+)
+
+
+def simulated(**settings):
+    return run(replace(BASE, moves=MoveSettings(**settings)))
+
+
+def test_moves_raise_utilization_and_are_counted():
+    without, moved = run(BASE), simulated(most=1)
+    assert moved["utilization"] > without["utilization"]
+    assert 0 < moved["moves"] <= moved["jobs"]
+    assert moved["moves_of_links_only"] <= moved["moves"]
+    assert moved["moved_hosts"] > 0
+    placed = moved["moved_hosts"] / moved["hosts_moved_per_host_placed"]
+    assert placed == pytest.approx(120 * 6, rel=0.5)
+    assert moved["utilization_net"] == moved["utilization"]
+    assert moved["moved_slowdown"] == 1
+    assert "moves" not in without
+
+
+def test_the_same_seed_moves_the_same_jobs():
+    first, second = simulated(most=1, movable=0.5), simulated(most=1, movable=0.5)
+    assert {k: v for k, v in first.items() if k not in TIMES} == {
+        k: v for k, v in second.items() if k not in TIMES
+    }
+
+
+def test_moved_jobs_end_later_and_the_net_is_without_what_they_lose():
+    moved = simulated(most=1, cost=10)
+    assert moved["moves"]
+    assert moved["moved_slowdown"] > 1
+    assert moved["utilization_net"] < moved["utilization"]
+
+
+def test_only_movable_jobs_move():
+    assert simulated(most=1, movable=0)["moves"] == 0
+    planner = Planner(None, MoveSettings(1, 0.3), 1, lambda: 0)  # type: ignore[arg-type]
+    jobs = [Allocation(f"j{n}", 1, "jigsaw", ()) for n in range(1000)]
+    assert 250 < sum(planner.may_move(job, 1) for job in jobs) < 350
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--moves", "-1"), ("--moves", "x"), ("--movable", "2"), ("--move-cost", "-5")],
+)
+def test_a_wrong_option_is_named(option, value, capsys):
+    with pytest.raises(SystemExit):
+        main(["run", "--policy", "jigsaw", "--radix", "4", "--synthetic", "exp:2:5", option, value])
+    assert f"argument {option}: '{value}'" in capsys.readouterr().err
