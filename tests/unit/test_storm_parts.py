@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -127,4 +128,5 @@ def test_connections_may_be_cut_instead(echo, way):
     gate.hold(way)
     client.sendall(b"again")
     gate.let_go(cut=True)
-    assert client.recv(100) == b""
+    with suppress(ConnectionResetError):  # depends on what has arrived by then
+        assert client.recv(100) == b""
