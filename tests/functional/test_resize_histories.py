@@ -317,7 +317,7 @@ def test_no_history_of_resizes_breaks_a_promise(name, steps, empty_database):
 # -- every step crossed with every fault ------------------------------------------------
 
 
-CHANGES = {"grow": (2, 7), "shrink": (7, 2)}
+CHANGES = {"grow": (2, 5), "shrink": (7, 2)}
 LOST = Unavailable("no answer")
 FAULTS = {
     "compute refuses": ("compute", "before", "hand_over"),
