@@ -97,7 +97,7 @@ def _of(route: Route, allocation: str, headers: dict[str, str]) -> Request:
 
 def _operators() -> list[Route]:
     """The routes that no tenant may use."""
-    tenants = re.compile(r"laas:(fabric:get|quota:get|allocation:.*)")
+    tenants = re.compile(r"laas:(fabric:(get|map)|quota:get|allocation:.*)")
     return [route for route in ROUTES if route.rule and not tenants.fullmatch(route.rule)]
 
 
