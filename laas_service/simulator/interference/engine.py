@@ -65,37 +65,41 @@ class _Tenant:
     def __init__(self, application: Application, routes: Routes, rails: int) -> None:
         self.application = application
         hosts = np.array(application.hosts)
-        self.paths: list[Ints] = []
-        self.delay: list[NDArray[np.float64]] = []
-        self.sizes: list[float] = []
+        self._paths: list[Ints] = []
+        self._delays: list[float] = []
+        self._sizes: list[float] = []
         for phase in application.phases:
-            pairs = np.array(phase.flows).reshape(-1, 2)
+            pairs = np.array(phase.flows, dtype=np.int64).reshape(-1, 2)
             source, target = hosts[pairs[:, 0]], hosts[pairs[:, 1]]
             by_rail = [routes.paths(rail, source, target) for rail in range(rails)]
             paths = np.concatenate(by_rail)
             crossed = (paths[:, 2:] != NO_LINK).sum(axis=1)
-            self.paths.append(paths)
-            self.delay.append(phase.rounds * (LATENCY + LATENCY_OF_A_LINK * crossed))
-            self.sizes.append(application.message * phase.share * phase.rounds / rails)
-        self.phase = -1
-        self.wakes = 0.0
-        """When computing, or the latency of a phase, ends."""
-        self.left = np.empty(0)
+            delays = phase.rounds * (LATENCY + LATENCY_OF_A_LINK * crossed)
+            self._paths.append(paths)
+            self._delays.append(float(delays.max(initial=0.0)))
+            self._sizes.append(application.message * phase.share * phase.rounds / rails)
+        self._phase = -1
         self.done = 0
+        """Iterations."""
 
-    def advance(self, now: float) -> None:
-        """Go on with what follows: the next phase, or the next iteration."""
-        self.phase += 1
-        if self.phase == len(self.paths):
+    @property
+    def delay(self) -> float:
+        """Seconds between the end of the last flow of this phase and that of the phase."""
+        return self._delays[self._phase]
+
+    def advance(self) -> tuple[Ints, float] | None:
+        """Go on with the next phase: the paths of its flows, and the bytes of each.
+
+        None after the last phase: the application computes before the next iteration.
+        """
+        self._phase += 1
+        if self._phase == len(self._paths):
             self.done += 1
-            self.phase = -1
-            self.wakes = now + self.application.compute
-            self.left = np.empty(0)
-            if not self.application.compute:
-                self.advance(now)
-            return
-        self.wakes = now + float(self.delay[self.phase].max(initial=0.0))
-        self.left = np.full(len(self.paths[self.phase]), self.sizes[self.phase])
+            self._phase = -1
+            if self.application.compute:
+                return None
+            self._phase = 0
+        return self._paths[self._phase], self._sizes[self._phase]
 
 
 def play(
@@ -123,57 +127,49 @@ def play(
     begins = list(starts or [0.0] * len(tenants))
     ends: list[float | None] = [None] * len(tenants)
     meetings = Meetings()
-    for tenant, start in zip(tenants, begins, strict=True):
-        tenant.wakes = start
+    wakes = np.array(begins)
+    """By tenant: when computing, or the latency of a phase, ends; infinite while it sends."""
+    paths = np.empty((0, 1), dtype=np.int64)
+    owners = np.empty(0, dtype=np.int64)
+    left = shares = np.empty(0)
     now = 0.0
     while any(end is None for end in ends):
-        sending = [(i, t) for i, t in enumerate(tenants) if (t.left > 0).any()]
-        paths, owners, left = _joined(sending)
-        rates = max_min_rates(paths, routes.capacity) * BANDWIDTH
-        lasting = left / rates
-        first_end = float(lasting.min(initial=np.inf))
-        wakes = min((t.wakes - now for t in tenants if not (t.left > 0).any()), default=np.inf)
-        step = max(0.0, min(wakes, first_end))
-        sent = np.minimum(rates * step, left)
-        _count(meetings, paths, owners, sent, len(routes.capacity))
+        shares = max_min_rates(paths, routes.capacity, shares)
+        rates = shares * BANDWIDTH
+        step = max(0.0, float(min(wakes.min() - now, (left / rates).min(initial=np.inf))))
+        _count(meetings, paths, owners, np.minimum(rates * step, left), len(routes.capacity))
         now += step
-        first = 0
-        for _, tenant in sending:
-            active = np.flatnonzero(tenant.left > 0)
-            rate = rates[first : first + len(active)]
-            first += len(active)
-            remaining = tenant.left[active] - rate * step
-            soon = resolution if (remaining <= rate * SOON).any() else 0.0
-            ends_now = remaining <= rate * max(soon, SOON)
-            tenant.left[active] = np.where(ends_now, 0.0, remaining)
-            if not (tenant.left > 0).any():
-                tenant.wakes = now + float(tenant.delay[tenant.phase].max(initial=0.0))
-        for i, tenant in enumerate(tenants):
-            if not (tenant.left > 0).any() and tenant.wakes <= now + SOON:
-                tenant.advance(now)
-                if tenant.done >= iterations and ends[i] is None:
-                    ends[i] = now
+        left = left - rates * step
+        ended = left <= rates * SOON
+        if ended.any():
+            ending = np.zeros(len(tenants), dtype=bool)
+            ending[owners[ended]] = True
+            ended |= ending[owners] & (left <= rates * resolution)
+            unchanged = shares < shares[ended].min()
+            shares = np.where(unchanged, shares, np.inf)[~ended]
+            paths, owners, left = paths[~ended], owners[~ended], left[~ended]
+            ending[owners] = False
+            for i in np.flatnonzero(ending):
+                wakes[i] = now + tenants[i].delay
+        for i in np.flatnonzero(wakes <= now + SOON):
+            following = tenants[i].advance()
+            if tenants[i].done >= iterations and ends[i] is None:
+                ends[i] = now
+            if following is None:
+                wakes[i] = now + tenants[i].application.compute
+                continue
+            more, size = following
+            wakes[i] = np.inf if len(more) else now + tenants[i].delay
+            paths = np.concatenate([paths, more]) if len(paths) else more
+            owners = np.append(owners, np.full(len(more), i))
+            left = np.append(left, np.full(len(more), size))
+            shares = np.full(len(paths), np.inf)
     seconds = [
         (end - start) / iterations
         for end, start in zip(ends, begins, strict=True)
         if end is not None
     ]
     return Played(seconds, meetings)
-
-
-def _joined(sending: Sequence[tuple[int, _Tenant]]) -> tuple[Ints, Ints, NDArray[np.float64]]:
-    """The paths of all flows that are not done, the tenant of each, and the bytes left of it."""
-    if not sending:
-        return np.empty((0, 1), dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0)
-    active = [np.flatnonzero(tenant.left > 0) for _, tenant in sending]
-    rows = [t.paths[t.phase][flows] for (_, t), flows in zip(sending, active, strict=True)]
-    width = max(row.shape[1] for row in rows)
-    padded = [
-        np.pad(row, ((0, 0), (0, width - row.shape[1])), constant_values=NO_LINK) for row in rows
-    ]
-    owners = np.repeat([i for i, _ in sending], [len(flows) for flows in active])
-    left = [t.left[flows] for (_, t), flows in zip(sending, active, strict=True)]
-    return np.concatenate(padded), owners, np.concatenate(left)
 
 
 def _count(

@@ -63,6 +63,20 @@ def test_rates_are_those_of_linear_programs(seed):
     assert max_min_rates(paths, capacity) == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_lower_rates_stay_when_flows_end(seed):
+    random = Random(seed)
+    capacity = np.array([random.choice((1.0, 2.0, 0.5)) for _ in range(12)])
+    paths = np.array([random.sample(range(12), 3) for _ in range(30)])
+    rates = max_min_rates(paths, capacity)
+    while len(paths) > 3:
+        ended = np.array(random.sample(range(len(paths)), 3))
+        known = np.where(rates < rates[ended].min(), rates, np.inf)
+        paths, known = np.delete(paths, ended, 0), np.delete(known, ended)
+        rates = max_min_rates(paths, capacity, known)
+        assert rates == pytest.approx(max_min_rates(paths, capacity))
+
+
 def packets_of(paths: list[list[int]], slots: int, window: int = 32) -> list[float]:
     """Packets a slot of each flow: every link serves its flows in turn, one packet a slot.
 
