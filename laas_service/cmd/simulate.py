@@ -179,6 +179,17 @@ _WORKLOAD = (
         help="what every job wants: a shape in which no shift of its hosts meets itself",
     ),
     argument(
+        "--interference",
+        metavar="FILE",
+        help="jobs take as long as tenants did in these results of interference --format json",
+    ),
+    argument(
+        "--routing",
+        choices=[routing for routing in ROUTINGS if routing != "own"],
+        default="d-mod-k",
+        help="with --interference: that of jobs without links of their own (d-mod-k)",
+    ),
+    argument(
         "--moves",
         type=_whole,
         default=0,
@@ -444,8 +455,24 @@ def _scenario(
         contention_free=(
             ContentionFree(options.contention_free) if options.contention_free else None
         ),
+        measured=_measured(options, policy),
         moves=MoveSettings(options.moves, options.movable, options.move_cost),
     )
+
+
+def _measured(options: argparse.Namespace, policy: str) -> tuple[tuple[int, float], ...]:
+    """The tenants whose times the jobs of a policy have; none without ``--interference``."""
+    if options.interference is None:
+        return ()
+    try:
+        results = json.loads(Path(options.interference).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        reason = f"cannot be read: {error}"
+        raise InvalidInput("interference", options.interference, reason) from error
+    if not isinstance(results, list) or not all(isinstance(x, dict) for x in results):
+        reason = "holds no results of laas-simulate interference --format json"
+        raise InvalidInput("interference", options.interference, reason)
+    return tuple(study.times_to_private(results, policy, options.routing))
 
 
 def _trace(options: argparse.Namespace, path: str, form: str) -> Trace:

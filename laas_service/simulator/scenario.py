@@ -71,6 +71,9 @@ class Scenario:
     moves: MoveSettings = field(default_factory=MoveSettings)
     contention_free: ContentionFree | None = None
     """What every job wants of its shape, where its policy owns links."""
+    measured: tuple[tuple[int, float], ...] = ()
+    """Tenants whose times the jobs have; see ``workload.with_interference``. Empty: run times are
+    as they are."""
 
     def policy_object(self) -> Policy:
         """A new object of the policy.
@@ -117,6 +120,11 @@ class Scenario:
         if None in jobs.runs:
             raise InvalidInput("runtime", None, "the jobs have no run time; give LOW:HIGH seconds")
         jobs = workload.with_arrivals(jobs, self.scale_arrivals)
+        if self.measured:
+            if self.speedup != "none":
+                fix = "give none, or leave out what interference was measured"
+                raise InvalidInput("speedup", self.speedup, fix)
+            jobs = workload.with_interference(jobs, self.measured, self._rng("interference"))
         if self.policy != "baseline":
             jobs = workload.with_speedup(jobs, self.speedup, self._rng("speedup"))
         if self.policy == LcS.name:
@@ -301,6 +309,11 @@ def describe(scenario: Scenario) -> dict[str, Any]:
         "speedup": scenario.speedup,
         **({"moves": asdict(scenario.moves)} if scenario.moves.most else {}),
         **({"contention_free": scenario.contention_free.value} if scenario.contention_free else {}),
+        **(
+            {"measured": [list(tenant) for tenant in scenario.measured]}
+            if scenario.measured
+            else {}
+        ),
     }
 
 

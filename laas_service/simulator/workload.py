@@ -431,6 +431,29 @@ of 0, 10, 20 or 30 percent at random, and up to it linear in the job's hosts. ``
 15 or 30 percent at random, for jobs of more than 64 hosts."""
 
 
+NEAREST = 5
+"""Among so many measured tenants of about its size a job draws the one that it runs like."""
+
+
+def with_interference(jobs: Jobs, measured: Sequence[tuple[int, float]], rng: Random) -> Jobs:
+    """The jobs with the run times that they have among others.
+
+    ``measured`` are tenants: their hosts, and their time over that in a cluster of their own. The
+    times of a job are those of one of the ``NEAREST`` tenants by the ratio of hosts, drawn; a job
+    of one host sends nothing, and keeps its run time.
+    """
+    near = {
+        hosts: sorted(measured, key=lambda tenant: abs(math.log(tenant[0] / hosts)))[:NEAREST]
+        for hosts in set(jobs.hosts)
+    }
+    return jobs.having(
+        runs=[
+            run if run is None or hosts == 1 else run * rng.choice(near[hosts])[1]
+            for hosts, run in zip(jobs.hosts, jobs.runs, strict=True)
+        ]
+    )
+
+
 def with_speedup(jobs: Jobs, scenario: str, rng: Random) -> Jobs:
     """The jobs with the run times that they have when isolated.
 

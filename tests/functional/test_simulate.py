@@ -157,6 +157,8 @@ def test_malformed_lines_are_named_and_the_run_goes_on(tmp_path):
         (("run", "--policy", "laas", "--radix", 8, "--synthetic", "exp:4:9",
           "--checkpoint", "/dev/null"), "is no checkpoint"),
         (("sweep", "--suite", "papers"), "traces"),
+        (("run", "--policy", "laas", "--radix", 8, "--synthetic", "exp:4:9",
+          "--interference", "/no/file"), "interference: '/no/file'"),
         (("report", "/no/file"), "/no/file"),
         (("report", "/dev/null"), "no result"),
     ],
@@ -169,6 +171,30 @@ def test_mistakes_are_answered_with_the_field_and_the_fix(options, why, capsys):
         status = stopped.code
     assert status == 2
     assert why in capsys.readouterr().err
+
+
+def test_jobs_take_as_long_as_the_tenants_that_were_measured(tmp_path):
+    """Those of a policy with links of its own end earlier than on hosts among others."""
+    measured = tmp_path / "measured.json"
+    options = ("--radix", 8, "--policy", "baseline", "jigsaw")
+    routings = ("--routing", "own", "d-mod-k", "--messages", 65536)
+    simulate("interference", *options, *routings, "--format", "json", "--output", measured)
+    slower = {r["policy"]: r["to_private"] for r in json.loads(measured.read_text())}
+    assert slower["baseline"] > slower["jigsaw"] >= 1
+
+    def makespans(*more):
+        out = tmp_path / "out.jsonl"
+        simulate("sweep", *options, "--synthetic", "exp:10:200", *more, "--json", out)
+        results = map(json.loads, out.read_text().splitlines())
+        return {r["policy"]: r["makespan"] for r in results}
+
+    alone, among_others = makespans(), makespans("--interference", measured)
+    grown = {policy: among_others[policy] / alone[policy] for policy in alone}
+    assert grown["baseline"] > grown["jigsaw"] >= 1
+    done = simulate(*SYNTHETIC, "--interference", measured, "--speedup", "10", status=2)
+    assert "speedup: '10'" in done.stderr
+    done = simulate("run", "--policy", "laas", *SYNTHETIC[3:], "--interference", measured, status=2)
+    assert "measure laas with routing own" in done.stderr
 
 
 SWEEP = (

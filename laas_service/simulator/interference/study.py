@@ -92,7 +92,8 @@ def run(
 
     ``slowdown`` is the mean over tenants of their time among all others over their time alone at
     the same place; ``to_private`` the mean over tenants of their time over that in a cluster of
-    their own, and ``to_private_alone`` the same while nobody else sends. ``links_met`` are
+    their own, and ``to_private_alone`` the same while nobody else sends. ``by_size`` has the hosts
+    of each tenant, its slowdown and its time over that in a cluster of its own. ``links_met`` are
     directed links on which two tenants were at one time, ``bytes_met`` the bytes they sent there
     in that time, ``bytes`` all bytes times the links they crossed.
     """
@@ -214,7 +215,7 @@ def _compared(
         (seconds * iterations + application.compute) / iterations
         for seconds, application in zip(together.seconds, applications, strict=True)
     ]
-    slowdowns = _ratios(loops, alone)
+    slowdowns, to_private = _ratios(loops, alone), _ratios(loops, in_private)
     return {
         "policy": policy,
         "routing": routing,
@@ -224,14 +225,38 @@ def _compared(
         "hosts": sum(tenant.size for tenant in tenants),
         "slowdown": round(mean(slowdowns), 4),
         "slowdown_worst": round(max(slowdowns), 4),
-        "to_private": round(mean(_ratios(loops, in_private)), 4),
+        "to_private": round(mean(to_private), 4),
         "to_private_alone": round(mean(_ratios(alone, in_private)), 4),
         "links_met": len(together.meetings.links),
         "bytes_met": round(together.meetings.byte_count),
         "by_size": [
-            [tenant.size, round(x, 4)] for tenant, x in zip(tenants, slowdowns, strict=True)
+            [tenant.size, round(x, 4), round(y, 4)]
+            for tenant, x, y in zip(tenants, slowdowns, to_private, strict=True)
         ],
     }
+
+
+def times_to_private(
+    results: Sequence[Mapping[str, Any]], policy: str, routing: str
+) -> list[tuple[int, float]]:
+    """The hosts of each tenant under a policy, and its time over that in a cluster of its own.
+
+    ``results`` are those of ``run``. ``routing`` is that of policies whose tenants own no links;
+    the tenants of the others have their own.
+
+    Raises:
+        InvalidInput: there is no such result, or it has no such figures.
+    """
+    wanted = routing if policy in SHARED else "own"
+    rows = [r for r in results if (r.get("policy"), r.get("routing")) == (policy, wanted)]
+    try:
+        pairs = [(int(hosts), float(times)) for r in rows for hosts, _, times in r["by_size"]]
+    except (KeyError, TypeError, ValueError):
+        pairs = []
+    if not pairs or min(times for _, times in pairs) <= 0:
+        fix = f"measure {policy} with routing {wanted} by laas-simulate interference --format json"
+        raise InvalidInput("interference", f"{policy}, {wanted}", fix)
+    return pairs
 
 
 def _ratios(times: Sequence[float], others: Sequence[float]) -> list[float]:

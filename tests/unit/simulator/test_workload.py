@@ -21,6 +21,7 @@ from laas_service.simulator.workload import (
     read_swf,
     read_trace,
     with_arrivals,
+    with_interference,
     with_random_run,
     with_speedup,
 )
@@ -146,6 +147,21 @@ def test_arrivals_count_from_the_first_and_scale():
     jobs = Jobs.of([Job("b", 110, 1, 1), Job("a", 100, 1, 1)])
     assert [(job.id, job.arrival) for job in with_arrivals(jobs, 0.5)] == [("a", 0), ("b", 5)]
     assert {job.arrival for job in with_arrivals(jobs, 0)} == {0}
+
+
+def test_jobs_run_like_measured_tenants_of_about_their_size():
+    jobs = Jobs.of(Job(str(n), 0, n, 1000) for n in (1, 4, 100) for _ in range(50))
+    measured = [(hosts, 1 + hosts / 1000) for hosts in (2, 3, 4, 5, 6, 50, 80, 100, 120, 200)]
+    slower = with_interference(jobs, measured, Random(1))
+    seen: dict[int, set[float]] = {}
+    for job in slower:
+        assert job.run is not None
+        seen.setdefault(job.hosts, set()).add(round(job.run))
+    assert seen == {
+        1: {1000},
+        4: {1002, 1003, 1004, 1005, 1006},
+        100: {1050, 1080, 1100, 1120, 1200},
+    }
 
 
 def test_speedups_are_those_of_the_paper():
