@@ -15,6 +15,7 @@ from pathlib import Path
 
 from laas_service.domain.errors import LaasError, Unavailable
 from laas_service.domain.inventory import ADAPTER_PORT, PortRef
+from laas_service.version import ShowVersion
 from opensm_writer import parse, smp
 from opensm_writer.keys import BLOCK, Enforcement, KeyReading, Manager, PortKeys, lines
 from opensm_writer.site import read_key
@@ -172,6 +173,7 @@ def argument_parser() -> argparse.ArgumentParser:
         prog="laas-opensm-keys",
         description="Print the partition keys of all recorded ports, and the master.",
     )
+    parser.add_argument("--version", action=ShowVersion)
     parser.add_argument("directory", type=Path, help="the published set: DIRECTORY/FABRIC/current")
     parser.add_argument("--master-only", action="store_true", help="print no keys")
     add_port_arguments(parser)

@@ -13,6 +13,7 @@ from contextlib import closing
 from typing import TextIO
 
 from laas_service.domain.errors import InvalidFile, LaasError
+from laas_service.version import ShowVersion
 from opensm_writer import smp
 from opensm_writer.blocks import Block
 from opensm_writer.key_reader import add_port_arguments, opened
@@ -64,6 +65,7 @@ def argument_parser() -> argparse.ArgumentParser:
         prog="laas-opensm-tables",
         description="Print blocks of forwarding tables; reads lines 'LID BLOCK' from its input.",
     )
+    parser.add_argument("--version", action=ShowVersion)
     add_port_arguments(parser)
     return parser
 

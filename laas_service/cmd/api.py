@@ -2,26 +2,30 @@
 
 """laas-api: serve the REST interface; with --all-in-one, run the worker in the same process."""
 
+from __future__ import annotations
+
 import signal
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
+from typing import TYPE_CHECKING
 from wsgiref.types import StartResponse, WSGIEnvironment
 
-from flask import Flask
 from oslo_config import cfg
 from oslo_log import log as logging
 from waitress.channel import HTTPChannel
 from waitress.server import BaseWSGIServer, create_server
 
-from laas_service.api.app import create_app
-from laas_service.api.auth import middleware
-from laas_service.app.use_cases import UseCases
 from laas_service.cmd.process import daemon_configured, exit_status
 from laas_service.cmd.reloading import on_hangup
 from laas_service.domain.errors import LaasError
 from laas_service.garbage import Collector
-from laas_service.wiring import Parts
+
+if TYPE_CHECKING:
+    from flask import Flask
+
+    from laas_service.app.use_cases import UseCases
+    from laas_service.wiring import Parts
 
 LOG = logging.getLogger(__name__)
 
@@ -87,6 +91,9 @@ def application(conf: cfg.ConfigOpts, use_cases: UseCases) -> Flask:
     Raises:
         InvalidInput: authentication is off, and the address is not loopback.
     """
+    from laas_service.api.app import create_app
+    from laas_service.api.auth import middleware
+
     authenticate = middleware(conf.api.auth_strategy, conf.api.bind_host, conf)
     return create_app(use_cases, conf, authenticate)
 
@@ -130,6 +137,8 @@ def collect_between_requests(app: Flask, collector: Collector) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Serve until SIGTERM or SIGINT; requests in progress are finished first."""
     conf = daemon_configured("laas-api", argv, CLI)
+    from laas_service.wiring import Parts
+
     return exit_status("laas-api", lambda: serve(conf, Parts(conf), argv), (LaasError, OSError))
 
 

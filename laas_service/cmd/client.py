@@ -25,6 +25,7 @@ from laas_service.client import calls, options
 from laas_service.client.formatting import BULKY, COLUMNS, brief, printable
 from laas_service.client.options import Argument, Command, argument
 from laas_service.client.rest import SERVICE_TYPE, Refused, Rest
+from laas_service.version import ShowVersion
 
 ENDPOINT = "http://127.0.0.1:8780"
 """Default address of ``laas-api --all-in-one``."""
@@ -352,6 +353,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="laas", description="Command line client of Links as a Service."
     )
+    top.add_argument("--version", action=ShowVersion)
     _common(top, first=True)
     nouns = top.add_subparsers(dest="noun", required=True, metavar="WHAT")
     for noun, (purpose, commands) in NOUNS.items():

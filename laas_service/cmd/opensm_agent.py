@@ -2,13 +2,18 @@
 
 """laas-opensm-agent: fetches sets of files for the OpenSM of this machine, and supervises it."""
 
+from __future__ import annotations
+
 import sys
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from oslo_config import cfg
 
 from laas_service.cmd.process import daemon_configured, exit_status, interrupt_on_sigterm
-from laas_service.wiring import Parts
+
+if TYPE_CHECKING:
+    from laas_service.wiring import Parts
 
 CLI = [
     cfg.BoolOpt(
@@ -20,6 +25,8 @@ CLI = [
 def main(argv: list[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; a second signal also interrupts the present step."""
     conf = daemon_configured("laas-opensm-agent", argv, CLI)
+    from laas_service.wiring import Parts
+
     interrupt_on_sigterm()
     return exit_status("laas-opensm-agent", lambda: run(Parts(conf), conf.once))
 

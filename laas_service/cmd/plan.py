@@ -77,6 +77,7 @@ from laas_service.domain.routing.contention import contention
 from laas_service.domain.routing.tenant_tables import joined_rails, routed_allocations
 from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology
+from laas_service.version import ShowVersion
 
 if TYPE_CHECKING:
     from laas_service.adapters.fabric_import.fabric_file import FabricFile
@@ -109,6 +110,7 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    top.add_argument("--version", action=ShowVersion)
     fabric = top.add_mutually_exclusive_group()
     fabric.add_argument("--xgft", metavar="SPEC", help='such as "3;18,18,36;1,18,18"')
     fabric.add_argument(

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Process start-up, shared by all commands: configuration, log, memory, signals, exit status."""
+"""Process start-up, shared by all commands: configuration, log, memory, signals, exit status.
+
+Commands import ``wiring``, and with it the database, Nova and OpenSM, after they have read
+their command line, so that ``--help`` and a wrong option are answered at once.
+"""
 
 import ctypes
 import signal
@@ -15,6 +19,7 @@ from oslo_log import log as logging
 from laas_service import conf as options
 from laas_service.conf import review
 from laas_service.domain.errors import LaasError
+from laas_service.version import version
 
 LOG = logging.getLogger(__name__)
 
@@ -48,7 +53,7 @@ def configured(
         cfg.Error: a file or an option cannot be read.
     """
     conf = registered(switches)
-    conf(args, project="laas", prog=prog, **files)
+    conf(args, project="laas", prog=prog, version=version(), **files)
     logging.setup(conf, prog)
     return conf
 

@@ -28,7 +28,6 @@ from rich.progress import (
 from rich.text import Text
 
 from laas_service import page
-from laas_service.adapters.fabric_import.fabric_file import parse_fabric, read_fabric
 from laas_service.adapters.fabric_import.generator import inventory, parse_xgft
 from laas_service.adapters.snapshot import snapshot
 from laas_service.client.options import Argument, argument
@@ -49,6 +48,7 @@ from laas_service.simulator.interference.traffic import PATTERNS
 from laas_service.simulator.moves import MoveSettings
 from laas_service.simulator.scenario import Scenario, Trace, Watcher, kept_run, run
 from laas_service.simulator.workload import SPEEDUPS, Exponential
+from laas_service.version import ShowVersion
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -380,6 +380,7 @@ _REPORTED = (
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="laas-simulate", description=__doc__)
+    parser.add_argument("--version", action=ShowVersion)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(
@@ -679,6 +680,8 @@ def _interference(options: argparse.Namespace) -> int:
         iterations=options.iterations,
         seed=options.seed,
     )
+    from laas_service.adapters.fabric_import.fabric_file import parse_fabric, read_fabric
+
     if options.fabric is not None:
         fabric = read_fabric(Path(options.fabric))
     else:

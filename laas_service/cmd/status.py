@@ -6,10 +6,13 @@ Changes nothing. Exit status 0: ready. 1: there are warnings. 2: fix the failure
 start the release. 255: the checks could not run.
 """
 
+from __future__ import annotations
+
 import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from oslo_config import cfg
 from oslo_log import log as logging
@@ -17,16 +20,14 @@ from oslo_upgradecheck import upgradecheck
 from oslo_upgradecheck.common_checks import check_policy_json
 from oslo_upgradecheck.upgradecheck import Code, Result
 
-from laas_service.adapters.nova import NovaCompute
-from laas_service.api.auth import middleware
-from laas_service.app.lifecycle import State
-from laas_service.app.ports.allocations import every_allocation
 from laas_service.cmd import api
 from laas_service.cmd.process import registered
 from laas_service.conf import review
 from laas_service.domain.errors import Forbidden, LaasError, NotFound, Unavailable
-from laas_service.wiring import Parts
-from opensm_writer.local import LocalSubnetManager
+from laas_service.version import version
+
+if TYPE_CHECKING:
+    from laas_service.adapters.nova import NovaCompute
 
 Finding = tuple[Code, str]
 """Severity of a finding, and its text. A success has a text where it is worth reading."""
@@ -37,6 +38,9 @@ def main(argv: list[str] | None = None) -> int:
     conf = registered()
     checks = Checks(conf)
     words = sys.argv[1:] if argv is None else argv
+    if "--version" in words:  # the library's command line has no version
+        print(version())
+        return 0
     try:
         return int(upgradecheck.main(conf, "laas", checks, words))
     except (cfg.Error, LaasError, OSError) as error:
@@ -52,6 +56,8 @@ class Checks(upgradecheck.UpgradeCommands):
 
     def check(self) -> Code:
         """Run all checks. The log is set up first, so that log lines stay out of the table."""
+        from laas_service.wiring import Parts
+
         logging.setup(self._conf, "laas-status")
         self._parts = Parts(self._conf)
         return super().check()
@@ -68,6 +74,8 @@ class Checks(upgradecheck.UpgradeCommands):
 
     def option_combinations(self) -> Iterator[Finding]:
         """Options whose values are valid alone but not together."""
+        from laas_service.api.auth import middleware
+
         conf = self._conf
         builders: list[Callable[[], object]] = [
             lambda: middleware(conf.api.auth_strategy, conf.api.bind_host, conf)(
@@ -123,6 +131,9 @@ class Checks(upgradecheck.UpgradeCommands):
             )
 
     def allocations(self) -> Iterator[Finding]:
+        from laas_service.app.lifecycle import State
+        from laas_service.app.ports.allocations import every_allocation
+
         for record in every_allocation(self._parts.store, states=[State.ERROR]):
             yield (
                 Code.WARNING,
@@ -132,6 +143,8 @@ class Checks(upgradecheck.UpgradeCommands):
 
     def routes(self) -> Iterator[Finding]:
         """Whether this release can render the recorded routes without changing tenants' entries."""
+        from opensm_writer.local import LocalSubnetManager
+
         manager = self._parts.subnet_manager
         if not isinstance(manager, LocalSubnetManager):
             return
@@ -172,6 +185,8 @@ class Checks(upgradecheck.UpgradeCommands):
         options = self._conf.compute
         if options.kind != "nova":
             return
+        from laas_service.adapters.nova import NovaCompute
+
         unknown = [id for id in self._parts.compute.handed_over() if not self._recorded(id)]
         for id in sorted(unknown):
             yield (

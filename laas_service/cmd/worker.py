@@ -2,14 +2,19 @@
 
 """laas-worker: reconcile Nova and the subnet manager with the recorded allocations."""
 
+from __future__ import annotations
+
 import sys
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from oslo_log import log as logging
 
 from laas_service.cmd.process import daemon_configured, exit_status, interrupt_on_sigterm
 from laas_service.cmd.reloading import on_hangup
-from laas_service.wiring import Parts
+
+if TYPE_CHECKING:
+    from laas_service.wiring import Parts
 
 LOG = logging.getLogger(__name__)
 
@@ -17,6 +22,8 @@ LOG = logging.getLogger(__name__)
 def main(argv: list[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT. The first finishes the current step; a second aborts it."""
     conf = daemon_configured("laas-worker", argv)
+    from laas_service.wiring import Parts
+
     interrupt_on_sigterm()
     parts = Parts(conf)
     on_hangup(conf, argv, parts.reload)

@@ -11,20 +11,11 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from laas_service.cmd.manage import database, fabrics, hosts, plane, quotas, reimport, verify
+from laas_service.cmd.manage.command_line import GROUPS
 from laas_service.domain.errors import LaasError
+from laas_service.version import ShowVersion
 
-_GROUPS = {
-    "db": ("upgrade, back up, restore, check and purge the database", database.COMMANDS),
-    "fabric": (
-        "import, export and verify fabrics",
-        (*fabrics.COMMANDS, *reimport.COMMANDS, *plane.COMMANDS, *verify.COMMANDS),
-    ),
-    "host": ("set traits and cost of hosts", hosts.COMMANDS),
-    "quota": ("show and set quotas of projects", quotas.COMMANDS),
-}
-
-AUDITS = (verify.verify, database.check)
+AUDITS = (("fabric", "verify"), ("db", "check"))
 """Commands whose exit status 1 means findings; they exit with 2 after any error."""
 
 
@@ -36,9 +27,9 @@ def main(argv: list[str] | None = None) -> int:
         return command(args)
     except LaasError as error:
         print(f"laas-manage: {error}", file=sys.stderr)
-        return 2 if args.command in AUDITS else 1
+        return 2 if args.audits else 1
     except Exception as error:
-        if args.command not in AUDITS:
+        if not args.audits:
             raise
         print(f"laas-manage: unexpected {type(error).__name__}: {error}", file=sys.stderr)
         return 2
@@ -46,6 +37,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="laas-manage", description=__doc__)
+    top.add_argument("--version", action=ShowVersion)
     top.add_argument(
         "--config-file", action="append", metavar="PATH", help="configuration file; may be repeated"
     )
@@ -55,12 +47,13 @@ def parser() -> argparse.ArgumentParser:
         metavar="PATH",
         help="directory of configuration files; may be repeated",
     )
-    groups = top.add_subparsers(required=True, metavar="|".join(_GROUPS))
-    for group, (purpose, commands) in _GROUPS.items():
+    groups = top.add_subparsers(required=True, metavar="|".join(GROUPS))
+    for group, (purpose, commands) in GROUPS.items():
         subparsers = groups.add_parser(group, help=purpose).add_subparsers(required=True)
         for command in commands:
             parser = subparsers.add_parser(command.name, help=command.help)
-            parser.set_defaults(command=command.run)
+            audits = (group, command.name) in AUDITS
+            parser.set_defaults(command=command.run, audits=audits)
             for add in command.arguments:
                 add(parser)
     return top

@@ -3,25 +3,9 @@
 """laas-manage db: upgrade, back up, restore, check and purge the database."""
 
 import argparse
-from pathlib import Path
 
-from laas_service.client.options import Command, argument
 from laas_service.cmd.manage.shared import parts_of
 from laas_service.wiring import Parts
-
-
-def generation(text: str) -> int:
-    """A generation on the command line. Raises: ArgumentTypeError."""
-    if not (text.isdecimal() and len(text) < 10):
-        raise argparse.ArgumentTypeError(f"{text!r}: give 0 to 999999999")
-    return int(text)
-
-
-def days(text: str) -> int:
-    """A number of days on the command line. Raises: ArgumentTypeError."""
-    if not (text.isdecimal() and len(text) < 6 and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r}: give 1 to 99999")
-    return int(text)
 
 
 def upgrade(args: argparse.Namespace) -> int:
@@ -79,55 +63,3 @@ def _report(parts: Parts) -> int:
         print(finding)
     print(f"{len(findings) or 'no'} findings")
     return 1 if findings else 0
-
-
-_RELEASED_DAYS = argument(
-    "--released-days",
-    type=days,
-    metavar="DAYS",
-    help="those that were released so many days ago; default: [retention] released_days",
-)
-
-
-COMMANDS = (
-    Command("upgrade", upgrade, "upgrade the schema to this release"),
-    Command("version", version, "show the revision of the schema, and the one this release needs"),
-    Command(
-        "backup",
-        backup,
-        "back up the database into a file; the service may keep running",
-        (
-            argument(
-                "file", type=Path, metavar="FILE", help="file to write; an existing one is replaced"
-            ),
-        ),
-    ),
-    Command(
-        "restore",
-        restore,
-        "restore a backup into an empty database",
-        (
-            argument("file", type=Path, metavar="FILE", help="backup to read"),
-            argument(
-                "--above",
-                type=generation,
-                default=0,
-                metavar="GENERATION",
-                help="highest generation in published files that are not on this machine",
-            ),
-        ),
-    ),
-    Command("check", check, "check that the tables are consistent"),
-    Command(
-        "archive",
-        archive,
-        "move allocations that were released long ago into a file",
-        (
-            argument(
-                "file", type=Path, metavar="FILE", help="file to which lines of JSON are appended"
-            ),
-            _RELEASED_DAYS,
-        ),
-    ),
-    Command("purge", purge, "delete allocations that were released long ago", (_RELEASED_DAYS,)),
-)

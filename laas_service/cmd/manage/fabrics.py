@@ -18,43 +18,10 @@ from laas_service.adapters.fabric_import.fabric_file import FabricFile, parse_fa
 from laas_service.adapters.fabric_import.netlist import netlist
 from laas_service.adapters.fabric_import.recovery import Selection
 from laas_service.app.records import HostState, LinkState
-from laas_service.client.options import Argument, Command, argument
 from laas_service.cmd.manage.shared import fabric_of, parts_of, write
 from laas_service.domain.features import HostChange
 from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.wiring import Parts
-
-DEFAULT_FABRIC = "fabric"
-"""Id of an imported fabric unless ``--id`` gives another."""
-
-
-IMPORTED = (
-    argument("file", help="ibnetdiscover dump, snapshot or description; - for stdin"),
-    *(
-        argument(
-            f"--{option}",
-            action="append",
-            default=[],
-            metavar="GLOB",
-            help=f"{meaning}; host name pattern, may be repeated",
-        )
-        for option, meaning in (
-            ("exclude", "hosts that are not for tenants"),
-            ("include", "hosts that are for tenants although --exclude matches them"),
-            (
-                "subnet-manager",
-                "hosts that run a subnet manager; not for tenants, they get the highest LIDs",
-            ),
-        )
-    ),
-    argument(
-        "--accept-no-fat-tree",
-        action="store_true",
-        help="import a cabling that is no fat-tree: most of it may be kept out, and pairs of hosts "
-        "may have no route",
-    ),
-)
-"""Arguments of a file to import, and of the hosts in it that are for tenants."""
 
 
 def read_file(args: argparse.Namespace) -> FabricFile:
@@ -101,7 +68,7 @@ def _snapshot(fabric: FabricFile, ledger: LedgerView) -> str:
     return json.dumps(document) + "\n"
 
 
-_FORMATS: dict[str, Callable[[FabricFile, LedgerView], str]] = {
+WRITERS: dict[str, Callable[[FabricFile, LedgerView], str]] = {
     "snapshot": _snapshot,
     "netlist": lambda fabric, _: netlist(fabric.inventory),
     "ibnetdiscover": lambda fabric, _: ibnetdiscover.render(fabric.inventory),
@@ -119,7 +86,7 @@ def export(args: argparse.Namespace) -> int:
         lambda: record.inventory,
         virtual_guids=parts.store.virtual_ports(record.id),
     )
-    return write(_FORMATS[args.format](fabric, ledger), args.output)
+    return write(WRITERS[args.format](fabric, ledger), args.output)
 
 
 def generate(args: argparse.Namespace) -> int:
@@ -127,7 +94,7 @@ def generate(args: argparse.Namespace) -> int:
     fabric = read_fabric(args.description)
     ledger = Ledger(fabric.topology)
     ledger.describe_hosts(fabric.features.hosts)
-    return write(_FORMATS[args.format](fabric, ledger), args.output)
+    return write(WRITERS[args.format](fabric, ledger), args.output)
 
 
 def show(args: argparse.Namespace) -> int:
@@ -145,50 +112,3 @@ def show(args: argparse.Namespace) -> int:
         )
     Console().print(table)
     return 0
-
-
-def _written(default: str) -> tuple[Argument, ...]:
-    """Options of the format and the file to write."""
-    return (
-        argument("--format", choices=sorted(_FORMATS), default=default, help="format to write"),
-        argument("--output", metavar="PATH", help="file to write; default: standard output"),
-    )
-
-
-COMMANDS = (
-    Command(
-        "import",
-        import_fabric,
-        "import a fabric, to manage it",
-        (
-            *IMPORTED,
-            argument("--id", default=DEFAULT_FABRIC, help="id of the fabric"),
-            argument(
-                "--dry-run",
-                action="store_true",
-                help="report what is recognised and record nothing",
-            ),
-        ),
-    ),
-    Command(
-        "export",
-        export,
-        "write a managed fabric to a file",
-        (
-            argument(
-                "id", nargs="?", help="id of the fabric; may be left out if there is only one"
-            ),
-            *_written("snapshot"),
-        ),
-    ),
-    Command("list", show, "list the managed fabrics"),
-    Command(
-        "generate",
-        generate,
-        "generate a fabric from its dimensions",
-        (
-            argument("description", help='JSON file, or dimensions such as "3;18,18,36;1,18,18"'),
-            *_written("ibnetdiscover"),
-        ),
-    ),
-)

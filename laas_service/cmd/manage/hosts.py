@@ -9,22 +9,9 @@ import sys
 from pathlib import Path
 
 from laas_service.app.records import FabricRecord
-from laas_service.client.options import Command, argument
 from laas_service.cmd.manage.shared import fabric_of, parts_of
 from laas_service.domain.errors import InvalidFile, InvalidInput
-from laas_service.domain.features import DEAREST, TRAIT, HostChange
-
-
-def _trait(text: str) -> str:
-    if not re.fullmatch(TRAIT, text):
-        raise argparse.ArgumentTypeError(f"{text!r}: use letters, digits and _ . : -")
-    return text
-
-
-def _cost(text: str) -> int:
-    if not text.isdecimal() or int(text) > DEAREST:
-        raise argparse.ArgumentTypeError(f"{text!r}: give 0 to {DEAREST}")
-    return int(text)
+from laas_service.domain.features import HostChange
 
 
 def set_hosts(args: argparse.Namespace) -> int:
@@ -85,29 +72,6 @@ def _listed_ports(source: str) -> dict[int, tuple[int, ...]]:
     return ports
 
 
-def _rule(text: str) -> tuple[int, int]:
-    if match := re.fullmatch(r"(0x[0-9a-fA-F]{1,16}):(\d{1,3})", text):
-        return int(match[1], 16), int(match[2])
-    raise argparse.ArgumentTypeError(f"{text!r}: give STEP:COUNT, such as 0x100000000:16")
-
-
-def _ports(parser: argparse.ArgumentParser) -> None:
-    ports = parser.add_mutually_exclusive_group(required=True)
-    ports.add_argument(
-        "--file",
-        metavar="FILE",
-        help="lines of GUIDs: a port's, then those of all its virtual ports; - for stdin",
-    )
-    ports.add_argument(
-        "--rule",
-        type=_rule,
-        metavar="STEP:COUNT",
-        help="each port of the named hosts has COUNT virtual ports: its own GUID plus STEP, plus "
-        "twice STEP, and so on",
-    )
-    ports.add_argument("--none", action="store_true", help="the named hosts have no virtual ports")
-
-
 def _named(record: FabricRecord, patterns: list[str]) -> list[int]:
     """The hosts whose names are given or match a pattern; sorted, without absent ones.
 
@@ -123,47 +87,3 @@ def _named(record: FabricRecord, patterns: list[str]) -> list[int]:
             raise InvalidInput("NAME", pattern, fix)
         hosts.update(numbers[name] for name in names)
     return sorted(hosts - absent)
-
-
-def _traits(parser: argparse.ArgumentParser) -> None:
-    traits = parser.add_mutually_exclusive_group()
-    text = "trait of the hosts, replacing all others; may be repeated"
-    traits.add_argument("--trait", action="append", type=_trait, help=text)
-    traits.add_argument("--no-traits", action="store_true", help="remove all traits")
-
-
-COMMANDS = (
-    Command(
-        "set",
-        set_hosts,
-        "set traits and cost of hosts; options left out change nothing",
-        (
-            argument(
-                "names", nargs="+", metavar="NAME", help="host name, or a pattern such as gpu[0-9]"
-            ),
-            argument(
-                "--fabric",
-                metavar="ID",
-                help="id of the fabric; may be left out if there is only one",
-            ),
-            _traits,
-            argument("--cost", type=_cost, help="cost of each host, a whole number in any unit"),
-        ),
-    ),
-    Command(
-        "virtual-ports",
-        set_virtual_ports,
-        "record the GUIDs of the virtual ports of hosts, instead of those before",
-        (
-            argument(
-                "names", nargs="*", metavar="NAME", help="host name, or a pattern such as gpu[0-9]"
-            ),
-            argument(
-                "--fabric",
-                metavar="ID",
-                help="id of the fabric; may be left out if there is only one",
-            ),
-            _ports,
-        ),
-    ),
-)

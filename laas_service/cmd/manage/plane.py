@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Table
 
 from laas_service.app.records import FabricRecord
-from laas_service.client.options import Command, argument
 from laas_service.cmd.manage.shared import fabric_of, parts_of
 from laas_service.domain import shared_plane_cost
 from laas_service.domain.errors import InvalidInput
@@ -102,42 +101,3 @@ def _loaded(fabric: Ledger, policy: str, jobs: int | None, seed: int) -> _Load:
     result = run(scenario, fabric=fabric)
     utilization = result["utilization"] * fabric.topology.hosts / hosts
     return _Load(f"{utilization:.1f}%", f"{result['unplaceable'] / count:.1%}")
-
-
-COMMANDS = (
-    Command(
-        "plane",
-        plane,
-        "show or change the links withheld from tenants for shared traffic",
-        (
-            argument(
-                "id", nargs="?", help="id of the fabric; may be left out if there is only one"
-            ),
-            argument(
-                "--l2",
-                type=int,
-                action="append",
-                default=[],
-                metavar="INDEX",
-                help="L2 index to withhold in every pod",
-            ),
-            argument(
-                "--spines",
-                type=int,
-                action="append",
-                default=[],
-                metavar="INDEX",
-                help="spine to withhold in every group; default: all spines above the L2 indices",
-            ),
-            argument("--none", action="store_true", help="withhold no links"),
-            argument("--dry-run", action="store_true", help="show the cost and change nothing"),
-            argument(
-                "--jobs",
-                type=int,
-                metavar="N",
-                help="number of synthetic tenants in a dry run, for each policy; 0: none",
-            ),
-            argument("--seed", type=int, default=1, help="random seed of the synthetic tenants"),
-        ),
-    ),
-)

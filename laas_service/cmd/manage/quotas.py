@@ -6,7 +6,6 @@ import argparse
 import re
 
 from laas_service.app.records import PROJECT
-from laas_service.client.options import Command, argument
 from laas_service.cmd.manage.shared import parts_of
 from laas_service.domain.errors import InvalidInput
 
@@ -40,37 +39,3 @@ def unset_quota(args: argparse.Namespace) -> int:
     """Remove the quota of a project."""
     parts_of(args).quotas.unset(args.project)
     return 0
-
-
-def _limit(text: str) -> int:
-    if text != "-1" and not (text.isdecimal() and len(text) < 10):
-        raise argparse.ArgumentTypeError(f"{text!r}: give -1, or 0 to 999999999")
-    return int(text)
-
-
-_PROJECT = argument("project", help="id of the project")
-
-COMMANDS = (
-    Command("list", show_quotas, "list quotas and their use"),
-    Command(
-        "set",
-        set_quota,
-        "set the quota of a project, in place of [limits]",
-        (
-            _PROJECT,
-            *(
-                argument(
-                    f"--{noun}",
-                    type=_limit,
-                    metavar="NUMBER",
-                    help=f"limit on {noun} at one time; -1: unlimited; default: the limit in "
-                    "[limits]",
-                )
-                for noun in ("hosts", "allocations")
-            ),
-        ),
-    ),
-    Command(
-        "unset", unset_quota, "remove the quota of a project; [limits] applies again", (_PROJECT,)
-    ),
-)

@@ -6,8 +6,7 @@ import argparse
 from collections import Counter
 
 from laas_service.adapters.fabric_import.review import Review, review
-from laas_service.client.options import Command, argument
-from laas_service.cmd.manage.fabrics import IMPORTED, read_file
+from laas_service.cmd.manage.fabrics import read_file
 from laas_service.cmd.manage.shared import fabric_of, parts_of
 from laas_service.domain.errors import Conflict
 from laas_service.domain.reimport import Layout
@@ -66,22 +65,3 @@ def _print_review(id: str, reviewed: Review) -> None:
             print(f"allocation {effect.allocation}: unaffected")
     if reviewed.refused:
         print("refused: release these allocations, or fail links and repair, and review it again")
-
-
-COMMANDS = (
-    Command(
-        "reimport",
-        reimport,
-        "record re-cabled, added or replaced hardware; without --apply only review it",
-        (
-            *IMPORTED,
-            argument("--id", help="id of the fabric; may be left out if there is only one"),
-            argument(
-                "--apply",
-                metavar="TOKEN",
-                help="record the reviewed changes, by the token printed; fails if anything "
-                "changed since",
-            ),
-        ),
-    ),
-)

@@ -13,7 +13,6 @@ from random import Random
 from laas_service.app.lifecycle import HOLDING, Change
 from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.records import FabricRecord
-from laas_service.client.options import Command, argument
 from laas_service.cmd.manage.shared import parts_of
 from laas_service.domain import verification
 from laas_service.domain.allocation import Allocation
@@ -29,11 +28,6 @@ ENGINE = "file"
 
 TRIES = 10
 """Attempts to read a fabric between two changes."""
-
-
-def guid(text: str) -> int:
-    """A GUID in hexadecimal on the command line. Raises: ValueError."""
-    return int(text, 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,50 +346,3 @@ def _dumped(source: str) -> dict[int, bytes]:
 def _unreadable(option: str, source: str, error: OSError) -> InvalidInput:
     fix = f"give a file that can be read ({(error.strerror or str(error)).lower()})"
     return InvalidInput(option, source, fix)
-
-
-COMMANDS = (
-    Command(
-        "verify",
-        verify,
-        "check that every allocation is isolated and reachable",
-        (
-            argument("id", nargs="?", help="id of the fabric; default: all fabrics"),
-            argument("--json", action="store_true", help="print one JSON document"),
-            argument(
-                "--lfts",
-                metavar="FILE",
-                help="also check these tables: output of dump_lfts, or opensm-lfts.dump; - for "
-                "stdin",
-            ),
-            argument(
-                "--keys",
-                metavar="FILE",
-                help="also check these partition keys: output of laas-opensm-keys; - for stdin",
-            ),
-            argument(
-                "--partitions",
-                metavar="FILE",
-                help="also check this published partitions.conf, with virtual ports if [opensm] "
-                "virtual_ports is set; - for stdin; needs one fabric",
-            ),
-            argument(
-                "--subnet-manager",
-                action="append",
-                default=[],
-                type=guid,
-                metavar="GUID",
-                help="port GUID of a subnet manager, which must reach every host, and may be the "
-                "master; may be repeated",
-            ),
-            argument(
-                "--permutations",
-                type=int,
-                default=3,
-                metavar="N",
-                help="number of random permutations to route for each allocation, besides "
-                "adversarial ones",
-            ),
-        ),
-    ),
-)

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import or_
 
-import networkx as nx
-
 from laas_service.domain.allocation import NoFit, Refusal
 from laas_service.domain.stars.cube import Cube
 from laas_service.domain.stars.lar import (
@@ -144,6 +142,8 @@ def disjoint(listing: Listing, line: int, releasable: int, size: int) -> list[Re
 
 def _matched(listing: Listing, line: int, occupied: Sequence[int]) -> dict[int, Way]:
     """A largest set of occupied units x that can be freed together, with the way of each."""
+    import networkx as nx  # slow to import, and few commands match anything
+
     graph: nx.Graph[object] = nx.Graph()
     graph.add_nodes_from(occupied)
     for x in occupied:
