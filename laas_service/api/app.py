@@ -87,6 +87,13 @@ ROUTES = (
     _get("/v1/openapi.json", _document, None, schemas.Document),
     _get("/v1/fabrics", fabrics.index, "laas:fabric:get", schemas.FabricList),
     _get(FABRIC, fabrics.show, "laas:fabric:get", schemas.Fabric),
+    Route(
+        "DELETE",
+        FABRIC,
+        fabrics.delete,
+        "laas:fabric:delete",
+        {200: schemas.FabricSummary, 409: schemas.Problem},
+    ),
     _get(f"{FABRIC}/utilization", fabrics.utilization, "laas:fabric:get", schemas.Utilization),
     _get(f"{FABRIC}/fit", fabrics.fit, "laas:fabric:get", schemas.Fit),
     _get(f"{FABRIC}/map", fabrics.show_map, "laas:fabric:map", schemas.FabricMap),

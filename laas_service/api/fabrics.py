@@ -28,6 +28,14 @@ def show(call: Call, fabric_id: str) -> Answer:
     return Answer(200, schemas.Fabric.of(fabric, call.fabrics.utilization(fabric_id)))
 
 
+def delete(call: Call, fabric_id: str) -> Answer:
+    """Stop managing a fabric: forget it, with its released allocations.
+
+    Refused while allocations live there. OpenSM keeps its tables, and Nova its aggregates.
+    """
+    return Answer(200, schemas.FabricSummary.summary(call.fabrics.delete(fabric_id)))
+
+
 def utilization(call: Call, fabric_id: str) -> Answer:
     """Show how much of a fabric is in use."""
     use = call.fabrics.utilization(fabric_id)

@@ -117,6 +117,12 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             f"PATCH {fabric}/observation",
         ),
         _rule(
+            "laas:fabric:delete",
+            ADMIN,
+            "Stop managing a fabric on which no allocation lives.",
+            f"DELETE {fabric}",
+        ),
+        _rule(
             "laas:fabric:make_room",
             ADMIN,
             "Plan moves of tenants after which a size fits, and have them made.",

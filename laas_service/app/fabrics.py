@@ -12,7 +12,7 @@ from laas_service.app.lifecycle import LIVE
 from laas_service.app.lookup import Lookup
 from laas_service.app.ports.allocations import AllocationReader, every_allocation
 from laas_service.app.ports.compute_hosts import ComputeHostRecords
-from laas_service.app.ports.fabrics import ComponentStates, FabricReader
+from laas_service.app.ports.fabrics import ComponentStates, FabricDeletion, FabricReader
 from laas_service.app.ports.fault_observation import FaultObservation
 from laas_service.app.ports.observations import Observations
 from laas_service.app.ports.port_counters import PortCounters
@@ -45,6 +45,7 @@ from laas_service.messages import Applied
 class FabricStore(
     AllocationReader,
     FabricReader,
+    FabricDeletion,
     ComponentStates,
     ComputeHostRecords,
     FaultObservation,
@@ -98,6 +99,17 @@ class Fabrics:
     def fabric(self, id: str) -> FabricRecord:
         """Raises: NotFound."""
         return self._store.fabric(id)
+
+    def delete(self, id: str) -> FabricRecord:
+        """Forget a fabric and all that is recorded of it; returns it as it was.
+
+        What OpenSM and Nova have of it stays as it is.
+
+        Raises:
+            NotFound: there is no such fabric.
+            Conflict: an allocation holds hosts or waits for some.
+        """
+        return self._store.delete_fabric(id)
 
     def hosts(self, fabric_id: str) -> Iterator[inventory.HostEntry]:
         """Raises: NotFound."""

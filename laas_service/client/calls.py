@@ -28,6 +28,10 @@ def fabric_show(rest: Rest, args: argparse.Namespace) -> Any:
     return rest.get(rest.fabric(args.fabric))
 
 
+def fabric_delete(rest: Rest, args: argparse.Namespace) -> Any:
+    return rest.call("DELETE", rest.fabric(args.fabric))
+
+
 def fabric_part(rest: Rest, args: argparse.Namespace) -> Any:
     """What the verb names: utilization or routing."""
     return rest.get(f"{rest.fabric(args.fabric)}/{args.verb}")

@@ -90,6 +90,12 @@ FABRIC_VERBS = (
         "show the shape and the counts of hosts and links",
         options.FABRIC,
     ),
+    Command(
+        "delete",
+        calls.fabric_delete,
+        "stop managing a fabric; refused while allocations live there",
+        (argument("fabric", help="id of the fabric"),),
+    ),
     Command("utilization", calls.fabric_part, "show how much is in use", options.FABRIC),
     Command(
         "routing",
@@ -335,7 +341,7 @@ SWITCH_VERBS = (
 LINK_VERBS = _states("link", fail="mark the link failed", repair="mark the link usable")
 
 NOUNS: Mapping[str, tuple[str, Sequence[Command]]] = {
-    "fabric": ("show fabrics, their hosts, links and routes", FABRIC_VERBS),
+    "fabric": ("show and delete fabrics, show their hosts, links and routes", FABRIC_VERBS),
     "allocation": ("create, show, change and delete allocations", ALLOCATION_VERBS),
     "quota": ("show a project's quota", QUOTA_VERBS),
     "host": ("drain a host, mark it failed or usable, set its traits and cost", HOST_VERBS),

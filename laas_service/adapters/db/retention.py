@@ -21,7 +21,7 @@ from laas_service.app.lifecycle import State
 from laas_service.app.ports.allocations import Archive
 from laas_service.domain.errors import InvalidInput
 
-_KEPT_WITH: Sequence[Any] = (models.Event, models.Idempotency)
+WITH_ALLOCATIONS: Sequence[Any] = (models.Event, models.Idempotency)
 """Tables whose rows belong to an allocation, by their column ``allocation``."""
 
 
@@ -37,7 +37,7 @@ class Retention:
             ids = _over(session, before, limit)
             if archive is not None and ids:
                 archive(list(_documents(session, ids)))
-            for other in _KEPT_WITH:
+            for other in WITH_ALLOCATIONS:
                 session.execute(delete(other).where(other.allocation.in_(ids)))
             return rows_changed(session, delete(table).where(table.id.in_(ids))) if ids else 0
 
@@ -63,10 +63,13 @@ def _documents(session: Session, ids: Collection[str]) -> Iterator[Mapping[str, 
     """The rows of each allocation: its own, and those that belong to it."""
     table = models.Allocation
     of_each: dict[str, dict[str, Any]] = {
-        row.id: {"allocation": _plain(row), **{other.__tablename__: [] for other in _KEPT_WITH}}
+        row.id: {
+            "allocation": _plain(row),
+            **{other.__tablename__: [] for other in WITH_ALLOCATIONS},
+        }
         for row in session.scalars(select(table).where(table.id.in_(ids)).order_by(table.sequence))
     }
-    for other in _KEPT_WITH:
+    for other in WITH_ALLOCATIONS:
         rows = select(other).where(other.allocation.in_(ids)).order_by(*other.__table__.primary_key)
         for row in session.scalars(rows):
             of_each[row.allocation][other.__tablename__].append(_plain(row))

@@ -29,12 +29,13 @@ from laas_service.adapters.db.placement_changes import PlacementChanges
 from laas_service.adapters.db.port_counters import PortCounters
 from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.adapters.db.reimport import Reimports
-from laas_service.adapters.db.retention import Retention
+from laas_service.adapters.db.retention import WITH_ALLOCATIONS, Retention
 from laas_service.adapters.db.thread_order import ThreadOrder
 from laas_service.adapters.db.transactions import (
     KEEP_DELTAS,
     KEEP_EVENTS,
     Transactions,
+    locked_generation,
     nowhere,
     utc_now,
 )
@@ -42,11 +43,13 @@ from laas_service.adapters.db.transitions import Transitions
 from laas_service.adapters.db.turns import Turns
 from laas_service.adapters.db.virtual_ports import VirtualPorts
 from laas_service.adapters.documents import inventory_document, topology_document
+from laas_service.app.lifecycle import OVER
 from laas_service.app.records import FabricRecord, Lease
 from laas_service.domain.errors import Conflict, InvalidInput
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.topology import Topology
+from laas_service.domain.wording import listed
 from laas_service.messages import PKEYS
 
 WRITES_CHECKED = 5.0
@@ -60,8 +63,8 @@ class SqlStore:
     """The store ports of ``app.ports``, on SQLite, PostgreSQL or MariaDB; safe to share between
     threads.
 
-    The store reads and adds fabrics. Every other port is implemented by a part: the store makes
-    the parts and offers their methods. Options as for ``Transactions``.
+    The store reads, adds and deletes fabrics. Every other port is implemented by a part: the store
+    makes the parts and offers their methods. Options as for ``Transactions``.
     """
 
     def __init__(
@@ -209,3 +212,28 @@ class SqlStore:
             fix = "take another id, or laas-manage fabric reimport, which takes in what changed"
             raise Conflict(f"there is a fabric {id!r} already; {fix}") from error
         return self.fabric(id)
+
+    def delete_fabric(self, id: str) -> FabricRecord:
+        allocation = models.Allocation
+        its_own = select(allocation.id).where(allocation.fabric == id)
+        with self._transactions.writing("delete fabric") as session:
+            # The lease first, as everywhere; admission waits for the lock of the fabric.
+            session.execute(
+                select(models.Lease.token).where(models.Lease.fabric == id).with_for_update()
+            )
+            locked_generation(session, id)
+            record = self._ledgers.record(session, id)
+            over = allocation.state.in_([state.value for state in OVER])
+            live = session.scalars(its_own.where(~over).order_by(allocation.sequence)).all()
+            if live:
+                raise Conflict(
+                    f"fabric {id} has {len(live)} allocations: {listed(live)}; delete them first"
+                )
+            for other in WITH_ALLOCATIONS:
+                session.execute(delete(other).where(other.allocation.in_(its_own)))
+            for table in reversed(models.Base.metadata.sorted_tables):
+                if "fabric" in table.columns:
+                    session.execute(delete(table).where(table.columns.fabric == id))
+            session.execute(delete(models.Fabric).where(models.Fabric.id == id))
+        self._ledgers.forget(id)
+        return record

@@ -30,7 +30,7 @@ from sqlalchemy.orm import Session
 from laas_service.adapters.db import models
 from laas_service.adapters.db.engine import translated
 from laas_service.adapters.db.generations import stamp_of
-from laas_service.domain.errors import Unavailable
+from laas_service.domain.errors import NotFound, Unavailable
 
 PATIENCE = 30.0
 """Seconds for which a request respects another one's turn; that process may be stopped."""
@@ -55,12 +55,15 @@ class Turns:
     def locked_generation(self, session: Session, fabric_id: str) -> tuple[int, str, bool]:
         """The fabric's generation with its stamp, and whether a request has the turn there.
 
-        The generation cannot move on before this transaction ends.
+        The generation cannot move on before this transaction ends. Raises: NotFound.
         """
         table = models.Fabric
         query = select(table.generation, table.stamp, self._is_taken(fabric_id))
         query = query.where(table.id == fabric_id).with_for_update()
-        generation, stamp, taken = session.execute(query).one()
+        row = session.execute(query).one_or_none()
+        if row is None:
+            raise NotFound("fabric", fabric_id)
+        generation, stamp, taken = row
         return generation, stamp_of(generation, stamp), bool(taken)
 
     @contextmanager

@@ -52,6 +52,16 @@ class FabricReader(Protocol):
         """Who says what of the hosts, links and switches that are not up."""
 
 
+class FabricDeletion(Protocol):
+    """Fabrics that are no longer managed."""
+
+    def delete_fabric(self, id: str) -> FabricRecord:
+        """Forget a fabric and all that is recorded of it; returns it as it was.
+
+        ``NotFound``. ``Conflict`` while an allocation holds hosts or waits for some.
+        """
+
+
 class ComponentStates(Protocol):
     """States of hosts and links. ``by`` is the initiator; None for the service itself.
 

@@ -22,6 +22,13 @@ class Show(ShowCommand):
     arguments = options.FABRIC
 
 
+class Delete(ShowCommand):
+    """Stop managing a fabric; refused while isolated networks live there"""
+
+    call = staticmethod(calls.fabric_delete)
+    arguments = (options.argument("fabric", help="id of the fabric"),)
+
+
 class Utilization(ShowCommand):
     """Show how much of a fabric is in use"""
 

@@ -55,6 +55,18 @@ def answered(run, *words):
     return json.loads(out)
 
 
+def test_a_fabric_is_deleted_by_its_id_only(laas, capsys):
+    made = answered(laas, "allocation", "create", "--name", "blue", "--hosts", "6", "--wait", "10")
+    status, _, err = laas("fabric", "delete", "main")
+    assert (status, made["id"] in err) == (1, True)
+    answered(laas, "allocation", "delete", "blue", "--wait", "10")
+    with pytest.raises(SystemExit):
+        laas("fabric", "delete")
+    assert "the following arguments are required: fabric" in capsys.readouterr().err
+    assert answered(laas, "fabric", "delete", "main")["id"] == "main"
+    assert answered(laas, "fabric", "list") == []
+
+
 def test_a_life_from_the_terminal(laas):
     made = answered(laas, "allocation", "create", "--name", "blue", "--hosts", "6", "--wait", "10")
     assert (made["state"], made["confirmed_by"]) == ("active", "switches")

@@ -44,6 +44,25 @@ def test_a_fabric_in_numbers(client, allocate):
     assert client.get("/v1/fabrics").json["fabrics"][0]["id"] == "main"
 
 
+def test_a_fabric_is_deleted_once_nobody_lives_there(client, deployment, allocate):
+    deployment.add_fabric("other")
+    kept = allocate(2, "elsewhere", fabric="other")
+    allocation = allocate(9, fabric="main")
+    refused = client.delete(F)
+    assert (refused.status_code, refused.json["code"]) == (409, "conflict")
+    assert allocation["id"] in refused.json["detail"]
+    assert client.get(F).json["hosts"]["allocated"] == 9
+    client.delete(f"/v1/allocations/{allocation['id']}?wait=5")
+    deleted = client.delete(F)
+    assert (deleted.status_code, deleted.json["id"]) == (200, "main")
+    assert client.get(F).status_code == client.delete(F).status_code == 404
+    assert client.get(f"/v1/allocations/{allocation['id']}").status_code == 404
+    assert [fabric["id"] for fabric in client.get("/v1/fabrics").json["fabrics"]] == ["other"]
+    assert client.get(f"/v1/allocations/{kept['id']}").json["state"] == "active"
+    deployment.add_fabric()
+    assert allocate(9, "again", fabric="main")["state"] == "active"
+
+
 def test_utilization(client, allocate):
     allocate(8)
     use = client.get(f"{F}/utilization").json

@@ -342,6 +342,73 @@ def test_who_waits_has_no_claims_and_everybody_has_to_look_again(managed):
     assert managed.routed("f").tenants == ()
 
 
+def rows_of(store: SqlStore, fabric: str) -> dict[str, int]:
+    """How many rows each table has of a fabric; tables without a fabric: how many in all."""
+    with store._engine.connect() as connection:
+        counts = {}
+        for table in models.Base.metadata.sorted_tables:
+            query = sa.select(sa.func.count()).select_from(table)
+            if "fabric" in table.columns:
+                query = query.where(table.columns.fabric == fabric)
+            elif table.name == "fabric":
+                query = query.where(table.columns.id == fabric)
+            elif "allocation" not in table.columns:
+                continue
+            counts[table.name] = connection.scalar(query) or 0
+        return {name: count for name, count in counts.items() if count}
+
+
+def test_a_deleted_fabric_leaves_no_row_and_its_neighbour_every_row(managed):
+    managed.add_fabric("g", SMALL, HOSTS)
+    neighbour = rows_of(managed, "g")
+    admit(managed, "a", key="k")
+    enqueue(managed, "b")
+    managed.set_host_state("f", 3, HostState.FAILED)
+    managed.set_link_state("f", LeafLink(0, 0, 1), LinkState.FAILED)
+    managed.describe_hosts("f", {1: HostChange(frozenset({"GPU"}), 4)})
+    for expected in ("2 allocations: a, b;", "1 allocations: b;"):
+        with pytest.raises(Conflict, match=expected):
+            managed.delete_fabric("f")
+        assert managed.fabric("f").id == "f"
+        if expected.startswith("2"):
+            release(managed, "a")
+    managed.cancel(managed.allocation("b"), "no longer wanted")
+    assert {"allocation", "event", "idempotency", "host_state", "delta"} <= rows_of(
+        managed, "f"
+    ).keys()
+    assert managed.delete_fabric("f").id == "f"
+    assert rows_of(managed, "f") == {}
+    assert rows_of(managed, "g") == neighbour
+    assert [fabric.id for fabric in managed.fabrics()] == ["g"]
+    for gone in (managed.fabric, managed.ledger, managed.delete_fabric):
+        with pytest.raises(NotFound):
+            gone("f")
+    with pytest.raises(NotFound):
+        admit(managed, "late")
+
+
+def test_a_fabric_may_come_back_under_the_id_of_a_deleted_one(managed):
+    elsewhere = SqlStore(managed._engine)
+    admit(elsewhere, "a")
+    release(elsewhere, "a")
+    managed.delete_fabric("f")
+    larger = Topology(Xgft((4, 2, 3), (1, 4, 4)))
+    names = Inventory(tuple(f"node-{h}" for h in range(24)), (), (), (), (), (), ())
+    managed.add_fabric("f", larger, names)
+    assert elsewhere.ledger("f")[0].topology == larger
+    assert admit(elsewhere, "b").state is State.ALLOCATING
+
+
+def test_a_request_that_loses_the_race_against_the_deletion_finds_no_fabric(managed):
+    def deleted_meanwhile(fabric):
+        managed.delete_fabric("f")
+        return across_pods("a")
+
+    with pytest.raises(NotFound):
+        SqlStore(managed._engine).admit(new("a"), deleted_meanwhile)
+    assert rows_of(managed, "f") == {}
+
+
 def test_who_waits_is_admitted_as_anybody_is(managed):
     first, second = enqueue(managed, "a", key="k", duration=60.0), enqueue(managed, "b")
     records = managed.admit_waiting("f", lambda fabric: [across_pods("b", 1), across_pods("a", 0)])

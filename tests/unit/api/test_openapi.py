@@ -37,6 +37,7 @@ def test_every_operation_of_the_contract_is_there(spec):
         ("GET", "/v1/openapi.json"),
         ("GET", "/v1/fabrics"),
         ("GET", "/v1/fabrics/{fabric_id}"),
+        ("DELETE", "/v1/fabrics/{fabric_id}"),
         ("GET", "/v1/fabrics/{fabric_id}/hosts"),
         ("GET", "/v1/fabrics/{fabric_id}/links"),
         ("GET", "/v1/fabrics/{fabric_id}/switches"),

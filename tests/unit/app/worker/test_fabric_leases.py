@@ -461,3 +461,20 @@ def test_wherever_a_worker_pauses_it_writes_nothing_after_its_successor(empty_da
         if not paused:
             break
     assert pause_at > 15
+
+
+def test_a_worker_lets_go_of_a_deleted_fabric_and_serves_the_others(store):
+    site = Site(store, "fg")
+    worker = site.worker("one")
+    worker.run_once()
+    assert worker.fabrics == ["f", "g"]
+    store.delete_fabric("f")
+    site.allocate("a", 0, fabric="g")
+    worker.run_once()
+    worker.renew()
+    worker.run_once()
+    assert (worker.fabrics, site.state("a")) == (["g"], State.ACTIVE)
+    store.add_fabric("f", TREE, hosts_of("f"))
+    site.allocate("b", 0)
+    worker.run_once()
+    assert (worker.fabrics, site.state("b")) == (["f", "g"], State.ACTIVE)
