@@ -40,6 +40,7 @@ packages: $(VENV)/tools
 	else echo "not installed (no root): $$missing"; fi
 
 $(VENV)/tools:
+	@test -d $(VENV) || rm -f $(VENV)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt tox bindep
 	touch $@

@@ -11,10 +11,18 @@ copyright = "the LaaS contributors"
 extensions = [
     "cliff.sphinxext",
     "openapi_reference",
+    "oslo_config.sphinxconfiggen",
     "oslo_config.sphinxext",
     "oslo_policy.sphinxext",
+    "oslo_policy.sphinxpolicygen",
     "reno.sphinxext",
     "sphinx_argparse_cli",
+]
+config_generator_config_file = [
+    (str(ROOT / "etc/laas/config-generator.conf"), "_static/laas"),
+]
+policy_generator_config_file = [
+    (str(ROOT / "etc/laas/policy-generator.conf"), "_static/laas"),
 ]
 master_doc = "index"
 html_theme = "alabaster"
