@@ -120,6 +120,9 @@ ROUTES = (
         {200: schemas.SharedPlane, 409: schemas.Problem},
     ),
     _patch(f"{FABRIC}/hosts/<path:name>", fabrics.set_host, "laas:fabric:update", schemas.Host),
+    _get(
+        f"{FABRIC}/links/<path:link_id>", fabrics.show_link, "laas:fabric:inventory", schemas.Link
+    ),
     _patch(f"{FABRIC}/links/<path:link_id>", fabrics.set_link, "laas:fabric:update", schemas.Link),
     _get(
         f"{FABRIC}/observation",

@@ -208,6 +208,14 @@ def set_host(call: Call, fabric_id: str, name: str, body: schemas.HostChange) ->
     return Answer(200, schemas.Host.of(entry))
 
 
+def show_link(call: Call, fabric_id: str, link_id: str) -> Answer:
+    """Show a link with its state and owner.
+
+    Instead of its id, `GUID/port` or `name/port` of a switch at either end names a link.
+    """
+    return Answer(200, schemas.Link.of(call.fabrics.link(fabric_id, link_id)))
+
+
 def set_link(call: Call, fabric_id: str, link_id: str, body: schemas.LinkChange) -> Answer:
     """Fail or repair a link; its owner, if any, keeps it.
 

@@ -77,6 +77,7 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             "and agents.",
             f"GET {fabric}/hosts",
             f"GET {fabric}/links",
+            f"GET {fabric}/links/{{link_id}}",
             f"GET {fabric}/switches",
             f"GET {fabric}/switches/{{switch_id}}",
             f"GET {fabric}/routing",

@@ -325,6 +325,17 @@ class Fabrics:
             raise NotFound("host", name)
         return number
 
+    def link(self, fabric_id: str, named: str) -> inventory.LinkEntry:
+        """A link, ``named`` as for ``inventory.find_link``.
+
+        Raises:
+            NotFound: there is no such fabric or link.
+            InvalidInput: the name has another form, or several switches have it.
+        """
+        fabric, ledger = self._with_ledger(fabric_id)
+        found = inventory.find_link(fabric, named)
+        return inventory.link(fabric, ledger, found, self._said(fabric_id))
+
     def set_link_state(
         self, caller: Caller, fabric_id: str, named: str, state: LinkState
     ) -> inventory.LinkEntry:

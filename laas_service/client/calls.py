@@ -139,6 +139,10 @@ def host_confirm_empty(rest: Rest, args: argparse.Namespace) -> Any:
     return rest.call("PATCH", path, body={"confirm_empty": True})
 
 
+def link_show(rest: Rest, args: argparse.Namespace) -> Any:
+    return rest.get(f"{rest.fabric(args.fabric)}/links/{quote(args.name, safe='')}")
+
+
 def leaf_show(rest: Rest, args: argparse.Namespace) -> Any:
     return rest.get(f"{rest.fabric(args.fabric)}/switches/{quote(args.switch, safe='')}")
 

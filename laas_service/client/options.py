@@ -64,9 +64,9 @@ def argument(*names: str, **settings: Any) -> Argument:
     return lambda parser: parser.add_argument(*names, **settings)
 
 
-def verb(name: str) -> Argument:
-    """The verb of a command whose call serves several verbs."""
-    return lambda parser: parser.set_defaults(verb=name)
+def verb(name: str, noun: str = "") -> Argument:
+    """The verb, and if need be the noun, of a command whose call serves several."""
+    return lambda parser: parser.set_defaults(verb=name, noun=noun)
 
 
 class Command(NamedTuple):
@@ -103,13 +103,64 @@ RESIZE = (
 
 _FABRIC = "id of the fabric; required if the service manages several"
 
-FABRIC = (argument("fabric", nargs="?", help=_FABRIC),)
-
 FABRIC_OPTION = (argument("--fabric", help=_FABRIC),)
+
+FABRIC = (
+    *FABRIC_OPTION,
+    argument("fabric", nargs="?", default=argparse.SUPPRESS, help="the same as --fabric"),
+)
+"""A fabric with or without ``--fabric``, for commands about fabrics themselves."""
 
 SWITCH = (
     argument("switch", metavar="SWITCH", help="name or GUID of the switch"),
     *FABRIC_OPTION,
+)
+
+LINK = (
+    argument("name", metavar="LINK", help="id of the link, or GUID/port or name/port of an end"),
+    *FABRIC_OPTION,
+)
+
+HOST = (argument("name", metavar="HOST", help="name of the host"), *FABRIC_OPTION)
+
+
+def traits(parser: argparse.ArgumentParser) -> None:
+    """Options that set the traits of a host."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--trait", action="append", help="trait of the host, replacing all others; may be repeated"
+    )
+    group.add_argument("--no-traits", action="store_true", help="remove all traits")
+
+
+HOST_SET = (
+    *HOST,
+    traits,
+    argument("--cost", type=int, help="cost of the host, a number in any unit"),
+)
+
+
+def _inventory(name: str) -> tuple[Argument, ...]:
+    """Options that choose hosts or links."""
+    states = ("up", "drained", "failed")
+    return (
+        argument("--state", choices=states, help=f"list {name} in this state only"),
+        argument("--owner", metavar="ALLOCATION", help=f"list {name} of this allocation only (id)"),
+        argument("--free", action="store_true", default=None, help=f"list free {name} only"),
+        *FABRIC,
+    )
+
+
+HOSTS = (*_inventory("hosts"), argument("--trait", help="list hosts with this trait only"))
+
+LINKS = (
+    *_inventory("links"),
+    argument("--kind", choices=("leaf", "spine"), help="list links of this level only"),
+)
+
+SWITCHES = (
+    argument("--level", type=int, choices=(1, 2, 3), help="list switches of this level only"),
+    *FABRIC,
 )
 
 OBSERVATION = (

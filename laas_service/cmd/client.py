@@ -23,7 +23,7 @@ from rich.text import Text
 
 from laas_service.client import calls, options
 from laas_service.client.formatting import BULKY, COLUMNS, brief, printable
-from laas_service.client.options import Argument, Command, argument
+from laas_service.client.options import Command, argument
 from laas_service.client.rest import SERVICE_TYPE, Refused, Rest
 from laas_service.version import ShowVersion
 
@@ -47,27 +47,9 @@ def show(result: Any, listed: str, console: Console) -> None:
     console.print(table)
 
 
-def _traits(parser: argparse.ArgumentParser) -> None:
-    traits = parser.add_mutually_exclusive_group()
-    traits.add_argument(
-        "--trait", action="append", help="trait of the host, replacing all others; may be repeated"
-    )
-    traits.add_argument("--no-traits", action="store_true", help="remove all traits")
-
-
-def _inventory(name: str, *states: str) -> tuple[Argument, ...]:
-    """Options that choose hosts or links."""
-    return (
-        argument("--state", choices=states, help=f"list {name} in this state only"),
-        argument("--owner", metavar="ALLOCATION", help=f"list {name} of this allocation only (id)"),
-        argument("--free", action="store_true", default=None, help=f"list free {name} only"),
-        *options.FABRIC,
-    )
-
-
 def _states(noun: str, **effects: str) -> tuple[Command, ...]:
     """A verb for each effect on a host or a link."""
-    arguments = (argument("name", help=f"{noun} to change"), *options.FABRIC_OPTION)
+    arguments = {"host": options.HOST, "link": options.LINK}[noun]
     return tuple(
         Command(name, calls.host_state, f"{effect}; an owner keeps the {noun}", arguments)
         for name, effect in effects.items()
@@ -141,20 +123,14 @@ FABRIC_VERBS = (
         "hosts",
         calls.fabric_inventory,
         "list hosts with state and owner",
-        (
-            *_inventory("hosts", "up", "drained", "failed"),
-            argument("--trait", help="list hosts with this trait only"),
-        ),
+        options.HOSTS,
         "hosts",
     ),
     Command(
         "links",
         calls.fabric_inventory,
         "list links with state and owner",
-        (
-            *_inventory("links", "up", "drained", "failed"),
-            argument("--kind", choices=("leaf", "spine"), help="list links of this level only"),
-        ),
+        options.LINKS,
         "links",
     ),
     Command(
@@ -174,12 +150,7 @@ FABRIC_VERBS = (
         "switches",
         calls.fabric_inventory,
         "list switches and their positions",
-        (
-            argument(
-                "--level", type=int, choices=(1, 2, 3), help="list switches of this level only"
-            ),
-            *options.FABRIC,
-        ),
+        options.SWITCHES,
         "switches",
     ),
 )
@@ -290,12 +261,7 @@ HOST_VERBS = (
         "set",
         calls.host_set,
         "set traits and cost of a host; options left out change nothing",
-        (
-            argument("name", help="host to change"),
-            _traits,
-            argument("--cost", type=int, help="cost of the host, a number in any unit"),
-            *options.FABRIC_OPTION,
-        ),
+        options.HOST_SET,
     ),
     Command(
         "confirm-empty",
@@ -338,7 +304,10 @@ SWITCH_VERBS = (
     ),
 )
 
-LINK_VERBS = _states("link", fail="mark the link failed", repair="mark the link usable")
+LINK_VERBS = (
+    Command("show", calls.link_show, "show a link with its state and owner", options.LINK),
+    *_states("link", fail="mark the link failed", repair="mark the link usable"),
+)
 
 NOUNS: Mapping[str, tuple[str, Sequence[Command]]] = {
     "fabric": ("show and delete fabrics, show their hosts, links and routes", FABRIC_VERBS),
@@ -346,7 +315,7 @@ NOUNS: Mapping[str, tuple[str, Sequence[Command]]] = {
     "quota": ("show a project's quota", QUOTA_VERBS),
     "host": ("drain a host, mark it failed or usable, set its traits and cost", HOST_VERBS),
     "switch": ("show, drain, maintain, fail or repair a switch", SWITCH_VERBS),
-    "link": ("mark a link failed or usable", LINK_VERBS),
+    "link": ("show a link, mark it failed or usable", LINK_VERBS),
 }
 """All commands by noun, and what each noun's commands do."""
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""``openstack isolated network fabric``, ``switch``, ``host``: what operators see and change."""
+"""``openstack isolated network fabric``, ``switch``, ``host``, ``link``: for operators."""
 
 import argparse
 
@@ -49,6 +49,44 @@ class Agents(ListCommand):
     call = staticmethod(calls.fabric_agents)
     listed = "agents"
     arguments = options.FABRIC
+
+
+class Idle(ShowCommand):
+    """Show links and switches that may be powered down"""
+
+    call = staticmethod(calls.fabric_idle)
+    arguments = options.FABRIC
+
+
+class Plane(ShowCommand):
+    """Show or change the links withheld from tenants for shared traffic"""
+
+    call = staticmethod(calls.fabric_plane)
+    arguments = (*options.PLANE, *options.FABRIC_OPTION)
+
+
+class Hosts(ListCommand):
+    """List the hosts of a fabric with state and owner"""
+
+    call = staticmethod(calls.fabric_inventory)
+    listed = "hosts"
+    arguments = (*options.HOSTS, options.verb("hosts"))
+
+
+class Links(ListCommand):
+    """List the links of a fabric with state and owner"""
+
+    call = staticmethod(calls.fabric_inventory)
+    listed = "links"
+    arguments = (*options.LINKS, options.verb("links"))
+
+
+class Switches(ListCommand):
+    """List the switches of a fabric and their positions"""
+
+    call = staticmethod(calls.fabric_inventory)
+    listed = "switches"
+    arguments = (*options.SWITCHES, options.verb("switches"))
 
 
 class Fit(ShowCommand):
@@ -137,3 +175,52 @@ class ConfirmEmpty(ShowCommand):
 
     call = staticmethod(calls.host_confirm_empty)
     arguments = options.CONFIRM_EMPTY
+
+
+class DrainHost(ShowCommand):
+    """Give a host to no new owner; an owner keeps it"""
+
+    call = staticmethod(calls.host_state)
+    arguments = (*options.HOST, options.verb("drain", "host"))
+
+
+class FailHost(ShowCommand):
+    """Mark a host failed; an owner keeps it"""
+
+    call = staticmethod(calls.host_state)
+    arguments = (*options.HOST, options.verb("fail", "host"))
+
+
+class RepairHost(ShowCommand):
+    """Mark a host usable"""
+
+    call = staticmethod(calls.host_state)
+    arguments = (*options.HOST, options.verb("repair", "host"))
+
+
+class SetHost(ShowCommand):
+    """Set traits and cost of a host; options left out change nothing"""
+
+    call = staticmethod(calls.host_set)
+    arguments = options.HOST_SET
+
+
+class ShowLink(ShowCommand):
+    """Show a link with its state and owner"""
+
+    call = staticmethod(calls.link_show)
+    arguments = options.LINK
+
+
+class FailLink(ShowCommand):
+    """Mark a link failed; an owner keeps it"""
+
+    call = staticmethod(calls.host_state)
+    arguments = (*options.LINK, options.verb("fail", "link"))
+
+
+class RepairLink(ShowCommand):
+    """Mark a link usable"""
+
+    call = staticmethod(calls.host_state)
+    arguments = (*options.LINK, options.verb("repair", "link"))

@@ -55,6 +55,29 @@ def answered(run, *words):
     return json.loads(out)
 
 
+def test_a_link_is_shown_by_any_of_its_names(laas):
+    made = answered(laas, "allocation", "create", "--name", "blue", "--hosts", "6", "--wait", "10")
+    link = next(one for one in answered(laas, "fabric", "links") if one["owner"] == made["id"])
+    ends = [f"{link[end]['guid']}/{link[end]['port']}" for end in ("lower", "upper")]
+    for named in (link["id"], *ends):
+        assert answered(laas, "link", "show", named, "--fabric", "main") == link
+    refusal = "laas: there is no link 'leaf-9-9-9' (not_found)\n"
+    assert laas("link", "show", "leaf-9-9-9") == (1, "", refusal)
+    shown = laas("link", "show", ends[0])[1]
+    assert made["id"] in shown
+    assert ends[1] in shown
+
+
+def test_with_several_fabrics_the_hint_of_a_refusal_works(laas, deployment):
+    deployment.add_fabric("other")
+    for line in ("fabric show", "fabric fit 4", "fabric hosts", "host drain node00"):
+        words = line.split()
+        refusal = "laas: name one of these with --fabric: main, other\n"
+        assert laas(*words) == (1, "", refusal)
+        status, _, err = laas(*words, "--fabric", "other")
+        assert (status, err) == (0, "")
+
+
 def test_a_fabric_is_deleted_by_its_id_only(laas, capsys):
     made = answered(laas, "allocation", "create", "--name", "blue", "--hosts", "6", "--wait", "10")
     status, _, err = laas("fabric", "delete", "main")

@@ -44,6 +44,7 @@ def test_every_operation_of_the_contract_is_there(spec):
         ("GET", "/v1/fabrics/{fabric_id}/switches/{switch_id}"),
         ("PATCH", "/v1/fabrics/{fabric_id}/switches/{switch_id}"),
         ("PATCH", "/v1/fabrics/{fabric_id}/hosts/{name}"),
+        ("GET", "/v1/fabrics/{fabric_id}/links/{link_id}"),
         ("PATCH", "/v1/fabrics/{fabric_id}/links/{link_id}"),
         ("POST", "/v1/allocations"),
         ("GET", "/v1/allocations"),
