@@ -23,6 +23,7 @@ from tests.servers.process import Port, Process
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
+    "../../README.rst",
     "user/allocations.rst",
     "user/view.rst",
     "user/planning.rst",
