@@ -10,7 +10,12 @@ from laas_service.api import errors, microversions, policies, schemas
 from laas_service.api.resource import Answer, Call
 from laas_service.app.lifecycle import LIVE
 from laas_service.app.records import AllocationRecord
-from laas_service.app.requests import AllocationRequest, Proposal, ResizeRequest
+from laas_service.app.requests import (
+    AllocationRequest,
+    Proposal,
+    ReplaceRequest,
+    ResizeRequest,
+)
 from laas_service.domain.allocation import NoFit
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.faults.degradation import Degraded
@@ -162,14 +167,47 @@ def _resize(
     use_cases = call.allocations
     if body.dry_run:
         proposal = use_cases.propose_resize(call.caller, allocation_id, asked, versions)
-        if isinstance(proposal, Proposal):
-            name = use_cases.allocation(call.caller, allocation_id).name
-            return Answer(200, schemas.DryRun.of(name, proposal))
-        answer: AllocationRecord | NoFit = proposal
+        return _changed(call, allocation_id, query, proposal)
+    answer = use_cases.resize(call.caller, allocation_id, asked, versions)
+    return _changed(call, allocation_id, query, answer)
+
+
+def replace_hosts(
+    call: Call,
+    allocation_id: str,
+    headers: schemas.Precondition,
+    query: schemas.WaitQuery,
+    body: schemas.NewHosts,
+) -> Answer:
+    """Give an allocation other hosts in place of failed or named ones, or turn that back."""
+    versions, use_cases = _versions(headers), call.allocations
+    asked = ReplaceRequest(hosts=tuple(body.hosts or ()))
+    if body.turn_back:
+        for field, given in (("hosts", body.hosts), ("dry_run", body.dry_run)):
+            if given:
+                raise InvalidInput(field, given, "leave it out to turn back")
+        answer: AllocationRecord | NoFit | Proposal = use_cases.turn_back(
+            call.caller, allocation_id, versions
+        )
+    elif body.dry_run:
+        answer = use_cases.propose_replacement(call.caller, allocation_id, asked, versions)
     else:
-        answer = use_cases.resize(call.caller, allocation_id, asked, versions)
+        answer = use_cases.replace_hosts(call.caller, allocation_id, asked, versions)
+    return _changed(call, allocation_id, query, answer)
+
+
+def _changed(
+    call: Call,
+    allocation_id: str,
+    query: schemas.WaitQuery,
+    answer: AllocationRecord | NoFit | Proposal,
+) -> Answer:
+    """The answer to a request for other hosts."""
+    if isinstance(answer, Proposal):
+        name = call.allocations.allocation(call.caller, allocation_id).name
+        return Answer(200, schemas.DryRun.of(name, answer))
     if isinstance(answer, NoFit):
-        record = use_cases.allocation(call.caller, allocation_id)
+        record = call.allocations.allocation(call.caller, allocation_id)
         return Answer(409, errors.of_refusal(answer, call.fabrics.fabric(record.fabric)))
     if answer.change is None:
         return _shown(call, answer)

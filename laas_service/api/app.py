@@ -186,6 +186,13 @@ ROUTES = (
     ),
     Route(
         "POST",
+        f"{ALLOCATION}/replace-hosts",
+        allocations.replace_hosts,
+        "laas:allocation:replace_hosts",
+        {202: schemas.Allocation, 200: schemas.Changed, 409: schemas.Problem},
+    ),
+    Route(
+        "POST",
         f"{ALLOCATION}/retry",
         allocations.retry,
         "laas:allocation:retry",

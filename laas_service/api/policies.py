@@ -181,6 +181,12 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             f"POST {allocation}/repair",
         ),
         _rule(
+            "laas:allocation:replace_hosts",
+            MEMBER,
+            "Give the own project's allocations other hosts in place of some.",
+            f"POST {allocation}/replace-hosts",
+        ),
+        _rule(
             "laas:allocation:retry",
             MEMBER,
             "Have the next step of the own project's allocations taken now.",

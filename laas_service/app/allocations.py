@@ -18,7 +18,13 @@ from laas_service.app import lifecycle
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.lifecycle import HOLDING, LIVE, Action, State
 from laas_service.app.lookup import Lookup
-from laas_service.app.placement_changes import Resize, begin_link_repair, begin_resize
+from laas_service.app.placement_changes import (
+    Replacement,
+    Resize,
+    begin_link_repair,
+    begin_replacement,
+    begin_resize,
+)
 from laas_service.app.ports.allocations import (
     Admissions,
     AllocationReader,
@@ -39,6 +45,7 @@ from laas_service.app.requests import (
     Place,
     Progress,
     Proposal,
+    ReplaceRequest,
     ResizeRequest,
 )
 from laas_service.app.retries import retrying
@@ -458,6 +465,103 @@ class Allocations:
                 f"of {listed(sorted(busy))}"
             )
         return tuple(sorted(empty))
+
+    @REPEATED.wraps
+    def replace_hosts(
+        self,
+        caller: Caller,
+        id: str,
+        asked: ReplaceRequest,
+        versions: Collection[int] | None = None,
+    ) -> AllocationRecord | NoFit:
+        """Begin to give an allocation other hosts in place of some; its size stays.
+
+        It keeps as many hosts and links as possible, and leaves the hosts that are named, or
+        those that have failed. The record comes back unchanged if there is none to leave, or
+        they leave already.
+
+        Raises:
+            NotFound, PreconditionFailed, ConcurrentUpdate: as ``rename``.
+            Conflict: it is not active, a container, of a policy without shapes, or its placement
+                changes otherwise.
+            InvalidInput: a host is not its own.
+        """
+        record = self._expected(caller, id, versions)
+        leave = self._to_leave(record, asked)
+        if record.change is not None:
+            leaving = record.change.freed.hosts(self._store.fabric(record.fabric).topology)
+            if leave and leave <= set(leaving):
+                return record
+        lifecycle.check_resizable(record)
+        if not leave:
+            return record
+        wanted = Replacement(leave, RequestBudget(self._search_budget))
+        answer = begin_replacement(self._store, record, wanted, caller.initiator)
+        if isinstance(answer, NoFit):
+            memory = self._store.host_memory(record.fabric)
+            return naming_withheld(answer, memory, caller.admin)
+        self._wake()
+        return answer
+
+    def propose_replacement(
+        self,
+        caller: Caller,
+        id: str,
+        asked: ReplaceRequest,
+        versions: Collection[int] | None = None,
+    ) -> Proposal | NoFit:
+        """The answer that ``replace_hosts`` would give now, without changing anything.
+
+        Raises: as ``replace_hosts``.
+        """
+        record = self._expected(caller, id, versions)
+        placed, leave = lifecycle.check_resizable(record), self._to_leave(record, asked)
+        wanted = Replacement(leave, RequestBudget(self._search_budget))
+        view, _ = self._store.ledger(record.fabric)
+        answer = wanted.chosen(view.copy(), record, placed) if leave else placed
+        if isinstance(answer, NoFit):
+            memory = self._store.host_memory(record.fabric)
+            return naming_withheld(answer, memory, caller.admin)
+        fabric = self._store.fabric(record.fabric)
+        cost = view.features.cost(answer.hosts(fabric.topology))
+        return Proposal(fabric, record.project_id, answer, cost, placed)
+
+    @REPEATED.wraps
+    def turn_back(
+        self, caller: Caller, id: str, versions: Collection[int] | None = None
+    ) -> AllocationRecord:
+        """Turn back a change of hosts under way, so that the allocation keeps its old ones.
+
+        Raises:
+            NotFound, PreconditionFailed, ConcurrentUpdate: as ``rename``.
+            Conflict: its hosts do not change, it is too late, or an announced move is under way
+                and the caller is no admin.
+        """
+        record = self._expected(caller, id, versions)
+        change = lifecycle.check_changing(record)
+        if record.moves_at is not None and not caller.admin:
+            raise Conflict(
+                f"the move of allocation {id} was announced and has begun; it turns back if its "
+                "old hosts are not empty in time, or when an administrator turns it back"
+            )
+        if not (change.claimed.size or change.freed.size):
+            raise Conflict(f"only links of allocation {id} change; its hosts stay")
+        reason = lifecycle.called_off_reason(caller.user_id)
+        answer = self._store.turn_back(record, reason, by=caller.initiator)
+        self._wake()
+        return answer
+
+    def _to_leave(self, record: AllocationRecord, asked: ReplaceRequest) -> frozenset[int]:
+        """Numbers of the hosts to leave. Raises: InvalidInput, if one is not its own."""
+        held, fabric = record.held, self._store.fabric(record.fabric)
+        if not asked.hosts:
+            return frozenset(record.faults.hosts if record.faults is not None else ())
+        own = () if held is None else held.hosts(fabric.topology)
+        numbers = {fabric.inventory.host_names[host]: host for host in own}
+        for name in asked.hosts:
+            if name not in numbers:
+                raise InvalidInput("hosts", name, "name hosts of the allocation")
+        return frozenset(numbers[name] for name in asked.hosts)
 
     @REPEATED.wraps
     def repair(

@@ -754,6 +754,14 @@ def resize_reason(change: Change, user: str) -> str:
     return f"resize from {old} to {new} hosts asked for by {user}: {', '.join(parts) or 'links'}"
 
 
+def replacement_reason(change: Change, user: str) -> str:
+    """``user`` asked for other hosts in place of some."""
+    return (
+        f"other hosts asked for by {user}: {_hosts(change.claimed)} join, {_hosts(change.freed)} "
+        "leave; empty these once the others are handed over"
+    )
+
+
 def announced_reason(old: Allocation, new: Allocation, size: int, begins: str, user: str) -> str:
     """A move that makes room for ``size`` hosts, asked for by ``user``."""
     left, joined = old.beyond(new), new.beyond(old)

@@ -6,6 +6,7 @@ The domain chooses the new placement, ``lifecycle`` says which steps follow, the
 and records.
 """
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from laas_service.app import lifecycle
@@ -15,13 +16,14 @@ from laas_service.app.records import AllocationRecord, Limits, Move
 from laas_service.domain.admission.constrained import restricted_view
 from laas_service.domain.allocation import Allocation, ByMoving, NoFit, Refusal
 from laas_service.domain.budget import RequestBudget
-from laas_service.domain.constraints import Constraints, Within
-from laas_service.domain.errors import ConcurrentUpdate, DoubleClaim
+from laas_service.domain.constraints import Constraints, ContentionFree, Within
+from laas_service.domain.errors import ConcurrentUpdate, Conflict, DoubleClaim
 from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.faults.repair import repair
 from laas_service.domain.ledger import Ledger
-from laas_service.domain.moves.replacement import replacement
+from laas_service.domain.moves.replacement import can_be_replaced, replacement
 from laas_service.domain.moves.resize import resize
+from laas_service.domain.routing.contention import contention
 from laas_service.domain.topology import Topology, bits
 from laas_service.messages import Initiator
 
@@ -80,10 +82,7 @@ class Resize:
             ConcurrentUpdate: the ledger has another placement of the allocation.
             Conflict: its policy gives it no other size.
         """
-        self.budget.renew()
-        ledger = fabric.ledger(placed.parent)
-        if ledger.allocations.get(record.id) != placed:
-            raise ConcurrentUpdate(f"allocation {record.id!r} is past version {record.version}")
+        ledger = _current(fabric, record, placed, self.budget)
         constraints = record.constraints
         view = ledger if constraints is None else _permitted(ledger, placed, constraints)
         answer = resize(view, placed, self.hosts, self.give_back or None, self.budget)
@@ -128,14 +127,142 @@ def begin_resize(
     return store.move(record, choose, by=by, limits=limits)
 
 
-def _permitted(ledger: Ledger, placed: Allocation, constraints: Constraints) -> Ledger:
-    """The ledger without the free hosts that the allocation's constraints exclude."""
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Other hosts in place of ``leave``, numbers of hosts of an allocation; its size stays.
+
+    ``budget`` bounds the searches, anew after each lost race.
+    """
+
+    leave: frozenset[int]
+    budget: RequestBudget
+
+    def chosen(
+        self, fabric: Ledger, record: AllocationRecord, placed: Allocation
+    ) -> Allocation | NoFit:
+        """The placement with the fewest new hosts, or a refusal with the largest size that fits.
+
+        Raises:
+            ConcurrentUpdate: the ledger has another placement of the allocation.
+            Conflict: its policy gives it no other placement.
+        """
+        if not can_be_replaced(placed):
+            raise Conflict(f"{record.id!r} keeps its hosts: its policy is {placed.policy}")
+        ledger = _current(fabric, record, placed, self.budget)
+        answer = self._sized(ledger, record, placed, placed.requested)
+        return answer or self._refusal(ledger, record, placed)
+
+    def _sized(
+        self, ledger: Ledger, record: AllocationRecord, placed: Allocation, hosts: int
+    ) -> Allocation | None:
+        topology, constraints = ledger.topology, record.constraints
+        if constraints is None:
+            found = replacement(ledger, placed, hosts, self.leave, self.budget)
+            return None if found is None else found.allocation
+        for groups in _regions(topology, placed, constraints):
+            view = _permitted(ledger, placed, constraints, groups)
+            elsewhere = tuple(share for share in placed.groups if share.group not in groups)
+            outside = replace(placed, groups=elsewhere).hosts(topology)
+            found = replacement(view, placed, hosts, self.leave.union(outside), self.budget)
+            if found is not None and _meets(found.allocation, topology, constraints):
+                return found.allocation
+        return None
+
+    def _refusal(self, ledger: Ledger, record: AllocationRecord, placed: Allocation) -> NoFit:
+        size, free = placed.requested, ledger.free_host_count
+        cut_off, largest = self.budget.cut, 0
+        for hosts in range(size - 1, 0, -1):
+            if self.budget.cut or self._sized(ledger, record, placed, hosts) is not None:
+                largest = 0 if self.budget.cut else hosts
+                break
+        detail = f"{size} hosts without the {len(self.leave)} to leave: {free} hosts are free"
+        reason = Refusal.NO_LEGAL_SHAPE
+        if free < len(self.leave):
+            reason = Refusal.TOO_FEW_HOSTS
+        elif cut_off:
+            reason, detail = Refusal.BUDGET, f"{detail}, and the search stopped at its budget"
+        else:
+            detail += ", but no legal shape has enough of them and free links in common"
+            if record.constraints is not None:
+                reason, detail = Refusal.CONSTRAINT, f"{detail} under its constraints"
+        if largest:
+            detail += f"; {largest} hosts would fit"
+        return NoFit(reason, detail, largest, cut_off=self.budget.cut)
+
+
+def begin_replacement(
+    store: PlacementChanges, record: AllocationRecord, wanted: Replacement, by: Initiator
+) -> AllocationRecord | NoFit:
+    """Begin to give an allocation other hosts in place of some.
+
+    Raises:
+        Conflict: it is not active, a container, of a policy without shapes, or changes already.
+        ConcurrentUpdate: it moved on; read it again.
+    """
+    placed = lifecycle.check_resizable(record)
+
+    def choose(fabric: Ledger) -> Move | NoFit:
+        answer = wanted.chosen(fabric, record, placed)
+        if isinstance(answer, NoFit):
+            return answer
+        return Move(answer, lifecycle.replacement_reason(Change.begun(placed, answer), by.user_id))
+
+    return store.move(record, choose, by=by)
+
+
+def _current(
+    fabric: Ledger, record: AllocationRecord, placed: Allocation, budget: RequestBudget
+) -> Ledger:
+    """The ledger that holds the allocation, for a search that begins. Raises: ConcurrentUpdate."""
+    budget.renew()
+    ledger = fabric.ledger(placed.parent)
+    if ledger.allocations.get(record.id) != placed:
+        raise ConcurrentUpdate(f"allocation {record.id!r} is past version {record.version}")
+    return ledger
+
+
+def _regions(
+    topology: Topology, placed: Allocation, constraints: Constraints
+) -> Iterator[frozenset[int]]:
+    """The sets of leaf groups that may hold all hosts; the one of the present hosts first."""
+    width, everywhere = topology.groups_per_pod, range(topology.groups)
+    own = frozenset(share.group for share in placed.groups)
+    if constraints.within is None:
+        yield frozenset(everywhere)
+        return
+    together = width if constraints.within is Within.POD else 1
+    present = {group // together for group in own}
+    regions = {group // together for group in everywhere}
+    for region in sorted(regions, key=lambda region: (region not in present, region)):
+        yield frozenset(group for group in everywhere if group // together == region)
+
+
+def _meets(answer: Allocation, topology: Topology, constraints: Constraints) -> bool:
+    """Whether a placement on permitted hosts meets the constraints on its shape."""
+    required = constraints.contention_free is ContentionFree.REQUIRE
+    if required and not contention(topology, answer).free:
+        return False
+    return _spread(answer, topology, constraints) is None
+
+
+def _permitted(
+    ledger: Ledger,
+    placed: Allocation,
+    constraints: Constraints,
+    groups: Collection[int] | None = None,
+) -> Ledger:
+    """The ledger without the free hosts that the allocation's constraints exclude.
+
+    ``groups`` are the leaf groups that hold all hosts where the constraints want them together;
+    by default those of the present hosts.
+    """
     topology, view = ledger.topology, ledger.surface()
     allowed = restricted_view(ledger, constraints).free_hosts
-    groups = {share.group for share in placed.groups}
-    if constraints.within is Within.POD:
-        pods = {group // topology.groups_per_pod for group in groups}
-        groups = {g for g in range(topology.groups) if g // topology.groups_per_pod in pods}
+    if groups is None:
+        groups = {share.group for share in placed.groups}
+        if constraints.within is Within.POD:
+            pods = {group // topology.groups_per_pod for group in groups}
+            groups = {g for g in range(topology.groups) if g // topology.groups_per_pod in pods}
     for group, free in enumerate(view.free_hosts):
         inside = constraints.within is None or group in groups
         for slot in bits(free & ~allowed[group] if inside else free):

@@ -108,6 +108,14 @@ class ResizeRequest:
     """Names of its hosts that a smaller allocation may lose; empty: those without servers."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaceRequest:
+    """A request for other hosts in place of some of an allocation."""
+
+    hosts: tuple[str, ...] = ()
+    """Names of its hosts to leave; empty: those that have failed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a queued request stands (1 is the head) and what it waits for.

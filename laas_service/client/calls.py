@@ -281,6 +281,13 @@ def allocation_resize(rest: Rest, args: argparse.Namespace) -> Any:
     return answer if args.dry_run else _settled(rest, args, answer)
 
 
+def allocation_replace_hosts(rest: Rest, args: argparse.Namespace) -> Any:
+    body = _given(hosts=args.host, turn_back=args.turn_back or None, dry_run=args.dry_run or None)
+    query = {} if args.dry_run else {"wait": args.wait}
+    answer = rest.call("POST", f"{_allocation(rest, args)}/replace-hosts", query, body)
+    return answer if args.dry_run else _settled(rest, args, answer)
+
+
 def allocation_delete(rest: Rest, args: argparse.Namespace) -> Any:
     query = {"force": args.force or None, "wait": args.wait}
     return _settled(rest, args, rest.call("DELETE", _allocation(rest, args), query))

@@ -101,6 +101,19 @@ RESIZE = (
     ),
 )
 
+REPLACE_HOSTS = (
+    argument(
+        "--host",
+        action="append",
+        metavar="NAME",
+        help="host to leave, instead of those that have failed; may be repeated",
+    ),
+    argument(
+        "--turn-back", action="store_true", help="turn back a change of hosts that is under way"
+    ),
+    argument("--dry-run", action="store_true", help="show the other hosts, change nothing"),
+)
+
 _FABRIC = "id of the fabric; required if the service manages several"
 
 FABRIC_OPTION = (argument("--fabric", help=_FABRIC),)

@@ -218,6 +218,12 @@ ALLOCATION_VERBS = (
         (ALLOCATION, *options.RESIZE, WAIT),
     ),
     Command(
+        "replace-hosts",
+        calls.allocation_replace_hosts,
+        "give an allocation other hosts in place of those that have failed",
+        (ALLOCATION, *options.REPLACE_HOSTS, WAIT),
+    ),
+    Command(
         "repair",
         calls.allocation_step,
         "replace failed links by free ones",

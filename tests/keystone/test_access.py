@@ -29,6 +29,7 @@ BODIES = {
     "POST /v1/fabrics/{fabric_id}/make-room": {"hosts": 1},
     "POST /v1/allocations": NEW,
     "PATCH /v1/allocations/{allocation_id}": {"name": "renamed"},
+    "POST /v1/allocations/{allocation_id}/replace-hosts": {},
 }
 QUERIES = {"GET /v1/fabrics/{fabric_id}/fit": "?hosts=1"}
 

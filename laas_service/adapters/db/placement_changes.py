@@ -235,7 +235,7 @@ class _Beginning(Decision[Move, AllocationRecord | T]):
             phase=change.phase.value,
             generation=self.transactions.advance(session, record.fabric, delta, routes=True),
             announced=None,
-            moves_at=record.moves_at if record.announced else None,
+            moves_at=record.moves_at if record.announced == answer.to else None,
             **STEP_DONE,
         )
         claims.take(session, record.fabric, change.claimed, draft.topology)

@@ -62,6 +62,7 @@ from laas_service.api.schemas.requests import (
     LinkQuery,
     MapQuery,
     NewAllocation,
+    NewHosts,
     NewPlane,
     NewRoom,
     Paging,

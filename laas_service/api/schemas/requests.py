@@ -312,6 +312,25 @@ class AllocationChange(Body):
     ] = False
 
 
+class NewHosts(Body):
+    """Other hosts in place of some of an allocation."""
+
+    hosts: Annotated[
+        list[HostName] | None,
+        Field(
+            min_length=1,
+            max_length=MANY,
+            description="Hosts to leave, by name; without it those that have failed.",
+        ),
+    ] = None
+    turn_back: Annotated[
+        bool, Field(description="Turn back a change of hosts that is under way.")
+    ] = False
+    dry_run: Annotated[
+        bool, Field(description="Answer which hosts it would have, and change nothing.")
+    ] = False
+
+
 class NewRoom(Body):
     """A size that has to fit, and what may move for it."""
 

@@ -93,6 +93,13 @@ class Resize(ShowCommand):
     arguments = (_NETWORK, *options.RESIZE, *WAIT)
 
 
+class ReplaceHosts(ShowCommand):
+    """Give an isolated network other hosts in place of those that have failed"""
+
+    call = staticmethod(calls.allocation_replace_hosts)
+    arguments = (_NETWORK, *options.REPLACE_HOSTS, *WAIT)
+
+
 class Repair(ShowCommand):
     """Replace the failed links of an isolated network by free ones"""
 

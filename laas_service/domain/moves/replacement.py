@@ -15,6 +15,11 @@ from laas_service.domain.search.bicliques import lowest_bits
 from laas_service.domain.search.budget import WORK, SearchBudget
 
 
+def can_be_replaced(allocation: Allocation) -> bool:
+    """Whether its policy has shapes, or hosts alone, so that other placements are known."""
+    return allocation.policy in SHAPED | {"baseline"} and allocation.bandwidth == WHOLE
+
+
 def replacement(
     fabric: LedgerView,
     allocation: Allocation,
@@ -29,7 +34,7 @@ def replacement(
     None also for policies that have neither shapes nor hosts alone, and once the budget is spent.
     """
     topology, shape = fabric.topology, allocation.shape
-    if allocation.policy not in SHAPED | {"baseline"} or allocation.bandwidth != WHOLE:
+    if not can_be_replaced(allocation):
         return None
     present = {share.group: share.hosts for share in allocation.groups}
     own = [present.get(group, 0) for group in range(topology.groups)]

@@ -50,6 +50,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("PUT", "/v1/fabrics/<fabric_id>/agents/<agent>"): {"condition": "starting"},
     ("POST", "/v1/allocations"): NEW,
     ("PATCH", "/v1/allocations/<allocation_id>"): {"name": "mine"},
+    ("POST", "/v1/allocations/<allocation_id>/replace-hosts"): {},
 }
 NASTY = (
     "../../../../etc/passwd",

@@ -53,6 +53,7 @@ def test_every_operation_of_the_contract_is_there(spec):
         ("PATCH", "/v1/allocations/{allocation_id}"),
         ("DELETE", "/v1/allocations/{allocation_id}"),
         ("POST", "/v1/allocations/{allocation_id}/repair"),
+        ("POST", "/v1/allocations/{allocation_id}/replace-hosts"),
         ("POST", "/v1/allocations/{allocation_id}/retry"),
         ("GET", "/v1/quota"),
         ("GET", "/v1/fabrics/{fabric_id}/utilization"),
