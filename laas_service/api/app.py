@@ -104,6 +104,13 @@ ROUTES = (
         "laas:fabric:make_room",
         {200: schemas.RoomPlan, 202: schemas.RoomPlan, 409: schemas.Problem},
     ),
+    Route(
+        "POST",
+        f"{FABRIC}/evacuate",
+        fabrics.evacuate,
+        "laas:fabric:evacuate",
+        {200: schemas.Evacuation, 202: schemas.Evacuation},
+    ),
     _get(f"{FABRIC}/routing", fabrics.routing, "laas:fabric:inventory", schemas.Routing),
     _get(f"{FABRIC}/switches", fabrics.switches, "laas:fabric:inventory", schemas.SwitchList),
     _get(SWITCH, leaves.show, "laas:fabric:inventory", leaves.Leaf),

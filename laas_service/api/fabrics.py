@@ -4,7 +4,7 @@
 
 from laas_service.api import errors, policies, schemas
 from laas_service.api.resource import Answer, Call, page
-from laas_service.app.moves import RoomRequest
+from laas_service.app.moves import EvacuationRequest, RoomRequest
 from laas_service.app.records import FabricRecord, HostState, LinkState
 from laas_service.app.requests import AllocationRequest, Question
 from laas_service.app.views import inventory
@@ -92,6 +92,17 @@ def make_room(call: Call, fabric_id: str, body: schemas.NewRoom) -> Answer:
         return Answer(409, errors.of_refusal(plan))
     begun = any(move.announced for move in plan.moves)
     return Answer(202 if begun else 200, schemas.RoomPlan.of(body.hosts, plan))
+
+
+def evacuate(call: Call, fabric_id: str, body: schemas.NewEvacuation) -> Answer:
+    """Drain hosts or a leaf, and announce moves of the tenants there."""
+    wanted = EvacuationRequest(tuple(body.hosts or ()), body.switch, body.max_cost, body.override)
+    if body.dry_run:
+        plan = call.use_cases.moves.advise_evacuation(fabric_id, wanted)
+    else:
+        plan = call.use_cases.moves.evacuate(call.caller, fabric_id, wanted)
+    begun = any(move.announced for move in plan.moves)
+    return Answer(202 if begun else 200, schemas.Evacuation.of(plan))
 
 
 def routing(call: Call, fabric_id: str) -> Answer:

@@ -130,6 +130,12 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             f"POST {fabric}/make-room",
         ),
         _rule(
+            "laas:fabric:evacuate",
+            ADMIN,
+            "Drain hosts or a leaf, and have their tenants moved.",
+            f"POST {fabric}/evacuate",
+        ),
+        _rule(
             "laas:allocation:create",
             MEMBER,
             "Allocate hosts for the own project, or make a dry run.",

@@ -374,6 +374,8 @@ class Standing:
     """The placement that it moves to at ``moves_at``, if a move is announced."""
     moves_at: datetime | None = None
     """When an announced move begins; while it is under way, when it could have begun."""
+    move_forced: bool = False
+    """Its owner cannot call off the move that is announced."""
 
     @property
     def change(self) -> Change | None:
@@ -762,14 +764,14 @@ def replacement_reason(change: Change, user: str) -> str:
     )
 
 
-def announced_reason(old: Allocation, new: Allocation, size: int, begins: str, user: str) -> str:
-    """A move that makes room for ``size`` hosts, asked for by ``user``."""
+def announced_reason(
+    old: Allocation, new: Allocation, why: str, begins: str, user: str, *, forced: bool
+) -> str:
+    """``user`` asked for the move; ``why`` goes behind "a move", like "off drained hosts"."""
     left, joined = old.beyond(new), new.beyond(old)
     what = f"{_hosts(left)} leave, {_hosts(joined)} join" if left.size else "links alone"
-    return (
-        f"a move to make room for {size} hosts is announced by {user} for {begins} or later: "
-        f"{what}; movable = never calls it off until then"
-    )
+    objection = "no consent is needed" if forced else "movable = never calls it off until then"
+    return f"a move {why} is announced by {user} for {begins} or later: {what}; {objection}"
 
 
 def moved_reason(change: Change) -> str:

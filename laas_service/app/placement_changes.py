@@ -296,7 +296,7 @@ def begin_announced_move(store: PlacementChanges, record: AllocationRecord) -> A
     placed, to = lifecycle.check_changeable(record), lifecycle.check_announced(record)
 
     def choose(fabric: Ledger) -> Move | str:
-        if fabric.allocations.get(record.id) != placed:
+        if fabric.ledger(placed.parent).allocations.get(record.id) != placed:
             return "its placement has changed"
         try:
             fabric.change(to.joined(placed))

@@ -128,6 +128,30 @@ def written(path: str, text: str) -> None:
         raise Refused(f"cannot write {path}: {error.strerror}") from error
 
 
+def host_drain(rest: Rest, args: argparse.Namespace) -> Any:
+    """Drain a host; with ``--move`` its tenant moves, too."""
+    return _evacuated(rest, args, hosts=[args.name]) or host_state(rest, args)
+
+
+def leaf_drain(rest: Rest, args: argparse.Namespace) -> Any:
+    """Drain a leaf; with ``--move`` its tenants move, too."""
+    return _evacuated(rest, args, switch=args.switch) or leaf_state(rest, args)
+
+
+def _evacuated(rest: Rest, args: argparse.Namespace, **what: Any) -> Any:
+    """The answer to an evacuation; None without ``--move``. Raises: Refused."""
+    if not args.move:
+        if args.override or args.dry_run or args.max_cost is not None:
+            raise Refused("--override, --max-cost and --dry-run are for --move")
+        return None
+    body = _given(
+        max_cost=args.max_cost,
+        override=args.override or None,
+        dry_run=args.dry_run or None,
+    )
+    return rest.call("POST", f"{rest.fabric(args.fabric)}/evacuate", body={**what, **body})
+
+
 def host_state(rest: Rest, args: argparse.Namespace) -> Any:
     state = {"drain": "drained", "fail": "failed", "repair": "up"}[args.verb]
     path = f"{rest.fabric(args.fabric)}/{args.noun}s/{quote(args.name, safe='')}"

@@ -226,6 +226,16 @@ MAKE_ROOM = (
     argument("--dry-run", action="store_true", help="show the plan, tell nobody"),
 )
 
+EVACUATE = (
+    argument("--move", action="store_true", help="also move the tenants there who consent"),
+    argument("--max-cost", type=float, metavar="COST", help="move nobody with a higher move cost"),
+    argument(
+        "--override", action="store_true", help="also move tenants who do not consent, with notice"
+    ),
+    argument("--dry-run", action="store_true", help="show who would move, change nothing"),
+)
+"""Options of a drain."""
+
 PLANE = (
     argument(
         "--l2",

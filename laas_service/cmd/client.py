@@ -257,9 +257,14 @@ QUOTA_VERBS = (
 )
 
 HOST_VERBS = (
+    Command(
+        "drain",
+        calls.host_drain,
+        "give the host to no new owner; an owner keeps it, or moves with --move",
+        (argument("name", help="host to change"), *options.EVACUATE, *options.FABRIC_OPTION),
+    ),
     *_states(
         "host",
-        drain="give the host to no new owner",
         fail="mark the host failed",
         repair="mark the host usable",
     ),
@@ -286,9 +291,9 @@ SWITCH_VERBS = (
     ),
     Command(
         "drain",
-        calls.leaf_state,
-        "drain a leaf: free hosts get no new owner; owners keep their hosts",
-        options.SWITCH,
+        calls.leaf_drain,
+        "drain a leaf: free hosts get no new owner; owners keep their hosts, or move with --move",
+        (*options.SWITCH, *options.EVACUATE),
     ),
     Command(
         "maintain",

@@ -171,7 +171,8 @@ class Allocation(Base):
     of its routes was confirmed by, NULL before the first. ``forgotten`` is the number of its oldest
     events that were deleted, and ``asked_by`` the document of the ``Initiator`` known at the time.
     ``consent`` is NULL unless its owner consents to moves. ``announced`` is the placement that it
-    moves to at ``moves_at``, NULL unless a move is announced.
+    moves to at ``moves_at``, NULL unless a move is announced. ``move_forced`` is true if the owner
+    cannot call it off, and means nothing unless a move is announced.
     """
 
     __tablename__ = "allocation"
@@ -212,6 +213,7 @@ class Allocation(Base):
     consent: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     announced: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     moves_at: Mapped[datetime | None] = mapped_column(Moment())
+    move_forced: Mapped[bool | None]
     due_at: Mapped[datetime | None] = mapped_column(Moment())
     created_at: Mapped[datetime] = mapped_column(Moment())
     updated_at: Mapped[datetime] = mapped_column(Moment())
@@ -248,6 +250,7 @@ class Allocation(Base):
             consent=consent_from(self.consent),
             announced=self.announced and allocation_from(self.announced),
             moves_at=self.moves_at,
+            move_forced=bool(self.move_forced),
             duration=self.duration,
             ends_at=self.ends_at,
             parent=self.parent,

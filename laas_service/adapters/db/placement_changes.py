@@ -106,10 +106,15 @@ class PlacementChanges:
         begins: datetime,
         reason: str,
         *,
+        forced: bool = False,
         by: Initiator | None = None,
     ) -> AllocationRecord:
         check_changeable(record)
-        columns = {"announced": allocation_document(to), "moves_at": begins}
+        columns = {
+            "announced": allocation_document(to),
+            "moves_at": begins,
+            "move_forced": forced,
+        }
         return self._described("announce", record, reason, by, columns)
 
     def drop_announcement(
@@ -126,7 +131,7 @@ class PlacementChanges:
         by: Initiator | None = None,
     ) -> AllocationRecord:
         columns: dict[str, Any] = {"consent": consent_document(consent)}
-        if consent.movable is Movable.NEVER:
+        if consent.movable is Movable.NEVER and not record.move_forced:
             columns |= NOT_ANNOUNCED
         return self._described("consent", record, reason, by, columns)
 

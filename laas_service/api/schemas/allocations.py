@@ -215,6 +215,7 @@ class Announced(Schema):
     begins: Annotated[AwareDatetime, Field(description="It begins then, or later.")]
     joining: Annotated[list[str], Field(description="Hosts that it would newly get, by name.")]
     leaving: Annotated[list[str], Field(description="Hosts that it would leave, by name.")]
+    forced: Annotated[bool, Field(description="`movable: never` does not call it off.")]
 
     @classmethod
     def of(cls, fabric: FabricRecord, record: AllocationRecord) -> Self | None:
@@ -225,6 +226,7 @@ class Announced(Schema):
             begins=begins,
             joining=Holding.names(fabric, to.beyond(placed)),
             leaving=Holding.names(fabric, placed.beyond(to)),
+            forced=record.move_forced,
         )
 
 
@@ -289,6 +291,46 @@ class RoomPlan(Schema):
             cost=sum(move.cost for move in plan.moves),
             shape=Shape.of(shape) if shape else None,
             cut_off=plan.cut_off,
+        )
+
+
+class Staying(Schema):
+    """An allocation that keeps hosts that are to be evacuated."""
+
+    allocation: str
+    name: str
+    project_id: str
+    hosts: Annotated[list[str], Field(description="Those that it keeps, by name.")]
+    why: str
+
+
+class Evacuation(Schema):
+    """Who moves off drained hosts, and who stays."""
+
+    fabric: str
+    hosts: Annotated[list[str], Field(description="The hosts, by name.")]
+    moves: list[PlannedMove]
+    staying: list[Staying]
+    empty: Annotated[bool, Field(description="No allocation has one of the hosts.")]
+
+    @classmethod
+    def of(cls, plan: planning.Evacuation) -> Self:
+        names = plan.fabric.inventory.host_names
+        return cls(
+            fabric=plan.fabric.id,
+            hosts=[names[host] for host in plan.hosts],
+            moves=[PlannedMove.of(plan.fabric, move) for move in plan.moves],
+            staying=[
+                Staying(
+                    allocation=one.record.id,
+                    name=one.record.name,
+                    project_id=one.record.project_id,
+                    hosts=[names[host] for host in one.hosts],
+                    why=one.why,
+                )
+                for one in plan.staying
+            ],
+            empty=not (plan.moves or plan.staying),
         )
 
 

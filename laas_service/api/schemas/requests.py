@@ -331,6 +331,26 @@ class NewHosts(Body):
     ] = False
 
 
+class NewEvacuation(Body):
+    """Hosts to drain, or a leaf, and what their tenants have to accept."""
+
+    hosts: Annotated[
+        list[HostName] | None,
+        Field(min_length=1, max_length=MANY, description="Hosts to drain, by name."),
+    ] = None
+    switch: Annotated[
+        Reference | None, Field(description="A leaf whose hosts are drained: its name or GUID.")
+    ] = None
+    max_cost: Annotated[
+        MoveCost | None, Field(description="Tenants with a higher `move_cost` stay.")
+    ] = None
+    override: Annotated[
+        bool,
+        Field(description="Tenants that do not consent move, too; their notice is given."),
+    ] = False
+    dry_run: Annotated[bool, Field(description="Answer the plan; drain and tell nothing.")] = False
+
+
 class NewRoom(Body):
     """A size that has to fit, and what may move for it."""
 

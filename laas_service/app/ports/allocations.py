@@ -271,11 +271,13 @@ class PlacementChanges(Protocol):
         begins: datetime,
         reason: str,
         *,
+        forced: bool = False,
         by: Initiator | None = None,
     ) -> AllocationRecord:
         """Record and tell that the allocation moves to ``to`` at ``begins`` or later.
 
-        Nothing is claimed for it before it begins.
+        Nothing is claimed for it before it begins. If it is ``forced``, ``consent`` does not
+        call it off.
 
         Raises:
             ConcurrentUpdate: the record is not the newest version.

@@ -143,10 +143,10 @@ class ShowSwitch(ShowCommand):
 
 
 class DrainSwitch(ShowCommand):
-    """Drain a leaf switch: its free hosts get no new owner; owners keep their hosts"""
+    """Drain a leaf switch: its free hosts get no new owner; owners stay, or move with --move"""
 
-    call = staticmethod(calls.leaf_state)
-    arguments = (*options.SWITCH, options.verb("drain"))
+    call = staticmethod(calls.leaf_drain)
+    arguments = (*options.SWITCH, *options.EVACUATE, options.verb("drain"))
 
 
 class MaintainSwitch(ShowCommand):

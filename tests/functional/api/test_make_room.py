@@ -121,6 +121,16 @@ def test_what_costs_too_much_stays_and_an_operator_may_override(client, crowded)
     assert forced.status_code == 200
 
 
+def test_servers_that_may_not_stop_keep_their_hosts(client, crowded):
+    for path in crowded:
+        consents(client, path, movable="live")
+    assert client.post(ROOM, json=WANTED).status_code == 409
+    consents(client, crowded[6])
+    plan = client.post(ROOM, json={**WANTED, "dry_run": True}).json
+    assert [move["name"] for move in plan["moves"]] == ["tenant6"]
+    assert client.post(ROOM, json={**WANTED, "moves": 0, "override": True}).status_code == 409
+
+
 def test_consent_at_creation(client, active):
     path = active(3, movable="live", notice=60, move_cost=0.5)
     shown = client.get(path).json
