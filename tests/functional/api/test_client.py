@@ -114,6 +114,24 @@ def test_a_life_from_the_terminal(laas):
     assert answered(laas, "allocation", "list") == []
 
 
+def test_other_hosts_from_the_terminal(laas):
+    create = ("allocation", "create", "--name", "blue", "--hosts", "3", "--movable", "restart")
+    host = answered(laas, *create, "--wait", "10")["hosts"][0]["name"]
+    status, _, err = laas("host", "drain", host, "--override")
+    assert (status, "for --move" in err) == (1, True)
+    dry = answered(laas, "host", "drain", host, "--move", "--dry-run")
+    assert [move["leaving"] for move in dry["moves"]] == [[host]]
+    assert answered(laas, "fabric", "hosts", "--state", "drained") == []
+    begun = answered(laas, "host", "drain", host, "--move")
+    assert begun["moves"][0]["announced"] is True
+    assert answered(laas, "fabric", "hosts", "--state", "drained")[0]["name"] == host
+    other = ("allocation", "replace-hosts", "blue")
+    assert answered(laas, *other, "--host", host, "--dry-run")["leaving"] == [host]
+    changed = answered(laas, *other, "--host", host)
+    assert (changed["changing"], changed["announced"]) == ("prepare", None)
+    assert answered(laas, *other, "--turn-back")["changing"] == "withdraw"
+
+
 def test_inside_a_container_from_the_terminal(laas):
     create = ("allocation", "create", "--hosts")
     outer = answered(laas, *create, "16", "--name", "outer", "--container", "--wait", "10")

@@ -98,6 +98,8 @@ def test_a_tenant_that_consents_may_object(client, active, work, evacuate):
     path = active(2)
     before = names(client.get(path).json)
     consents(client, path, notice=1000)
+    (move,) = evacuate(switch=leaf_of(client, before[0]), dry_run=True).json["moves"]
+    assert set(move["joining"]).isdisjoint(f"node0{number}" for number in range(4))
     assert evacuate(hosts=before).status_code == 202
     client.patch(path, json={"movable": "never"})
     for _ in range(2):
