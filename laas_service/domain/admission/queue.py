@@ -26,16 +26,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from operator import itemgetter
+from typing import ClassVar
 
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.admission.constrained import propose
+from laas_service.domain.admission.vetoes import Vetoes
 from laas_service.domain.allocation import Allocation, NoFit, Packing, Refusal, Request
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import InvalidInput, NotFound
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.search.known_fits import KnownFits
-from laas_service.domain.topology import Topology
 
 PACKING_SHARE = 0.25
 """By how much of a request's duration ends may differ to save one free host in a leaf.
@@ -218,6 +219,9 @@ class EasyQueue(Queue):
     allocation that is not in it, or that runs longer than expected, is unknown.
     """
 
+    moves: ClassVar[bool] = False
+    """Whether the head may get its place by moves of running allocations."""
+
     def __init__(
         self,
         fabric: Ledger,
@@ -229,10 +233,8 @@ class EasyQueue(Queue):
         self._future = _Future(fabric, ends or {})
         fabric.reader_cache(KnownFits)
         self._reserved: tuple[Waiting, Reservation] | None = None
-        self._vetoed: set[int] = set()
-        """Placements (``_taken``) beside which the head does not fit at its shadow time."""
-        self._never: list[int] = []
-        """Those of them beside which no search can find a place for it."""
+        self._vetoes: Vetoes | None = None
+        """What is known of the reservation; not None once there is one."""
 
     @property
     def reservation(self) -> Reservation | None:
@@ -299,32 +301,25 @@ class EasyQueue(Queue):
         spare = self._future.fabric.free_host_count - self._waiting[0].request.hosts
         if waiting.request.hosts > spare or self._refusals.vetoed(waiting.request):
             return None
+        if self._vetoes is not None and self._vetoes.rule_out(waiting.request, self.fabric):
+            return None
         return self._admit(waiting, now, self._head_fits_beside)
 
     def _head_fits_beside(self, newcomer: Allocation) -> bool:
-        """Whether the head still fits at its shadow time beside the newcomer.
-
-        A placement that prevents it once does so as long as the reservation lasts, because
-        hosts and links that are free at the shadow time only become fewer. For the same reason
-        so does a placement that takes more, if nobody shares what it takes.
-        """
-        taken = _taken(newcomer, self.fabric.topology)
-        reservation = self.reservation
-        if reservation is None or taken in self._vetoed:
+        """Whether the head still fits at its shadow time beside the newcomer."""
+        reservation, vetoes = self.reservation, self._vetoes
+        if reservation is None or vetoes is None:
             return False
-        planned = reservation.planned if self.policy.isolating else None
-        if planned is not None and _disjoint(planned, newcomer):
-            return True  # isolated allocations need only their own hosts and links
-        if any(not part & ~taken for part in self._never):
-            return False
+        taken = vetoes.taken(newcomer)
+        known = vetoes.known(taken, newcomer, reservation.planned)
+        if known is not None:
+            return known
         head, future = self._waiting[0], self._future.fabric
         with future.trial():
             future.claim(newcomer)
             answer = self._head_at_shadow(future)
         if isinstance(answer, NoFit):
-            self._vetoed.add(taken)
-            if self.policy.isolating and answer.reason is not Refusal.BUDGET:
-                self._never.append(taken)
+            vetoes.add(taken, proven=answer.reason is not Refusal.BUDGET)
             return False
         self._reserved = (head, Reservation(reservation.time, answer))
         return True
@@ -347,8 +342,7 @@ class EasyQueue(Queue):
         head = self._waiting[0]
         reservation = self._future.earliest(self.policy, head.request, now)
         self._reserved = (head, reservation)
-        self._vetoed.clear()
-        self._never.clear()
+        self._vetoes = Vetoes(self.policy, head.request, self._future.fabric, self.moves)
         return reservation
 
 
@@ -477,28 +471,3 @@ class _Refusals:
 
 def _kind(request: Request) -> _RequestKind:
     return request.hosts, request.constraints, request.bandwidth
-
-
-def _taken(allocation: Allocation, topology: Topology) -> int:
-    """The hosts and links of an allocation as one mask, to compare it with others."""
-    slots, uplinks_at = topology.slots, topology.groups * topology.slots
-    width = topology.tree.w[1] * topology.planes
-    lanes_at, lanes = uplinks_at + topology.groups * width, topology.columns_per_pod * topology.lane
-    taken = 0
-    for group, hosts, uplinks in allocation.groups:
-        taken |= hosts << group * slots | uplinks << uplinks_at + group * width
-    for pod, spines in allocation.spines_by_pod(topology):
-        taken |= spines << lanes_at + pod * lanes
-    return taken
-
-
-def _disjoint(first: Allocation, second: Allocation) -> bool:
-    """Whether two allocations share no host and no link."""
-    taken = {group: (hosts, uplinks) for group, hosts, uplinks in first.groups}
-    for group, hosts, uplinks in second.groups:
-        if group in taken and (hosts & taken[group][0] or uplinks & taken[group][1]):
-            return False
-    columns = {(pod, column): uplinks for pod, column, uplinks in first.columns}
-    return not any(
-        uplinks & columns.get((pod, column), 0) for pod, column, uplinks in second.columns
-    )

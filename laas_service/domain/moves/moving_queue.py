@@ -11,6 +11,7 @@ finds moves after which the head fits beside it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
 
 from laas_service.domain.admission.queue import (
     Accept,
@@ -37,6 +38,8 @@ class MovingQueue(EasyQueue):
     ``seconds_lost`` is the time by which a moved tenant ends later, in the unit of durations;
     a tenant whose links alone are exchanged loses nothing.
     """
+
+    moves: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -104,8 +107,8 @@ class MovingQueue(EasyQueue):
         """Moves free hosts and links: what was refused or vetoed may fit now."""
         self._hopeless = float("inf")
         self._refusals = type(self._refusals)(self.policy.monotone)
-        self._vetoed.clear()
-        self._never.clear()
+        if self._vetoes is not None:
+            self._vetoes.forget()
 
     def _lost(self, move: Nearest) -> float:
         return self._seconds_lost if move.new_hosts else 0

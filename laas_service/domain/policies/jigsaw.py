@@ -10,7 +10,7 @@ from laas_service.domain.search.budget import WORK
 from laas_service.domain.search.multi_pod import in_several_pods, in_two_pods
 from laas_service.domain.search.one_leaf import fullest_leaf_group, in_one_leaf_group
 from laas_service.domain.search.one_pod import in_one_pod
-from laas_service.domain.search.search import Search
+from laas_service.domain.search.search import Search, known_answer
 
 
 class Jigsaw:
@@ -39,10 +39,12 @@ class Jigsaw:
     def propose(self, fabric: LedgerView, request: Request) -> Allocation | NoFit:
         if small := fullest_leaf_group(fabric, self.name, request):
             return small
-        variant = "two pods" if self._two_pods else ""
-        search = Search(fabric, self.name, request, self._work, variant)
         hosts = request.hosts
         leaves, rest = divmod(hosts, fabric.topology.slots)
+        if not self._two_pods and (known := known_answer(fabric, self.name, request, leaves, rest)):
+            return known
+        variant = "two pods" if self._two_pods else ""
+        search = Search(fabric, self.name, request, self._work, variant)
         steps = [
             in_one_leaf_group(search, hosts),
             in_one_pod(search, hosts),

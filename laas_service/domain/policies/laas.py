@@ -10,7 +10,7 @@ from laas_service.domain.search.budget import WORK
 from laas_service.domain.search.multi_pod import in_several_pods
 from laas_service.domain.search.one_leaf import fullest_leaf_group, in_one_leaf_group
 from laas_service.domain.search.one_pod import in_one_pod
-from laas_service.domain.search.search import Search
+from laas_service.domain.search.search import Search, known_answer
 
 
 class Laas:
@@ -32,10 +32,13 @@ class Laas:
     def propose(self, fabric: LedgerView, request: Request) -> Allocation | NoFit:
         if small := fullest_leaf_group(fabric, self.name, request):
             return small
-        search = Search(fabric, self.name, request, self._work)
         hosts = request.hosts
+        leaves = -(-hosts // fabric.topology.slots)
+        if known := known_answer(fabric, self.name, request, leaves, 0):
+            return known
+        search = Search(fabric, self.name, request, self._work)
         return search.answer(
             in_one_leaf_group(search, hosts),
             in_one_pod(search, hosts),
-            in_several_pods(search, -(-hosts // fabric.topology.slots), 0),
+            in_several_pods(search, leaves, 0),
         )

@@ -29,11 +29,11 @@ class KnownFits:
         default_factory=dict, compare=False
     )
     """By pod; its free hosts and uplinks, and placements on two or more of its leaf groups."""
-    _in_pods: tuple[tuple[int, list[int], list[int]], Known] | None = field(
+    _in_pods: tuple[int, list[int], list[int], list[int], Known] | None = field(
         default=None, compare=False
     )
-    """The free leaf groups, free hosts by pod and spine uplinks; placements on full leaf groups
-    of several pods."""
+    """The leaf groups all of whose hosts are free; their pods, ascending, and these pods with few
+    free hosts first; the spine uplinks; placements on such groups of several pods."""
 
     @staticmethod
     def kept_with(fabric: LedgerView) -> KnownFits | None:
@@ -55,14 +55,20 @@ class KnownFits:
     def in_several_pods(self, fabric: LedgerView) -> Known:
         """Those by leaves on full leaf groups without a remainder; the caller adds what it finds.
 
-        No leaf group of the fabric misses an uplink (``Ledger.odd_groups``).
+        No leaf group of the fabric misses an uplink (``Ledger.odd_groups``). Of the free hosts
+        the search reads in which order they put the pods.
         """
-        state = fabric.groups_by_free[-1], fabric.pod_free_hosts, fabric.free_lanes
+        full, lanes, free = fabric.groups_by_free[-1], fabric.free_lanes, fabric.pod_free_hosts
         entry = self._in_pods
-        if entry is None or entry[0] != state:
-            full, hosts, lanes = state
-            entry = self._in_pods = (full, list(hosts), list(lanes)), {}
-        return entry[1]
+        if entry is not None and entry[0] == full and entry[3] == lanes:
+            pods = entry[1]
+            if sorted(pods, key=free.__getitem__) == entry[2]:
+                return entry[4]
+        else:
+            pods = [pod for pod, groups in enumerate(fabric.pod_groups_by_free) if groups[-1]]
+        entry = full, pods, sorted(pods, key=free.__getitem__), list(lanes), {}
+        self._in_pods = entry
+        return entry[4]
 
     def copy(self) -> KnownFits:
         return self

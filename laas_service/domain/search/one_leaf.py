@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from laas_service.domain.allocation import Allocation, GroupShare, Request
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.search.bicliques import lowest_bits
-from laas_service.domain.search.search import Search
+from laas_service.domain.search.search import Search, is_plain
 from laas_service.domain.search.shapes import Placement, one_leaf_shape
 
 
@@ -17,8 +17,7 @@ def fullest_leaf_group(fabric: LedgerView, policy: str, request: Request) -> All
     That is the placement which ``in_one_leaf_group`` prefers. It is found without the objects
     that a search needs, as most requests are small. None if a search has to answer.
     """
-    plain = request.constraints is None and request.packing is None
-    if not plain or fabric.topology.rails > 1:
+    if not is_plain(fabric, request):
         return None
     hosts = request.hosts
     for groups in fabric.groups_by_free[hosts:]:

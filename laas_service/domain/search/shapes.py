@@ -95,6 +95,13 @@ def most_pods(hosts: int, slots: int, groups: int, pods: int) -> int:
     )
 
 
+def full_leaves(policy: str, hosts: int, slots: int) -> int:
+    """The leaf groups all of whose hosts any placement in several pods takes, at least."""
+    if policy == "laas":
+        return -(-hosts // slots)
+    return hosts // slots if policy == "jigsaw" else 0
+
+
 def pods_of(shape: Shape) -> int:
     """The number of pods of a shape, the remainder pod included."""
     return shape.pods + (shape.remainder_leaves > 0 or shape.remainder_hosts > 0)
