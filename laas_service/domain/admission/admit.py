@@ -21,6 +21,8 @@ from laas_service.domain.policies.base import Policy
 SIZES_TRIED = 256
 """Sizes that ``largest_fit`` tries one by one where it is not monotone, before it bisects."""
 
+OTHERS_WAIT = NoFit(Refusal.OTHERS_WAIT, "this placement would delay another request")
+
 
 def admit(
     policy: Policy,
@@ -40,7 +42,7 @@ def admit(
     if isinstance(answer, NoFit):
         return answer
     if accept is not None and not accept(answer):
-        return NoFit(Refusal.OTHERS_WAIT, "this placement would delay another request")
+        return OTHERS_WAIT
     fabric.claim(answer)
     return answer
 

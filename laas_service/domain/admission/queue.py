@@ -266,12 +266,12 @@ class EasyQueue(Queue):
         return allocation
 
     def _backfill(self, now: float) -> list[Allocation]:
-        limit = min(self.fabric.free_host_count, self._refusals.smallest - 1)
+        most = self._most_hosts()
         window = islice(self._waiting, 1, self.discipline.window + 1)
         candidates = [
             waiting
             for waiting in window
-            if waiting.request.hosts <= limit or waiting.request.bandwidth is not None
+            if waiting.request.hosts <= most or waiting.request.bandwidth is not None
         ]
         if not candidates:
             return []
@@ -280,30 +280,35 @@ class EasyQueue(Queue):
             return []
         if self.discipline.order is Order.BIG_FIRST:
             candidates.sort(key=lambda waiting: -waiting.request.hosts)
+        what_if = self.discipline.shadow is Shadow.WHAT_IF
+        most_beside = self._most_hosts_beside_head() if what_if else 0
         started = []
         for waiting in candidates:
-            if waiting.request.bandwidth is None and waiting.request.hosts > limit:
+            request = waiting.request
+            if request.bandwidth is None and request.hosts > most:
                 continue
-            allocation = self._overtake(waiting, now, shadow)
+            if now + waiting.duration <= shadow:
+                allocation = self._admit(waiting, now)
+            elif request.hosts > most_beside or self._refusals.vetoed(request):
+                continue
+            else:
+                allocation = self._admit(waiting, now, self._head_fits_beside)
+            most = self._most_hosts()
             if allocation is not None:
                 self._waiting.remove(waiting)
                 self._refusals.forget_vetoes()
                 started.append(allocation)
-            limit = min(self.fabric.free_host_count, self._refusals.smallest - 1)
+                most_beside = self._most_hosts_beside_head() if what_if else 0
         return started
 
-    def _overtake(self, waiting: Waiting, now: float, shadow: float) -> Started:
-        """Start a request from behind the head if the head's reservation still holds then."""
-        if now + waiting.duration <= shadow:
-            return self._admit(waiting, now)
-        if self.discipline.shadow is Shadow.END_BEFORE_SHADOW:
-            return None
+    def _most_hosts(self) -> float:
+        """More hosts than this do not fit now."""
+        return min(self.fabric.free_host_count, self._refusals.smallest - 1)
+
+    def _most_hosts_beside_head(self) -> int:
+        """More hosts than this delay the head, unless they are free again at its shadow time."""
         spare = self._future.fabric.free_host_count - self._waiting[0].request.hosts
-        if waiting.request.hosts > spare or self._refusals.vetoed(waiting.request):
-            return None
-        if self._vetoes is not None and self._vetoes.rule_out(waiting.request, self.fabric):
-            return None
-        return self._admit(waiting, now, self._head_fits_beside)
+        return spare if self._vetoes is None else min(spare, self._vetoes.most_hosts(self.fabric))
 
     def _head_fits_beside(self, newcomer: Allocation) -> bool:
         """Whether the head still fits at its shadow time beside the newcomer."""
@@ -439,15 +444,14 @@ class _Refusals:
         self.smallest: float = math.inf
 
     def add(self, request: Request, refusal: NoFit) -> None:
-        kind = _kind(request)
         if refusal.reason is Refusal.OTHERS_WAIT:
-            self._vetoed.add(kind)
+            self._vetoed.add(_kind(request))
         elif (
             not self._monotone
             or refusal.reason is Refusal.BUDGET
             or request.constraints is not None
         ):
-            self._refused.add(kind)
+            self._refused.add(_kind(request))
         elif request.bandwidth is None:
             self.smallest = min(self.smallest, request.hosts)
         else:
@@ -456,14 +460,16 @@ class _Refusals:
 
     def apply_to(self, request: Request) -> bool:
         if request.bandwidth is None:
-            return request.hosts >= self.smallest or _kind(request) in self._refused
+            if request.hosts >= self.smallest:
+                return True
+            return bool(self._refused) and _kind(request) in self._refused
         return _kind(request) in self._refused or any(
             request.bandwidth >= bandwidth and request.hosts >= hosts
             for bandwidth, hosts in self._shared.items()
         )
 
     def vetoed(self, request: Request) -> bool:
-        return _kind(request) in self._vetoed
+        return bool(self._vetoed) and _kind(request) in self._vetoed
 
     def forget_vetoes(self) -> None:
         self._vetoed.clear()

@@ -10,7 +10,8 @@ A head that is too large for every pod is placed on leaf groups all of whose hos
 (``full_leaves``). Then two things are known of any placement before a search for the head:
 
 * Too few such groups are left beside one that takes too many of them. A request that is too large
-  for every pod takes some wherever it is placed, so the policy need not be asked for it.
+  for every pod takes some wherever it is placed, so the policy need not be asked
+  (``Vetoes.most_hosts``).
 * Of a pod's groups the head can use any. So all that a placement takes from it is how many of
   each pod's groups, and which spine uplinks.
 """
@@ -18,7 +19,7 @@ A head that is too large for every pod is placed on leaf groups all of whose hos
 from laas_service.domain.allocation import Allocation, Request
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.policies.base import Traits
-from laas_service.domain.search.shapes import full_leaves
+from laas_service.domain.search.shapes import full_leaves, most_hosts
 from laas_service.domain.topology import Topology
 
 
@@ -48,14 +49,14 @@ class Vetoes:
         self._by_pod = self._leaves * self._slots >= head.hosts and not any(future.odd_groups)
         """Whether the head needs nothing but such groups, and of each pod's can use any."""
 
-    def rule_out(self, request: Request, present: LedgerView) -> bool:
-        """Whether every placement on the fabric as it is now would delay the head."""
-        if not self._leaves or request.parent is not None:
-            return False
-        spare = self._future.groups_by_free[self._slots].bit_count() - self._leaves
-        return full_leaves(self._policy.name, request.hosts, self._slots) > spare and (
-            request.hosts > max(present.pod_free_hosts)
-        )
+    def most_hosts(self, present: LedgerView) -> int:
+        """Every placement of more hosts on the fabric as it is now would delay the head."""
+        future = self._future
+        if not self._leaves:
+            return future.free_host_count
+        spare = future.groups_by_free[self._slots].bit_count() - self._leaves
+        in_several_pods = most_hosts(self._policy.name, spare, self._slots)
+        return max(in_several_pods, *present.pod_free_hosts)
 
     def taken(self, newcomer: Allocation) -> int:
         """What a placement takes that the head may need, as a mask to compare with others."""

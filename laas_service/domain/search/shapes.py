@@ -102,6 +102,11 @@ def full_leaves(policy: str, hosts: int, slots: int) -> int:
     return hosts // slots if policy == "jigsaw" else 0
 
 
+def most_hosts(policy: str, leaves: int, slots: int) -> int:
+    """The most hosts that may take only so many ``full_leaves``, of a policy that takes some."""
+    return leaves * slots if policy == "laas" else (leaves + 1) * slots - 1
+
+
 def pods_of(shape: Shape) -> int:
     """The number of pods of a shape, the remainder pod included."""
     return shape.pods + (shape.remainder_leaves > 0 or shape.remainder_hosts > 0)
