@@ -9,14 +9,16 @@ port, and a seventh if there is an M_Key.
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
 from laas_service.domain.errors import LaasError, Unavailable
-from laas_service.domain.inventory import ADAPTER_PORT, PortRef
+from laas_service.domain.inventory import ADAPTER_PORT, CableEnds, PortRef
+from laas_service.domain.routing.default_tables import NO_ROUTE
 from laas_service.version import ShowVersion
-from opensm_writer import parse, smp
+from opensm_writer import directed, parse, smp
+from opensm_writer.desired import BLOCK as BLOCK_OF_LIDS
 from opensm_writer.keys import BLOCK, Enforcement, KeyReading, Manager, PortKeys, lines
 from opensm_writer.site import read_key
 from opensm_writer.smp import Query, SmpPort
@@ -35,25 +37,20 @@ def read(port: SmpPort, directory: Path, *, master_only: bool = False) -> KeyRea
             limit of ``port``.
     """
     if master_only:
-        return _Reader(port, {}, {}, set()).reading()
+        return _Reader(port, {}, ()).reading()
     lids = parse.guid2lid((directory / "guid2lid").read_text(), "guid2lid")
     cables = parse.cabling((directory / "cabling").read_text(), "cabling")
-    behind = {first: second for first, second in cables if second.port == ADAPTER_PORT}
-    switches = {end.guid for first, second in cables for end in (first, second) if end.port}
-    return _Reader(port, lids, behind, switches).reading()
+    return _Reader(port, lids, cables).reading()
 
 
 class _Reader:
-    """``behind`` is the adapter behind each switch port that has one."""
+    """Reads the ports at both ends of ``cables``."""
 
-    def __init__(
-        self,
-        port: SmpPort,
-        lids: dict[int, int],
-        behind: dict[PortRef, PortRef],
-        switches: set[int],
-    ) -> None:
-        self._port, self._lids, self._behind, self._switches = port, lids, behind, switches
+    def __init__(self, port: SmpPort, lids: dict[int, int], cables: Collection[CableEnds]) -> None:
+        self._port, self._lids, self._cables = port, lids, cables
+        # the adapter behind each switch port that has one
+        self._behind = {first: second for first, second in cables if second.port == ADAPTER_PORT}
+        self._switches = {end.guid for cable in cables for end in cable if end.port}
 
     def reading(self) -> KeyReading:
         first = [Query(0, smp.PORT_INFO), Query(0, smp.NODE_INFO)]
@@ -62,9 +59,9 @@ class _Reader:
             raise Unavailable("the port of this machine does not answer")
         port_info, node_info = own[first[0]], own[first[1]]
         manager = self._manager(int.from_bytes(port_info[18:20], "big"))
-        return KeyReading(
-            int.from_bytes(node_info[20:28], "big"), manager, {p.port: p for p in self._ports()}
-        )
+        guid = int.from_bytes(node_info[20:28], "big")
+        self._direct(guid, port_info[28])
+        return KeyReading(guid, manager, {p.port: p for p in self._ports()})
 
     def _manager(self, lid: int) -> Manager | None:
         """The master that the port of this machine knows; None if it does not answer."""
@@ -73,6 +70,39 @@ class _Reader:
             guid, last = int.from_bytes(data[:8], "big"), data[20]
             return Manager(guid, lid, last >> 4, last & 0xF)
         return None
+
+    def _direct(self, own: int, number: int) -> None:
+        """Find directed routes to the nodes without an entry in the table of our switch.
+
+        A manager on a spine may have no route to some switches by their LIDs. A node that does not
+        answer is asked once more over other cables, those to adapters excepted.
+        """
+        at = next((at for at, adapter in self._behind.items() if adapter.guid == own), None)
+        if at is None:
+            return
+        nodes = self._switches | {adapter.guid for adapter in self._behind.values()}
+        home = self._lids[at.guid]
+        entries = {
+            guid: Query(home, smp.FORWARDING_TABLE, self._lids[guid] // BLOCK_OF_LIDS)
+            for guid in nodes
+        }
+        table = self._port.all_answers(sorted(set(entries.values())))
+        left = {
+            guid
+            for guid, query in entries.items()
+            if query in table and table[query][self._lids[guid] % BLOCK_OF_LIDS] == NO_ROUTE
+        }
+        avoided: set[CableEnds] = set()
+        for _ in range(smp.GIVE_UP):
+            ways = directed.ways(self._cables, at.guid, left, avoided)
+            for guid, way in ways.items():
+                self._port.paths[self._lids[guid]] = bytes([0, number, *(out for out, _ in way)])
+            queries = {guid: Query(self._lids[guid], smp.NODE_INFO) for guid in ways}
+            answers = self._port.all_answers(queries.values())
+            left = {guid for guid, query in queries.items() if query not in answers}
+            used = {cable for guid in ways.keys() - left for _, cable in ways[guid]}
+            asked = {cable for guid in left for _, cable in ways[guid]}
+            avoided |= {cable for cable in asked - used if cable[1].port != ADAPTER_PORT}
 
     def _ports(self) -> Iterator[PortKeys]:
         by_lid = {self._lids[guid]: guid for guid in self._switches}

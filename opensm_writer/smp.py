@@ -67,7 +67,8 @@ class SmpPort:
     ``mkey`` goes into each request. A request without an answer is sent ``tries`` times,
     ``timeout`` seconds apart, or a tenth of that if it comes back as undelivered. A node that left
     ``GIVE_UP`` requests in a row unanswered is not asked again. ``limit`` seconds after the port
-    was opened it asks nothing more.
+    was opened it asks nothing more. A node whose LID is in ``paths`` is asked by a
+    directed route: a 0, then the ports by which a packet leaves this machine and each switch.
 
     Raises:
         Unavailable: there is no ``libibumad``, or no port, or it may not be used.
@@ -80,6 +81,7 @@ class SmpPort:
     timeout: float = 1.0
     tries: int = 3
     limit: float = 50.0
+    paths: dict[int, bytes] = field(default_factory=lambda: {0: b"\0"}, init=False)
     _agents: dict[int, int] = field(default_factory=dict, init=False)
     _under_way: dict[int, _Pending] = field(default_factory=dict, init=False)
     _unanswered: Counter[int] = field(default_factory=Counter, init=False)
@@ -182,16 +184,19 @@ class SmpPort:
         entry.deadline = time.monotonic() + self.timeout
         lid, attribute, modifier = entry.query
         mad = bytearray(_MAD_SIZE)
-        kind = SMP_CLASS if lid else DIRECTED_CLASS
+        path = self.paths.get(lid)
+        kind = SMP_CLASS if path is None else DIRECTED_CLASS
         mad[0:4] = bytes([1, kind, 1, GET])
         mad[8:16] = number.to_bytes(8, "big")
         mad[16:18] = attribute.to_bytes(2, "big")
         mad[20:24] = modifier.to_bytes(4, "big")
         mad[24:32] = self.mkey.to_bytes(8, "big")
-        if not lid:
+        if path is not None:
+            mad[7] = len(path) - 1
             mad[32:36] = b"\xff" * 4
+            mad[128 : 128 + len(path)] = path
         buffer = ctypes.create_string_buffer(self._head + _MAD_SIZE)
-        self._umad.umad_set_addr(buffer, lid or PERMISSIVE_LID, 0, 0, 0)
+        self._umad.umad_set_addr(buffer, lid if path is None else PERMISSIVE_LID, 0, 0, 0)
         ctypes.memmove(self._umad.umad_get_mad(buffer), bytes(mad), _MAD_SIZE)
         milliseconds = max(1, int(self.timeout * 1000))
         sent = self._umad.umad_send(

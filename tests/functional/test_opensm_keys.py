@@ -37,7 +37,7 @@ from laas_service.domain.inventory import Endpoint, Inventory
 from laas_service.domain.policies.jigsaw import Jigsaw
 from laas_service.domain.topology import Topology
 from laas_service.messages import Applied, Condition, Master, Running
-from opensm_writer import keys, parse, render
+from opensm_writer import directed, keys, parse, render
 from opensm_writer.local import LocalSubnetManager
 from opensm_writer.site import SiteSettings
 from tests import demo
@@ -80,8 +80,8 @@ def example_site() -> Iterator[Site]:
 def reading_site(topology: Topology, inventory: Inventory, sm: int) -> Iterator[Site]:
     with site(topology, inventory, sm) as here:
         command = (*here.dump[:-2], f"PYTHONPATH={ROOT}", "PYTHONDONTWRITEBYTECODE=1")
-        keys = (*command, sys.executable, "-m", "opensm_writer.key_reader")
-        here.opensm = replace(here.opensm, keys_command=keys)
+        keys = (*command, sys.executable, "-m", "opensm_writer.key_reader", "--limit", "250")
+        here.opensm = replace(here.opensm, keys_command=keys, timeout=300)
         here.manager = LocalSubnetManager(here.sim.directory / "files", here.opensm, patience=300)
         yield here
 
@@ -294,37 +294,72 @@ def test_an_answer_that_comes_late_is_not_taken_for_that_of_another_request():
         here.boot([])
         end = here.inventory.endpoints[0]
         simulator = here.sim._server.pid
-        command = (*here.opensm.keys_command[:-2], "-c", LATE)
+        reader = here.opensm.keys_command
+        command = (*reader[: reader.index("-m")], "-c", LATE)
         done = here.sim.run(*command, str(simulator), str(here.inventory.lids[end.guid]))
         assert done.stdout.split() == ["0", hex(end.guid), "[0]"]
+
+
+def record_lids(here: Site, directory: Path, *guids: int) -> None:
+    """Copy what the reader reads of the current set, with LIDs for ``guids`` that no port has."""
+    shutil.copy(here.current / "cabling", directory)
+    lids = parse.guid2lid((here.current / "guid2lid").read_text(), "guid2lid")
+    unused = max(lids.values()) + 1
+    lids |= {guid: unused + number for number, guid in enumerate(guids)}
+    (directory / "guid2lid").write_text("".join(render.guid2lid(lids)))
 
 
 def test_nodes_that_do_not_answer_are_named_and_cost_no_more_than_the_limit(tmp_path):
     with small_site() as here:
         here.boot([])
-        shutil.copy(here.current / "cabling", tmp_path)
-        lids = parse.guid2lid((here.current / "guid2lid").read_text(), "guid2lid")
-        ghost = max(lids.values()) + 1
         leaf = here.inventory.endpoints[0].at.guid
-
-        def moved(*guids: int) -> None:
-            """Record LIDs that no port has."""
-            wrong = lids | {guid: ghost + number for number, guid in enumerate(guids)}
-            (tmp_path / "guid2lid").write_text("".join(render.guid2lid(wrong)))
-
-        moved(leaf)
-        everything = len(keys.reading_of(printed_keys(here, here.current)[0], "keys").ports)
-        out, said = printed_keys(here, tmp_path)
-        assert said == f"laas-opensm-keys: no answer from LID {ghost}\n"
-        log = (here.sim.directory / "ibsim.log").read_text()
-        asked = log.count(f"no route to dest lid {ghost} ")
-        assert asked == 2 * 3  # requests, and how often each was sent
         behind = sum(end.at.guid == leaf for end in here.inventory.endpoints)
+        everything = len(keys.reading_of(printed_keys(here, here.current)[0], "keys").ports)
+
+        def logged(words: str) -> int:
+            return (here.sim.directory / "ibsim.log").read_text().count(words)
+
+        def verbose(level: int) -> None:
+            here.sim.console(f"Verbose {level}")
+            eventually(lambda: logged(f"verbose level is {level}"), "ibsim has read the commands")
+
+        here.sim.console(f'Error "S-{leaf:016x}" 100')
+        verbose(1)
+        out, said = printed_keys(here, here.current)
+        verbose(0)
+        assert said == f"laas-opensm-keys: no answer from LID {here.inventory.lids[leaf]}\n"
+        assert logged("drop pkt due error rate") == 2 * 3  # requests, and how often each was sent
         assert len(keys.reading_of(out, "keys").ports) == everything - 2 * behind - 1
-        moved(*lids)
+        here.sim.console(f'Error "S-{leaf:016x}" 0')
+        record_lids(here, tmp_path, *here.inventory.lids)
         out, said = printed_keys(here, tmp_path, "--limit", "3", code=2)
         assert out == ""
         assert re.search(r"were not read within 3 seconds: no answer from LID \d+, \d+", said)
+
+
+def test_nodes_without_a_route_are_read_past_a_dead_cable(tmp_path):
+    """The LIDs recorded for a spine, and for a leaf and its adapters, are in no table."""
+    with small_site() as here:
+        here.boot([])
+        own = next(end.at.guid for end in here.inventory.endpoints if end.guid == here.sm)
+        leaf = next(guid for guid in here.inventory.leaf_guids if guid != own)
+        adapters = [end.guid for end in here.inventory.endpoints if end.at.guid == leaf]
+        record_lids(here, tmp_path, leaf, here.inventory.spine_guids[0], *adapters)
+        everything = keys.reading_of(printed_keys(here, here.current)[0], "keys")
+
+        def all_are_read() -> None:
+            out, said = printed_keys(here, tmp_path)
+            assert said == ""
+            assert keys.reading_of(out, "keys") == everything
+
+        all_are_read()
+        way = directed.ways(here.inventory.cable_ends, own, [leaf])[leaf]
+        _, ends = way[-1]
+        at_leaf = next(end for end in ends if end.guid == leaf)
+        here.sim.console(f'Unlink "S-{leaf:016x}"[{at_leaf.port}]')
+        log = here.sim.directory / "osm.log"
+        eventually(lambda: '"Link state change"' in log.read_text(), "the cable is dead")
+        all_are_read()
 
 
 def settings_of(here: Site, polling: int | None = 1000) -> SiteSettings:
