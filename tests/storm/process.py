@@ -28,10 +28,10 @@ import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import Session
 
+from laas_service import wiring
 from laas_service.adapters.db import leases, ledger_cache, transactions, turns
 from laas_service.adapters.db.types import Clock
 from laas_service.domain.errors import LeaseLost
-from laas_service.wiring import Parts
 
 CLOCKS = {
     "sqlite": (
@@ -53,9 +53,10 @@ def main() -> int:
     without = os.environ.get("LAAS_STORM_WITHOUT")
     if without in GUARDS:
         GUARDS[without]()
-    command = importlib.import_module(f"laas_service.cmd.{kind}")
-    command.Parts = partial(Parts, at=partial(_pause, Path(home), name))  # type: ignore[attr-defined]
-    return int(command.main(arguments))
+    wiring.Parts = partial(  # type: ignore[assignment,misc]
+        wiring.Parts, at=partial(_pause, Path(home), name)
+    )
+    return int(importlib.import_module(f"laas_service.cmd.{kind}").main(arguments))
 
 
 # -- clocks and pauses -----------------------------------------------------------------
