@@ -16,9 +16,6 @@ SETUP = Path(__file__).parents[3] / "setup.cfg"
 OTHERWISE = {"rename": "set"}
 """Verbs with another name in ``openstack``, where ``set`` changes any property."""
 
-ELSEWHERE = {"allocation create", "allocation rename", "allocation delete"}
-"""Commands whose arguments are those that ``openstack`` commands have."""
-
 
 def of_laas() -> set[str]:
     commands = {
