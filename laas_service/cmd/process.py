@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 from oslo_config import cfg
@@ -41,10 +42,10 @@ def registered(switches: Sequence[Any] = ()) -> cfg.ConfigOpts:
     return conf
 
 
-def configured(
+def parsed(
     prog: str, args: Sequence[str] | None, switches: Sequence[Any] = (), **files: Any
 ) -> cfg.ConfigOpts:
-    """Read the configuration that ``args`` name (None: those of the process), and set up the log.
+    """Read the configuration that ``args`` name (None: those of the process).
 
     ``switches`` are the command's own options. ``files`` are ``default_config_files`` and
     ``default_config_dirs``, to be read where ``args`` name none.
@@ -54,6 +55,14 @@ def configured(
     """
     conf = registered(switches)
     conf(args, project="laas", prog=prog, version=version(), **files)
+    return conf
+
+
+def configured(
+    prog: str, args: Sequence[str] | None, switches: Sequence[Any] = (), **files: Any
+) -> cfg.ConfigOpts:
+    """Read the configuration as ``parsed`` does, and set up the log. Raises: cfg.Error."""
+    conf = parsed(prog, args, switches, **files)
     logging.setup(conf, prog)
     return conf
 
@@ -62,7 +71,9 @@ def daemon_configured(
     prog: str, args: Sequence[str] | None, switches: Sequence[Any] = ()
 ) -> cfg.ConfigOpts:
     """As ``configured``, for a process that runs for months with many threads."""
-    conf = configured(prog, args, switches)
+    conf = parsed(prog, args, switches)
+    import_module("laas_service.wiring")  # chooses native threads before libraries look for others
+    logging.setup(conf, prog)
     warn_of_unknown(conf, switches)
     limit_heaps()
     return conf

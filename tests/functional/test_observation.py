@@ -135,8 +135,13 @@ def test_a_silent_spine_is_unconfirmed(here):
         expected |= {end: PortState.UNREAD, other: PortState.SILENT}
     until(here, expected, "the spine is silent")
     here.change(TENANTS[:3])
-    applied = here.manager.applied("site")
-    assert (applied.without, applied.unconfirmed) == ((), (spine,))
+
+    def is_told():
+        applied = here.manager.applied("site")
+        confirmed = applied.generation == here.generation
+        return confirmed and (applied.without, applied.unconfirmed) == ((), (spine,))
+
+    eventually(is_told, lambda: f"not told: {here.manager.applied('site')}")
 
 
 @pytest.fixture

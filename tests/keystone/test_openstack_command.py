@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import configparser
 import json
 import os
 import subprocess
@@ -248,10 +249,12 @@ def test_an_administrator_lists_his_own_project_or_all(run, answered, emptied):
 def test_the_shell_completes_the_commands(run):
     status, out, _ = run("complete")
     assert status == 0
-    commands = "create delete fabric history host list quota repair retry set show switch"
-    assert f"cmds_isolated_network='{commands}'" in out
-    of_fabric = "agents fit list observation routing show utilization"
-    assert f"cmds_isolated_network_fabric='{of_fabric}'" in out
+    words = [name.removeprefix("isolated_network_").split("_") for name in _plugin()]
+    for noun, place in (("", 0), ("fabric", 1), ("switch", 1)):
+        known = {one[place] for one in words if not place or one[0] == noun}
+        assert len(known) > 3
+        of = f"_{noun}" if noun else ""
+        assert f"cmds_isolated_network{of}='{' '.join(sorted(known))}'" in out
     assert "--hosts" in out.partition("cmds_isolated_network_create=")[2].partition("\n")[0]
 
 
@@ -284,3 +287,11 @@ def test_the_log_shows_no_secret(api, run, keystone):
     assert "/v3/auth/tokens" in said
     for secret in (PASSWORD, token, token[:60]):
         assert secret not in said
+
+
+def _plugin() -> list[str]:
+    """The names of the plugin's commands, as ``setup.cfg`` declares them."""
+    setup = configparser.ConfigParser()
+    setup.read(Path(__file__).parents[2] / "setup.cfg")
+    lines = setup["options.entry_points"]["openstack.isolated_network.v1"].split("\n")
+    return [line.partition("=")[0].strip() for line in lines if line]
