@@ -22,6 +22,14 @@ settings.register_profile("laas", deadline=None, derandomize=bool(os.environ.get
 settings.load_profile("laas")
 
 
+LONG = ("test_crash", "test_storm", "test_opensm_agent", "test_bus", "test_rewind", "test_upgrade")
+"""Files that take minutes: they come first, so that no process of the tests is idle at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.stem not in LONG)
+
+
 @pytest.fixture(autouse=True)
 def logging_as_before():
     """A command that configures logging in a test leaves no handler on a closed stream behind."""
