@@ -28,6 +28,9 @@ class Daemon:
         AssertionError: it did not answer in time.
     """
 
+    end = signal.SIGTERM
+    """The signal at which the server ends without waiting for its clients."""
+
     def __init__(self, name: str, *, user: str | None = None) -> None:
         """``user`` owns the directory and the process if root runs the test."""
         self.name = name
@@ -118,7 +121,7 @@ class Daemon:
     def close(self) -> None:
         """End the server with everything it started, and delete its directory."""
         if self.process and self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
+            self.process.send_signal(self.end)
             try:
                 self.process.wait(60)
             except subprocess.TimeoutExpired:

@@ -12,6 +12,7 @@ to run as root: if root runs the test, the server runs as Debian's user ``postgr
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from uuid import uuid4
@@ -30,6 +31,8 @@ AVAILABLE = bool(_PROGRAMS or shutil.which("initdb"))
 
 
 class PostgreSql(Daemon):
+    end = signal.SIGINT  # at SIGTERM it waits until all clients have gone
+
     def __init__(self) -> None:
         super().__init__("postgresql", user="postgres")
         self.data = self.directory / "data"
