@@ -404,7 +404,7 @@ class _Listing:
 
 
 class _Reading(threading.local):
-    """What this thread knows of the aggregates.
+    """The aggregates as one thread read them.
 
     ``aggregates``: as last read, with what this thread wrote since; None if they have to be read.
     ``comparing``: whether the methods of the port share them.

@@ -219,7 +219,7 @@ class Allocation(Base):
     updated_at: Mapped[datetime] = mapped_column(Moment())
 
     def asked_before(self) -> Initiator | None:
-        """Who asked for something last before the events that are kept, if it is known."""
+        """Return who made the last request before the events that are kept; None if unknown."""
         return Initiator(**self.asked_by) if self.asked_by else None
 
     def record(self, history: tuple[records.Event, ...] = ()) -> records.AllocationRecord:

@@ -40,7 +40,7 @@ def running_document(running: Running) -> dict[str, Any] | None:
 
 
 def running_from(document: Mapping[str, Any] | None) -> Running:
-    """What such a document describes."""
+    """Read a document of ``running_document``; None means that nothing is known."""
     if document is None:
         return NOTHING_KNOWN
     master = document["master"]

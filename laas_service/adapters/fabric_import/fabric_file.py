@@ -101,7 +101,7 @@ class FabricFile:
         return frozenset(host for host, offered in self.beside_managers.items() if not offered)
 
     def lines(self) -> Iterator[str]:
-        """What was recognised, as text, and what an operator should know of it."""
+        """Say what the import recognised, and what the operator should know of it."""
         if self.report is not None:
             yield from self.report.lines()
         else:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What the worker of a fabric waits for."""
+"""Add to each fabric the reason for which its worker waits."""
 
 import sqlalchemy as sa
 from alembic import op
