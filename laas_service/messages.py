@@ -25,7 +25,7 @@ PKEYS = range(0x0001, 0x7FFF)
 partition's."""
 
 
-SET_FORM = 5
+SET_FORM = 6
 """Form of a set of files; increased by a release that renders equal values to other bytes.
 
 An agent names the newest form that it knows when it fetches, and gets that one or an older one.

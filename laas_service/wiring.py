@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from datetime import time as Time
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
@@ -46,8 +47,11 @@ from laas_service.app.opensm_agent import OpenSmAgent
 from laas_service.app.ports.compute import Compute
 from laas_service.app.ports.projects import NoProjects, Projects
 from laas_service.app.ports.subnet_manager import RecordedSwitches, Switches
+from laas_service.app.queue_moves import QueueMoves, RoomMode, RoomRules
+from laas_service.app.quotas import Quotas
 from laas_service.app.records import Limits
 from laas_service.app.requests import ServicePolicy
+from laas_service.app.room_planner import Permission
 from laas_service.app.use_cases import UseCases
 from laas_service.app.worker.converger import Converger, ConvergerStore, Pace
 from laas_service.app.worker.counter_accountant import CounterAccountant, CounterMode
@@ -75,7 +79,7 @@ from opensm_writer.fileset import published_generation
 from opensm_writer.local import LocalSubnetManager
 from opensm_writer.observer import LinkEvents
 from opensm_writer.opensm import OpenSm, steady_time
-from opensm_writer.serve import ServedSets
+from opensm_writer.serve import WITH_GUIDS, ServedSets
 from opensm_writer.site import SiteSettings, read_key
 from opensm_writer.supervisor import Supervisor
 
@@ -99,11 +103,14 @@ class Parts:
         """Give the existing parts the options that may change in a running process."""
         options = self._conf.worker
         discipline, project_limits = queue_discipline(self._conf.queue), limits(self._conf.limits)
+        unmoved = frozenset(self._conf.limits.unmoved_projects)
         for use_cases in self._use_cases:
-            use_cases.reload(discipline, project_limits)
+            use_cases.reload(discipline, project_limits, unmoved)
         made = vars(self)
         if "admission_queue" in made:
             self.admission_queue.reload(discipline)
+        if "queue_moves" in made:
+            self.queue_moves.reload(room_rules(self._conf.queue), project_limits, unmoved)
         if "fabric_leases" in made:
             self.fabric_leases.reload(
                 reconcile_interval=options.reconcile_interval,
@@ -114,6 +121,12 @@ class Parts:
         for name in {"worker", "notifier"} & made.keys():
             if loop := made[name]:
                 loop.every(options.poll_interval)
+
+    @property
+    def default_fabric(self) -> str | None:
+        """The configured id of the fabric that is meant if none is named."""
+        configured: str | None = self._conf.api.default_fabric
+        return configured
 
     def upgrade_database(self) -> None:
         """Migrate the tables to this release; safe to repeat."""
@@ -133,7 +146,8 @@ class Parts:
 
         Generations continue above those published on this machine, and above ``above``.
         """
-        roots = (Path(self._conf.opensm.directory), self._file_sets)
+        served = self._file_sets
+        roots = (Path(self._conf.opensm.directory), served, served / WITH_GUIDS)
 
         def newest(fabric: str) -> int:
             return max(above, *(published_generation(root, fabric) for root in roots))
@@ -190,7 +204,7 @@ class Parts:
 
     @cached_property
     def quotas(self) -> SqlQuotas:
-        return SqlQuotas(self._engine)
+        return SqlQuotas(self._engine, self.clock)
 
     @cached_property
     def watchdog(self) -> Watchdog:
@@ -340,6 +354,7 @@ class Parts:
             repair=options.repair,
             repair_links=options.repair_links,
             move_window=options.move_window,
+            live_ports=self._conf.compute.live_ports,
             park_after=options.park_after,
             at=self._at,
             fabric=fabric,
@@ -382,6 +397,7 @@ class Parts:
     @cached_property
     def worker(self) -> Worker:
         counter_rules(self._conf.faults)  # a wrong threshold is refused at the start
+        room_rules(self._conf.queue)  # and so is a wrong window
         worker = Worker(self.fabric_leases, self._serve, self._conf.worker.poll_interval)
         worker.busy = self.collector.busy
         return worker
@@ -389,7 +405,7 @@ class Parts:
     def _serve(self) -> int:
         """Serve all queues, if the tables are those of this release. ``Unavailable``."""
         self.store.check()
-        return self.admission_queue.serve_all()
+        return self.admission_queue.serve_all() + self.queue_moves.serve_all()
 
     @cached_property
     def bus(self) -> messaging.Bus | None:
@@ -499,6 +515,26 @@ class Parts:
             self.store, policies, queue_discipline(self._conf.queue), clock=self.clock
         )
 
+    @cached_property
+    def queue_moves(self) -> QueueMoves:
+        """Makes room for the heads of queues. Raises: InvalidInput."""
+        options = self._conf.limits
+        quotas = Quotas(
+            self.store,
+            self.compute,
+            limits=limits(options),
+            unmoved=frozenset(options.unmoved_projects),
+        )
+        return QueueMoves(
+            self.store,
+            self.admission_queue,
+            quotas,
+            room_rules(self._conf.queue),
+            POLICIES[self._conf.api.default_policy](),
+            clock=self.clock,
+            live_ports=self._conf.compute.live_ports,
+        )
+
     def use_cases(self, wake: Callable[[], None]) -> UseCases:
         """The use cases; ``wake`` is called when there is something to converge."""
         options, compute = self._conf.api, self._conf.compute
@@ -522,9 +558,11 @@ class Parts:
                 waiters=options.max_waiters,
                 queue=queue_discipline(self._conf.queue),
                 limits=limits(self._conf.limits),
+                unmoved=frozenset(self._conf.limits.unmoved_projects),
                 search_budget=options.search_budget,
                 repair_links=self._conf.worker.repair_links,
                 fault_mode=Mode(self._conf.faults.mode),
+                live_ports=compute.live_ports,
             ),
             clock=utc_now,
             sleep=self.collector.sleep,
@@ -568,6 +606,32 @@ def queue_discipline(options: cfg.ConfigOpts.GroupAttr) -> Discipline:
     )
 
 
+def room_rules(options: cfg.ConfigOpts.GroupAttr) -> RoomRules:
+    """How [queue] makes room for the head. Raises: InvalidInput."""
+    return RoomRules(
+        RoomMode(options.make_room),
+        Permission(options.make_room_moves, options.make_room_max_cost),
+        options.make_room_gain,
+        options.make_room_interval,
+        _window(options.make_room_window),
+        options.make_room_hosts,
+    )
+
+
+def _window(text: str) -> tuple[Time, Time] | None:
+    """The time of day that [queue] make_room_window gives. Raises: InvalidInput."""
+    if not text:
+        return None
+    try:
+        first, last = map(Time.fromisoformat, text.split("-"))
+    except ValueError:
+        first = last = Time()
+    if first == last:
+        fix = "give HH:MM-HH:MM in UTC, such as 22:00-04:00"
+        raise InvalidInput("[queue] make_room_window", text, fix)
+    return first, last
+
+
 def fault_rules(options: cfg.ConfigOpts.GroupAttr) -> Rules:
     """The rules that [faults] configures."""
     return Rules(
@@ -603,6 +667,7 @@ def limits(options: cfg.ConfigOpts.GroupAttr) -> Limits:
     return Limits(
         hosts=None if options.hosts < 0 else options.hosts,
         allocations=None if options.allocations < 0 else options.allocations,
+        moves=None if options.moves < 0 else options.moves,
     )
 
 

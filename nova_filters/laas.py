@@ -232,6 +232,20 @@ def _is_drained(metadata: Mapping[str, str]) -> bool:
 
 # -- Nova's database: Nova's own objects would read every host of every aggregate -------------
 
+# The queries take their values when they are executed: a query that is made with 500 values costs
+# as much as its rows.
+
+
+def _where_in(selected: Any, column: Any, values: str) -> Any:
+    return selected.where(column.in_(sa.bindparam(values, expanding=True)))
+
+
+_members, _keys = models.AggregateHost.__table__.c, models.AggregateMetadata.__table__.c
+_aggregates = models.Aggregate.__table__.c
+MEMBERSHIPS = _where_in(sa.select(_members.host, _members.aggregate_id), _members.host, "hosts")
+METADATA = sa.select(_keys.aggregate_id, _keys.key, _keys.value)
+UUIDS = _where_in(sa.select(_aggregates.uuid), _aggregates.id, "ids")
+
 
 @database.context_manager.reader
 def _read(
@@ -239,22 +253,23 @@ def _read(
 ) -> tuple[dict[int, dict[str, str]], dict[str, set[int]]]:
     """The metadata of aggregates by their id, and the ids of the aggregates of these hosts."""
     memberships: dict[str, set[int]] = defaultdict(set)
-    table, names = models.AggregateHost.__table__, sorted(hosts)
-    rows = context.session.connection()
+    names, rows = sorted(hosts), context.session.connection()
     for start in range(0, len(names), BATCH):
-        asked = table.c.host.in_(names[start : start + BATCH])
-        for host, id in rows.execute(sa.select(table.c.host, table.c.aggregate_id).where(asked)):
+        for host, id in _rows(rows, MEMBERSHIPS, hosts=names[start : start + BATCH]):
             memberships[host].add(id)
     return _metadata(context), memberships
 
 
 def _metadata(context: Any) -> dict[int, dict[str, str]]:
-    table = models.AggregateMetadata.__table__
     metadata: dict[int, dict[str, str]] = defaultdict(dict)
-    found = sa.select(table.c.aggregate_id, table.c.key, table.c.value)
-    for id, key, value in context.session.connection().execute(found):
+    for id, key, value in _rows(context.session.connection(), METADATA):
         metadata[id][key] = value
     return metadata
+
+
+def _rows(connection: Any, query: Any, **values: Any) -> Any:
+    """All rows at once: one by one they take twice the processor time."""
+    return connection.execute(query, values).fetchall()
 
 
 @database.context_manager.reader
@@ -264,6 +279,4 @@ def _pool_to_hide(context: Any, project: str) -> list[str]:
     if any(ALLOCATION in keys and keys.get(OWNER) == project for keys in metadata.values()):
         return []
     pool = [id for id, keys in metadata.items() if POOL in keys]
-    table = models.Aggregate.__table__
-    found = sa.select(table.c.uuid).where(table.c.id.in_(pool))
-    return sorted(uuid for (uuid,) in context.session.connection().execute(found))
+    return sorted(uuid for (uuid,) in _rows(context.session.connection(), UUIDS, ids=pool))

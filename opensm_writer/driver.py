@@ -12,17 +12,18 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from laas_service.domain.errors import InvalidInput, Unavailable
+from laas_service.domain.errors import InvalidFile, InvalidInput, Unavailable
 from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import FabricReading
+from laas_service.domain.inventory import CableEnds
 from laas_service.messages import FabricState, Running
-from opensm_writer import fetch, publish, reload, render
+from opensm_writer import assemble, fetch, publish, reload, render
 from opensm_writer.blocks import Block, differing, patched
 from opensm_writer.counters import CounterReader
 from opensm_writer.desired import subnet_configuration
 from opensm_writer.health import Observation
 from opensm_writer.keys import DesiredKeys, KeyReading, WrongKeys, members_of
-from opensm_writer.links import Comparison
+from opensm_writer.links import Comparison, wrong_lids
 from opensm_writer.observer import BackgroundReading, LinkObserver
 from opensm_writer.opensm import NOT_MASTER, OpenSm, Sweep, difference
 from opensm_writer.reload import ReloadNote
@@ -116,11 +117,19 @@ class OpenSmDriver:
     def publish(self, state: FabricState, settings: render.Settings) -> None:
         """Render the set for a state and make it current.
 
+        The tables have no port GUIDs if the LIDs of the ports were read and are right, and OpenSM
+        would get the same ones at a restart (``cache_directory``).
+
         Raises:
             Conflict, LimitExceeded, InvalidFile, OSError: see ``publish.publish_set``.
         """
         last = self._published
         configuration = subnet_configuration(state, last.configuration if last else None)
+        if self._pins and settings.enforcement == "file":
+            problem = self._wrong_lids(configuration.lids, state.inventory.cable_ends)
+            settings = replace(settings, bare=problem is None)
+            if problem is not None:
+                LOG.warning("the tables of %s name port GUIDs: %s", self._fabric, problem)
         self._published = publish.publish_set(configuration, settings, self._root, self._keep, last)
         self._sets.remember(self._published.tables)
 
@@ -130,8 +139,30 @@ class OpenSmDriver:
         Raises:
             Conflict, InvalidFile, OSError, LaasError: see ``fetch.fetch_set``.
         """
-        known = self._sets.known_tables()
-        fetch.fetch_set(source, self._root, self._fabric, self._keep, known, self._switches())
+        fetch.fetch_set(
+            source,
+            self._root,
+            self._fabric,
+            self._keep,
+            self._sets.known_tables(),
+            self._switches(),
+            self._wrong_lids if self._pins else fetch.never_read,
+        )
+
+    @property
+    def _pins(self) -> bool:
+        """Whether the LIDs of ports can be read, and a restarted OpenSM would give the same."""
+        opensm = self._opensm
+        return opensm is not None and bool(opensm.links_command and opensm.cache_directory)
+
+    def _wrong_lids(self, pinned: Mapping[int, int], cables: tuple[CableEnds, ...]) -> str | None:
+        """Why tables without port GUIDs may not be loaded, by the LIDs of the ports now."""
+        try:
+            process = self.process_name()
+        except Unavailable:
+            process = ""
+        read = self._observer.lids(cables, process) if self._observer is not None else None
+        return wrong_lids(pinned, read) if read is not None else "the LIDs cannot be read"
 
     def _switches(self) -> Mapping[int, bytes]:
         """GUIDs of the switches that were seen last; empty if they cannot be read."""
@@ -149,6 +180,9 @@ class OpenSmDriver:
         other files: until then ``rewriting`` is true, and afterwards the set is to be reloaded
         once more. ``observe`` sees to the end of that sweep.
 
+        If tables without port GUIDs are not right for the LIDs that ports have, they get the GUIDs
+        first (``assemble``).
+
         Raises:
             Unavailable, OSError: see ``reload.reload_set``; or a file with a key cannot be used.
         """
@@ -163,6 +197,16 @@ class OpenSmDriver:
             return
         reload.end_rewriting(self._home)
         current, wrong = self.current, self._wrong_keys
+        if current is not None and current.bare:
+            problem = self._wrong_lids(current.lids, current.cables)
+            if problem is not None:
+                LOG.warning("the tables of %s get port GUIDs: %s", self._fabric, problem)
+                known = self._sets.known_tables()
+                try:
+                    assemble.name_ports_of_current(self._home, self._keep, known)
+                except InvalidFile as error:
+                    raise Unavailable(f"the tables get no port GUIDs: {error}") from error
+                current = self.current
         if self.is_to_follow:
             wrong = None
         self._keys = self._wrong_keys = None
@@ -277,6 +321,9 @@ class OpenSmDriver:
                 if self._all_tables is not None and self._all_tables.ended.is_set():
                     self._all_tables = None
             observation = self._compared(_with_reading(observation, links), current, links)
+            if current.bare:
+                problem = self._wrong_lids(current.lids, current.cables)
+                observation = replace(observation, wrong_lids=problem)
             return self._with_keys(observation, current)
         except (Unavailable, OSError) as error:
             return replace(observation, blind=str(error))
@@ -346,7 +393,7 @@ class OpenSmDriver:
         if not wanted or self._rows.keys() - rows.keys() - unreached:
             return None
         try:
-            read = opensm.blocks(wanted)
+            read = opensm.blocks(wanted, self._home / current.name if current.cables else None)
         except Unavailable as error:
             self._vain_tries += 1
             if self._vain_tries % BLOCK_TRIES:

@@ -2,17 +2,23 @@
 
 """Fetches a set of files from the service and makes it current, or changes nothing."""
 
+import hashlib
+import logging
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any, Protocol
 
 from laas_service.domain.errors import InvalidFile
-from opensm_writer import fileset, parse, validate
+from laas_service.domain.inventory import CableEnds
+from opensm_writer import assemble, fileset, parse, render, validate
 from opensm_writer.desired import SAFE_NAME
 from opensm_writer.fileset import MANIFEST, Manifest
+from opensm_writer.render import TABLES
+
+LOG = logging.getLogger(__name__)
 
 
 class Source(Protocol):
@@ -21,7 +27,7 @@ class Source(Protocol):
     def described(self) -> Mapping[str, Any]:
         """The set's ``manifest``, the ``sizes`` of its files in bytes, and ``parts``.
 
-        ``parts["lfts"]`` lists the size and sha256 (hex) of the table of each switch.
+        ``parts[TABLES]`` lists the size and sha256 (hex) of the table of each switch.
         """
 
     def contents(self, generation: int, name: str, start: int, size: int) -> Iterable[bytes]:
@@ -29,12 +35,29 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class TableSpan:
-    """The bytes of one table in ``lfts``."""
+class _LocalTable:
+    """Where the current set has a table, which may have port GUIDs that the source's has not."""
 
     start: int
     size: int
-    local: int | None = None  # where the current set has the same bytes, None if it has not
+
+
+@dataclass(frozen=True, slots=True)
+class _TableSpan:
+    """The bytes of one table in the source's ``lfts``."""
+
+    start: int
+    size: int
+    local: _LocalTable | None  # None if the current set has it not
+
+
+WrongLids = Callable[[Mapping[int, int], tuple[CableEnds, ...]], str | None]
+"""Why tables without port GUIDs may not be loaded: from the pinned LIDs by GUID, and the cables."""
+
+
+def never_read(pinned: Mapping[int, int], cables: tuple[CableEnds, ...]) -> str:
+    """For machines on which nobody reads LIDs."""
+    return "the LIDs of the ports are not read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +76,14 @@ def fetch_set(
     keep: int,
     known: Mapping[bytes, parse.SwitchTable] | None = None,
     switches: Collection[int] = (),
+    wrong_lids: WrongLids = never_read,
 ) -> Path:
     """Make the source's set current if it passes all checks; the directory of the set.
 
     Does nothing if the set is current and undamaged. Of ``lfts``, only tables that the current
-    set lacks are fetched. ``keep`` is described at ``fileset.make_current``; ``known`` and
-    ``switches`` are described at ``validate.check``.
+    set lacks are fetched. If ``wrong_lids`` gives a reason, a set without port GUIDs becomes
+    current with them (``assemble``). ``keep`` is described at ``fileset.make_current``; ``known``
+    and ``switches`` are described at ``validate.check``.
 
     Raises:
         InvalidFile, Conflict: the set failed a check of ``validate`` or
@@ -76,11 +101,19 @@ def fetch_set(
         if current is not None and fileset.is_current(home, current, fileset.text(manifest)):
             return link.resolve()
         fileset.check_not_older(current, manifest.generation, manifest.stamp, home)
+        bare = manifest.form == fileset.BARE
+        local = _local_tables(link / TABLES, known, bare=bare)
+        digests = (digest for _, digest in local)
+        if current is not None and assemble.is_named(home, current, manifest, digests):
+            return link.resolve()
         draft = fileset.draft(home)
         try:
-            _fetch_files(source, description, draft, link, known)
+            _fetch_files(source, description, draft, link, local)
             validate.check(draft, manifest, home / "current", known, switches)
             fileset.check_follows(current, manifest, home)
+            if bare and (reason := _reason_to_name(draft, manifest, wrong_lids)) is not None:
+                LOG.warning("the tables of %s get port GUIDs: %s", fabric, reason)
+                manifest = assemble.name_ports(draft, draft / TABLES, manifest, known or {})
             fileset.write(draft / MANIFEST, [fileset.text(manifest)])
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
@@ -88,17 +121,25 @@ def fetch_set(
         return fileset.make_current(home, draft, manifest.generation, keep)
 
 
+def _reason_to_name(draft: Path, manifest: Manifest, wrong_lids: WrongLids) -> str | None:
+    """Why OpenSM needs the port GUIDs; None if it does not."""
+    if "cabling" not in manifest.files:
+        return "the set does not tell the cables"
+    cables = parse.cabling((draft / "cabling").read_text(), "cabling")
+    return wrong_lids(parse.guid2lid((draft / "guid2lid").read_text(), "guid2lid"), cables)
+
+
 def _checked_description(document: Mapping[str, Any], fabric: str) -> _Description:
     try:
         manifest = validate.manifest(document["manifest"], fabric)
-        sizes, tables = document["sizes"], document["parts"].get("lfts", [])
+        sizes, tables = document["sizes"], document["parts"].get(TABLES, [])
         numbers = [*sizes.values(), *(size for size, _ in tables)]
         if any(type(size) is not int or size < 0 for size in numbers):
             raise InvalidFile(MANIFEST, 1, "a size is not a number of bytes")
         if sizes.keys() != manifest.files.keys():
             raise InvalidFile(MANIFEST, 1, "the sizes are not those of its files")
-        if sum(size for size, _ in tables) != sizes["lfts"]:
-            raise InvalidFile("lfts", 1, "the sizes of its parts do not add up to its size")
+        if sum(size for size, _ in tables) != sizes[TABLES]:
+            raise InvalidFile(TABLES, 1, "the sizes of its parts do not add up to its size")
         digests = [(size, bytes.fromhex(digest)) for size, digest in tables]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidFile(MANIFEST, 1, f"the description of the set is wrong: {error!r}") from error
@@ -110,61 +151,73 @@ def _fetch_files(
     description: _Description,
     draft: Path,
     current: Path,
-    known: Mapping[bytes, parse.SwitchTable] | None,
+    local: Mapping[tuple[int, bytes], _LocalTable],
 ) -> None:
-    """Write the files of a set; checks the size and sha256 of each."""
+    """Write the files of a set; checks the size of each, and the sha256 of all but bare tables."""
     generation = description.manifest.generation
     for name, digest in sorted(description.manifest.files.items()):
         size = description.sizes[name]
         pieces: Iterable[bytes]
-        if name == "lfts":
-            spans = _table_spans(description, current, known)
-            pieces = _tables(source, generation, spans, current)
+        if name == TABLES:
+            pieces = _tables(source, generation, _table_spans(description, local), current)
         else:
             pieces = source.contents(generation, name, 0, size)
-        if fileset.write(draft / name, _of_size(pieces, name, size)) != digest:
+        pieces = _of_size(pieces, name, size)
+        if name == TABLES and description.manifest.form == fileset.BARE:
+            fileset.write_unhashed(draft / name, pieces)
+        elif fileset.write(draft / name, pieces) != digest:
             raise InvalidFile(name, 1, "its sha256 is not the one in the manifest")
 
 
 def _table_spans(
-    description: _Description, current: Path, known: Mapping[bytes, parse.SwitchTable] | None
-) -> list[TableSpan]:
-    local = _local_tables(current / "lfts", known)
+    description: _Description, local: Mapping[tuple[int, bytes], _LocalTable]
+) -> list[_TableSpan]:
     starts = accumulate((size for size, _ in description.tables), initial=0)
     return [
-        TableSpan(start, size, local.get((size, digest)))
+        _TableSpan(start, size, local.get((size, digest)))
         for start, (size, digest) in zip(starts, description.tables, strict=False)
     ]
 
 
 def _local_tables(
-    path: Path, known: Mapping[bytes, parse.SwitchTable] | None
-) -> dict[tuple[int, bytes], int]:
-    """Size and sha256 of each table in a file -> where it starts; empty if it is damaged."""
-    starts, start = {}, 0
+    path: Path, known: Mapping[bytes, parse.SwitchTable] | None, *, bare: bool
+) -> dict[tuple[int, bytes], _LocalTable]:
+    """Size and sha256 of each table in a file -> where it is; empty if the file is damaged.
+
+    ``bare``: size and sha256 are those without port GUIDs.
+    """
+    tables, start = {}, 0
     try:
-        for table in parse.switch_tables(parse.file_pieces(path), path.name, known):
-            starts[table.size, table.digest] = start
+        parser = parse.TableParser(path.name, known)
+        for block in parse.blocks(parse.file_pieces(path)):
+            table = parser.table(block)
+            size, digest = table.size, table.digest
+            if bare and not table.bare:
+                text = render.without_guids(block)
+                size, digest = len(text), hashlib.sha256(text).digest()
+            tables[size, digest] = _LocalTable(start, table.size)
             start += table.size
     except (OSError, InvalidFile):
         return {}
-    return starts
+    return tables
 
 
 def _tables(
-    source: Source, generation: int, spans: Iterable[TableSpan], current: Path
+    source: Source, generation: int, spans: Iterable[_TableSpan], current: Path
 ) -> Iterator[bytes]:
     """The bytes of ``lfts``; fetches neighbouring tables that are not local in one request."""
     for is_missing, group in groupby(spans, key=lambda span: span.local is None):
         neighbours = list(group)
         if is_missing:
             size = sum(span.size for span in neighbours)
-            yield from source.contents(generation, "lfts", neighbours[0].start, size)
+            yield from source.contents(generation, TABLES, neighbours[0].start, size)
             continue
-        with (current / "lfts").open("rb") as file:
+        with (current / TABLES).open("rb") as file:
             for span in neighbours:
-                file.seek(span.local or 0)
-                yield file.read(span.size)
+                if span.local is not None:
+                    file.seek(span.local.start)
+                    text = file.read(span.local.size)
+                    yield text if span.local.size == span.size else render.without_guids(text)
 
 
 def _of_size(pieces: Iterable[bytes], name: str, size: int) -> Iterator[bytes]:

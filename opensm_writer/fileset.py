@@ -17,13 +17,15 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from laas_service.domain.errors import Conflict, InvalidFile
 from laas_service.messages import SET_FORM
+from opensm_writer import parse
+from opensm_writer.render import TABLES
 
 LOG = logging.getLogger(__name__)
 
@@ -44,10 +46,21 @@ CHAINS = re.compile(rf"{INCLUDED}|{OMITTED}[A-Za-z0-9 .,;()-]{{1,200}}")
 
 
 FORM = SET_FORM
+"""The newest form."""
+
+NAMED = 5
+"""The form of a set whose tables have port GUIDs: right for OpenSM whatever LIDs the ports have."""
+
+BARE = 6
+"""The form of a set whose tables have no port GUIDs: right for OpenSM if the LIDs are as pinned.
+
+Its sha256 of ``lfts`` is ``digest_of_tables``, which needs only those tables that have changed.
+"""
 
 FORMS = {
     4: ("fabric", "generation", "files", "chains", "tenants"),
     5: ("form", "fabric", "generation", "stamp", "files", "chains", "tenants"),
+    6: ("form", "fabric", "generation", "stamp", "files", "chains", "tenants"),
 }
 """The keys of a manifest, by form. Up to form 4 a manifest did not name its form."""
 
@@ -193,23 +206,58 @@ def in_form(document: Mapping[str, object], form: int) -> dict[str, object]:
     return of_form | ({"form": form} if "form" in of_form and form in FORMS else {})
 
 
-def damaged(directory: Path, manifest: Manifest) -> list[str]:
-    """Names of files that are missing, or whose sha256 differs from the manifest."""
+def damaged(directory: Path, manifest: Manifest, unread: Collection[str] = ()) -> list[str]:
+    """Names of files that are missing, or whose sha256 differs from the manifest.
+
+    The files ``unread`` need only exist.
+    """
+
+    def digest(name: str) -> str:
+        bare = name == TABLES and manifest.form == BARE
+        return (digest_of_table_file if bare else digest_of)(directory / name)
+
     return [
         name
-        for name, digest in manifest.files.items()
-        if not (directory / name).is_file() or digest_of(directory / name) != digest
+        for name, expected in manifest.files.items()
+        if not (directory / name).is_file() or (name not in unread and digest(name) != expected)
     ]
+
+
+def checked_tables(
+    directory: Path, manifest: Manifest, known: Mapping[bytes, parse.SwitchTable]
+) -> tuple[parse.SwitchTable, ...]:
+    """The tables of a set in the order of their file, which is read once; see ``damaged``.
+
+    ``known`` is described at ``parse.switch_tables``.
+
+    Raises:
+        InvalidFile: the sha256 of the file differs from the manifest, or the file is not as
+            ``parse.switch_tables`` accepts it.
+        OSError: the file cannot be read.
+    """
+    bare, whole = manifest.form == BARE, hashlib.sha256()
+
+    def pieces() -> Iterator[bytes]:
+        for piece in parse.file_pieces(directory / TABLES):
+            if not bare:
+                whole.update(piece)
+            yield piece
+
+    tables = tuple(parse.switch_tables(pieces(), TABLES, known))
+    digest = digest_of_tables(table.digest for table in tables) if bare else whole.hexdigest()
+    if digest != manifest.files[TABLES]:
+        raise InvalidFile(TABLES, 1, "its sha256 is not the one in the manifest")
+    return tables
 
 
 Signature = tuple[tuple[str, int, int, int, int], ...]
 """Path, inode, size, and times of the last change (ns) of each file of a set."""
 
 
-def signature(directory: Path) -> Signature:
-    """Differs after any change to a file of a set; reads metadata only."""
+def signature(directory: Path, name: str = "*") -> Signature:
+    """Differs after any change to a file of a set, or to this one; reads metadata only."""
     entries = []
-    for path in sorted(directory.rglob("*")):
+    for path in sorted(directory.rglob(name)):
         with suppress(OSError):
             stat = path.lstat()
             times = stat.st_mtime_ns, stat.st_ctime_ns
@@ -302,22 +350,42 @@ def draft(home: Path, name: str = ".draft") -> Path:
 
 def write(path: Path, pieces: Iterable[str | bytes]) -> str:
     """Write and sync a file; its sha256."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
-    with path.open("wb") as file:
+
+    def hashed() -> Iterator[bytes]:
         for piece in pieces:
             data = piece.encode() if isinstance(piece, str) else piece
             digest.update(data)
-            file.write(data)
+            yield data
+
+    write_unhashed(path, hashed())
+    return digest.hexdigest()
+
+
+def write_unhashed(path: Path, pieces: Iterable[bytes]) -> None:
+    """Write and sync a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.writelines(pieces)
         file.flush()
         os.fsync(file.fileno())
-    return digest.hexdigest()
 
 
 def digest_of(path: Path) -> str:
     """The sha256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_of_tables(digests: Iterable[bytes]) -> str:
+    """The sha256 of the sha256 of each table of a file, in its order."""
+    return hashlib.sha256(b"".join(digests)).hexdigest()
+
+
+def digest_of_table_file(path: Path) -> str:
+    """``digest_of_tables`` of an ``lfts`` file."""
+    tables = parse.blocks(parse.file_pieces(path))
+    return digest_of_tables(hashlib.sha256(table).digest() for table in tables)
 
 
 def sync(directory: Path) -> None:

@@ -32,6 +32,7 @@ class Observation:
     wrong_keys: str | None = None  # the first port with other keys than the current set has
     wrong_settings: str | None = None  # the first site setting that is not in force
     difference: str | None = None  # first difference of the switches from the current set
+    wrong_lids: str | None = None  # why tables without port GUIDs are not right
     without: tuple[int, ...] = ()  # dead switches, which were not compared
     silent: tuple[int, ...] = ()  # switches that do not answer, which were not compared
     reading: FabricReading | None = None  # the last look at the ports
@@ -90,6 +91,8 @@ def report(observation: Observation, timeout: float) -> AgentReport:
     late = not (observation.unconfirmed and in_time)
     if observation.blind is not None:
         return answer(Condition.BLIND if late else waiting, observation.blind)
+    if observation.wrong_lids is not None:
+        return answer(Condition.DIFFERS, observation.wrong_lids)
     if observation.current and sweep.problem is None and observation.wrong_keys is not None:
         return answer(Condition.WRONG_KEYS if late else waiting, observation.wrong_keys)
     if observation.current and sweep.problem is None and observation.wrong_settings is not None:

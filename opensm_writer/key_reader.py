@@ -12,6 +12,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple, Self
 
 from laas_service.domain.errors import LaasError, Unavailable
 from laas_service.domain.inventory import ADAPTER_PORT, CableEnds, PortRef
@@ -43,6 +44,78 @@ def read(port: SmpPort, directory: Path, *, master_only: bool = False) -> KeyRea
     return _Reader(port, lids, cables).reading()
 
 
+class _OwnPort(NamedTuple):
+    """The port of this machine: its GUID and number, and the LID of the master that it knows."""
+
+    guid: int
+    number: int
+    master: int
+
+    @classmethod
+    def read(cls, port: SmpPort) -> Self:
+        """Raises: Unavailable."""
+        first = [Query(0, smp.PORT_INFO), Query(0, smp.NODE_INFO)]
+        own = port.all_answers(first)
+        if len(own) < len(first):
+            raise Unavailable("the port of this machine does not answer")
+        port_info, node_info = own[first[0]], own[first[1]]
+        guid = int.from_bytes(node_info[20:28], "big")
+        return cls(guid, port_info[28], int.from_bytes(port_info[18:20], "big"))
+
+
+def ask_directly(port: SmpPort, directory: Path, lids: Collection[int]) -> None:
+    """Have ``port`` ask those of ``lids`` to which it has no route by directed routes.
+
+    The routes lead over the cables of the set of files in ``directory``, as those of ``read``.
+
+    Raises:
+        InvalidFile, OSError: the set cannot be read.
+        Unavailable: the port of this machine does not answer.
+    """
+    recorded = parse.guid2lid((directory / "guid2lid").read_text(), "guid2lid")
+    cables = parse.cabling((directory / "cabling").read_text(), "cabling")
+    nodes = {guid for guid, lid in recorded.items() if lid in lids}
+    _direct(port, _OwnPort.read(port), recorded, cables, nodes)
+
+
+def _direct(
+    port: SmpPort,
+    own: _OwnPort,
+    lids: dict[int, int],
+    cables: Collection[CableEnds],
+    nodes: Collection[int],
+) -> None:
+    """Find directed routes to those of ``nodes`` without an entry in the table of our switch.
+
+    A manager on a spine may have no route to some switches by their LIDs. A node that does not
+    answer is asked once more over other cables, those to adapters excepted. ``nodes`` are GUIDs.
+    """
+    at = next((at for at, end in cables if end == PortRef(own.guid, ADAPTER_PORT)), None)
+    if at is None:
+        return
+    home = lids[at.guid]
+    entries = {
+        guid: Query(home, smp.FORWARDING_TABLE, lids[guid] // BLOCK_OF_LIDS) for guid in nodes
+    }
+    table = port.all_answers(sorted(set(entries.values())))
+    left = {
+        guid
+        for guid, query in entries.items()
+        if query in table and table[query][lids[guid] % BLOCK_OF_LIDS] == NO_ROUTE
+    }
+    avoided: set[CableEnds] = set()
+    for _ in range(smp.GIVE_UP):
+        ways = directed.ways(cables, at.guid, left, avoided)
+        for guid, way in ways.items():
+            port.paths[lids[guid]] = bytes([0, own.number, *(out for out, _ in way)])
+        queries = {guid: Query(lids[guid], smp.NODE_INFO) for guid in ways}
+        answers = port.all_answers(queries.values())
+        left = {guid for guid, query in queries.items() if query not in answers}
+        used = {cable for guid in ways.keys() - left for _, cable in ways[guid]}
+        asked = {cable for guid in left for _, cable in ways[guid]}
+        avoided |= {cable for cable in asked - used if cable[1].port != ADAPTER_PORT}
+
+
 class _Reader:
     """Reads the ports at both ends of ``cables``."""
 
@@ -53,15 +126,11 @@ class _Reader:
         self._switches = {end.guid for cable in cables for end in cable if end.port}
 
     def reading(self) -> KeyReading:
-        first = [Query(0, smp.PORT_INFO), Query(0, smp.NODE_INFO)]
-        own = self._port.all_answers(first)
-        if len(own) < len(first):
-            raise Unavailable("the port of this machine does not answer")
-        port_info, node_info = own[first[0]], own[first[1]]
-        manager = self._manager(int.from_bytes(port_info[18:20], "big"))
-        guid = int.from_bytes(node_info[20:28], "big")
-        self._direct(guid, port_info[28])
-        return KeyReading(guid, manager, {p.port: p for p in self._ports()})
+        own = _OwnPort.read(self._port)
+        manager = self._manager(own.master)
+        nodes = self._switches | {adapter.guid for adapter in self._behind.values()}
+        _direct(self._port, own, self._lids, self._cables, nodes)
+        return KeyReading(own.guid, manager, {p.port: p for p in self._ports()})
 
     def _manager(self, lid: int) -> Manager | None:
         """The master that the port of this machine knows; None if it does not answer."""
@@ -70,39 +139,6 @@ class _Reader:
             guid, last = int.from_bytes(data[:8], "big"), data[20]
             return Manager(guid, lid, last >> 4, last & 0xF)
         return None
-
-    def _direct(self, own: int, number: int) -> None:
-        """Find directed routes to the nodes without an entry in the table of our switch.
-
-        A manager on a spine may have no route to some switches by their LIDs. A node that does not
-        answer is asked once more over other cables, those to adapters excepted.
-        """
-        at = next((at for at, adapter in self._behind.items() if adapter.guid == own), None)
-        if at is None:
-            return
-        nodes = self._switches | {adapter.guid for adapter in self._behind.values()}
-        home = self._lids[at.guid]
-        entries = {
-            guid: Query(home, smp.FORWARDING_TABLE, self._lids[guid] // BLOCK_OF_LIDS)
-            for guid in nodes
-        }
-        table = self._port.all_answers(sorted(set(entries.values())))
-        left = {
-            guid
-            for guid, query in entries.items()
-            if query in table and table[query][self._lids[guid] % BLOCK_OF_LIDS] == NO_ROUTE
-        }
-        avoided: set[CableEnds] = set()
-        for _ in range(smp.GIVE_UP):
-            ways = directed.ways(self._cables, at.guid, left, avoided)
-            for guid, way in ways.items():
-                self._port.paths[self._lids[guid]] = bytes([0, number, *(out for out, _ in way)])
-            queries = {guid: Query(self._lids[guid], smp.NODE_INFO) for guid in ways}
-            answers = self._port.all_answers(queries.values())
-            left = {guid for guid, query in queries.items() if query not in answers}
-            used = {cable for guid in ways.keys() - left for _, cable in ways[guid]}
-            asked = {cable for guid in left for _, cable in ways[guid]}
-            avoided |= {cable for cable in asked - used if cable[1].port != ADAPTER_PORT}
 
     def _ports(self) -> Iterator[PortKeys]:
         by_lid = {self._lids[guid]: guid for guid in self._switches}

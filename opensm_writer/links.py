@@ -4,7 +4,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from laas_service.domain.faults.reading import (
@@ -27,7 +27,7 @@ _LINE = re.compile(
     # The description of a host may contain anything printable. The one of this node ends where
     # the first port number follows it, so that the description of the other node, which comes
     # later, cannot replace the state of this port.
-    r'^0x([0-9a-f]{16}) "([^\n]*?)" +\d+ +([1-9]\d{0,2})\[[ \d]*\] '
+    r'^0x([0-9a-f]{16}) "([^\n]*?)" +(\d{1,5}) +([1-9]\d{0,2})\[[ \d]*\] '
     r"==\([^/\n]*?([A-Za-z]+)/ *([A-Za-z]+)\)==> +"
     r'(?:0x([0-9a-f]{16}) +\d+ +(\d{1,3})\[[ \d]*\] "[^\n]*|\[ *\] ""[^\n]*|"Port not available")$',
     re.MULTILINE | re.ASCII,
@@ -57,6 +57,8 @@ class Links:
     """The port through which the ports were read; None if that was a switch."""
     skipped: int
     """Lines that do not describe a port."""
+    lids: Mapping[int, int] = field(default_factory=dict)
+    """By GUID; 0 is none."""
 
     @property
     def switches(self) -> set[int]:
@@ -73,11 +75,13 @@ def parsed(text: str) -> Links:
     """
     ports: dict[PortRef, PortRef | PortState] = {}
     names: dict[int, str] = {}
+    lids: dict[int, int] = {}
     last: list[_Line] = []
     found = 0
     for match in _LINE.finditer(text):
-        guid, name, number, state, _, other, other_number = match.groups()
+        guid, name, lid, number, state, _, other, other_number = match.groups()
         port = PortRef(int(guid, 16), int(number))
+        lids[port.guid] = int(lid)
         found += 1
         if other is not None:
             ports[port] = PortRef(int(other, 16), int(other_number))
@@ -89,7 +93,7 @@ def parsed(text: str) -> Links:
         names.setdefault(port.guid, name.strip())
         last.append(_Line(port, name, state))
     lines = sum(1 for line in text.splitlines() if line.strip())
-    return Links(ports, names, _start(last), lines - found)
+    return Links(ports, names, _start(last), lines - found, lids)
 
 
 def _start(lines: Sequence[_Line]) -> PortRef | None:
@@ -112,6 +116,7 @@ class Comparison:
     reading: FabricReading
     dead: frozenset[int] = frozenset()
     silent: frozenset[int] = frozenset()
+    lids: Mapping[int, int] = field(default_factory=dict)  # by GUID, of all that were read
 
 
 def compared(cables: Iterable[CableEnds], links: Links, at: float) -> Comparison:
@@ -149,7 +154,27 @@ def compared(cables: Iterable[CableEnds], links: Links, at: float) -> Comparison
         unknown_cables=_unknown_cables(links, recorded, known | switches),
         ends_left_out=max(0, len(ends) - MAX_ENDS),
     )
-    return Comparison(reading, dead, silent)
+    return Comparison(reading, dead, silent, links.lids)
+
+
+def wrong_lids(pinned: Mapping[int, int], read: Mapping[int, int]) -> str | None:
+    """Why tables for the LIDs ``pinned`` may not be loaded, if ports have those in ``read``.
+
+    None if no port has another LID than its own, and most ports have theirs already. Ports that
+    are not pinned do not count: no table leads to them. Both are by GUID; LID 0 is none.
+    """
+    known = pinned.keys() & read.keys()
+    other = sorted(guid for guid in known if read[guid] not in (0, pinned[guid]))
+    if other:
+        first = other[0]
+        return (
+            f"{len(other)} of {len(known)} ports have other LIDs than their tables: "
+            f"{first:#018x} has {read[first]:#06x}, not {pinned[first]:#06x}"
+        )
+    have = sum(1 for guid in known if read[guid])
+    if 2 * have <= len(known):
+        return f"{have} of {len(known)} ports have a LID"
+    return None
 
 
 def _add(ends: list[EndReading], end: PortRef, other: PortRef, links: Links) -> None:

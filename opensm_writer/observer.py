@@ -5,7 +5,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Generic, TypeVar
 
@@ -82,6 +82,8 @@ class LinkObserver:
         self._event = LinkEvent.NONE  # since the last reading
         self._again = True  # read again although nothing tells of a change
         self._mark = opensm.mark() if opensm.links_command else ""
+        self._process: str | None = None  # when LIDs were asked for last
+        self._appearances, self._read_after, self._seen_after = 1, 0, 0
         self._begun = self._retry_at = clock()
         self._took = 0.0  # seconds, the last reading
         self._rested_at = clock()  # when no rest is owed any more
@@ -104,6 +106,8 @@ class LinkObserver:
         if cables != self._cables:
             self._cables, self._seen, self._again = cables, None, True
         event, self._mark = self._opensm.link_events(self._mark)
+        if event is LinkEvent.APPEARED:
+            self._appearances, event = self._appearances + 1, LinkEvent.CHANGED
         if event is LinkEvent.SWEPT and self._sweep_expected:
             event, self._sweep_expected = LinkEvent.CHANGED, False
         elif event is LinkEvent.CHANGED:
@@ -121,6 +125,31 @@ class LinkObserver:
         elif self._seen is not None and self._opensm.log_file is not None and not self._event:
             self._seen = _at(self._seen, self._now())
         return self._seen
+
+    def lids(self, cables: tuple[CableEnds, ...], process: str | None) -> Mapping[int, int] | None:
+        """The LIDs of all ports, by GUID; None if they cannot be read.
+
+        Waits for a reading that began after OpenSM's log told last that a port has appeared, and
+        after another process of OpenSM (its name is ``process``) began: LIDs change only then.
+        Without a log it always reads.
+        """
+        if not self._opensm.links_command or not cables:
+            return None
+        if self._opensm.log_file is None or process != self._process:
+            self._process, self._appearances = process, self._appearances + 1
+        for _ in range(BURST):
+            self.look(cables)
+            if self._seen is not None and self._seen_after == self._appearances:
+                return self._seen.lids
+            if self._reading is None and self._clock() < self._retry_at:
+                return None
+            if self._reading is None:
+                self._begin()
+            if (reading := self._reading) is not None:
+                reading.ended.wait()
+                self._take(reading)
+        fresh = self._seen_after == self._appearances
+        return self._seen.lids if fresh and self._seen is not None else None
 
     def last(self, cables: tuple[CableEnds, ...]) -> Comparison | None:
         """The last comparison with these cables, however old; None if there is none."""
@@ -143,7 +172,7 @@ class LinkObserver:
     def _begin(self) -> None:
         self._for_change = self._event is LinkEvent.CHANGED
         self._begun, self._event = self._clock(), LinkEvent.NONE
-        self._read_at = self._now()
+        self._read_at, self._read_after = self._now(), self._appearances
         self._reading = BackgroundReading("laas-ports", self._opensm.links)
         self._reading.start()
 
@@ -161,6 +190,7 @@ class LinkObserver:
             if self._again:
                 self._tell(seen, reading.result.skipped)
             self._seen, self._problem, pause = seen, "", 0.0
+            self._seen_after = self._read_after
         ended = self._clock()
         self._took, self._retry_at = ended - self._begun, ended + pause
         self._rested_at = max(ended, self._rested_at) + REST * self._took

@@ -54,6 +54,7 @@ _SIGHUP_BIT = 1 << (signal.SIGHUP - 1)
 _STATE = re.compile(rb"\] 0x80 -> Entering ([A-Z-]+) state$", re.MULTILINE)
 
 _PORT_CHANGES = (b'"Link state change"', b'"GID in service"', b'"GID out of service"')
+_APPEARED = b'"GID in service"'
 _SWEPT = b"SUBNET UP"
 
 _BAD_KEY = re.compile(rb'Reporting Security Notice "Bad [PQ]_Key[^"\n]*" from [^\n]*?LID1 (\d+),')
@@ -75,6 +76,7 @@ class LinkEvent(IntEnum):
     NONE = 0
     SWEPT = 1  # the ports may have changed
     CHANGED = 2  # a port or a node has changed
+    APPEARED = 3  # a port has appeared: it has got a LID
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,14 +217,20 @@ class OpenSm:
         rows = self._dumps.read(self._printed(self._tool(self.dump_command), complaint=complaint))
         return {guid: row for guid, row in rows.items() if guid not in incomplete}
 
-    def blocks(self, wanted: Collection[Block]) -> dict[int, dict[Block, bytes]]:
+    def blocks(
+        self, wanted: Collection[Block], directory: Path | None
+    ) -> dict[int, dict[Block, bytes]]:
         """Blocks of tables in the switches, by GUID; those that are not answered are missing.
+
+        ``directory`` has the set with the recorded cables; None: it has none.
 
         Raises:
             Unavailable: ``blocks_command`` fails, or prints something else.
         """
         given = self.site.for_readers() if self.site is not None else ()
-        text = b"".join(self._printed((*self.blocks_command, *given), question(wanted)))
+        places = () if directory is None else (str(directory),)
+        command = (*self.blocks_command, *given, *places)
+        text = b"".join(self._printed(command, question(wanted)))
         try:
             return answer(text.decode(errors="replace"), self.blocks_command[0])
         except InvalidFile as error:
@@ -320,6 +328,8 @@ class OpenSm:
         event = LinkEvent.SWEPT if _SWEPT in lines else LinkEvent.NONE
         if any(change in lines for change in _PORT_CHANGES):
             event = LinkEvent.CHANGED
+        if _APPEARED in lines:
+            event = LinkEvent.APPEARED
         return event, f"{part.inode} {part.start + len(lines)}"
 
     def role(self) -> Role:

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from operator import add
 from pathlib import Path
+
+import numpy as np
 
 from laas_service.domain.errors import InvalidFile
 from laas_service.domain.inventory import ADAPTER_PORT, CableEnds, PortRef
@@ -29,20 +30,22 @@ from opensm_writer.desired import (
     SubTopology,
     picker,
 )
-from opensm_writer.render import ENTRY_SIZE, PORT_COLUMNS
+from opensm_writer.render import BARE_ENTRY_SIZE, NAMED_ENTRY_SIZE, PORT_COLUMNS
 
 _HEADER = re.compile(
     rb"Unicast lids \[0-\d+\] of switch Lid (\d+) guid 0x([0-9a-f]{16}) \('[ -&(-~]*'\):\n"
 )
-_ENTRY = re.compile(rb"0x([0-9a-f]{4}) \d{3} # portguid 0x([0-9a-f]{16}):\n")
+_ENTRIES = {
+    BARE_ENTRY_SIZE: re.compile(rb"0x([0-9a-f]{4}) \d{3}()\n"),
+    NAMED_ENTRY_SIZE: re.compile(rb"0x([0-9a-f]{4}) \d{3} # portguid 0x([0-9a-f]{16}):\n"),
+}
+"""LID and port GUID of an entry, by the size of the entries of a table."""
 _TRAILER = re.compile(rb"(\d+) lids dumped\n")
 
 _CUT = b"\nUnicast"
 
-_DIGITS = b"0123456789"
-_HUNDREDS = bytes.maketrans(_DIGITS, bytes(min(100 * digit, NO_ROUTE) for digit in range(10)))
-_TENS = bytes.maketrans(_DIGITS, bytes(range(0, 100, 10)))
-_UNITS = bytes.maketrans(_DIGITS, bytes(range(10)))
+_WEIGHTS = np.array([100, 10, 1], np.uint16)
+"""Of the three digits of a port."""
 
 _ANY_HEADER = re.compile(r"Unicast lids .*? guid 0x([0-9A-Fa-f]+)\b")
 _ANY_ENTRY = re.compile(r"\s*0x([0-9A-Fa-f]+)\s+(\d+)\b")
@@ -55,9 +58,14 @@ class SwitchTable:
     guid: int
     lid: int
     row: bytes  # port by LID, NO_ROUTE without an entry, up to the last entry
-    guids: Mapping[int, int]  # LID -> GUID, as the entries name them
+    guids: Mapping[int, int | None]  # LID -> GUID as the entry names it, None in a bare entry
     size: int  # of the text, in bytes
     digest: bytes  # sha256 of the text
+
+    @property
+    def bare(self) -> bool:
+        """Whether the entries name LIDs alone."""
+        return next(iter(self.guids.values())) is None
 
 
 def switch_tables(
@@ -71,34 +79,47 @@ def switch_tables(
     Raises:
         InvalidFile: a byte differs from what ``render`` writes, or the end is missing.
     """
-    first, frame = 1, None
-    guids: Mapping[int, int] = {}
-    for block in _tables(pieces):
+    parser = TableParser(source, known)
+    for block in blocks(pieces):
+        yield parser.table(block)
+
+
+class TableParser:
+    """Parses the tables of an ``lfts`` file one after the other; see ``switch_tables``."""
+
+    def __init__(self, source: str, known: Mapping[bytes, SwitchTable] | None = None) -> None:
+        self._source, self._known = source, known or {}
+        self._line = 1
+        self._frame: _Frame | None = None
+        self._guids: Mapping[int, int | None] = {}
+
+    def table(self, block: bytes) -> SwitchTable:
+        """The table in the next block. Raises: InvalidFile."""
         digest = hashlib.sha256(block).digest()
-        table = known.get(digest) if known else None
-        if table is None:
-            head, entries = _head_and_entries(block, source, first)
-            ports = _ports(entries, source, first)
-            lines = _without_ports(entries)
-            if frame is None or frame.lines != lines:
-                frame = _Frame(lines, source, first)
-                guids = _shared_mapping(frame.guids, known)
-            row = frame.row(ports)
-            own, guid = int(head[1]), int(head[2], 16)
-            if not own < len(row) or row[own] != 0:
-                raise InvalidFile(
-                    source, first, f"switch {guid:#018x} has no entry for its own LID"
-                )
-            table = SwitchTable(guid, own, row, guids, len(block), digest)
-        yield table
-        first += len(table.guids) + 2
+        table = self._known.get(digest) or self._parsed(block, digest)
+        self._line += len(table.guids) + 2
+        return table
+
+    def _parsed(self, block: bytes, digest: bytes) -> SwitchTable:
+        source, first = self._source, self._line
+        head, entries, size = _head_and_entries(block, source, first)
+        ports = _ports(entries, size, source, first)
+        lines = _without_ports(entries, size)
+        if self._frame is None or self._frame.lines != lines:
+            self._frame = _Frame(lines, size, source, first)
+            self._guids = _shared_mapping(self._frame.guids, self._known)
+        row = self._frame.row(ports)
+        own, guid = int(head[1]), int(head[2], 16)
+        if not own < len(row) or row[own] != 0:
+            raise InvalidFile(source, first, f"switch {guid:#018x} has no entry for its own LID")
+        return SwitchTable(guid, own, row, self._guids, len(block), digest)
 
 
 def _shared_mapping(
-    guids: Mapping[int, int], known: Mapping[bytes, SwitchTable] | None
-) -> Mapping[int, int]:
+    guids: Mapping[int, int | None], known: Mapping[bytes, SwitchTable]
+) -> Mapping[int, int | None]:
     """An equal mapping of a known table if there is one, so that only one stays in memory."""
-    mappings = {id(table.guids): table.guids for table in known.values()} if known else {}
+    mappings = {id(table.guids): table.guids for table in known.values()}
     return next((mapping for mapping in mappings.values() if mapping == guids), guids)
 
 
@@ -108,8 +129,8 @@ def file_pieces(path: Path) -> Iterator[bytes]:
         yield from iter(lambda: file.read(1 << 20), b"")
 
 
-def _tables(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The text, split before each line that begins with ``Unicast``."""
+def blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The bytes of a file, split before each line that begins with ``Unicast``."""
     rest = b""
     for piece in pieces:
         at = max(0, len(rest) - len(_CUT))  # the beginning of the line may be in the rest
@@ -121,54 +142,60 @@ def _tables(pieces: Iterable[bytes]) -> Iterator[bytes]:
     yield rest
 
 
-def _head_and_entries(block: bytes, source: str, first: int) -> tuple[re.Match[bytes], bytes]:
-    """The head of a switch's table, and its entries, whose number its last line gives."""
+def _head_and_entries(block: bytes, source: str, first: int) -> tuple[re.Match[bytes], bytes, int]:
+    """The head of a switch's table, its entries, whose number its last line gives, and their size.
+
+    The first entry tells which of the two forms all of them have.
+    """
     head = _HEADER.match(block)
     if head is None:
         raise InvalidFile(source, first, "this is not the head of a switch's table")
     end = block.rfind(b"\n", 0, -1) + 1
     trailer = _TRAILER.fullmatch(block, end)
     entries = block[head.end() : end]
-    if trailer is None or int(trailer[1]) * ENTRY_SIZE != len(entries):
-        _check_entries(entries, source, first + 1)
+    bare = entries[BARE_ENTRY_SIZE - 1 : BARE_ENTRY_SIZE] == b"\n"
+    size = BARE_ENTRY_SIZE if bare else NAMED_ENTRY_SIZE
+    if trailer is None or int(trailer[1]) * size != len(entries):
+        _check_entries(entries, size, source, first + 1)
         last = first + block.count(b"\n", 0, -1)
         raise InvalidFile(source, last, "the table ends without the count of its entries")
-    return head, entries
+    return head, entries, size
 
 
-def _ports(entries: bytes, source: str, first: int) -> bytes:
+def _ports(entries: bytes, size: int, source: str, first: int) -> bytes:
     """The port of each entry, from its three digits."""
-    hundreds, tens, units = (entries[column::ENTRY_SIZE] for column in PORT_COLUMNS)
-    if any(column.strip(_DIGITS) for column in (hundreds, tens, units)):
-        _check_entries(entries, source, first + 1)
-    below = map(add, tens.translate(_TENS), units.translate(_UNITS))
-    values = list(map(add, hundreds.translate(_HUNDREDS), below))
-    if max(values, default=0) >= NO_ROUTE:
-        line = first + 1 + next(n for n, port in enumerate(values) if port >= NO_ROUTE)
-        raise InvalidFile(source, line, "ports are 0..254")
-    return bytes(values)
+    digits = np.frombuffer(entries, np.uint8).reshape(-1, size)[:, PORT_COLUMNS] - ord("0")
+    if (digits > 9).any():
+        _check_entries(entries, size, source, first + 1)
+    ports = digits @ _WEIGHTS
+    (wrong,) = (ports >= NO_ROUTE).nonzero()
+    if len(wrong):
+        raise InvalidFile(source, first + 1 + int(wrong[0]), "ports are 0..254")
+    return ports.astype(np.uint8).tobytes()
 
 
-def _without_ports(entries: bytes) -> bytes:
-    lines = bytearray(entries)
-    for column in PORT_COLUMNS:
-        lines[column::ENTRY_SIZE] = b"0" * (len(lines) // ENTRY_SIZE)
-    return bytes(lines)
+def _without_ports(entries: bytes, size: int) -> bytes:
+    lines = np.frombuffer(entries, np.uint8).reshape(-1, size).copy()
+    lines[:, PORT_COLUMNS] = ord("0")
+    return lines.tobytes()
 
 
 class _Frame:
     """LIDs and GUIDs of entries without their ports; most switches of a file share them."""
 
-    def __init__(self, lines: bytes, source: str, first: int) -> None:
+    def __init__(self, lines: bytes, size: int, source: str, first: int) -> None:
         self.lines = lines
-        entries = _ENTRY.findall(lines)
-        if len(entries) * ENTRY_SIZE != len(lines):
-            _check_entries(lines, source, first + 1)
+        entries = _ENTRIES[size].findall(lines)
+        if len(entries) * size != len(lines):
+            _check_entries(lines, size, source, first + 1)
         lids = [int(lid, 16) for lid, _ in entries]
         for line, (low, high) in enumerate(pairwise(lids), first + 2):
             if low >= high:
                 raise InvalidFile(source, line, f"LID {high:#06x} is not above {low:#06x}")
-        self.guids = {lid: int(guid, 16) for lid, (_, guid) in zip(lids, entries, strict=True)}
+        self.guids = {
+            lid: int(guid, 16) if guid else None
+            for lid, (_, guid) in zip(lids, entries, strict=True)
+        }
         places = [-1] * (max(lids, default=0) + 1)
         for place, lid in enumerate(lids):
             places[lid] = place
@@ -179,27 +206,36 @@ class _Frame:
         return self._pick(ports + bytes([NO_ROUTE])).rstrip(bytes([NO_ROUTE]))
 
 
-def tables_by_guid(
-    path: Path, lids: Mapping[int, int], known: Mapping[bytes, SwitchTable] | None = None
+def by_guid(
+    several: Iterable[SwitchTable], lids: Mapping[int, int], source: str
 ) -> dict[int, SwitchTable]:
-    """The tables of an ``lfts`` file by GUID of the switch, in the order of the file.
-
-    ``known`` is described at ``switch_tables``.
+    """Tables by GUID of the switch, in their order.
 
     Raises:
-        InvalidFile: as ``switch_tables``; also if two tables are of one switch, or the LID of a
-            switch or an entry is not the one that ``lids`` has for its GUID.
+        InvalidFile: two tables are of one switch, the LID of a switch or an entry is not one that
+            ``lids`` has for its GUID, or some tables have bare entries and others named ones.
     """
     names = {lid: guid for guid, lid in lids.items()}
     tables: dict[int, SwitchTable] = {}
-    checked: Mapping[int, int] = {}
-    for table in switch_tables(file_pieces(path), path.name, known):
-        if table.guids is not checked and table.guids.items() <= names.items():
+    checked: Mapping[int, int | None] = {}
+    form: bool | None = None
+    for table in several:
+        if table.guids is not checked and _are_pinned(table.guids, names):
             checked = table.guids
         if table.guids is not checked or table.guid in tables or lids.get(table.guid) != table.lid:
-            raise InvalidFile(path.name, 1, f"switch {table.guid:#018x} contradicts guid2lid")
+            raise InvalidFile(source, 1, f"switch {table.guid:#018x} contradicts guid2lid")
+        if form not in (None, table.bare):
+            raise InvalidFile(source, 1, "some tables have port GUIDs and others have none")
+        form = table.bare
         tables[table.guid] = table
     return tables
+
+
+def _are_pinned(guids: Mapping[int, int | None], names: Mapping[int, int]) -> bool:
+    """Whether entries have LIDs of ``names`` (LID -> GUID), and no other GUIDs than those."""
+    return guids.keys() <= names.keys() and all(
+        guid is None or names[lid] == guid for lid, guid in guids.items()
+    )
 
 
 def row_by_lid(ports: Mapping[int, int]) -> bytes:
@@ -210,10 +246,10 @@ def row_by_lid(ports: Mapping[int, int]) -> bytes:
     return bytes(row).rstrip(bytes([NO_ROUTE]))
 
 
-def _check_entries(lines: bytes, source: str, first: int) -> None:
-    """Raise ``InvalidFile`` for the first line that is not an entry."""
+def _check_entries(lines: bytes, size: int, source: str, first: int) -> None:
+    """Raise ``InvalidFile`` for the first line that is not an entry of this size."""
     for number, line in enumerate(lines.splitlines(keepends=True), first):
-        if not _ENTRY.fullmatch(line):
+        if not _ENTRIES[size].fullmatch(line):
             text = line.decode("latin-1").strip()
             raise InvalidFile(source, number, f"{text!r} is not an entry")
 
@@ -249,7 +285,7 @@ class Dumps:
         """Switch GUID -> ports by LID. ``pieces`` are the bytes of a dump, of any size."""
         known: dict[bytes, dict[int, bytes]] = {}
         rows: dict[int, bytes] = {}
-        for block in _tables(pieces):
+        for block in blocks(pieces):
             digest = hashlib.sha256(block).digest()
             tables = self._known.get(digest)
             if tables is None:

@@ -9,16 +9,23 @@ import hashlib
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from laas_service.domain.errors import InvalidFile
+from laas_service.messages import FabricState
 from opensm_writer import fileset, parse, render
-from opensm_writer.desired import Partition, SubnetConfiguration, picker
+from opensm_writer.desired import Partition, SubnetConfiguration
 from opensm_writer.fileset import MANIFEST, Manifest
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
 
 LOG = logging.getLogger(__name__)
 
@@ -35,6 +42,14 @@ class PublishedSet:
     configuration: SubnetConfiguration
     tables: tuple[parse.SwitchTable, ...]  # in the order of ``lfts``
     entries: Mapping[int, str]  # partition key -> sha256 of all entries towards its members
+    settings: render.Settings
+    signature: fileset.Signature  # of ``lfts``
+    hardware: "_Hash"  # of what the entries of all tenants depend on, except faults
+
+    def has_hardware_of(self, state: FabricState) -> bool:
+        """Whether the set was made for the same topology and inventory."""
+        own = self.configuration.state
+        return (own.topology, own.inventory) == (state.topology, state.inventory)
 
 
 def publish_set(
@@ -46,10 +61,10 @@ def publish_set(
 ) -> PublishedSet:
     """Make the files of a configuration current; does nothing if they are current.
 
-    The current set is replaced only after the new one was written, synced and parsed back to
-    equal values. ``keep`` older sets stay. ``previous`` only saves time: the text of unchanged
-    tables is copied from that set, and is not parsed again if its sha256 is the same. If the
-    copy fails, the whole set is rendered.
+    The current set is replaced only after the new one was rendered, parsed back to equal values,
+    written and synced. ``keep`` older sets stay. ``previous`` only saves time: unchanged tables
+    are copied from that set and not parsed again, unless somebody has touched its file; then, or
+    if the copy fails, the whole set is rendered.
 
     Raises:
         Conflict: a newer generation is current, or entries of a tenant would change although
@@ -63,9 +78,11 @@ def publish_set(
         current = fileset.readable(root, state.fabric)
         fileset.check_not_older(current, state.generation, state.stamp, home)
         entries = _entries(configuration, previous)
-        tenants = _fingerprints(configuration, entries)
+        hardware = _hardware(configuration, previous)
+        tenants = _fingerprints(configuration, entries, hardware)
+        form = fileset.BARE if settings.bare else fileset.NAMED
         manifest = Manifest(
-            state.fabric, state.generation, {}, _chains(configuration), tenants, state.stamp
+            state.fabric, state.generation, {}, _chains(configuration), tenants, state.stamp, form
         )
         fileset.check_follows(current, manifest, home)
         draft = fileset.draft(home)
@@ -83,7 +100,10 @@ def publish_set(
             directory = fileset.current_set(home).resolve()
         else:
             directory = fileset.make_current(home, draft, state.generation, keep)
-    return PublishedSet(manifest, directory, configuration, tables, entries)
+    signature = fileset.signature(directory, render.TABLES)
+    return PublishedSet(
+        manifest, directory, configuration, tables, entries, settings, signature, hardware
+    )
 
 
 def _chains(configuration: SubnetConfiguration) -> str:
@@ -99,56 +119,135 @@ def _write_and_check(
     previous: PublishedSet | None,
 ) -> tuple[dict[str, str], tuple[parse.SwitchTable, ...]]:
     """Write a set and parse it back: the sha256 of each file, and the tables."""
-    with _unchanged_texts(configuration, previous) as unchanged_text:
-        digests = {
-            name: fileset.write(draft / name, pieces)
-            for name, pieces in render.set_files(configuration, settings, unchanged_text).items()
-        }
-    known = previous.tables if previous is not None else ()
-    return digests, check(configuration, settings, draft, {table.digest: table for table in known})
+    known = {table.digest: table for table in previous.tables} if previous is not None else {}
+    if previous is not None and not previous.has_hardware_of(configuration.state):
+        previous = None
+    digests: dict[str, str] = {}
+    with _unchanged_tables(configuration, settings, previous) as unchanged:
+        files = dict(render.set_files(configuration, settings, unchanged.text))
+        fresh = _Fresh(configuration, files.pop(render.TABLES), unchanged.tables, known)
+        if settings.bare:
+            fileset.write_unhashed(draft / render.TABLES, fresh.pieces())
+        else:
+            digests[render.TABLES] = fileset.write(draft / render.TABLES, fresh.pieces())
+    if previous is not None:
+        for name in HARDWARE:
+            del files[name]
+            pieces = parse.file_pieces(previous.directory / name)
+            digests[name] = fileset.write(draft / name, pieces)
+            if digests[name] != previous.manifest.files[name]:
+                raise InvalidFile(name, 1, "the one of the last set has changed")
+    digests |= {name: fileset.write(draft / name, pieces) for name, pieces in files.items()}
+    check(configuration, settings, draft, files.keys())
+    tables = fresh.tables()
+    if settings.bare:
+        digests[render.TABLES] = fileset.digest_of_tables(table.digest for table in tables)
+    return dict(sorted(digests.items())), tables
+
+
+HARDWARE = ("cabling", "guid2lid", "guid_index.json")
+"""Files that depend on the hardware alone."""
+
+
+class _Unchanged(NamedTuple):
+    """Tables of the last set that are also those of a configuration."""
+
+    text: Callable[[int], str | None]  # of the table of a switch (GUID); None if it has changed
+    tables: Mapping[int, parse.SwitchTable]
 
 
 @contextmanager
-def _unchanged_texts(
-    configuration: SubnetConfiguration, previous: PublishedSet | None
-) -> Iterator[Callable[[int], str | None]]:
-    """A function from a switch's GUID to the text of its table in the previous set.
-
-    It returns None if the table has changed.
-    """
-    if previous is None or previous.configuration.state.inventory != configuration.state.inventory:
-        yield lambda guid: None
+def _unchanged_tables(
+    configuration: SubnetConfiguration, settings: render.Settings, previous: PublishedSet | None
+) -> Iterator[_Unchanged]:
+    """What ``previous``, which is of the same hardware, has of the tables of a configuration."""
+    if previous is None or previous.settings.bare != settings.bare:
+        yield _Unchanged(lambda guid: None, {})
         return
+    if fileset.signature(previous.directory, render.TABLES) != previous.signature:
+        raise InvalidFile(render.TABLES, 1, "the one of the last set was touched")
     rows, previous_rows = configuration.tables.rows, previous.configuration.tables.rows
-    spans: dict[int, tuple[int, int]] = {}
+    same: dict[int, parse.SwitchTable] = {}
+    starts: dict[int, int] = {}
     start = 0
     for table in previous.tables:
         if previous_rows[table.guid] == rows[table.guid]:
-            spans[table.guid] = (table.size, start)
+            same[table.guid], starts[table.guid] = table, start
         start += table.size
-    with (previous.directory / "lfts").open("rb") as file:
+    with (previous.directory / render.TABLES).open("rb") as file:
 
-        def unchanged_text(guid: int) -> str | None:
-            span = spans.get(guid)
-            return os.pread(file.fileno(), *span).decode("ascii") if span else None
+        def text(guid: int) -> str | None:
+            if guid not in same:
+                return None
+            data = os.pread(file.fileno(), same[guid].size, starts[guid])
+            if len(data) != same[guid].size:
+                raise InvalidFile(render.TABLES, 1, "the one of the last set is too short")
+            return data.decode("ascii")
 
-        yield unchanged_text
+        yield _Unchanged(text, same)
+
+
+class _Fresh:
+    """The text of all tables of a configuration; those that were rendered are parsed back."""
+
+    def __init__(
+        self,
+        configuration: SubnetConfiguration,
+        texts: Iterable[str],
+        unchanged: Mapping[int, parse.SwitchTable],
+        known: Mapping[bytes, parse.SwitchTable],
+    ) -> None:
+        self._configuration, self._texts = configuration, texts
+        self._unchanged, self._tables = frozenset(unchanged), dict(unchanged)
+        self._parser = parse.TableParser(render.TABLES, known)
+
+    def pieces(self) -> Iterator[bytes]:
+        """The text of each table, by ascending GUID. Raises: InvalidFile."""
+        for guid, text in zip(sorted(self._configuration.tables.rows), self._texts, strict=True):
+            data = text.encode("ascii")
+            yield data
+            if guid not in self._unchanged:
+                self._tables[guid] = self._parser.table(data)
+
+    def tables(self) -> tuple[parse.SwitchTable, ...]:
+        """The tables in the order of the file, compared with the configuration.
+
+        Raises: InvalidFile.
+        """
+        ordered = [self._tables[guid] for guid in sorted(self._configuration.tables.rows)]
+        return check_tables(self._configuration, ordered, self._unchanged)
+
+
+def check_tables(
+    configuration: SubnetConfiguration,
+    several: Iterable[parse.SwitchTable],
+    unchanged: Collection[int] = (),
+) -> tuple[parse.SwitchTable, ...]:
+    """The tables, compared with the configuration; the rows of ``unchanged`` (GUIDs) are right.
+
+    Raises: InvalidFile.
+    """
+    tables = parse.by_guid(several, configuration.lids, render.TABLES)
+    if tables.keys() != configuration.tables.rows.keys():
+        raise InvalidFile(render.TABLES, 1, "its switches are not those that were rendered")
+    for guid, table in tables.items():
+        if guid not in unchanged and table.row != configuration.row_by_lid(guid):
+            problem = "does not parse back to the values it was rendered from"
+            raise InvalidFile(render.TABLES, 1, f"switch {guid:#018x} {problem}")
+    return tuple(tables.values())
 
 
 def check(
     configuration: SubnetConfiguration,
     settings: render.Settings,
     directory: Path,
-    known: Mapping[bytes, parse.SwitchTable] | None = None,
-) -> tuple[parse.SwitchTable, ...]:
-    """Parse a set and compare it with the configuration; the tables in the order of the file.
-
-    ``known`` is described at ``parse.switch_tables``.
+    names: Collection[str] | None = None,
+) -> None:
+    """Parse these files of a set (all but its tables) and compare them with the configuration.
 
     Raises:
         InvalidFile: names the file and, if a line is wrong, the line.
     """
-    tables = _check_tables(configuration, directory / "lfts", known)
     chains = configuration.chains
     partition_file = parse.PartitionFile(
         tuple(sorted(settings.services)),
@@ -169,46 +268,39 @@ def check(
             *((name, parse.guid_list, guids) for name, guids in chains.lists.items()),
         ]
     for name, parsed, desired in comparisons:
+        if names is not None and name not in names:
+            continue
         if parsed((directory / name).read_text(), name) != desired:
             raise InvalidFile(name, 1, "it does not parse back to the values it was rendered from")
-    return tables
-
-
-def _check_tables(
-    configuration: SubnetConfiguration,
-    path: Path,
-    known: Mapping[bytes, parse.SwitchTable] | None,
-) -> tuple[parse.SwitchTable, ...]:
-    tables = parse.tables_by_guid(path, configuration.lids, known)
-    if tables.keys() != configuration.tables.rows.keys():
-        raise InvalidFile(path.name, 1, "its switches are not those that were rendered")
-    for guid, table in tables.items():
-        if table.row != configuration.row_by_lid(guid):
-            problem = "does not parse back to the values it was rendered from"
-            raise InvalidFile(path.name, 1, f"switch {guid:#018x} {problem}")
-    return tuple(tables.values())
 
 
 # -- tenants that did not change ----------------------------------------------
 
 
+def _hardware(configuration: SubnetConfiguration, previous: PublishedSet | None) -> "_Hash":
+    """The sha256 of what the entries of all tenants depend on, but for faults and plane."""
+    state = configuration.state
+    if previous is not None and previous.has_hardware_of(state):
+        return previous.hardware
+    inventory = state.inventory
+    values = (
+        state.topology.tree,
+        state.topology.host_ports,
+        inventory.switches,
+        inventory.cables,
+        inventory.endpoints,
+    )
+    return hashlib.sha256(repr(values)[:-1].encode())
+
+
 def _fingerprints(
-    configuration: SubnetConfiguration, entries: Mapping[int, str]
+    configuration: SubnetConfiguration, entries: Mapping[int, str], hardware: "_Hash"
 ) -> dict[str, dict[str, str]]:
     """Allocation id -> sha256 of its entries, and of everything that its entries depend on."""
     state = configuration.state
-    inventory = state.inventory
-    common = _sha256(
-        (
-            state.topology.tree,
-            state.topology.host_ports,
-            inventory.switches,
-            inventory.cables,
-            inventory.endpoints,
-            state.failed_links,
-            *filter(None, [state.shared_plane, state.moved_links]),
-        )
-    )
+    faults = (state.failed_links, *filter(None, [state.shared_plane, state.moved_links]))
+    common = hardware.copy()
+    common.update(("".join(f", {value!r}" for value in faults) + ")").encode())
     members = {partition.pkey: partition.members for partition in configuration.partitions}
     fingerprints = {}
     for tenant in state.tenants:
@@ -219,7 +311,7 @@ def _fingerprints(
         placements = [a for a in (allocation, tenant.beside) if a is not None]
         held = [masks for place in placements for masks in (place.groups, place.columns)]
         fingerprints[allocation.id] = {
-            "depends": _sha256((common, *held, *keys, guids, lids)),
+            "depends": _sha256((common.hexdigest(), *held, *keys, guids, lids)),
             "entries": fileset.combined([entries[key] for key in keys]),
         }
     return fingerprints
@@ -230,26 +322,30 @@ def _entries(configuration: SubnetConfiguration, previous: PublishedSet | None) 
 
     The value of ``previous`` is reused if no changed row has another entry towards a member.
     """
-    rows = dict(sorted(configuration.tables.rows.items()))
     known: dict[Partition, str] = {}
-    changed: list[tuple[bytes, bytes]] = []
+    rows = configuration.tables.rows
+    changed = np.ones(len(configuration.tables.destinations), bool)
     if (
         previous is not None
         and previous.configuration.tables.destinations == configuration.tables.destinations
     ):
-        previous_rows = previous.configuration.tables.rows
         known = {p: previous.entries[p.pkey] for p in previous.configuration.partitions}
-        changed = [
-            (previous_rows[guid], row) for guid, row in rows.items() if previous_rows[guid] != row
-        ]
+        before = previous.configuration.tables.rows
+        changed[:] = False
+        for guid, row in rows.items():
+            if row != before[guid]:
+                changed |= np.frombuffer(row, np.uint8) != np.frombuffer(before[guid], np.uint8)
+    matrix = None
     digests = {}
     for partition in configuration.partitions:
-        pick = picker([configuration.tables.index[guid] for guid in partition.members])
-        if partition in known and all(pick(old) == pick(new) for old, new in changed):
+        members = [configuration.tables.index[guid] for guid in partition.members]
+        if partition in known and not changed[members].any():
             digests[partition.pkey] = known[partition]
-        else:
-            entries = b"".join(map(pick, rows.values()))
-            digests[partition.pkey] = hashlib.sha256(entries).hexdigest()
+            continue
+        if matrix is None:
+            ordered = b"".join(row for _, row in sorted(rows.items()))
+            matrix = np.frombuffer(ordered, np.uint8).reshape(len(rows), -1)
+        digests[partition.pkey] = hashlib.sha256(matrix[:, members].tobytes()).hexdigest()
     return digests
 
 
@@ -262,5 +358,6 @@ def disturbed(configuration: SubnetConfiguration, root: Path) -> list[str]:
     current = fileset.readable(root, configuration.state.fabric)
     if current is None:
         return []
-    fingerprints = _fingerprints(configuration, _entries(configuration, None))
+    entries, hardware = _entries(configuration, None), _hardware(configuration, None)
+    fingerprints = _fingerprints(configuration, entries, hardware)
     return fileset.disturbed(current.tenants, fingerprints)

@@ -122,7 +122,10 @@ def _with_rows(
     with (directory / TABLES).open("rb") as file:
         for table in tables:
             text = file.read(table.size)
-            yield render.table(table.guid, rows[table.guid], lids) if table.guid in rows else text
+            if table.guid in rows:
+                yield render.table(table.guid, rows[table.guid], lids, bare=table.bare)
+            else:
+                yield text
 
 
 def rewriting_ended(home: Path, opensm: OpenSm) -> bool:

@@ -4,7 +4,8 @@
 
 ``publish`` writes the sets. ``.served.json`` in each set says what it was made from, the sizes
 of its files, and the size and sha256 of each table. All of this is a cache: a set that is
-missing, damaged or of another configuration is rendered again.
+missing, damaged or of another configuration is rendered again. Sets for agents that know no
+tables without port GUIDs are in ``WITH_GUIDS``, and rendered when such an agent asks.
 """
 
 import fcntl
@@ -26,6 +27,9 @@ from opensm_writer.desired import subnet_configuration
 LOG = logging.getLogger(__name__)
 
 INDEX = ".served.json"
+
+WITH_GUIDS = ".with-port-guids"
+"""A directory beside those of the fabrics, whose names do not begin with a dot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +60,14 @@ class ServedSets:
         *,
         keep: int = 2,
     ) -> None:
-        self._directory = directory.absolute()
-        self._routed = routed
-        self._settings = settings
-        self._keep = keep
-        self._last: dict[str, publish.PublishedSet] = {}
-        self._undamaged: dict[str, Path] = {}  # fabric -> directory of a set that was checked
         settings("any")  # raises InvalidInput at the start if an option is wrong
+        root = directory.absolute()
+
+        def with_bare(bare: bool) -> Callable[[str], render.Settings]:
+            return lambda fabric: replace(settings(fabric), bare=bare)
+
+        self._bare = _Sets(root, routed, with_bare(True), keep)
+        self._named = _Sets(root / WITH_GUIDS, routed, with_bare(False), keep)
 
     def wanted(self, fabric: str, form: int = fileset.FORM) -> FileSet:
         """The set for the fabric's desired state; rendered if it is not on disk.
@@ -75,19 +80,44 @@ class ServedSets:
             Conflict, LimitExceeded: see ``publish.publish_set``.
             Unavailable: the directory cannot be written.
         """
-        files = self._wanted(fabric).files
+        files = self._of(form).wanted(fabric).files
         manifest = fileset.in_form(files.manifest, min(form, files.manifest.get("form", 4)))
         return replace(files, manifest=manifest)
 
-    def file(self, fabric: str, generation: str, name: str) -> Path:
+    def file(self, fabric: str, generation: str, name: str, form: int = fileset.FORM) -> Path:
         """A file of the desired set, or of an older set that is still on disk.
 
         Raises:
             NotFound: no set of this generation is on disk, or its manifest does not name the
                 file.
         """
+        return self._of(form).file(fabric, generation, name)
+
+    def _of(self, form: int) -> "_Sets":
+        return self._bare if form >= fileset.BARE else self._named
+
+
+class _Sets:
+    """The sets with or without port GUIDs; the arguments are described at ``ServedSets``."""
+
+    def __init__(
+        self,
+        directory: Path,
+        routed: Callable[[str], FabricState],
+        settings: Callable[[str], render.Settings],
+        keep: int,
+    ) -> None:
+        self._directory = directory
+        self._routed = routed
+        self._settings = settings
+        self._keep = keep
+        self._last: dict[str, publish.PublishedSet] = {}
+        self._undamaged: dict[str, Path] = {}  # fabric -> directory of a set that was checked
+
+    def file(self, fabric: str, generation: str, name: str) -> Path:
+        """See ``ServedSets.file``."""
         sets = (served for served in self._on_disk(fabric) if str(served.generation) == generation)
-        served = next(sets, None) or self._wanted(fabric)
+        served = next(sets, None) or self.wanted(fabric)
         if str(served.generation) != generation:
             fix = f"generation {served.generation} is wanted now"
             raise NotFound("file set of generation", generation, fix)
@@ -95,7 +125,8 @@ class ServedSets:
             raise NotFound("file of this set", name, "its manifest names all files")
         return served.directory / name
 
-    def _wanted(self, fabric: str) -> _ServedSet:
+    def wanted(self, fabric: str) -> _ServedSet:
+        """See ``ServedSets.wanted``."""
         state = self._routed(fabric)
         try:
             served = self._current(state)

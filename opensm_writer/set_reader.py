@@ -4,13 +4,13 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from laas_service.domain.errors import InvalidFile
 from laas_service.domain.inventory import CableEnds
 from laas_service.domain.wording import listed
-from opensm_writer import fileset, parse
+from opensm_writer import fileset, parse, render
 
 LOG = logging.getLogger(__name__)
 
@@ -27,6 +27,12 @@ class SetOnDisk:
     damage: str | None = None  # why it cannot be used; it has no tables then
     cables: tuple[CableEnds, ...] = ()  # empty if it has no file ``cabling``
     partitions: parse.PartitionFile | None = None
+    lids: Mapping[int, int] = field(default_factory=dict)  # by GUID, if its tables are bare
+
+    @property
+    def bare(self) -> bool:
+        """Whether its tables are right only while all ports have these LIDs."""
+        return bool(self.lids)
 
     @property
     def rows(self) -> dict[int, bytes]:
@@ -81,13 +87,16 @@ class SetReader:
         self._sets = {name: s for name, s in self._sets.items() if (self._home / name).exists()}
         try:
             manifest = fileset.read_manifest(directory)
-            damaged = fileset.damaged(directory, manifest)
+            damaged = fileset.damaged(directory, manifest, unread=(render.TABLES,))
+            tables: tuple[parse.SwitchTable, ...] = ()
+            try:
+                tables = fileset.checked_tables(directory, manifest, self.known_tables())
+            except InvalidFile:  # the file of a set can be parsed
+                damaged = sorted({*damaged, render.TABLES})
             if damaged:
                 damage = f"files differ from the manifest: {listed(damaged)}"
                 on_disk = SetOnDisk(name, signature, damage=damage)
             else:
-                pieces = parse.file_pieces(directory / "lfts")
-                tables = tuple(parse.switch_tables(pieces, "lfts", self.known_tables()))
                 on_disk = SetOnDisk(
                     name,
                     signature,
@@ -98,6 +107,7 @@ class SetReader:
                     partitions=parse.partitions(
                         (directory / "partitions.conf").read_text(), "partitions.conf"
                     ),
+                    lids=_lids(directory, tables),
                 )
         except (OSError, InvalidFile) as error:
             on_disk = SetOnDisk(name, signature, damage=str(error))
@@ -105,6 +115,12 @@ class SetReader:
             LOG.error("the set in %s is damaged: %s", directory, on_disk.damage)
         self._sets[name] = on_disk
         return on_disk
+
+
+def _lids(directory: Path, tables: Iterable[parse.SwitchTable]) -> Mapping[int, int]:
+    if not any(table.bare for table in tables):
+        return {}
+    return parse.guid2lid((directory / "guid2lid").read_text(), "guid2lid")
 
 
 def _cables(directory: Path, manifest: fileset.Manifest) -> tuple[CableEnds, ...]:

@@ -16,6 +16,8 @@ from itertools import count, takewhile, zip_longest
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from laas_service.domain.errors import InvalidFile
 from laas_service.domain.inventory import ADAPTER_PORT
 from laas_service.domain.routing.default_tables import NO_ROUTE
@@ -30,7 +32,6 @@ from opensm_writer.desired import (
     Partition,
     guid_text,
     partition_name,
-    picker,
 )
 from opensm_writer.fileset import FORMS, INCLUDED, MANIFEST, Manifest
 
@@ -67,8 +68,9 @@ def manifest(document: Any, fabric: str) -> Manifest:
             names of files are not those of a set.
     """
     form = document.get("form", 4) if isinstance(document, dict) else 4
-    if type(form) is not int or form not in FORMS:
-        known = listed(sorted(map(str, FORMS)))
+    forms = {known for known in FORMS if known <= fileset.FORM}
+    if type(form) is not int or form not in forms:
+        known = listed(sorted(map(str, forms)))
         raise _wrong(f"its form is {_shown(form)}; this agent knows {known}: upgrade the agent")
     if not isinstance(document, dict) or set(document) != set(FORMS[form]):
         raise _wrong(f"it has {', '.join(FORMS[form])} and no other keys")
@@ -143,7 +145,7 @@ def _check_files(directory: Path, manifest: Manifest) -> None:
     for name in sorted(files ^ manifest.files.keys()):
         why = "the file is missing" if name not in files else "the manifest does not name it"
         raise InvalidFile(name, 1, why)
-    for name in fileset.damaged(directory, manifest):
+    for name in fileset.damaged(directory, manifest, unread=(render.TABLES,)):
         raise InvalidFile(name, 1, "its sha256 is not the one in the manifest")
 
 
@@ -168,9 +170,12 @@ def _check(
     if not all(1 <= lid <= MAX_LID for lid in lids.values()):
         raise InvalidFile("guid2lid", 1, f"LIDs lie in 1..{MAX_LID:#x}")
     _check_composed("guid2lid", texts["guid2lid"], render.guid2lid(lids))
-    by_guid = parse.tables_by_guid(texts.directory / "lfts", lids, known)
+    checked = fileset.checked_tables(texts.directory, manifest, known)
+    by_guid = parse.by_guid(checked, lids, render.TABLES)
     if not by_guid:
         raise InvalidFile("lfts", 1, "it has no switch")
+    if next(iter(by_guid.values())).bare is not (manifest.form == fileset.BARE):
+        raise InvalidFile("lfts", 1, f"its entries are not those of form {manifest.form}")
     if switches and not by_guid.keys() & set(switches):
         raise InvalidFile("lfts", 1, "none of its switches is in this fabric")
     tables = tuple(by_guid.values())
@@ -296,13 +301,15 @@ def _check_tenants(
     if len(set(members)) != len(members):
         raise InvalidFile(name, 1, "a GUID is in two partitions")
     no_route, length = bytes([NO_ROUTE]), max(lids.values()) + 1
-    rows = [t.row.ljust(length, no_route) for t in sorted(tables, key=lambda table: table.guid)]
+    ordered = sorted(tables, key=lambda table: table.guid)
+    rows = b"".join(table.row.ljust(length, no_route) for table in ordered)
+    matrix = np.frombuffer(rows, np.uint8).reshape(len(ordered), length)
     for tenant, prints in manifest.tenants.items():
         digests = []
         for partition in of_tenant[tenant]:
             ports = [guid for guid in partition.members if guid in lids]  # others are virtual
-            pick = picker([lids[guid] for guid in ports])
-            digests.append(hashlib.sha256(b"".join(map(pick, rows))).hexdigest())
+            entries = matrix[:, [lids[guid] for guid in ports]]
+            digests.append(hashlib.sha256(entries.tobytes()).hexdigest())
         if fileset.combined(digests) != prints["entries"]:
             raise InvalidFile("lfts", 1, f"entries of tenant {tenant} are not the manifest's")
 

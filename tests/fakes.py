@@ -8,7 +8,15 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar
 
-from laas_service.app.ports.compute import ComputeHost, Handover, Observed, Occupant
+from laas_service.app.ports.compute import (
+    ComputeHost,
+    Handover,
+    MoveProgress,
+    Observed,
+    Occupant,
+    ServerLoad,
+    ServerMoves,
+)
 from laas_service.domain.errors import Conflict, HostsBusy, LaasError
 from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import FabricReading
@@ -48,9 +56,13 @@ class FakeCompute:
         self.fenced: set[str] = set()
         self.opened: dict[str, str] = {}  # host -> foreign aggregate
         self.servers: dict[str, str] = {}  # host -> project
+        self.moving: dict[str, str] = {}  # host of a server that migrates -> where it goes
+        self.slow = False  # migrations begin, and do not end
+        self.broken: set[str] = set()  # hosts whose servers cannot be migrated
         self.limits: dict[str, int] = {}  # project -> servers it may run
         self.hosts: dict[str, ComputeHost] | None = None  # what ``look`` shows; None: nothing
         self.closed: set[str] = set()
+        self.disk_gb = 20  # of each server
         self.stopped: list[str] = []
 
     def accepts(self, host: str) -> set[str]:
@@ -74,11 +86,38 @@ class FakeCompute:
 
     def occupants(self, hosts: Collection[str]) -> Sequence[Occupant]:
         self.faults.begin("occupants", tuple(hosts))
+        rooms = {to: self.servers[host] for host, to in self.moving.items()}
+        rooms |= self.servers
         return [
-            Occupant(host, f"server-on-{host}", self.servers[host])
+            Occupant(host, f"server-on-{host}", rooms[host])
             for host in sorted(hosts)
-            if host in self.servers
+            if host in rooms
         ]
+
+    def move_servers(self, moves: ServerMoves) -> MoveProgress:
+        """A server goes in two calls: it migrates, then it is confirmed."""
+        self.faults.begin("move_servers", moves)
+        arrived, under_way, stuck = list[str](), list[str](), list[str]()
+        for host, target in sorted(moves.targets.items()):
+            if self.moving.get(target) == host:
+                del self.moving[target]  # the change has turned back
+            elif host not in self.servers:
+                continue
+            elif self.slow and host in self.moving:
+                under_way.append(f"{host} to {self.moving[host]}")
+            elif self.moving.get(host) == target:
+                del self.moving[host]
+                self.servers[target] = self.servers.pop(host)
+                arrived.append(f"{host} to {target}")
+            elif host in self.broken or target in {*self.servers, *self.moving.values()}:
+                stuck.append(f"server on {host}")
+            elif moves.project_id not in self.accepts(target):
+                stuck.append(f"server on {host}: no valid host")
+            else:
+                self.moving[host] = target
+                under_way.append(f"{host} to {target}")
+        self.faults.end("move_servers")
+        return MoveProgress(tuple(arrived), tuple(under_way), tuple(stuck))
 
     def hand_over(self, handover: Handover) -> None:
         self.faults.begin("hand_over", handover.allocation_id)
@@ -123,6 +162,11 @@ class FakeCompute:
         if self.hosts is None:
             return None
         return {host: seen for host, seen in self.hosts.items() if host in hosts}
+
+    def load(self, hosts: Collection[str]) -> ServerLoad | None:
+        self.faults.begin("load", tuple(hosts))
+        servers = sum(host in self.servers for host in hosts)
+        return ServerLoad(servers, servers * self.disk_gb)
 
     def close(self, hosts: Collection[str], closed: Collection[str]) -> None:
         self.faults.begin("close", tuple(closed))

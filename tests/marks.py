@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tests import ibsim
+from tests import completion, ibsim
 from tests.servers import rabbitmq
 
 needs_ibsim = pytest.mark.skipif(
@@ -16,6 +16,10 @@ needs_ibsim = pytest.mark.skipif(
 
 needs_rabbitmq = pytest.mark.skipif(
     not rabbitmq.AVAILABLE, reason="needs the package rabbitmq-server"
+)
+
+needs_bash_completion = pytest.mark.skipif(
+    not completion.LIBRARY.exists(), reason="needs the package bash-completion"
 )
 
 

@@ -54,6 +54,18 @@ class Fault:
     skip: int = 0
 
 
+@dataclass
+class Migration:
+    """A cold migration, or a resize (``kind``), whose uuid holds room on the source."""
+
+    server: str
+    source: str
+    target: str
+    kind: str = "migration"
+    status: str = "migrating"
+    uuid: str = field(default_factory=lambda: str(uuid.uuid4()))
+
+
 class Refusal(Exception):
     def __init__(self, status: int, message: str = "") -> None:
         super().__init__(message)
@@ -70,7 +82,14 @@ class Cloud:
         self.mirror: dict[str, set[str]] = defaultdict(set)  # provider -> aggregate uuids
         self.servers: dict[str, tuple[str, str]] = {}  # consumer -> host, project
         self.ghosts: dict[str, tuple[str, str]] = {}  # servers that placement does not know
+        self.on_volumes: set[str] = set()  # servers that boot from a volume
         self.hints: dict[str, dict[str, str]] = {}  # server -> scheduler hints
+        self.states: dict[str, tuple[str, str | None]] = {}  # server -> status and task, if unusual
+        self.migrations: list[Migration] = []
+        self.held: dict[str, tuple[str, str]] = {}  # migration -> host, project
+        self.slow = False  # migrations go on only when ``migrated`` is called
+        self.broken: set[str] = set()  # servers whose migration ends in an error
+        self.disabled: set[str] = set()  # hosts that the scheduler does not choose
         self.newest = "2.104"
         self.limits: dict[str, int] = {}  # project -> servers it may run
         self.calls: list[tuple[str, str]] = []
@@ -92,7 +111,8 @@ class Cloud:
     def copy(self):
         """A copy of the state, without recorded calls and faults."""
         other = Cloud(())
-        for name in ("providers", "aggregates", "mirror", "servers", "limits", "next_id", "page"):
+        kept = ("providers", "aggregates", "mirror", "servers", "limits", "next_id", "page")
+        for name in (*kept, "states", "migrations", "held"):
             setattr(other, name, copy.deepcopy(getattr(self, name)))
         return other
 
@@ -242,10 +262,94 @@ class Cloud:
     def server_list(self, host, marker):
         hosts = [host] if host else self.providers
         shown = [] if marker else [server for host in hosts for server in self._servers_on(host)]
+        return {"servers": [self._server(id, project) for id, project in shown]}
+
+    def _server(self, id, project):
+        status, task = self.states.get(id, ("ACTIVE", None))
+        shown = {
+            "id": id,
+            "tenant_id": project,
+            "status": status,
+            "OS-EXT-STS:task_state": task,
+            "image": "" if id in self.on_volumes else {"id": "image"},
+            "flavor": {"vcpus": 1, "ram": 512, "disk": 20, "ephemeral": 5, "swap": 512},
+            "scheduler_hints": self.hints.get(id, {}),
+        }
+        return shown | ({"fault": {"message": "it broke"}} if status == "ERROR" else {})
+
+    # -- migrations -----------------------------------------------------------------
+
+    def server_action(self, id, body):
+        ((verb, arguments),) = body.items()
+        if id not in self.servers:
+            raise Refusal(404, f"Instance {id} could not be found.")
+        acts = {
+            "migrate": lambda: self._migrate(id, arguments["host"]),
+            "os-migrateLive": lambda: self._migrate(id, arguments["host"], live=True),
+            "confirmResize": lambda: self._end(id, back=False),
+            "revertResize": lambda: self._end(id, back=True),
+        }
+        return acts[verb]()
+
+    def _migrate(self, id, target, *, live=False):
+        source, project = self.servers[id]
+        status, task = self.states.get(id, ("ACTIVE", None))
+        if task or status not in (("ACTIVE", "PAUSED") if live else ("ACTIVE", "SHUTOFF")):
+            raise Refusal(409, f"Cannot 'migrate' instance {id} while it is {status}")
+        if target not in self.providers:
+            raise Refusal(400, f"Compute host {target} could not be found.")
+        if target == source:
+            raise Refusal(400, "Unable to migrate server to the same host.")
+        made = Migration(id, source, target, "live-migration" if live else "migration")
+        self.migrations.append(made)
+        if target in self.disabled or not {project, EVERYBODY} & self.accepts(target):
+            made.status = "error"
+            return None
+        if live:
+            made.status = "completed"
+            self.servers[id] = target, project
+            return None
+        self.held[made.uuid] = source, project
+        self.states[id] = "RESIZE", "resize_prep"
+        if not self.slow:
+            self.migrated(id)
+        return None
+
+    def migrated(self, id):
+        """End the migration that is under way."""
+        (one,) = [m for m in self.migrations if m.server == id and m.status == "migrating"]
+        self.servers[id] = one.target, self.servers[id][1]
+        one.status = "error" if id in self.broken else "finished"
+        if id in self.broken:
+            del self.held[one.uuid]
+        self.states[id] = ("ERROR" if id in self.broken else "VERIFY_RESIZE"), None
+
+    def _end(self, id, *, back):
+        """Confirm or revert the migration that is finished."""
+        finished = [m for m in self.migrations if m.server == id and m.status == "finished"]
+        if self.states.get(id) != ("VERIFY_RESIZE", None) or not finished:
+            raise Refusal(409, f"Cannot confirm or revert instance {id}")
+        (one,) = finished
+        del self.held[one.uuid], self.states[id]
+        one.status = "reverted" if back else "confirmed"
+        if back:
+            self.servers[id] = one.source, self.servers[id][1]
+        return None
+
+    def migrations_of(self, server, limit):
+        """The last migrations of a server, the newest first."""
+        found = [m for m in reversed(self.migrations) if m.server == server][:limit]
         return {
-            "servers": [
-                {"id": id, "tenant_id": project, "scheduler_hints": self.hints.get(id, {})}
-                for id, project in shown
+            "migrations": [
+                {
+                    "id": 1,
+                    "uuid": m.uuid,
+                    "migration_type": m.kind,
+                    "status": m.status,
+                    "source_compute": m.source,
+                    "dest_compute": m.target,
+                }
+                for m in found
             ]
         }
 
@@ -261,7 +365,7 @@ class Cloud:
                     "id": provider,
                     "hypervisor_hostname": f"{host}.example.org",
                     "state": "up",
-                    "status": "enabled",
+                    "status": "disabled" if host in self.disabled else "enabled",
                     "service": {"host": host, "id": provider, "disabled_reason": None},
                     "servers": [{"name": "server", "uuid": id} for id, _ in self._servers_on(host)],
                 }
@@ -295,22 +399,30 @@ class Cloud:
         return {"resource_providers": shown}
 
     def candidates(self, restriction):
-        wanted, _, uuids = restriction.partition("in:")
+        wanted, _, uuids = restriction.rpartition("in:")
         named = set(uuids.split(","))
         inside = {provider for provider, uuids in self.mirror.items() if uuids & named}
         found = set(self.providers.values()) - inside if wanted == "!" else inside
-        return {"provider_summaries": {provider: {} for provider in found}}
+        busy = {self.providers.get(host) for host, _ in {**self.servers, **self.held}.values()}
+        return {
+            "provider_summaries": {
+                provider: {"resources": {"VCPU": {"capacity": 8, "used": int(provider in busy)}}}
+                for provider in found
+            }
+        }
 
     def consumers(self, provider):
         host = self._host(provider)
         held = {"resources": {"VCPU": 1}}
-        found = {consumer: held for consumer, (on, _) in self.servers.items() if on == host}
+        everything = {**self.servers, **self.held}
+        found = {consumer: held for consumer, (on, _) in everything.items() if on == host}
         return {"allocations": found, "resource_provider_generation": 1}
 
     def consumer(self, consumer):
-        if consumer not in self.servers:
+        everything = {**self.servers, **self.held}
+        if consumer not in everything:
             return {"allocations": {}}
-        host, project = self.servers[consumer]
+        host, project = everything[consumer]
         held = {self.providers[host]: {"generation": 1, "resources": {"VCPU": 1}}}
         return {
             "allocations": held,
@@ -425,6 +537,14 @@ class Handler(BaseHTTPRequestHandler):
                 query = parse_qs(url.query)
                 host, last = query.get("host", [None])[0], query.get("marker")
                 return "servers", host, lambda: cloud.server_list(host, last), None
+            case "POST", ["compute", "servers", server, "action"]:
+                (verb,) = body
+                return verb, server, lambda: cloud.server_action(server, body), None
+            case "GET", ["compute", "os-migrations"]:
+                query = parse_qs(url.query)
+                [server], [limit] = query["instance_uuid"], query["limit"]
+                found = lambda: cloud.migrations_of(server, int(limit))  # noqa: E731
+                return "migrations", server, found, None
             case "GET", ["compute", "os-quota-sets", project]:
                 return "quota", project, lambda: cloud.quota(project), None
             case "GET", ["placement", "resource_providers"]:

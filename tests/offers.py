@@ -37,7 +37,10 @@ class Offer:
     def rewrite(self, name: str, text: bytes) -> None:
         """Change the contents of a file, and its checksum in the manifest."""
         self.files[name] = text
-        self.manifest["files"][name] = hashlib.sha256(text).hexdigest()
+        digest = hashlib.sha256(text)
+        if name == "lfts" and self.manifest.get("form") == fileset.BARE:
+            digest = hashlib.sha256(b"".join(bytes.fromhex(part) for _, part in self.parts()))
+        self.manifest["files"][name] = digest.hexdigest()
 
     def drop(self, name: str) -> None:
         del self.files[name], self.manifest["files"][name]

@@ -10,12 +10,16 @@ project = "Links as a Service"
 copyright = "the LaaS contributors"
 extensions = [
     "cliff.sphinxext",
+    "laas_commands",
+    "openstackdocstheme",
     "openapi_reference",
     "oslo_config.sphinxconfiggen",
     "oslo_config.sphinxext",
     "oslo_policy.sphinxext",
     "oslo_policy.sphinxpolicygen",
     "reno.sphinxext",
+    "result_figures",
+    "self_contained",
     "sphinx_argparse_cli",
 ]
 config_generator_config_file = [
@@ -25,6 +29,13 @@ policy_generator_config_file = [
     (str(ROOT / "etc/laas/policy-generator.conf"), "_static/laas"),
 ]
 master_doc = "index"
-html_theme = "alabaster"
-html_theme_options = {"page_width": "1100px"}
+html_theme = "openstackdocs"
+html_theme_options = {"analytics_tracking_code": "", "display_badge": False}
+html_math_renderer = "mathml"
+html_static_path = ["_css"]
+# The theme's own header and sidebar fetch a search, and its footer states another licence.
+templates_path = ["_templates"]
+openstackdocs_auto_name = False
+openstackdocs_auto_version = False
+openstackdocs_pdf_link = False
 nitpicky = True

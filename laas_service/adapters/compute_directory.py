@@ -11,64 +11,46 @@ Files in the directory:
     the hosts of an allocation that is handed over and not fenced, one host a line (Slurm
     splits expressions with commas in a file). The file is missing if a host's name is not
     valid for a Slurm node.
-``state.json``
-    what has been handed over, the number of the next script, and the scripts of the newest
-    change. The adapter replaces it atomically, and then a step counts as done. After a
-    crash, the next call writes the scripts and host lists that are missing.
+``answers/000008-move-ID``
+    made by the script of that number once the servers of an allocation have left its old hosts.
+    Until then the step waits.
+``journal``
+    what has been handed over, a line a step (``compute_journal``). A step counts as done when its
+    line is written. After a crash, the next call writes the script and host list that are missing.
 """
 
-import fcntl
-import json
-import os
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from laas_service.adapters import slurm
-from laas_service.app.ports.compute import ComputeHost, Handover, Observed, Occupant
-from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, Unavailable
+from laas_service.adapters.compute_journal import Journal, Moves, State, Step, Tenant
+from laas_service.app.ports.compute import (
+    ComputeHost,
+    Handover,
+    MoveProgress,
+    Observed,
+    Occupant,
+    ServerMoves,
+)
+from laas_service.domain.errors import Conflict, InvalidInput
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Tenant:
-    project_id: str
-    hosts: tuple[str, ...]
-    fenced: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    """The content of ``state.json``."""
-
-    next: int = 1
-    """Number of the next script."""
-
-    pool: tuple[str, ...] = ()
-    """Hosts in the pool, sorted."""
-
-    tenants: Mapping[str, _Tenant] = field(default_factory=dict)
-    """What is handed over, by allocation id."""
-
-    scripts: Mapping[str, str] = field(default_factory=dict)
-    """Names and texts of scripts that may not be written yet."""
 
 
 class DirectoryCompute:
     """The ``Compute`` port on a directory; a step counts as done when its script is written.
 
     The adapter cannot see servers: ``occupants`` is empty, it never raises ``HostsBusy``,
-    and the scripts say what to check before you run them.
+    and the scripts say what to check before you run them. ``move_servers`` waits for an answer.
 
     ``hand_over`` raises ``Conflict`` for a host of another allocation.
 
     Errors of all methods: ``Unavailable`` when the directory cannot be read or
-    written, ``InvalidFile`` when ``state.json`` is damaged, ``InvalidInput`` for
+    written, ``InvalidFile`` when ``journal`` is damaged, ``InvalidInput`` for
     names that are not safe in a file name or a command.
     """
 
@@ -78,6 +60,7 @@ class DirectoryCompute:
         self, path: Path, *, pool: str = "laas-pool", sentinel: str = "laas-nobody"
     ) -> None:
         self._path = path
+        self._journal = Journal(path)
         self._pool = pool
         self._sentinel = sentinel
 
@@ -95,8 +78,8 @@ class DirectoryCompute:
         _check_arguments("hosts", sorted(set(hosts) - safe))
 
     def _join_pool(self, hosts: Collection[str]) -> None:
-        with self._state() as state:
-            missing = tuple(sorted(set(hosts) - set(state.pool)))
+        with self._journal.held() as state:
+            missing = tuple(sorted(set(hosts) - state.pool))
             if not missing:
                 return
             lines = [f"# Each of these hosts must be empty: {_LIST_SERVERS}"]
@@ -104,8 +87,7 @@ class DirectoryCompute:
                 closed = {"filter_tenant_id": self._sentinel, "laas:pool": "true"}
                 lines += self._create(self._pool, closed)
             lines += _each("add", self._pool, missing)
-            pooled = replace(state, pool=tuple(sorted({*state.pool, *missing})))
-            self._commit(pooled, "pool", lines)
+            self._journal.append(replace(_step(state, "pool", lines), pool=missing))
 
     def occupants(self, hosts: Collection[str]) -> Sequence[Occupant]:
         """Always empty: the adapter cannot see servers."""
@@ -126,8 +108,8 @@ class DirectoryCompute:
         id, project = _checked_id(handover.allocation_id), handover.project_id
         _check_arguments("project_id", [project])
         _check_arguments("hosts", handover.hosts)
-        desired = _Tenant(project, tuple(sorted(handover.hosts)))
-        with self._state() as state:
+        desired = Tenant(project, tuple(sorted(handover.hosts)))
+        with self._journal.held() as state:
             present = state.tenants.get(id)
             if present == desired:
                 return
@@ -145,37 +127,52 @@ class DirectoryCompute:
             )
             lines += ["# Again, so that every scheduler reads the last state:"]
             lines += [_set(aggregate, properties)]
-            tenants = {**state.tenants, id: desired}
-            self._commit(replace(state, tenants=tenants), f"hand-over-{id}", lines)
+            step = _step(state, f"hand-over-{id}", lines)
+            self._journal.append(replace(step, id=id, tenant=desired))
+
+    def move_servers(self, moves: ServerMoves) -> MoveProgress:
+        """Write the commands that move the servers; under way until their script has answered."""
+        id = _checked_id(moves.allocation_id)
+        _check_arguments("hosts", [*moves.targets, *moves.targets.values()])
+        with self._journal.held() as state:
+            present = state.moves.get(id)
+            if present is None or (present.targets, present.live) != (moves.targets, moves.live):
+                answer = f"{state.next:06d}-move-{id}"
+                present = Moves(dict(moves.targets), moves.live, answer)
+                step = _step(state, f"move-{id}", _move_commands(present))
+                tenant = state.tenants.get(id)
+                self._journal.append(replace(step, id=id, tenant=tenant, moves=present))
+        if (self._path / "answers" / present.answer).exists():
+            return MoveProgress()
+        return MoveProgress(under_way=(f"script {present.answer}.sh has not answered",))
 
     def fence(self, allocation_id: str) -> None:
         """Write the command that closes the hosts to the project, if they are handed over."""
         id = _checked_id(allocation_id)
-        with self._state() as state:
+        with self._journal.held() as state:
             present = state.tenants.get(id)
             if present is None or present.fenced:
                 return
-            tenants = {**state.tenants, id: replace(present, fenced=True)}
             lines = [_set(f"laas-{id}", {"filter_tenant_id": self._sentinel})]
-            self._commit(replace(state, tenants=tenants), f"fence-{id}", lines)
+            step = replace(_step(state, f"fence-{id}", lines), id=id, moves=state.moves.get(id))
+            self._journal.append(replace(step, tenant=replace(present, fenced=True)))
 
     def take_back(self, handover: Handover) -> None:
         """Write the commands that empty and delete the aggregate, if there is one."""
         id = _checked_id(handover.allocation_id)
         self.fence(id)
-        with self._state() as state:
-            tenants = dict(state.tenants)
-            present = tenants.pop(id, None)
+        with self._journal.held() as state:
+            present = state.tenants.get(id)
             if present is None:
                 return
             lines = [f"# Only when the hosts are empty: {_LIST_SERVERS}"]
             lines += _each("remove", f"laas-{id}", present.hosts)
             lines += [_command("delete", f"laas-{id}")]
-            self._commit(replace(state, tenants=tenants), f"take-back-{id}", lines)
+            self._journal.append(replace(_step(state, f"take-back-{id}", lines), id=id))
 
     def handed_over(self) -> Mapping[str, Handover]:
         """What the scripts hand over; the project of a fenced allocation is the sentinel."""
-        with self._state() as state:
+        with self._journal.held() as state:
             return {
                 id: Handover(
                     id, self._sentinel if tenant.fenced else tenant.project_id, tenant.hosts
@@ -185,9 +182,13 @@ class DirectoryCompute:
 
     def observed(self) -> Observed:
         """What the scripts hand over and pool; other aggregates are unknown."""
-        with self._state() as state:
+        with self._journal.held() as state:
             pooled = frozenset(state.pool)
         return Observed(self.handed_over(), pooled, {})
+
+    def load(self, hosts: Collection[str]) -> None:
+        """Always None: the adapter cannot list servers."""
+        return None
 
     def server_limit(self, project_id: str) -> int | None:
         """Always None: the adapter cannot read quotas."""
@@ -197,109 +198,44 @@ class DirectoryCompute:
         """Commands that create an aggregate; the metadata are set before the first host joins."""
         return [_command("create", aggregate), _set(aggregate, properties)]
 
-    # -- files ------------------------------------------------------------------
 
-    @contextmanager
-    def _state(self) -> Iterator[_State]:
-        """Lock the directory and yield the state, after writing any script that is missing."""
-        try:
-            for directory in ("commands", "nodes"):
-                (self._path / directory).mkdir(parents=True, exist_ok=True)
-            with open(self._path / ".lock", "w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                yield self._write_files(self._read())
-        except OSError as error:
-            raise Unavailable(f"compute directory {self._path}: {error}") from error
-
-    def _read(self) -> _State:
-        file = self._path / "state.json"
-        try:
-            return _parsed(json.loads(file.read_text("utf-8")))
-        except FileNotFoundError:
-            return _State()
-        except json.JSONDecodeError as error:
-            raise InvalidFile(str(file), error.lineno, error.msg) from error
-        except (TypeError, KeyError, AttributeError, ValueError) as error:
-            reason = f"not the state of a compute directory: {error!r}"
-            raise InvalidFile(str(file), 1, reason) from error
-
-    def _commit(self, state: _State, step: str, lines: Sequence[str]) -> None:
-        """Record the new state together with its script, then write the script."""
-        script = "\n".join(["#!/bin/sh", "set -e", *lines, ""])
-        name = f"{state.next:06d}-{step}.sh"
-        state = replace(state, next=state.next + 1, scripts={name: script})
-        self._save(state)
-        self._write_files(state)
-
-    def _write_files(self, state: _State) -> _State:
-        if not state.scripts:
-            return state
-        for name, text in state.scripts.items():
-            _replace_file(self._path / "commands" / name, text)
-        self._write_lists(state)
-        state = replace(state, scripts={})
-        self._save(state)
-        return state
-
-    def _write_lists(self, state: _State) -> None:
-        """Write a host list for each allocation that is not fenced; file names are checked ids."""
-        lists = {
-            id: "".join(f"{host}\n" for host in tenant.hosts)
-            for id, tenant in state.tenants.items()
-            if not tenant.fenced and all(map(slurm.usable, tenant.hosts))
-        }
-        directory = self._path / "nodes"
-        for file in directory.iterdir():
-            if file.name not in lists:
-                file.unlink()
-            elif file.read_text("utf-8") == lists[file.name]:
-                del lists[file.name]
-        for id, text in lists.items():
-            _replace_file(directory / id, text)
-
-    def _save(self, state: _State) -> None:
-        _replace_file(self._path / "state.json", json.dumps(asdict(state), indent=1) + "\n")
+def _step(state: State, name: str, lines: Sequence[str]) -> Step:
+    """The next step, with a script of these lines, that changes nothing yet."""
+    script = "\n".join(["#!/bin/sh", "set -e", *lines, ""])
+    return Step(state.next, f"{state.next:06d}-{name}.sh", script)
 
 
+def _move_commands(moves: Moves) -> list[str]:
+    """Commands that move all servers, prove the hosts empty, and answer."""
+    lines = [
+        "# Servers stop meanwhile, unless they migrate live. After an interruption first confirm",
+        "# what waits: openstack server list --all-projects --status VERIFY_RESIZE",
+    ]
+    how = ["--live-migration"] if moves.live else []
+    for host, target in sorted(moves.targets.items()):
+        listing = shlex.join([*_OF_ALL, "list", "--all-projects", "--host", host, *_IDS])
+        migrate = shlex.join([*_OF_ALL, "migrate", *how, "--host", target, "--wait"])
+        lines += [f"servers=$({listing})", "for server in $servers; do", f'  {migrate} "$server"']
+        if not moves.live:
+            lines.append(f'  {shlex.join([*_OF_ALL, "migrate", "confirm"])} "$server"')
+        lines += ["done", f"left=$({listing})", 'test -z "$left"']
+    return [*lines, f'touch "$(dirname "$0")/../answers/{moves.answer}"']
+
+
+_OF_ALL = ("openstack", "--os-compute-api-version", "2.56", "server")
+_IDS = ("-f", "value", "-c", "ID")
 _LIST_SERVERS = "openstack server list --all-projects --host HOST"
 
 
-def _check_no_overlap(id: str, desired: _Tenant, state: _State) -> None:
+def _check_no_overlap(id: str, desired: Tenant, state: State) -> None:
     """Raises: Conflict if a host is handed over to another allocation."""
-    for owner, tenant in state.tenants.items():
-        if owner != id and (shared := sorted({*tenant.hosts} & {*desired.hosts})):
+    for host in desired.hosts:
+        if (owner := state.owners.get(host, id)) != id:
             raise Conflict(
-                f"host {shared[0]} is handed over to allocation {owner}; if that is not recorded "
-                f"(a restored database), delete aggregate laas-{owner} and its entry in "
-                "state.json"
+                f"host {host} is handed over to allocation {owner}; if that is not recorded "
+                f"(a restored database), delete aggregate laas-{owner} and the lines with "
+                f'"id": "{owner}" in journal'
             )
-
-
-def _parsed(document: dict[str, Any]) -> _State:
-    return _State(
-        int(document["next"]),
-        tuple(document["pool"]),
-        {
-            id: _Tenant(tenant["project_id"], tuple(tenant["hosts"]), tenant["fenced"])
-            for id, tenant in document["tenants"].items()
-        },
-        dict(document["scripts"]),
-    )
-
-
-def _replace_file(path: Path, text: str) -> None:
-    """Replace a file atomically: temporary file, fsync, rename, fsync of the directory."""
-    temporary = path.with_name(f".{path.name}.new")
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def _checked_id(id: str) -> str:

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
+    AwareDatetime,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -25,6 +26,7 @@ from pydantic import (
 )
 
 from laas_service.app.lifecycle import Faults
+from laas_service.app.records import QueueRoom, RoomMove, RoomState
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, Shape
 from laas_service.domain.constraints import Constraints, ContentionFree, Within
 from laas_service.domain.errors import InvalidInput
@@ -343,6 +345,83 @@ def consent_from(document: object) -> Consent:
         return NO_CONSENT
     read = validated(_Consent, "consent", document)
     return Consent(read.movable, read.notice, read.move_cost)
+
+
+class _RoomMove(Strict):
+    allocation: StrictStr
+    to: dict[str, Any]
+    new_hosts: Natural
+    cost: StrictFloat
+    begins: AwareDatetime
+
+
+class _QueueRoom(Document):
+    fabric: StrictStr
+    state: RoomState
+    hosts: Natural
+    allocation: StrictStr | None
+    placement: dict[str, Any]
+    moves: list[_RoomMove]
+    at: AwareDatetime
+    made: Natural
+    gain: StrictFloat | None
+    reason: StrictStr
+    avoided: dict[StrictStr, StrictStr]
+
+
+def room_document(room: QueueRoom) -> dict[str, Any]:
+    """A plan that makes room for a queue as a document, without its version."""
+    return {
+        "version": VERSION,
+        "fabric": room.fabric,
+        "state": room.state.value,
+        "hosts": room.hosts,
+        "allocation": room.allocation,
+        "placement": allocation_document(room.placement),
+        "moves": [
+            {
+                "allocation": move.allocation,
+                "to": allocation_document(move.to),
+                "new_hosts": move.new_hosts,
+                "cost": float(move.cost),
+                "begins": move.begins.isoformat(),
+            }
+            for move in room.moves
+        ],
+        "at": room.at.isoformat(),
+        "made": room.made,
+        "gain": room.gain,
+        "reason": room.reason,
+        "avoided": dict(room.avoided),
+    }
+
+
+def room_from(document: object, version: int) -> QueueRoom:
+    """The plan of a document that ``room_document`` wrote.
+
+    Raises:
+        InvalidInput: it is no such document; names the field.
+    """
+    read = validated(_QueueRoom, "queue room", document)
+    return QueueRoom(
+        fabric=read.fabric,
+        state=read.state,
+        hosts=read.hosts,
+        allocation=read.allocation,
+        placement=allocation_from(read.placement),
+        moves=tuple(
+            RoomMove(
+                move.allocation, allocation_from(move.to), move.new_hosts, move.cost, move.begins
+            )
+            for move in read.moves
+        ),
+        at=read.at,
+        made=read.made,
+        gain=read.gain,
+        reason=read.reason,
+        avoided=read.avoided,
+        version=version,
+    )
 
 
 def constraints_document(constraints: Constraints) -> dict[str, Any]:

@@ -27,7 +27,16 @@ from novaclient import exceptions as nova_errors
 from oslo_config import cfg
 from tenacity import wait_exponential
 
-from laas_service.app.ports.compute import ComputeHost, Handover, Observed, Occupant
+from laas_service.adapters.server_moves import Migration, Server, advance
+from laas_service.app.ports.compute import (
+    ComputeHost,
+    Handover,
+    MoveProgress,
+    Observed,
+    Occupant,
+    ServerLoad,
+    ServerMoves,
+)
 from laas_service.app.retries import retrying
 from laas_service.domain.errors import (
     Conflict,
@@ -88,6 +97,9 @@ PARTS = 50
 
 SPREAD = 20
 """Hosts that leave an aggregate of the pool with too many of them, in one comparison."""
+
+SEVERAL = 10
+"""From so many hosts of an aggregate on, one request tells which of them are empty."""
 
 SHARED_FOR = 600.0
 """Seconds for which a comparison uses an earlier list of the hypervisors with their servers."""
@@ -269,17 +281,60 @@ class Cloud:
         path = f"/os-hypervisors/detail?with_servers=true{query}"
         return list(self._nova.client.get(path)[1]["hypervisors"])
 
-    def servers_on(self, host: str) -> dict[str, str]:
-        """The servers that Nova has on a compute host, with their projects."""
+    def servers_on(self, host: str) -> dict[str, Server]:
+        """The servers that Nova has on a compute host, by id."""
         search = {"all_tenants": 1, "host": host}
         return self._read(
             f"list the servers of all projects on host {host}",
             "os_compute_api:servers:detail:get_all_tenants and "
             "os_compute_api:servers:allow_all_filters",
             lambda: {
-                str(server.id): str(server.tenant_id)
+                str(server.id): _server(server.to_dict())
                 for server in self._nova.servers.list(search_opts=search, limit=-1)
             },
+        )
+
+    def migrations(self, server: str) -> list[Migration]:
+        """The last two migrations and resizes of a server, the newest first."""
+        return self._read(
+            f"list the migrations of server {server}",
+            "os_compute_api:os-migrations:index, index:all_projects and index:host",
+            lambda: [
+                _migration(item.to_dict())
+                for item in self._nova.migrations.list(instance_uuid=server, limit=2)
+            ],
+        )
+
+    def migrate(self, server: str, host: str, *, live: bool) -> str | None:
+        """Ask for a migration to a host; only an administrator may, for all of these."""
+        servers = self._nova.servers
+        if live:
+            rule, call = "migrate_live:host", lambda: servers.live_migrate(server, host, "auto")
+        else:
+            rule, call = "migrate:host", lambda: servers.migrate(server, host=host)
+        return self._write(
+            f"migrate server {server} to host {host}",
+            f"os_compute_api:os-migrate-server:{rule} for all projects (an administrator's)",
+            call,
+            lambda _: None,
+        )
+
+    def confirm(self, server: str) -> str | None:
+        """Confirm that a migrated server stays where it is now."""
+        return self._write(
+            f"confirm the migration of server {server}",
+            "os_compute_api:servers:confirm_resize for all projects (an administrator's)",
+            lambda: self._nova.servers.confirm_resize(server),
+            lambda _: None,
+        )
+
+    def revert(self, server: str) -> str | None:
+        """Send a migrated server that is not confirmed back to where it was."""
+        return self._write(
+            f"revert the migration of server {server}",
+            "os_compute_api:servers:revert_resize for all projects (an administrator's)",
+            lambda: self._nova.servers.revert_resize(server),
+            lambda _: None,
         )
 
     def members(self, aggregate: _Aggregate) -> set[str]:
@@ -306,6 +361,27 @@ class Cloud:
 
         action = f"ask placement for candidates with a request of {len(path):,} bytes"
         return self._read(action, "placement:allocation_candidates:list", read), len(path)
+
+    def empty_members(self, aggregate: _Aggregate) -> set[str]:
+        """Providers in the aggregate that placement shows without any consumer; not all of them.
+
+        Those without free memory are missing, and those beyond ``CANDIDATES``.
+        """
+        path = (
+            f"/allocation_candidates?limit={CANDIDATES}&member_of={aggregate.uuid}"
+            "&resources=MEMORY_MB%3A1"
+        )
+
+        def read() -> set[str]:
+            answer = self._placement.get(path, microversion=CANDIDATES_VERSION)
+            return {
+                str(provider)
+                for provider, summary in answer.json()["provider_summaries"].items()
+                if not any(amount["used"] for amount in summary["resources"].values())
+            }
+
+        action = f"ask placement for the empty hosts of aggregate {aggregate.name}"
+        return self._read(action, "placement:allocation_candidates:list", read)
 
     def consumers(self, provider: str) -> dict[str, str]:
         """The consumers (servers and migrations) of a provider, with their projects."""
@@ -484,6 +560,7 @@ class NovaCompute:
                 suspects = {host for host in asked & pooled if hypervisors[host].servers}
                 hypervisors = {**hypervisors, **self._known(suspects)}
                 asked = asked - pooled | suspects
+            asked -= self._empty(asked, hypervisors)
             busy = {*occupants, *self._occupants(asked, hypervisors)}
             foreign = self._foreign(known)
         if busy:
@@ -638,6 +715,11 @@ class NovaCompute:
         servers = (Occupant(host, id, project) for id, project in sorted(projects.items()))
         return ComputeHost(node.up, node.enabled, node.reason, tuple(servers))
 
+    def load(self, hosts: Collection[str]) -> ServerLoad:
+        """See ``Compute.load``. One list-servers call for each host."""
+        servers = [one for host in sorted(hosts) for one in self._cloud.servers_on(host).values()]
+        return ServerLoad(len(servers), sum(server.disk_gb for server in servers))
+
     def close(self, hosts: Collection[str], closed: Collection[str]) -> None:
         """See ``Compute.close``: ``closed`` are in an aggregate that ``LaasTenantFilter`` reads."""
         with self._writing:
@@ -651,6 +733,10 @@ class NovaCompute:
     def stop(self, server: str) -> None:
         """See ``Compute.stop``."""
         self._cloud.stop(server)
+
+    def move_servers(self, moves: ServerMoves) -> MoveProgress:
+        """See ``Compute.move_servers`` and ``server_moves``."""
+        return advance(self._cloud, moves)
 
     def server_limit(self, project_id: str) -> int | None:
         """See ``Compute.server_limit``."""
@@ -681,6 +767,17 @@ class NovaCompute:
             forged = f"servers were created with the forged hint {FORGED_HINT}: {listed(servers)}"
             return "; ".join(filter(None, [found, forged]))
         return found
+
+    def unmoved_servers(self) -> str | None:
+        """Why the service cannot move the servers of tenants; None if it can list migrations.
+
+        Nova has no call that tells whether it may ask for a migration.
+        """
+        try:
+            self._cloud.migrations("00000000-0000-0000-0000-000000000000")
+        except Forbidden as error:
+            return f"servers of tenants that move are left to their owners: {error}"
+        return None
 
     def candidates(self) -> tuple[str | None, str]:
         """What placement offers to other projects: a problem or None, and what is well.
@@ -814,6 +911,32 @@ class NovaCompute:
             occupants += [Occupant(host, id, project) for id, project in sorted(found.items())]
         return occupants
 
+    def _empty(self, hosts: Iterable[str], hypervisors: Mapping[str, _Hypervisor]) -> set[str]:
+        """Those of many hosts in the pool that are empty, as far as few requests tell.
+
+        ``_occupants`` asks placement for each host. None are told where the service's user may
+        not ask for candidates.
+        """
+        providers = {
+            host: hypervisors[host].providers[0]
+            for host in hosts
+            if len(hypervisors[host].providers) == 1 and not hypervisors[host].servers
+        }
+        empty: set[str] = set()
+        if len(providers) < SEVERAL:
+            return empty
+        for part in self._parts().values():
+            asked = part.hosts & providers.keys()
+            if len(asked) < SEVERAL:
+                continue
+            try:
+                found = self._cloud.empty_members(part)
+            except Forbidden as error:
+                LOG.info("placement is asked for the servers of each host: %s", error)
+                return empty
+            empty |= {host for host in asked if providers[host] in found}
+        return empty
+
     def _projects_of(self, host: str, servers: Collection[str]) -> dict[str, str | None]:
         """The projects of these servers of a host, without those that are gone by now.
 
@@ -830,7 +953,11 @@ class NovaCompute:
             LOG.warning("servers without an allocation in placement on host %s: %s", host, error)
             return owners
         gone = unknown - listed_servers.keys()
-        return {id: owner or listed_servers[id] for id, owner in owners.items() if id not in gone}
+        return {
+            id: owner or listed_servers[id].project_id
+            for id, owner in owners.items()
+            if id not in gone
+        }
 
     # -- what Nova has --------------------------------------------------------------
 
@@ -1171,6 +1298,44 @@ def _hypervisor(nodes: Sequence[Mapping[str, Any]]) -> _Hypervisor:
         all(node["status"] == "enabled" for node in nodes),
         str(nodes[0]["service"].get("disabled_reason") or ""),
         frozenset(str(server["uuid"]) for node in nodes for server in node["servers"]),
+    )
+
+
+def _server(document: Mapping[str, Any]) -> Server:
+    """The server in a document. Raises: KeyError."""
+    task = document["OS-EXT-STS:task_state"]
+    fault = document.get("fault") or {}
+    return Server(
+        str(document["id"]),
+        str(document["tenant_id"]),
+        str(document["status"]),
+        str(task) if task else None,
+        str(fault.get("message", "")),
+        _local_gb(document),
+    )
+
+
+def _local_gb(document: Mapping[str, Any]) -> int:
+    """GB of a server's local disks, rounded up; its root disk is none if it boots from a volume.
+
+    Raises: KeyError, ValueError.
+    """
+    flavor = document["flavor"]
+    root = int(flavor["disk"]) if document["image"] else 0
+    swap = int(flavor["swap"] or 0)  # MB
+    return root + int(flavor["ephemeral"]) + math.ceil(swap / 1024)
+
+
+def _migration(document: Mapping[str, Any]) -> Migration:
+    """The migration in a document. Raises: KeyError, ValueError."""
+    target = document["dest_compute"]
+    if not document["source_compute"]:
+        raise ValueError("migrations are shown without hosts; os-migrations:index:host is needed")
+    return Migration(
+        str(document["migration_type"]),
+        str(document["status"]),
+        str(document["source_compute"]),
+        str(target) if target else None,
     )
 
 

@@ -42,6 +42,9 @@ STAMPS = {"stamp", "published_stamp"}
 
 CHUNK = 1 << 20
 
+KNOWN_FORM = {"Laas-Set-Form": str(SET_FORM)}
+"""The header that says which form of a set the agent knows."""
+
 LONGEST_BODY = 65_000
 """Bytes of a report, with port counters; the service takes 65,536 by default."""
 
@@ -201,8 +204,7 @@ class ServiceRest:
         return self._json("PUT", path, body)
 
     def described(self) -> Mapping[str, Any]:
-        headers = {"Laas-Set-Form": str(SET_FORM)}
-        document = self._json("GET", self._path("file-set"), headers=headers)
+        document = self._json("GET", self._path("file-set"), headers=KNOWN_FORM)
         if not isinstance(document, dict):
             raise _unexpected(document)
         return document
@@ -212,6 +214,7 @@ class ServiceRest:
             return
         path = self._path("file-set", str(generation), *name.split("/"))
         headers = {
+            **KNOWN_FORM,
             "Accept": "application/octet-stream",
             "Accept-Encoding": "identity",
             "Range": f"bytes={start}-{start + size - 1}",

@@ -29,7 +29,8 @@ def file_set(call: Call, fabric_id: str, headers: schemas.FormHeader) -> Answer:
 
 
 def file(
-    call: Call, fabric_id: str, generation: str, file: str, headers: schemas.RangeHeader
+    call: Call, fabric_id: str, generation: str, file: str, headers: schemas.FileHeaders
 ) -> Answer:
     """Fetch a file of a set, or the range of its bytes that the headers name."""
-    return Answer(200, schemas.Octets(call.use_cases.agents.file(fabric_id, generation, file)))
+    path = call.use_cases.agents.file(fabric_id, generation, file, headers.laas_set_form)
+    return Answer(200, schemas.Octets(path))

@@ -97,6 +97,7 @@ ROUTES = (
     _get(f"{FABRIC}/utilization", fabrics.utilization, "laas:fabric:get", schemas.Utilization),
     _get(f"{FABRIC}/fit", fabrics.fit, "laas:fabric:get", schemas.Fit),
     _get(f"{FABRIC}/map", fabrics.show_map, "laas:fabric:map", schemas.FabricMap),
+    _get(f"{FABRIC}/make-room", fabrics.show_room, "laas:fabric:make_room", schemas.QueueRoomShown),
     Route(
         "POST",
         f"{FABRIC}/make-room",
@@ -342,7 +343,7 @@ def _response(answer: Answer) -> Response:
     if isinstance(body, schemas.Text):
         text = body.root
     else:
-        text = body.model_dump_json(exclude_none=isinstance(body, schemas.Problem))
+        text = body.model_dump_json(by_alias=True, exclude_none=isinstance(body, schemas.Problem))
     response = Response(text, answer.status, content_type=schemas.media(type(body)))
     response.headers.update(answer.headers)
     return response

@@ -7,6 +7,7 @@ from laas_service.api.resource import Answer, Call, page
 from laas_service.app.moves import EvacuationRequest, RoomRequest
 from laas_service.app.records import FabricRecord, HostState, LinkState
 from laas_service.app.requests import AllocationRequest, Question
+from laas_service.app.room_planner import Permission
 from laas_service.app.views import inventory
 from laas_service.domain.allocation import NoFit
 from laas_service.domain.errors import Forbidden, InvalidInput
@@ -19,7 +20,8 @@ def index(call: Call, query: schemas.Paging) -> Answer:
     """List the managed fabrics."""
     shown, following = page(call, query, call.fabrics.fabrics(), lambda fabric: fabric.id)
     summaries = [schemas.FabricSummary.summary(fabric) for fabric in shown]
-    return Answer(200, schemas.FabricList(fabrics=summaries, next=following))
+    default = call.fabrics.default()
+    return Answer(200, schemas.FabricList(fabrics=summaries, default=default, next=following))
 
 
 def show(call: Call, fabric_id: str) -> Answer:
@@ -83,7 +85,7 @@ def make_room(call: Call, fabric_id: str, body: schemas.NewRoom) -> Answer:
         constraints=constraints.domain(),
         avoid=tuple(constraints.avoid_hosts or ()),
     )
-    wanted = RoomRequest(asked, body.moves, body.max_cost, body.override)
+    wanted = RoomRequest(asked, Permission(body.moves, body.max_cost, body.override))
     if body.dry_run:
         plan = call.use_cases.moves.advise(fabric_id, wanted)
     else:
@@ -94,9 +96,17 @@ def make_room(call: Call, fabric_id: str, body: schemas.NewRoom) -> Answer:
     return Answer(202 if begun else 200, schemas.RoomPlan.of(body.hosts, plan))
 
 
+def show_room(call: Call, fabric_id: str) -> Answer:
+    """Show the last plan of moves that makes room for the fabric's queue."""
+    fabric = call.fabrics.fabric(fabric_id)
+    room = call.use_cases.moves.queue_room(fabric_id)
+    return Answer(200, schemas.QueueRoomShown.shown(fabric, room))
+
+
 def evacuate(call: Call, fabric_id: str, body: schemas.NewEvacuation) -> Answer:
     """Drain hosts or a leaf, and announce moves of the tenants there."""
-    wanted = EvacuationRequest(tuple(body.hosts or ()), body.switch, body.max_cost, body.override)
+    permission = Permission(max_cost=body.max_cost, override=body.override)
+    wanted = EvacuationRequest(tuple(body.hosts or ()), body.switch, permission)
     if body.dry_run:
         plan = call.use_cases.moves.advise_evacuation(fabric_id, wanted)
     else:

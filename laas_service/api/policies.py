@@ -127,6 +127,7 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             "laas:fabric:make_room",
             ADMIN,
             "Plan moves of tenants after which a size fits, and have them made.",
+            f"GET {fabric}/make-room",
             f"POST {fabric}/make-room",
         ),
         _rule(

@@ -63,6 +63,8 @@ class Call:
 
     def outcome(self, record: AllocationRecord, seconds: float) -> AllocationRecord:
         """The allocation once convergence has no further step, or when the time is up."""
+        if seconds <= 0:
+            return record
         return self.allocations.outcome(self.caller, record.id, min(seconds, self.max_wait))
 
     def next_page(self, marker: str) -> str:

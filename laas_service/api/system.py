@@ -48,16 +48,15 @@ def metrics(call: Call) -> Answer:
 
 
 def view(call: Call, query: schemas.ViewQuery) -> Answer:
-    """Show the page of a fabric, or of the only one, where no login is needed."""
+    """Show the page of a fabric, or of the default one, where no login is needed."""
     if not call.local:
         raise Forbidden("this page needs a login: run laas view, which uses your own")
-    known = [fabric.id for fabric in call.fabrics.fabrics()]
-    if query.fabric is None and len(known) != 1:
-        fix = (
-            f"name one in the address, as {call.root}/view?fabric=ID: {', '.join(known) or 'none'}"
-        )
+    named = query.fabric or call.fabrics.default()
+    if named is None:
+        known = ", ".join(fabric.id for fabric in call.fabrics.fabrics()) or "none"
+        fix = f"name one in the address, as {call.root}/view?fabric=ID: {known}"
         raise InvalidInput("fabric", None, fix)
-    id = call.fabrics.fabric(query.fabric or known[0]).id
+    id = call.fabrics.fabric(named).id
     html = page.live_page(id, f"/v1/fabrics/{quote(id, safe='')}/map")
     headers = {
         "Content-Security-Policy": page.policy(frames=True),

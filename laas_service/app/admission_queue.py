@@ -20,14 +20,26 @@ from datetime import UTC, datetime
 from typing import ClassVar, NamedTuple, Protocol
 
 from laas_service.app.lifecycle import HOLDING, State
-from laas_service.app.ports.allocations import Admissions, AllocationReader, every_allocation
+from laas_service.app.ports.allocations import (
+    Admissions,
+    AllocationReader,
+    QueueRooms,
+    every_allocation,
+)
 from laas_service.app.ports.fabrics import FabricReader
-from laas_service.app.records import AllocationRecord
+from laas_service.app.records import AllocationRecord, QueueRoom, RoomState
 from laas_service.app.requests import AllocationRequest, Place
 from laas_service.domain.admission.admit import explain, largest_fit, propose_in_scope
 from laas_service.domain.admission.constrained import explain_constraints, propose
 from laas_service.domain.admission.queue import Discipline, EasyQueue, Queue, make_queue
-from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
+from laas_service.domain.allocation import (
+    Allocation,
+    ColumnShare,
+    GroupShare,
+    NoFit,
+    Refusal,
+    Request,
+)
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import LaasError
@@ -46,6 +58,13 @@ NOT_SEARCHED = NoFit(
 )
 
 
+HOLD = "held for the head"
+"""Id, in a ledger for a search, of the room that a plan makes for the head of the queue."""
+
+INSTANT = 1e-3
+"""Seconds after which, for the head's reservation, the room held for it is free."""
+
+
 class _Settled(NamedTuple):
     """The generation at which no queued request could start, and until when that holds."""
 
@@ -53,7 +72,7 @@ class _Settled(NamedTuple):
     until: float
 
 
-class QueueStore(AllocationReader, Admissions, FabricReader, Protocol):
+class QueueStore(AllocationReader, Admissions, FabricReader, QueueRooms, Protocol):
     """The recorded requests and fabrics, as the queue needs them."""
 
 
@@ -137,11 +156,17 @@ class AdmissionQueue:
             self._settled[fabric_id] = _Settled(generation, until)
 
     def _startable(self, fabric_id: str, ledger: LedgerView) -> Sequence[Allocation]:
-        """From every queue: the fabric has one, and so has each container in it."""
+        """From every queue: the fabric has one, and so has each container in it.
+
+        A head that room is made for starts alone; who overtakes it is decided without that room.
+        """
+        if (head := self._head_with_room(fabric_id, ledger)) is not None:
+            return [head]
         startable: list[Allocation] = []
         for scope in self._scopes(fabric_id):
             waiting = self._waiting(fabric_id, scope)
-            queue = self._queue(fabric_id, ledger.ledger(scope).surface(), waiting)
+            view = ledger.ledger(scope).surface()
+            queue = self._queue(fabric_id, view, waiting, room=self._room(fabric_id, scope))
             startable += queue.step(self._now())
         return startable
 
@@ -160,7 +185,9 @@ class AdmissionQueue:
         if not waiting:
             return answer
         scope = ledger.ledger(newcomer.parent).surface()
-        started = self._queue(newcomer.fabric, scope, waiting, newcomer).step(self._now())
+        room = self._room(newcomer.fabric, newcomer.parent)
+        queue = self._queue(newcomer.fabric, scope, waiting, newcomer, room=room)
+        started = queue.step(self._now())
         for allocation in started:
             if allocation.id == newcomer.id:
                 return allocation
@@ -169,6 +196,48 @@ class AdmissionQueue:
             f"{newcomer.hosts} hosts would fit, but {_counted(len(waiting))} here and "
             f"{self._why_not()}; ask with wait to join the queue",
         )
+
+    # -- room made for the head -------------------------------------------------
+
+    def head(self, fabric_id: str) -> AllocationRecord | None:
+        """The first in the fabric's own queue; None if nobody waits."""
+        return next(iter(self._waiting(fabric_id, None)), None)
+
+    def expected_start(self, fabric_id: str) -> datetime | None:
+        """When the head, which does not fit now, is expected to start without moves."""
+        ledger, _ = self._store.ledger(fabric_id)
+        return self._expected_start(fabric_id, ledger, self._waiting(fabric_id, None))
+
+    def request(self, record: AllocationRecord) -> tuple[Policy, Request]:
+        """What a queued request asks for, and the policy that places it."""
+        return self._policies[record.policy], _request(record)
+
+    def fits(self, record: AllocationRecord, room: QueueRoom | None = None) -> Allocation | None:
+        """Where the head fits now, also in the room made for it; None if nowhere."""
+        return self._placed(record, self._store.ledger(record.fabric)[0], room)
+
+    def _placed(
+        self, record: AllocationRecord, ledger: LedgerView, room: QueueRoom | None
+    ) -> Allocation | None:
+        policy, request = self.request(record)
+        answer = propose(policy, ledger, request)
+        if isinstance(answer, Allocation):
+            return answer
+        if room is None or room.made < len(room.moves):
+            return None
+        missing = room.placement.beyond(_free_part(ledger, room.placement))
+        return None if missing.groups or missing.columns else room.placement
+
+    def _head_with_room(self, fabric_id: str, ledger: LedgerView) -> Allocation | None:
+        room, head = self._room(fabric_id, None), self.head(fabric_id)
+        if room is None or head is None or head.id != room.allocation:
+            return None
+        return self._placed(head, ledger, room)
+
+    def _room(self, fabric_id: str, scope: str | None) -> QueueRoom | None:
+        """The plan whose room is held for the head of this queue."""
+        room = None if scope is not None else self._store.queue_room(fabric_id)
+        return room if room is not None and room.holds else None
 
     # -- explaining -----------------------------------------------------------
 
@@ -199,8 +268,8 @@ class AdmissionQueue:
         places: dict[str, Place] = {}
         searched: set[object] = set()
         for scope in self._scopes(fabric_id):
-            waiting = self._waiting(fabric_id, scope)
-            places |= self._places(fabric_id, ledger.ledger(scope), waiting, ids, searched)
+            if waiting := self._waiting(fabric_id, scope):  # else the last has just left it
+                places |= self._places(fabric_id, ledger.ledger(scope), waiting, ids, searched)
         return places
 
     def _places(
@@ -215,6 +284,7 @@ class AdmissionQueue:
         refuse = functools.cache(functools.partial(self._refusal, ledger))
         largest = functools.cache(functools.partial(self._largest, ledger))
         places = {}
+        plan = None if waiting[0].parent else self._store.queue_room(fabric_id)
         for position, record in enumerate(waiting, start=1):
             if ids is not None and record.id not in ids:
                 continue
@@ -235,7 +305,10 @@ class AdmissionQueue:
             if refusal is not None:
                 size = largest(record.policy, record.constraints)
                 refusal = replace(refusal, largest_fit=size)
-            places[record.id] = Place(position, refusal, start)
+            room = plan if plan is not None and plan.allocation == record.id else None
+            if room is not None and room.state is RoomState.DONE:
+                room = None
+            places[record.id] = Place(position, refusal, start, room)
         return places
 
     def _refusal(
@@ -255,7 +328,7 @@ class AdmissionQueue:
     ) -> datetime | None:
         """When the head, which does not fit now, is expected to start."""
         queue = self._queue(fabric_id, ledger.surface(), waiting)
-        if not isinstance(queue, EasyQueue):
+        if not isinstance(queue, EasyQueue) or not waiting:
             return None
         time = queue.reserve(self._now()).time
         return None if time == math.inf else datetime.fromtimestamp(time, UTC)
@@ -294,13 +367,22 @@ class AdmissionQueue:
         ledger: Ledger,
         waiting: Sequence[AllocationRecord],
         *newcomers: AllocationRequest,
+        room: QueueRoom | None = None,
     ) -> Queue:
-        """The queue as recorded, then newcomers, over a ledger that it may change."""
+        """The queue as recorded, then newcomers, over a ledger that it may change.
+
+        Nobody gets ``room``. The head's reservation counts it as free at once, as it is what the
+        head has without the plan.
+        """
         requests: list[AllocationRecord | AllocationRequest] = [*waiting, *newcomers]
         policies = {request.id: self._policies[request.policy] for request in requests}
         same = len({request.policy for request in requests}) == 1
         policy: Policy = self._policies[requests[0].policy] if same else _Each(policies)
-        queue = make_queue(ledger, policy, self._discipline, self._ends(fabric_id))
+        ends = self._ends(fabric_id)
+        if room is not None and ((hold := _held(ledger, room)).groups or hold.columns):
+            ledger.claim(hold)
+            ends[HOLD] = self._now() + INSTANT
+        queue = make_queue(ledger, policy, self._discipline, ends)
         for request in requests:
             duration = math.inf if request.duration is None else request.duration
             queue.submit(_request(request), duration)
@@ -314,6 +396,33 @@ def _request(asked: AllocationRecord | AllocationRequest) -> Request:
         constraints=asked.constraints,
         parent=asked.parent,
         container=asked.container,
+    )
+
+
+def _held(ledger: LedgerView, room: QueueRoom) -> Allocation:
+    """What is free now of all that the plan needs."""
+    needed = room.placement
+    for move in room.moves:
+        needed = needed.joined(move.to)
+    return replace(_free_part(ledger, needed), id=HOLD, container=False)
+
+
+def _free_part(ledger: LedgerView, wanted: Allocation) -> Allocation:
+    """The hosts and links of a placement that are free now."""
+    hosts, uplinks, spines = ledger.free_hosts, ledger.free_uplinks, ledger.free_spines
+    width = ledger.topology.columns_per_pod
+    groups = (
+        GroupShare(group, mask & hosts[group], ups & uplinks[group])
+        for group, mask, ups in wanted.groups
+    )
+    columns = (
+        ColumnShare(pod, column, ups & spines[pod * width + column])
+        for pod, column, ups in wanted.columns
+    )
+    return replace(
+        wanted,
+        groups=tuple(share for share in groups if share.hosts or share.uplinks),
+        columns=tuple(share for share in columns if share.uplinks),
     )
 
 

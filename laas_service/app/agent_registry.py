@@ -222,6 +222,6 @@ class AgentRegistry:
             raise Conflict(f"fabric {fabric.id!r} is frozen: agents get no file set")
         return self._files.wanted(fabric.id, form)
 
-    def file(self, fabric_id: str, generation: str, name: str) -> Path:
+    def file(self, fabric_id: str, generation: str, name: str, form: int) -> Path:
         """Raises: as ``FileSets.file``."""
-        return self._files.file(self._store.fabric(fabric_id).id, generation, name)
+        return self._files.file(self._store.fabric(fabric_id).id, generation, name, form)

@@ -7,7 +7,7 @@ are exceptions of ``domain.errors``.
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -37,7 +37,7 @@ from laas_service.app.ports.fabrics import FabricReader
 from laas_service.app.ports.observations import Observations
 from laas_service.app.ports.projects import Projects
 from laas_service.app.quotas import Quotas, too_few_servers
-from laas_service.app.records import AllocationRecord, Caller, Event, Wait
+from laas_service.app.records import AllocationRecord, Caller, Event, Holding, Wait
 from laas_service.app.refusals import explained, naming_withheld
 from laas_service.app.requests import (
     AllocationRequest,
@@ -72,6 +72,9 @@ LONGEST = 10 * 365 * 24 * 3600
 
 PAGE = 1000
 """Allocations listed at once, if the caller names no limit."""
+
+BRIEF = 10_000
+"""Units of work in which a refused request is told how to make room; a dry run has all of them."""
 
 POLL = 0.05
 """Seconds between two looks at an allocation whose outcome a caller waits for."""
@@ -168,7 +171,8 @@ class Allocations:
 
         answer = self._store.admit(request, propose)
         if isinstance(answer, NoFit):
-            return self._explained(caller, request, answer, budget, server_limit)
+            effort = RequestBudget(min(BRIEF, budget.left))
+            return self._explained(caller, request, answer, budget, effort, server_limit)
         self._wake()
         return answer
 
@@ -185,7 +189,7 @@ class Allocations:
         refusal = self._over_quota(request, server_limit)
         answer = refusal or self._queue.within(budget).propose(request, ledger)
         if isinstance(answer, NoFit):
-            return self._explained(caller, request, answer, budget, server_limit)
+            return self._explained(caller, request, answer, budget, budget, server_limit)
         fabric = self._store.fabric(request.fabric)
         cost = ledger.features.cost(answer.hosts(fabric.topology))
         return Proposal(fabric, request.project_id, answer, cost)
@@ -239,14 +243,19 @@ class Allocations:
 
     def view(self, record: AllocationRecord) -> AllocationView:
         """The allocation with its fabric, place in the queue, degradation and progress."""
-        [view] = self.views([record])
-        return replace(view, progress=self._progress(record))
+        holding = self._store.holding(record.fabric)
+        [view] = self._views([record], {record.fabric: holding})
+        return replace(view, progress=self._progress(record, holding.applied))
 
     def views(self, records: Collection[AllocationRecord]) -> list[AllocationView]:
         """As ``view``, without progress."""
         ids = {record.fabric for record in records}
-        fabrics = {id: self._store.fabric(id) for id in ids}
-        delays = {id: self._store.holding(id).waits_for for id in ids}
+        return self._views(records, {id: self._store.holding(id) for id in ids})
+
+    def _views(
+        self, records: Collection[AllocationRecord], holdings: Mapping[str, Holding]
+    ) -> list[AllocationView]:
+        fabrics = {id: self._store.fabric(id) for id in holdings}
         places = self._places(records)
         return [
             AllocationView(
@@ -254,7 +263,7 @@ class Allocations:
                 fabrics[record.fabric],
                 places.get(record.id),
                 _degradation_now(record, fabrics[record.fabric].topology),
-                delays[record.fabric] if lifecycle.has_step_now(record) else None,
+                holdings[record.fabric].waits_for if lifecycle.has_step_now(record) else None,
             )
             for record in records
         ]
@@ -532,12 +541,17 @@ class Allocations:
     ) -> AllocationRecord:
         """Turn back a change of hosts under way, so that the allocation keeps its old ones.
 
+        Administrators also call off a move that is announced and has not begun.
+
         Raises:
             NotFound, PreconditionFailed, ConcurrentUpdate: as ``rename``.
-            Conflict: its hosts do not change, it is too late, or an announced move is under way
-                and the caller is no admin.
+            Conflict: its hosts do not change, it is too late, or a move was announced and the
+                caller is no admin.
         """
         record = self._expected(caller, id, versions)
+        if record.announced is not None and record.change is None and caller.admin:
+            reason = lifecycle.not_moved_reason(f"{caller.user_id} asked for it")
+            return self._store.drop_announcement(record, reason, by=caller.initiator)
         change = lifecycle.check_changing(record)
         if record.moves_at is not None and not caller.admin:
             raise Conflict(
@@ -667,17 +681,22 @@ class Allocations:
         request: AllocationRequest,
         refusal: NoFit,
         budget: RequestBudget,
+        effort: RequestBudget,
         server_limit: int | None,
     ) -> NoFit:
-        """The refusal with what would fit, as far as the budget allows to search for it."""
+        """The refusal with what would fit, as far as the budget allows to search for it.
+
+        ``effort`` is for how to make room.
+        """
         policy = BudgetedPolicy(self._lookup.policy(request.policy), budget)
         ledger = self._store.ledger(request.fabric)[0].ledger(request.parent)
         words = self._store.words(request.fabric)
-        answer = explained(refusal, request, policy, ledger, caller.admin, words, server_limit)
+        admin = caller.admin
+        answer = explained(refusal, request, policy, ledger, admin, words, effort, server_limit)
         if request.parent is None:
             memory = self._store.host_memory(request.fabric)
             answer = naming_withheld(answer, memory, caller.admin)
-        return replace(answer, cut_off=budget.cut)
+        return replace(answer, cut_off=budget.cut or effort.cut)
 
     def _places(self, records: Iterable[AllocationRecord]) -> dict[str, Place]:
         """The places of the records that are queued."""
@@ -690,9 +709,8 @@ class Allocations:
             for id, place in queue.places(fabric, ids).items()
         }
 
-    def _progress(self, record: AllocationRecord) -> Progress:
-        """The next step of convergence, and the generation in the switches."""
-        applied = self._store.holding(record.fabric).applied
+    def _progress(self, record: AllocationRecord, applied: int | None) -> Progress:
+        """The next step of convergence, and ``applied``, the generation in the switches."""
         confirmed = lifecycle.confirmed(record, applied)
         step = lifecycle.next_action(record, confirmed, repair_links=self._repair_links)
         wanted = record.generation if record.state in HOLDING else None

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from laas_service.app import lifecycle
 from laas_service.app.admission_queue import AdmissionQueue
-from laas_service.app.lifecycle import LIVE, State
+from laas_service.app.lifecycle import HOLDING, LIVE, State
 from laas_service.app.lookup import Lookup
 from laas_service.app.ports.allocations import AllocationReader, every_allocation
 from laas_service.app.ports.fabrics import ComponentStates, FabricReader
@@ -18,7 +18,7 @@ from laas_service.app.records import AllocationRecord, Caller, FabricRecord, Wor
 from laas_service.app.refusals import with_room
 from laas_service.app.requests import Question
 from laas_service.app.views import inventory
-from laas_service.app.views.utilization import Usage, utilization
+from laas_service.app.views.utilization import Usage, course, utilization
 from laas_service.domain.admission.admit import largest_fit
 from laas_service.domain.admission.constrained import explain_constraints, propose
 from laas_service.domain.allocation import NoFit, Request
@@ -32,6 +32,9 @@ from laas_service.domain.topology import link_name
 
 MOST_MOVES = 2
 """The most tenants that a map suggests to move for a refused request."""
+
+MOST_CHANGES = 2000
+"""The most changes of what allocations hold that a map shows over time, the newest."""
 
 MOST_FAULTS = 1000
 """The most hosts, links and switches that a map lists as not up."""
@@ -89,6 +92,7 @@ class FabricMaps:
             "generation": fabric.generation,
             "at": self._clock(),
             "counts": {name: _usage(usage) for name, usage in counts.items()},
+            "series": self._series(fabric_id, records, None if everything else caller.project_id),
             "queue": self._waiting(fabric_id, records),
             "faults": self._faults(fabric, ledger, viewer),
             "question": question and self._answer(caller, fabric_id, ledger, question, everything),
@@ -100,6 +104,19 @@ class FabricMaps:
             ledger, _ = self._store.ledger(fabric_id)
             if ledger.topology is fabric.topology:  # else a re-import came in between
                 return fabric, ledger
+
+    def _series(
+        self, fabric_id: str, records: list[AllocationRecord], project_id: str | None
+    ) -> list[tuple[datetime, int]]:
+        """Hosts that the viewer's allocations hold over time, those inside a container once."""
+        shown = {record.id for record in records}
+        held = sum(
+            record.hosts
+            for record in records
+            if record.state in HOLDING and record.parent not in shown
+        )
+        events = self._store.size_events(fabric_id, project_id, MOST_CHANGES)
+        return course(events, held, self._clock())
 
     def _waiting(self, fabric_id: str, records: list[AllocationRecord]) -> list[dict[str, Any]]:
         """The queued requests that the viewer sees, with reservations where there are any."""
@@ -175,7 +192,7 @@ class FabricMaps:
             return told | shape | ({"cells": cells_of(ledger, answer)} if everything else {})
         answer = explain_constraints(policy, ledger, request, answer)
         words = self._store.words(fabric_id)
-        answer = with_room(policy, ledger, request, answer, caller.admin, words)
+        answer = with_room(policy, ledger, request, answer, caller.admin, words, budget)
         told |= {"reason": answer.reason.value, "detail": answer.detail}
         if not caller.admin:
             return told

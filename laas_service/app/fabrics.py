@@ -96,6 +96,10 @@ class Fabrics:
         """All fabrics by id."""
         return self._store.fabrics()
 
+    def default(self) -> str | None:
+        """The id of the fabric that is meant if none is named; see ``Lookup.default_fabric``."""
+        return self._lookup.default_fabric([fabric.id for fabric in self.fabrics()])
+
     def fabric(self, id: str) -> FabricRecord:
         """Raises: NotFound."""
         return self._store.fabric(id)
@@ -386,7 +390,7 @@ class Fabrics:
         if isinstance(answer, NoFit):
             answer = explain_constraints(policy, ledger, request, answer)
             words = self._store.words(fabric_id)
-            answer = with_room(policy, ledger, request, answer, caller.admin, words)
+            answer = with_room(policy, ledger, request, answer, caller.admin, words, budget)
         largest = largest_fit(policy, ledger, ledger.free_host_count + 1, constraints)
         reached = None if isinstance(answer, NoFit) else contention(ledger.topology, answer)
         return Fit(answer, largest, budget.cut, reached)

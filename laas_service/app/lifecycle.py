@@ -15,6 +15,7 @@ from datetime import datetime
 
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import Conflict
+from laas_service.domain.moves.consent import Movable
 from laas_service.domain.topology import Link, Topology, link_name
 from laas_service.domain.wording import listed
 from laas_service.messages import ConfirmedBy
@@ -31,6 +32,10 @@ class State(enum.Enum):
     RELEASING = "releasing"
     RELEASED = "released"
     ERROR = "error"
+
+
+SIZE_STATES = frozenset({State.QUEUED, State.ALLOCATING, State.RELEASED})
+"""States whose beginning claims hosts or frees them."""
 
 
 SUCCESSORS = {
@@ -216,6 +221,15 @@ class Change:
     def freed(self) -> Allocation:
         """What is freed when the change ends."""
         return self.old.beyond(self.new)
+
+    def server_targets(self, topology: Topology) -> dict[int, int]:
+        """For each host that is freed the claimed host that its servers go to, by number.
+
+        The first to the first; empty if the change claims no hosts.
+        """
+        joining = self.claimed.hosts(topology)
+        leaving = self.freed.hosts(topology)
+        return {host: joining[n % len(joining)] for n, host in enumerate(leaving) if joining}
 
     @property
     def way_back(self) -> Change | None:
@@ -666,6 +680,9 @@ def _conflict(allocation: Standing, why: str) -> Conflict:
 
 # -- reasons that are told -------------------------------------------------------------------
 
+RESIZE_REASON = "resize from "
+"""The beginning of every ``resize_reason``."""
+
 HANDED_BACK_REASON = "its routes are to be withdrawn"
 
 
@@ -753,15 +770,26 @@ def resize_reason(change: Change, user: str) -> str:
         for part, verb in ((change.claimed, "join"), (change.freed, "leave"))
         if part.size
     ]
-    return f"resize from {old} to {new} hosts asked for by {user}: {', '.join(parts) or 'links'}"
+    return f"{RESIZE_REASON}{old} to {new} hosts asked for by {user}: {', '.join(parts) or 'links'}"
 
 
-def replacement_reason(change: Change, user: str) -> str:
+def resized_from(reason: str) -> int | None:
+    """The number of hosts before a resize, by its ``resize_reason``; None for other reasons."""
+    number = reason.removeprefix(RESIZE_REASON).partition(" ")[0]
+    return int(number) if reason.startswith(RESIZE_REASON) and number.isdigit() else None
+
+
+def replacement_reason(change: Change, user: str, movable: Movable) -> str:
     """``user`` asked for other hosts in place of some."""
-    return (
-        f"other hosts asked for by {user}: {_hosts(change.claimed)} join, {_hosts(change.freed)} "
-        "leave; empty these once the others are handed over"
-    )
+    return f"other hosts asked for by {user}: {_exchange(change, movable)}"
+
+
+def _exchange(change: Change, movable: Movable) -> str:
+    """The hosts that change; with ``NEVER`` the owner is asked to empty those that leave."""
+    told = f"{_hosts(change.claimed)} join, {_hosts(change.freed)} leave"
+    if movable is not Movable.NEVER:
+        return told
+    return f"{told}; empty these once the others are handed over"
 
 
 def announced_reason(
@@ -774,14 +802,49 @@ def announced_reason(
     return f"a move {why} is announced by {user} for {begins} or later: {what}; {objection}"
 
 
-def moved_reason(change: Change) -> str:
+QUEUE = "the queue"
+"""What announces a move that makes room for the head of a queue, in place of a user."""
+
+
+def room_reason(tenants: int, hosts: int) -> str:
+    """``tenants`` move for the head of a queue, to ``hosts`` new hosts."""
+    moved = "1 allocation moves" if tenants == 1 else f"{tenants} allocations move"
+    what = f"{hosts} new {'host' if hosts == 1 else 'hosts'}" if hosts else "other links alone"
+    return f"room is made for it: {moved}, to {what}"
+
+
+def no_room_reason(why: str) -> str:
+    return f"no room is made for it: {why}"
+
+
+def moved_reason(change: Change, movable: Movable) -> str:
     """The move that was announced begins."""
     if not _changes_hosts(change):
         return "moves as announced: links alone, servers run on"
-    return (
-        f"moves as announced: {_hosts(change.claimed)} join, {_hosts(change.freed)} leave; "
-        "empty these once the others are handed over"
-    )
+    return f"moves as announced: {_exchange(change, movable)}"
+
+
+def servers_go_remark(hosts: int, *, live: bool) -> str:
+    """What is added where new hosts are handed over and the service empties ``hosts`` old ones."""
+    how = "those that run need not stop" if live else "they stop meanwhile"
+    return f"; the service moves the servers of {hosts} hosts to them, and {how}"
+
+
+def not_left(busy: Sequence[str], under_way: Sequence[str], stuck: Sequence[str]) -> str:
+    """Why old hosts cannot be taken back: ``busy`` (names), and what becomes of their servers."""
+    told = [f"servers still run on {listed(busy)}, which the allocation leaves"] if busy else []
+    if under_way:
+        told.append(f"under way: {listed(under_way)}")
+    if stuck:
+        told.append(f"cannot be moved by the service: {listed(stuck)}")
+    if stuck or not under_way:
+        told.append("delete or move them, or ask for the old size again")
+    return "; ".join(told)
+
+
+def arrived_reason(servers: Sequence[str]) -> str:
+    """``servers`` were moved by the service."""
+    return f"moved: {listed(servers)}"
 
 
 def not_moved_reason(why: str) -> str:

@@ -2,7 +2,7 @@
 
 """Finds what a request names: allocations, policies, fabrics, containers, hosts."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -88,11 +88,16 @@ class Lookup:
         if id:
             return self._store.fabric(id).id
         known = [fabric.id for fabric in self._store.fabrics()]
+        if default := self.default_fabric(known):
+            return default
         if not known:
             raise NotFound("fabric", "default")
-        if len(known) > 1:
-            raise InvalidInput("fabric", None, _choose(known, "fabric"))
-        return known[0]
+        raise InvalidInput("fabric", None, _choose(known, "fabric"))
+
+    def default_fabric(self, known: Sequence[str]) -> str | None:
+        """The id of the fabric that is meant if none is named: the configured one, or else the only
+        one of those ``known``; None if there are several or none."""
+        return self._default_fabric or (known[0] if len(known) == 1 else None)
 
     def container(self, caller: Caller, id: str, fabric_id: str) -> AllocationRecord:
         """The container that an allocation is to be inside.

@@ -205,7 +205,8 @@ def begin_replacement(
         answer = wanted.chosen(fabric, record, placed)
         if isinstance(answer, NoFit):
             return answer
-        return Move(answer, lifecycle.replacement_reason(Change.begun(placed, answer), by.user_id))
+        change, movable = Change.begun(placed, answer), record.consent.movable
+        return Move(answer, lifecycle.replacement_reason(change, by.user_id, movable))
 
     return store.move(record, choose, by=by)
 
@@ -302,7 +303,8 @@ def begin_announced_move(store: PlacementChanges, record: AllocationRecord) -> A
             fabric.change(to.joined(placed))
         except DoubleClaim:
             return "its new hosts or links are no longer free"
-        return Move(to, lifecycle.moved_reason(Change.begun(placed, to)))
+        reason = lifecycle.moved_reason(Change.begun(placed, to), record.consent.movable)
+        return Move(to, reason)
 
     answer = store.move(record, choose)
     if isinstance(answer, AllocationRecord):

@@ -3,6 +3,7 @@
 """Limits of a project: its quota here, one allocation, and its servers in Nova."""
 
 import logging
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from laas_service.app.lifecycle import LIVE
@@ -23,16 +24,24 @@ class QuotaStore(AllocationReader, QuotaReader, Protocol):
 class Quotas:
     """The limits of projects; ``limits`` are those of projects without a quota of their own.
 
-    With ``one_per_project`` a project holds one allocation at a time, beside containers.
+    With ``one_per_project`` a project holds one allocation at a time, beside containers. The
+    allocations of the projects in ``unmoved`` are never moved for others.
     """
 
     def __init__(
-        self, store: QuotaStore, compute: Compute, *, limits: Limits, one_per_project: bool = False
+        self,
+        store: QuotaStore,
+        compute: Compute,
+        *,
+        limits: Limits,
+        one_per_project: bool = False,
+        unmoved: Collection[str] = (),
     ) -> None:
         self._store = store
         self._compute = compute
         self.one_per_project = one_per_project
         self.limits = limits
+        self.unmoved = unmoved
 
     def usage(self, caller: Caller, project_id: str | None = None) -> Usage:
         """What a project may have and has: the caller's own, or for an admin any.
@@ -55,6 +64,10 @@ class Quotas:
     def check_growth(self, project_id: str, more: int) -> None:
         """Return if the project may have so many hosts more. Raises: QuotaExceeded."""
         self._store.may_grow(project_id, more, self.limits)
+
+    def moves_left(self, project_ids: Collection[str]) -> Mapping[str, int]:
+        """The moves to other hosts that projects may still have now, of those with a limit."""
+        return self._store.moves_left(project_ids, self.limits)
 
     def second_allocation(self, request: AllocationRequest) -> NoFit | None:
         """The refusal of a further allocation, where a project may have one only.

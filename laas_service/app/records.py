@@ -4,8 +4,8 @@
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
 from laas_service.app.lifecycle import Standing, State
 from laas_service.domain.allocation import Allocation, NoFit
@@ -170,6 +170,72 @@ class Move:
     reason: str
 
 
+class RoomState(enum.Enum):
+    """How far a plan is that makes room for the head of a queue."""
+
+    ADVISED = "advised"
+    """Nothing of it is done; nobody but administrators and the head is told."""
+    MOVING = "moving"
+    """Its moves are announced and made, one after the other; its room is held for the head."""
+    DONE = "done"
+    """It is over: the head has its hosts, or needs them no more."""
+    FAILED = "failed"
+    """It is over, and the head has no room by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoomMove:
+    """A move of a plan: the allocation (id), its new placement, the end of its notice at the
+    earliest."""
+
+    allocation: str
+    to: Allocation
+    new_hosts: int
+    cost: float
+    begins: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRoom:
+    """The last plan of a fabric that makes room for the head of its queue (``allocation``).
+
+    On a schedule ``allocation`` is None: the room is for a tenant of ``hosts`` hosts to come.
+    ``placement`` is where it fits after all moves, of which the first ``made`` are over. ``gain``
+    is by how many seconds the head starts earlier, None if that is unknown. ``reason`` is a
+    sentence for the head. ``avoided`` are tenants (allocation id) that no plan moves while their
+    mark is the same, because a move of them failed. ``version`` grows with every change; 0 is not
+    recorded yet.
+    """
+
+    fabric: str
+    state: RoomState
+    hosts: int
+    allocation: str | None
+    placement: Allocation
+    moves: tuple[RoomMove, ...]
+    at: datetime
+    made: int = 0
+    gain: float | None = None
+    reason: str = ""
+    avoided: Mapping[str, str] = field(default_factory=dict)
+    version: int = 0
+
+    @property
+    def new_hosts(self) -> int:
+        """The hosts that tenants newly get by it."""
+        return sum(move.new_hosts for move in self.moves)
+
+    @property
+    def cost(self) -> float:
+        """What all its moves cost."""
+        return sum(move.cost for move in self.moves)
+
+    @property
+    def holds(self) -> bool:
+        """Whether nobody but the head may take its room."""
+        return self.state is RoomState.MOVING and self.allocation is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """The user of a request, as authenticated; never taken from a request's body.
@@ -251,23 +317,39 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The most hosts and allocations that a project may have at one time; None is no limit."""
+    """The most hosts and allocations that a project may have at one time; None is no limit.
+
+    ``moves`` is how often its allocations may get other hosts for others in ``MOVES_PERIOD``.
+    """
 
     hosts: int | None = None
     allocations: int | None = None
+    moves: int | None = None
+
+    @property
+    def admission(self) -> bool:
+        """Whether they limit what is admitted."""
+        return self.hosts is not None or self.allocations is not None
 
 
 NO_LIMITS = Limits()
 
+MOVES_PERIOD = timedelta(days=1)
+"""The time for which a move counts for the quota of moves."""
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The quota of a project, and how many hosts and allocations it has now."""
+    """The quota of a project, and how many hosts and allocations it has now.
+
+    ``moves`` are those to other hosts that are announced, or began within ``MOVES_PERIOD``.
+    """
 
     project_id: str
     limits: Limits
     hosts: int
     allocations: int
+    moves: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +370,20 @@ class Event:
     state: State
     reason: str
     by: Initiator | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SizeEvent:
+    """An event of an allocation after which it may hold more hosts or fewer than before.
+
+    ``hosts`` is the number that it asks for now, or asked for at its end.
+    """
+
+    allocation: str
+    at: datetime
+    state: State
+    reason: str
+    hosts: int
 
 
 NEWEST = 100

@@ -9,6 +9,7 @@ from laas_service.app.requests import AllocationRequest
 from laas_service.domain.admission.admit import largest_fit
 from laas_service.domain.admission.make_room import fits_when_empty, make_room
 from laas_service.domain.allocation import NoFit, Refusal, Request
+from laas_service.domain.budget import RequestBudget
 from laas_service.domain.compute_hosts import HostMemory
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.policies.base import Policy
@@ -22,13 +23,14 @@ def explained(
     ledger: LedgerView,
     admin: bool,
     words: Words,
+    effort: RequestBudget,
     allowed: int | None = None,
 ) -> NoFit:
     """The refusal with the largest size that would fit now, and how to make room.
 
-    The searches heed the request's constraints. ``ledger`` is that of the fabric, or of the
-    request's parent. ``words`` are described at ``with_room``. ``allowed`` is the largest size
-    that a refusal for a quota permits.
+    The searches heed the request's constraints; that for room ends when ``effort`` is spent.
+    ``ledger`` is that of the fabric, or of the request's parent. ``words`` are described at
+    ``with_room``. ``allowed`` is the largest size that a refusal for a quota permits.
     """
     if refusal.reason is Refusal.QUOTA and allowed is None:
         return refusal
@@ -41,8 +43,8 @@ def explained(
         refusal = replace(refusal, largest_fit=largest)
     if not others_wait and refusal.reason is not Refusal.QUOTA:
         wanted = Request("", request.hosts, constraints=request.constraints)
-        refusal = with_room(policy, ledger, wanted, refusal, admin, words)
-    return refusal
+        refusal = with_room(policy, ledger, wanted, refusal, admin, words, effort)
+    return replace(refusal, cut_off=effort.cut)
 
 
 def naming_withheld(refusal: NoFit, memory: HostMemory, admin: bool) -> NoFit:
@@ -70,6 +72,7 @@ def with_room(
     refusal: NoFit,
     admin: bool,
     words: Words,
+    effort: RequestBudget,
 ) -> NoFit:
     """Whether the request would fit an empty fabric, and for administrators how to make room.
 
@@ -80,5 +83,5 @@ def with_room(
     for host in words.withheld_hosts:
         ledger.fail_host(host)
     possible = fits_when_empty(policy, ledger, request)
-    room = make_room(policy, ledger, request) if possible and admin else None
+    room = make_room(policy, ledger, request, budget=effort) if possible and admin else None
     return replace(refusal, fits_when_empty=possible, room=room)

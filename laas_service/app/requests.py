@@ -14,6 +14,7 @@ from laas_service.app.records import (
     Holding,
     Limits,
     Observation,
+    QueueRoom,
     Source,
 )
 from laas_service.domain.admission.queue import Discipline
@@ -51,10 +52,14 @@ class ServicePolicy:
     """Of projects without a quota of their own."""
     search_budget: int = 4_000_000
     """Bounds all searches for one request together; unit as ``domain.budget``."""
+    unmoved: frozenset[str] = frozenset()
+    """Projects whose allocations are never moved for others."""
     repair_links: bool = True
     """The workers replace links that have failed."""
     fault_mode: Mode = Mode.ACT
     """What observation may change where no administrator chose a mode."""
+    live_ports: bool = False
+    """The ports of servers can migrate live."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +132,8 @@ class Place:
     position: int
     refusal: NoFit | None
     expected_start: datetime | None = None
+    room: QueueRoom | None = None
+    """The plan that makes room for it; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)

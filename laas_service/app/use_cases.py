@@ -13,7 +13,7 @@ from laas_service.app.fabric_maps import FabricMaps, MapStore
 from laas_service.app.fabrics import Fabrics, FabricStore
 from laas_service.app.lookup import Lookup
 from laas_service.app.moves import Moves
-from laas_service.app.ports.allocations import QuotaReader
+from laas_service.app.ports.allocations import QueueRooms, QuotaReader
 from laas_service.app.ports.compute import Compute
 from laas_service.app.ports.projects import NoProjects, Projects
 from laas_service.app.ports.subnet_manager import Switches
@@ -28,7 +28,7 @@ from laas_service.domain.policies.base import BudgetedPolicy, Policy
 NO_PROJECTS = NoProjects()
 
 
-class UseCaseStore(AllocationStore, FabricStore, MapStore, QuotaReader, Protocol):
+class UseCaseStore(AllocationStore, FabricStore, MapStore, QueueRooms, QuotaReader, Protocol):
     """The recorded decisions, as all use cases need them."""
 
 
@@ -71,7 +71,11 @@ class UseCases:
             store, {**everything, **self._policies}, offer.queue, clock=clock
         )
         self.quotas = Quotas(
-            store, compute, limits=offer.limits, one_per_project=offer.one_per_project
+            store,
+            compute,
+            limits=offer.limits,
+            one_per_project=offer.one_per_project,
+            unmoved=offer.unmoved,
         )
         self.allocations = Allocations(
             store,
@@ -88,7 +92,9 @@ class UseCases:
             new_id=new_id,
             projects=projects,
         )
-        self.moves = Moves(store, lookup, clock=clock, wake=wake)
+        self.moves = Moves(
+            store, compute, lookup, self.quotas, clock=clock, wake=wake, live_ports=offer.live_ports
+        )
         self.fabrics = Fabrics(
             store,
             subnet_managers,
@@ -109,10 +115,13 @@ class UseCases:
             raise Conflict("agents are not used here; set [opensm] reached_by = agent")
         return self._registry
 
-    def reload(self, discipline: Discipline, limits: Limits) -> None:
-        """Serve queues by this discipline, and hold projects to these limits, from now on."""
+    def reload(
+        self, discipline: Discipline, limits: Limits, unmoved: frozenset[str] = frozenset()
+    ) -> None:
+        """Serve queues by this discipline, hold projects to these limits, and move none of the
+        projects in ``unmoved``, from now on."""
         self._queue.reload(discipline)
-        self.quotas.limits = limits
+        self.quotas.limits, self.quotas.unmoved = limits, unmoved
 
     def exhausted(self) -> dict[str, int]:
         """By policy, how many searches of this process stopped at their budget."""

@@ -29,8 +29,22 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 """Columns of each list, by the name of its items in REST."""
 
 
+LEFT_OUT_FIRST = (
+    *("project_id", "positions", "lid", "index", "ports", "policy", "published", "by", "since"),
+    *("parent", "cost", "confirmed_by", "source", "level", "seen_at", "created_at", "shape"),
+    *("evidence", "traits", "detail"),
+)
+"""Columns that a table leaves out, in this order, if the terminal is too narrow for all."""
+
+SHORTENED = ("id", "owner", "parent")
+"""Columns with ids of allocations, of which a narrow table shows the first characters."""
+
+SHORTEST_ID = 8
+"""Characters of an id that a narrow table shows, or more if two ids in it begin with the same."""
+
+
 def brief(value: Any) -> str:
-    """A value of an answer as a short text for a terminal; ``--json`` prints the full value."""
+    """A value of an answer as a short text for a table; ``--json`` prints the full value."""
     return printable(_brief(value))
 
 

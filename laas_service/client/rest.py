@@ -2,16 +2,19 @@
 
 """REST client: requests, paging, waiting for an outcome, error texts."""
 
+from __future__ import annotations
+
+import logging
 import time
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from keystoneauth1.adapter import Adapter
-from keystoneauth1.exceptions import ClientException
+from laas_service.client.formatting import SHORTEST_ID, brief
 
-from laas_service.client.formatting import brief
+if TYPE_CHECKING:
+    from keystoneauth1.adapter import Adapter
 
 SERVICE_TYPE = "isolated-network"
 """Service type in Keystone's catalog."""
@@ -25,6 +28,10 @@ CHANGING = ("queued", "allocating", "releasing")
 POLL_INTERVAL = 0.5
 """Seconds between two GETs of an allocation that ``settled`` waits for."""
 
+LOG = logging.getLogger(__name__)
+LOG.addFilter(lambda record: record.levelno < logging.WARNING)
+"""Requests, for ``--debug``; no warning of each attempt to connect, which the error says once."""
+
 Row = Mapping[str, Any]
 
 
@@ -37,6 +44,10 @@ class Refused(Exception):
     def __init__(self, text: str, status: int | None = None) -> None:
         super().__init__(text)
         self.status = status
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C while the service works on something; the text says on what."""
 
 
 class Rest:
@@ -57,6 +68,8 @@ class Rest:
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
+        from keystoneauth1.exceptions import ClientException  # takes longer than ``--help``
+
         params = {name: _text(value) for name, value in (query or {}).items() if value is not None}
         try:
             answer = self._adapter.request(
@@ -67,9 +80,16 @@ class Rest:
                 headers={**self._version, **(headers or {})},
                 raise_exc=False,
                 connect_retries=2,
+                logger=LOG,
             )
         except ClientException as error:
-            raise Refused(f"cannot reach the service: {error}") from error
+            raise Refused(f"cannot reach the service: {_cause(error)}") from error
+        except KeyboardInterrupt as error:
+            if method == "GET":
+                raise
+            raise Interrupted(
+                f"interrupted; the service may still carry out {method} {path}"
+            ) from error
         if answer.status_code >= 400:
             raise Refused(_sentence(answer), answer.status_code)
         return answer.json()
@@ -87,24 +107,61 @@ class Rest:
             query = dict(parse_qsl(urlsplit(page["next"]).query))
 
     def fabric(self, named: str | None) -> str:
-        """The path of the fabric of this id, or of the only fabric if none is given."""
+        """The path of the fabric of this id, or of the service's default if none is given.
+
+        Raises:
+            Refused: no id is given, and the service has no default.
+        """
         if named is None:
-            ids = [fabric["id"] for fabric in self.listed("/v1/fabrics", "fabrics")]
-            if len(ids) != 1:
+            page = self.get("/v1/fabrics")
+            ids = [fabric["id"] for fabric in page["fabrics"]]
+            named = page.get("default", ids[0] if len(ids) == 1 else None)
+            if named is None:
                 raise Refused(f"name one of these with --fabric: {', '.join(ids) or 'none'}")
-            (named,) = ids
         return f"/v1/fabrics/{quote(named, safe='')}"
+
+    def project(self, named: str) -> str:
+        """The id of the project of this name or id; ``named`` if the caller may not look it up.
+
+        Raises:
+            Refused: several domains have a project of this name.
+        """
+        from keystoneauth1.adapter import Adapter
+        from keystoneauth1.exceptions import ClientException
+
+        keystone = Adapter(
+            self._adapter.session,
+            auth=self._adapter.auth,
+            service_type="identity",
+            interface=self._adapter.interface,
+            region_name=self._adapter.region_name,
+            min_version="3",
+            max_version="3.latest",
+        )
+        try:
+            answer = keystone.get("/projects", params={"name": named})
+            ids = [project["id"] for project in answer.json()["projects"]]
+        except (ClientException, ValueError, KeyError):
+            ids = []
+        if len(ids) > 1:
+            raise Refused(f"several projects are called {named}; use an id: {', '.join(ids)}")
+        return str(ids[0]) if ids else named
 
     def allocation(self, named: str) -> Any:
         """The allocation of this id, or else the only live allocation of this name.
 
         Names of the own project count before those of other projects, which administrators see.
+        The first characters of the id of a live allocation, as tables print them, will do.
 
         Raises:
-            Refused: there is none, or several have this name.
+            Refused: there is none, or several have this name or such an id.
         """
         live = list(self.listed("/v1/allocations", "allocations"))
         namesakes = [allocation for allocation in live if allocation["name"] == named]
+        if not namesakes and len(named) >= SHORTEST_ID:
+            alike = [allocation for allocation in live if allocation["id"].startswith(named)]
+            if len(alike) == 1:
+                named = alike[0]["id"]
         if any(allocation["id"] == named for allocation in live) or not namesakes:
             try:
                 return self.get(f"/v1/allocations/{quote(named, safe='')}")
@@ -130,20 +187,36 @@ class Rest:
 
         Raises:
             Refused: the allocation ended in error, or still changes after ``seconds``.
+            Interrupted: Ctrl-C; the text says what the service goes on with.
         """
         deadline = time.monotonic() + seconds
         while allocation["state"] in CHANGING or allocation["changing"]:
+            state = "changing" if allocation["changing"] else allocation["state"]
+            left = f"allocation {allocation['id']} is still {state}"
             if time.monotonic() >= deadline:
-                state = "changing" if allocation["changing"] else allocation["state"]
                 raise Refused(
-                    f"allocation {allocation['id']} is still {state} after "
-                    f"{seconds:g} s{_reason(allocation)}; the service continues"
+                    f"{left} after {seconds:g} s{_reason(allocation)}; the service continues"
                 )
-            time.sleep(POLL_INTERVAL)
-            allocation = self.get(f"/v1/allocations/{allocation['id']}")
+            try:
+                time.sleep(POLL_INTERVAL)
+                allocation = self.get(f"/v1/allocations/{allocation['id']}")
+            except KeyboardInterrupt as error:
+                left = f"interrupted; {left}{_reason(allocation)}; the service continues"
+                raise Interrupted(left) from error
         if allocation["state"] == "error":
             raise Refused(f"allocation {allocation['id']} failed{_reason(allocation)}")
         return allocation
+
+
+def _cause(error: BaseException) -> str:
+    """The address, and what the operating system said, in place of the texts of all layers."""
+    text = str(error)
+    while (inner := error.__cause__ or error.__context__) is not None:
+        error = inner
+    if isinstance(error, OSError) and error.strerror:
+        address = text.partition(": HTTP")[0].removeprefix("Unable to establish connection to ")
+        return f"{address}: {error.strerror}"
+    return text
 
 
 def _reason(allocation: Row) -> str:

@@ -13,6 +13,7 @@ order, and each is written as soon as it is known:
     {"op": "repair-allocation", "id": "t1"}
     {"op": "resize", "id": "t1", "hosts": 300}
     {"op": "make-room", "hosts": 300, "moves": 1}     also "apply": true
+    {"op": "sleep", "moves": 2}                       also "apply": true
     {"op": "allocate", "id": "c", "hosts": 64, "container": true}
     {"op": "allocate", "id": "t2", "hosts": 8, "parent": "c"}     also in "probe"
     {"op": "withhold", "l2": [0]}  also "spines": [0]; neither: end the shared plane
@@ -23,6 +24,9 @@ A request may name its own "policy". An allocate or a probe may have "constraint
 allocations share links, "bandwidth" is the part of each link that the allocation needs,
 such as 0.2 (default 0.8). With --explain, or "explain": true in a request, a refusal
 has a field "room": drains to undo or allocations to release until the request fits.
+
+At a terminal the answers are sentences with the names of hosts, and a table and a drawing of the
+final state follow; --format json prints what programs get.
 
 Exit status 0: every line was valid. 1: the fabric, the state or an output file cannot be
 used. 2: a line was malformed (its answer is "error", and the run continues), or the
@@ -70,6 +74,7 @@ from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.ledger.shared_links import CAP, SharedLedger
 from laas_service.domain.moves.plan_moves import plan_moves
 from laas_service.domain.moves.resize import resize
+from laas_service.domain.moves.sleep import plan_sleep
 from laas_service.domain.policies import PLANNING
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.policies.lc_s import LcS
@@ -127,6 +132,12 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument(
         "--output", metavar="FILE", default="-", help="answers (default: standard output)"
     )
+    top.add_argument(
+        "--format",
+        choices=("json", "text"),
+        help="of the answers: JSON lines, or sentences, a table and a drawing for people (default: "
+        "text at a terminal, otherwise json)",
+    )
     top.add_argument("--snapshot", metavar="FILE", help="write the final state")
     top.add_argument(
         "--html", metavar="FILE", help="write a page that shows the final state; works offline"
@@ -144,9 +155,13 @@ def _run(args: argparse.Namespace) -> int:
     with ExitStack() as stack:
         requests = _opened(stack, "requests", args.requests, "r", sys.stdin)
         output = _opened(stack, "output", args.output, "w", sys.stdout)
-        for answer in planner.answers(requests):
-            output.write(json.dumps(answer) + "\n")
-            output.flush()
+        people = args.format == "text" or (args.format is None and output.isatty())
+        if people:
+            _write_for_people(planner.answers(requests), source, fabric, output)
+        else:
+            for answer in planner.answers(requests):
+                output.write(json.dumps(answer) + "\n")
+                output.flush()
     if args.snapshot:
         _write_snapshot(fabric, args.snapshot, args.tables)
     if args.html:
@@ -154,6 +169,18 @@ def _run(args: argparse.Namespace) -> int:
     if args.opensm:
         _write_opensm(source, fabric, Path(args.opensm))
     return 2 if planner.malformed else 0
+
+
+def _write_for_people(
+    answers: Iterable[Answer], source: FabricFile, fabric: LedgerView, output: IO[str]
+) -> None:
+    from laas_service.cmd import plan_text  # programs need not wait for its imports
+
+    names = source.inventory.host_names
+    for answer in answers:
+        output.write(plan_text.sentence(answer, names) + "\n")
+        output.flush()
+    plan_text.write_state(fabric, names, output)
 
 
 def _opened(stack: ExitStack, field: str, name: str, mode: str, standard: IO[str]) -> IO[str]:
@@ -519,6 +546,26 @@ class Planner:
             "cut_off": plan.cut_off,
         }
 
+    def sleep(self, request: Answer) -> Answer:
+        """Plan moves of tenants after which more switches are unused; make them if asked to."""
+        most_moves, apply = _field(request, "moves"), _field(request, "apply", False)
+        start = perf_counter_ns()
+        plan = plan_sleep(self._fabric, most_moves)
+        elapsed = _microseconds(start)
+        for move in plan.moves if apply else ():
+            self._fabric.change(move.allocation)
+        return {
+            "outcome": "plan" if plan.moves else "ok",
+            "elapsed_us": elapsed,
+            "moves": [
+                {"id": move.allocation.id, **self._placed(move.allocation)} for move in plan.moves
+            ],
+            "moved_hosts": plan.new_hosts,
+            "unused_now": asdict(plan.now),
+            "unused_after": asdict(plan.after),
+            "cut_off": plan.cut_off,
+        }
+
     def _holder(self, request: Answer) -> tuple[Ledger, Allocation]:
         """The allocation that a request names, and the ledger that it is in."""
         id = _field(request, "id")
@@ -610,6 +657,7 @@ _OPERATIONS: Mapping[str, Callable[[Planner, Answer], Answer]] = {
     "repair-allocation": Planner.repair_allocation,
     "resize": Planner.resize,
     "make-room": Planner.make_room,
+    "sleep": Planner.sleep,
     "withhold": Planner.withhold,
 }
 

@@ -171,7 +171,7 @@ _WORKLOAD = (
     argument(
         "--two-pods",
         action="store_true",
-        help="jigsaw only: a shape on two pods may have its remainder leaf in the larger one",
+        help="jigsaw only: a shape on two pods may have the larger pod as its remainder pod",
     ),
     argument(
         "--contention-free",
@@ -526,6 +526,8 @@ def _run(options: argparse.Namespace) -> int:
         _write(options.json, json.dumps(result, indent=1) + "\n")
     if options.json != "-":
         print(report.text(result), end="")
+        if sys.stdout.isatty():
+            print(report.drawing(result, min(Console().width, 100)), end="")
     if checkpoint is not None:
         checkpoint.remove()
     return 0

@@ -198,6 +198,8 @@ class Checks(upgradecheck.UpgradeCommands):
             yield Code.WARNING, text
         if isinstance(compute, NovaCompute):
             yield from _candidates(compute)
+            if text := compute.unmoved_servers():
+                yield Code.SUCCESS, text
             yield from _filter_interface()
         filters = "AggregateMultiTenancyIsolation"
         if not options.one_allocation_per_project:

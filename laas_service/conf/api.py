@@ -165,7 +165,8 @@ utilization.
     cfg.StrOpt(
         "default_fabric",
         help="""
-Fabric of requests that name none. Required if the service manages several fabrics.
+Fabric of requests and commands that name none. Without this option, they have to name one if the
+service manages several fabrics.
 """,
     ),
 ]

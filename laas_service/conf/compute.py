@@ -113,6 +113,18 @@ administrator moved there on purpose. Nova allows it to administrators only, so 
 """,
     ),
     cfg.BoolOpt(
+        "live_ports",
+        default=False,
+        mutable=True,
+        help="""
+Whether the ports of servers can migrate live.
+
+The service then moves servers that run by live migration, and also moves tenants that consent with
+movable = live. Ports on InfiniBand virtual functions cannot: leave it False there, so that servers
+stop for a move, and tenants whose servers may not stop keep their hosts.
+""",
+    ),
+    cfg.BoolOpt(
         "one_allocation_per_project",
         default=True,
         help="""

@@ -32,6 +32,27 @@ Number of allocations that a project may have at one time; -1 is unlimited. Queu
 allocations, containers and allocations inside containers count.
 """,
     ),
+    cfg.Opt(
+        "moves",
+        mutable=True,
+        type=_COUNT,
+        default=-1,
+        help="""
+How often allocations of a project that consent to moves may get other hosts for others within 24
+hours; -1 is unlimited. An announced move counts until it is called off, and from its beginning
+for 24 hours. Exchanges of links alone do not count. laas-manage quota sets the limits of single
+projects; 0 exempts a project. Moves that an administrator forces count, but are not limited.
+""",
+    ),
+    cfg.ListOpt(
+        "unmoved_projects",
+        mutable=True,
+        default=[],
+        help="""
+Ids of projects whose allocations are never moved for others, whatever they consent to, unless an
+administrator forces it.
+""",
+    ),
     cfg.FloatOpt(
         "rate",
         mutable=True,

@@ -141,7 +141,8 @@ imported with --accept-no-fat-tree if those pairs never communicate.
         help="""
 Number of earlier sets of files to keep beside the current one.
 
-One set takes 12 MB at 1,024 hosts and 906 MB at 11,664.
+One set takes 12 MB at 1,024 hosts and 906 MB at 11,664. Where the worker itself reads the LIDs of
+the ports (links_command), it takes a quarter of that.
 """,
     ),
     cfg.StrOpt(
@@ -182,7 +183,8 @@ Command and arguments, separated by commas, that print the changed blocks of tab
 With 'laas-opensm-tables' a new generation is confirmed by reading the blocks that it changes, if
 all tables were read by dump_command in the ten minutes before: under a second instead of 15 s at
 11,664 hosts after a cable failed. Everything is read again in every check for drift. It needs
-access to a management device.
+access to a management device. The path of the published set is added: it shows the way to switches
+without a route.
 """,
     ),
     cfg.StrOpt(
@@ -206,6 +208,9 @@ the recorded cables: it reports cables that are down, and a dead switch no longe
 generation from being confirmed. Without it no fault is noticed, and a dead switch blocks. It
 needs access to a management device. Set log_file too, so that the ports are read as soon as
 OpenSM notices a change.
+
+With cache_directory, it then leaves out the port GUIDs in the tables, which OpenSM reads faster,
+while all ports have the LIDs that the tables were made for.
 
 Keep -o and -t: by default iblinkinfo waits up to two seconds for each port towards a switch that
 does not answer.
@@ -232,6 +237,9 @@ The process beside OpenSM adds '-l LID PORTS', then the same with -x and with -T
 after the other. [faults] says what follows from the counters. Without the command no counters are
 read. Keep a timeout in it on a large fabric, such as 'perfquery,-t,200': a switch that does not
 answer is left out of a round. The command never resets a counter.
+
+Switches without a route to this machine are left out (laas-opensm-keys and laas-opensm-tables reach
+them by directed routes, which counters do not have).
 
 A command of your own may also print, after 'PortSelect:..N', a line 'Effective Physical BER:
 15E-255' as mlxlink does; symbol errors of that port do not count then.

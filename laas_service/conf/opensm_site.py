@@ -21,7 +21,8 @@ File with the M_Key of the fabric, in hexadecimal such as 0x1b. Only the user of
 OpenSM may read it (mode 0600).
 
 A port with an M_Key refuses changes, and from protection level 2 on readings, by anybody who does
-not know the key, other subnet managers included. The process beside OpenSM passes the key on in
+not know the key, other subnet managers included; so the specification, and the simulator that the
+project is tested with has no M_Keys. The process beside OpenSM passes the key on in
 files of mode 0600: OpenSM's configuration DIRECTORY/FABRIC/opensm.conf, and DIRECTORY/diags.conf,
 which it gives to dump_command, links_command and counters_command as '-z FILE'. Set the same key
 for each of your subnet managers. See the page on a second subnet manager before you change it.

@@ -163,6 +163,11 @@ class Shape:
         full = self.pods * self.leaves * self.hosts
         return full + self.remainder_leaves * self.hosts + self.remainder_hosts
 
+    @property
+    def extended(self) -> bool:
+        """Whether its remainder pod is no smaller than its full pod (``Jigsaw.two_pods``)."""
+        return self.remainder_leaves >= self.leaves
+
     def __str__(self) -> str:
         text = f"{self.pods}x({self.leaves}x{self.hosts})"
         if self.remainder_leaves or self.remainder_hosts:

@@ -3,7 +3,7 @@
 (() => {
   const FREE = 1, OTHERS = 2, WITHHELD = 3, FIRST = 4;
   const STATES = ["no cable", "up", "drained", "failed"];
-  const UNKNOWN_LOAD = 255, GAP = 3, MOST_ROWS = 200;
+  const UNKNOWN_LOAD = 255, GAP = 3, MOST_ROWS = 200, MOST_SPOKEN = 12;
   const TITLES = { hosts: "Hosts", leaf: "Leaf links", spine: "Spine links" };
   const given = JSON.parse(document.getElementById("data").textContent);
   const at = (id) => document.getElementById(id);
@@ -507,7 +507,8 @@
         `${use.free} free, ${use.failed} failed.`));
     }
     if (points.length > 1) {
-      const total = Math.max(1, map.series_of || Math.max(...points.map((p) => p[1])));
+      const most = Math.max(...points.map((p) => p[1]));
+      const total = Math.max(1, counts && counts.hosts ? counts.hosts.total : most);
       const from = Date.parse(points[0][0]) || points[0][0];
       const end = points[points.length - 1][0], to = Date.parse(end) || end;
       const x = (t) => 40 + 550 * ((Date.parse(t) || t) - from) / Math.max(1, to - from);
@@ -518,9 +519,10 @@
         last = used;
       }
       path += `L590 ${y(last).toFixed(1)}L590 ${y(0)}Z`;
-      const most = Math.max(...points.map((p) => p[1]));
+      const what = map.everything ? "Hosts of all allocations" : "Hosts of your allocations";
+      lines.push(element("h3", {}, `${what} over time, as requested`));
       lines.push(drawn("svg", { class: "chart", viewBox: "0 0 600 142", role: "img",
-        "aria-label": `Hosts with an owner over time: now ${last} of ${total}, at most ${most}` },
+        "aria-label": `${what} over time, of ${total}: ${spoken(points)}` },
       drawn("path", { class: "used", d: path }),
       drawn("path", { class: "axis", d: "M40 10V120H590", fill: "none" }),
       drawn("text", { x: 0, y: 16 }, String(total)), drawn("text", { x: 0, y: 122 }, "0"),
@@ -528,6 +530,13 @@
       drawn("text", { x: 590, y: 136, "text-anchor": "end" }, moment(end))));
     } else lines.push(element("p", {}, "No course over time was recorded."));
     box.replaceChildren(...lines);
+  }
+
+  function spoken(points) {
+    // the last changes in words: the alternative of the chart
+    const told = points.slice(-MOST_SPOKEN).map(([time, used]) => `${moment(time)} ${used}`);
+    const most = Math.max(...points.map((p) => p[1]));
+    return `at most ${most}; ${points.length > MOST_SPOKEN ? "last " : ""}${told.join(", ")}`;
   }
 
   // -- search -----------------------------------------------------------------

@@ -1,110 +1,218 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""SVG bar charts and line charts as text, without scripts or embedded fonts."""
+"""Charts as SVG text, drawn by matplotlib, without scripts or embedded fonts.
 
-from collections.abc import Mapping, Sequence
-from html import escape
+Matplotlib is an extra of the package (``laas-service[report]``): only charts need it.
+"""
 
-COLOURS = ("#4c72b0", "#dd8452", "#55a868", "#c44e52", "#8172b3", "#937860", "#da8bc3")
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 900, 260, 60, 40, 24
-"""Size of a plot and its margins, in SVG user units."""
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from io import StringIO
+from itertools import cycle
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from laas_service.domain.errors import NotSupported
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#999933")
+"""Colours that people with any colour vision can tell apart (Okabe and Ito, 2008)."""
+MARKERS = "os^DvPX*"
+SIZE = (9.0, 3.6)
+"""Width and height of a chart in inches of 72 points."""
+
+_STYLE: Any = {
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "laas",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": "#dddddd",
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4.5,
+    "figure.figsize": SIZE,
+}
+_UNITS = ((172800, 86400, "days"), (7200, 3600, "hours"), (120, 60, "minutes"), (0, 1, "seconds"))
+"""Time axes: the shortest span, the seconds of the unit, and its name."""
+_NARROW = 0.6
+"""An axis of values begins at 0 unless the lowest is above this share of the highest."""
+_WIDE = 50
+"""An axis is logarithmic if all values are above 0 and span at least this factor."""
+_TICKS = 9
+"""The most points across that are marked each."""
 
 
-def bars(groups: Mapping[str, Mapping[str, float]], unit: str) -> str:
-    """A bar chart of group -> series -> value; the axis starts near the smallest value."""
-    series = list(dict.fromkeys(name for group in groups.values() for name in group))
-    values = [value for group in groups.values() for value in group.values()]
-    if not values:
+class Value(NamedTuple):
+    """A point of a curve, and the range that a paper states for it."""
+
+    x: float | str
+    value: float
+    published: tuple[float, float] | None = None
+    """(lowest, highest); equal for a single value."""
+
+
+def compared(curves: Mapping[str, Sequence[Value]], unit: str, across: str = "") -> str:
+    """A chart of curves over ``across``, beside what a paper states; empty without a point.
+
+    Curves are lines if ``x`` are three numbers or more, and dots beside each other otherwise.
+    """
+    places = list(dict.fromkeys(point.x for points in curves.values() for point in points))
+    if not places:
         return ""
-    low = _floor(min(values), max(values))
-    scale = _Scale(low, max(values))
-    slot = (WIDTH - LEFT) / len(groups)
-    width = slot * 0.8 / len(series)
-    parts = [scale.axis(unit), _legend(series)]
-    for i, (group, members) in enumerate(groups.items()):
-        x = LEFT + i * slot + slot * 0.1
-        for name, value in members.items():
-            k = series.index(name)
-            y = scale.y(value)
-            parts.append(
-                f'<rect x="{x + k * width:.1f}" y="{y:.1f}" width="{width * 0.9:.1f}" '
-                f'height="{HEIGHT - BOTTOM - y:.1f}" fill="{COLOURS[k % len(COLOURS)]}">'
-                f"<title>{escape(group)}, {escape(name)}: {value:.2f}</title></rect>"
-            )
-        parts.append(_text(x + slot * 0.4, HEIGHT - BOTTOM + 16, group, "middle"))
-    return _svg(parts)
+    with _figure() as (figure, axes, svg):
+        over_numbers = len(places) > 2 and all(isinstance(place, int | float) for place in places)
+        draw = _lines if over_numbers else _dots
+        draw(axes, curves, places)
+        values = [
+            number
+            for points in curves.values()
+            for point in points
+            for number in (point.value, *(point.published or ()))
+        ]
+        _value_axis(axes, values, unit)
+        axes.set_xlabel(across)
+        if any(point.published for points in curves.values() for point in points):
+            axes.plot([], [], color="#777777", linewidth=6, alpha=0.35, label="paper")
+        _legend(figure, axes)
+        return svg()
 
 
-def lines(series: Mapping[str, Sequence[tuple[float, float]]], unit: str, across: str) -> str:
-    """A step chart of name -> (time, value); each value holds until the next time."""
-    points = [point for line in series.values() for point in line]
-    if not points:
+def steps(
+    series: Mapping[str, Sequence[tuple[float, float]]], unit: str, most: float | None = None
+) -> str:
+    """Curves of (seconds, value) over time; each value holds until the next time.
+
+    The axis ends at ``most``, or above the largest value. Empty without a point.
+    """
+    ends = [time for points in series.values() for time, _ in points]
+    if not ends:
         return ""
-    scale = _Scale(0, max(1.0, *(value for _, value in points)))
-    first = min(time for time, _ in points)
-    span = max(time for time, _ in points) - first or 1
-    parts = [scale.axis(unit), _legend(list(series))]
-    for k, line in enumerate(series.values()):
-        path, last = [], None
-        for time, value in line:
-            x = LEFT + (time - first) / span * (WIDTH - LEFT - 10)
-            if last is not None:
-                path.append(f"{x:.1f},{last:.1f}")
-            last = scale.y(value)
-            path.append(f"{x:.1f},{last:.1f}")
-        parts.append(
-            f'<polyline fill="none" stroke="{COLOURS[k % len(COLOURS)]}" '
-            f'points="{" ".join(path)}"/>'
-        )
-    parts.append(_text(WIDTH - 10, HEIGHT - BOTTOM + 30, across, "end"))
-    return _svg(parts)
+    first, span = min(ends), max(ends) - min(ends)
+    seconds, name = time_unit(span)
+    with _figure() as (figure, axes, svg):
+        for (label, points), colour in zip(series.items(), cycle(COLOURS), strict=False):
+            times = [(time - first) / seconds for time, _ in points]
+            values = [value for _, value in points]
+            axes.step(times, values, where="post", color=colour, label=label, alpha=0.85)
+        axes.set_xlim(0, max(span / seconds, 1e-9))
+        axes.set_ylim(0, most)
+        axes.set_xlabel(f"{name} since the start")
+        axes.set_ylabel(unit)
+        _legend(figure, axes)
+        return svg()
 
 
-class _Scale:
-    """Maps values to heights, and draws an axis with six marks."""
-
-    def __init__(self, low: float, high: float) -> None:
-        self.low = low
-        self.high = high if high > low else low + 1
-
-    def y(self, value: float) -> float:
-        share = (value - self.low) / (self.high - self.low)
-        return HEIGHT - BOTTOM - share * (HEIGHT - BOTTOM - TOP)
-
-    def axis(self, unit: str) -> str:
-        marks = [self.low + (self.high - self.low) * i / 5 for i in range(6)]
-        parts = [_text(LEFT, 12, unit, "start")]
-        for mark in marks:
-            y = self.y(mark)
-            parts.append(
-                f'<line x1="{LEFT}" x2="{WIDTH}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>'
-                + _text(LEFT - 6, y + 4, f"{mark:.4g}", "end")
-            )
-        return "".join(parts)
+def time_unit(span: float) -> tuple[int, str]:
+    """The unit for this many seconds: its length in seconds, and its name."""
+    return next((size, name) for least, size, name in _UNITS if span >= least)
 
 
-def _floor(low: float, high: float) -> float:
-    """The value at which the axis starts: 0, unless the differences would then be hard to see."""
-    return low - (high - low) if low > 0.7 * high else 0.0
+def _lines(
+    axes: Axes, curves: Mapping[str, Sequence[Value]], places: Sequence[float | str]
+) -> None:
+    """Lines over numbers; each point of a paper is a bar behind the line, of the same colour."""
+    numbers = sorted(float(place) for place in places)
+    if numbers[0] > 0 and numbers[-1] / numbers[0] >= _WIDE:
+        axes.set_xscale("log")
+        axes.minorticks_off()
+    if len(numbers) <= _TICKS:
+        axes.set_xticks(numbers, [f"{number:,g}" for number in numbers])
+    for (label, points), colour, marker in _styled(curves):
+        points = sorted(points, key=lambda point: float(point.x))
+        across = [float(point.x) for point in points]
+        axes.plot(across, [p.value for p in points], color=colour, marker=marker, label=label)
+        _published(axes, list(zip(across, points, strict=True)), colour)
 
 
-def _legend(names: Sequence[str]) -> str:
-    parts = []
-    for k, name in enumerate(names):
-        x = LEFT + 160 + k * 110
-        parts.append(
-            f'<rect x="{x}" y="3" width="10" height="10" fill="{COLOURS[k % len(COLOURS)]}"/>'
-            + _text(x + 14, 12, name, "start")
-        )
-    return "".join(parts)
-
-
-def _text(x: float, y: float, text: str, anchor: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
-
-
-def _svg(parts: Sequence[str]) -> str:
-    return (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        f'font-family="sans-serif" font-size="11">{"".join(parts)}</svg>'
+def _dots(axes: Axes, curves: Mapping[str, Sequence[Value]], places: Sequence[float | str]) -> None:
+    """Dots of all curves beside each other at each place."""
+    step = 0.7 / max(1, len(curves))
+    for number, ((label, points), colour, marker) in enumerate(_styled(curves)):
+        shift = (number - (len(curves) - 1) / 2) * step
+        across = [places.index(point.x) + shift for point in points]
+        values = [point.value for point in points]
+        axes.plot(across, values, color=colour, marker=marker, linestyle="", label=label)
+        _published(axes, list(zip(across, points, strict=True)), colour)
+    names = [str(place) for place in places]
+    crowded = sum(map(len, names)) > 100
+    axes.set_xticks(
+        range(len(places)),
+        names,
+        rotation=20 if crowded else 0,
+        horizontalalignment="right" if crowded else "center",
     )
+    axes.set_xlim(-0.5, len(places) - 0.5)
+    axes.grid(False, axis="x")
+
+
+def _published(axes: Axes, points: Sequence[tuple[float, Value]], colour: str) -> None:
+    for across, point in points:
+        if point.published is None:
+            continue
+        low, high = point.published
+        if low == high:
+            axes.plot(
+                [across], [low], color=colour, marker="_", markersize=13, alpha=0.45,
+                markeredgewidth=4,
+            )  # fmt: skip
+        else:
+            axes.vlines(across, low, high, color=colour, linewidth=6, alpha=0.35)
+
+
+def _styled(
+    curves: Mapping[str, Sequence[Value]],
+) -> Iterator[tuple[tuple[str, Sequence[Value]], str, str]]:
+    return zip(curves.items(), cycle(COLOURS), cycle(MARKERS), strict=False)
+
+
+def _value_axis(axes: Axes, values: Sequence[float], unit: str) -> None:
+    low, high = min(values), max(values)
+    axes.set_ylabel(unit)
+    if low > 0 and high / low >= _WIDE:
+        axes.set_yscale("log")
+    elif 0 <= low <= _NARROW * high:
+        axes.set_ylim(bottom=0)
+
+
+def _legend(figure: Figure, axes: Axes) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    if len(labels) > 1:
+        figure.legend(handles, labels, loc="outside right upper", frameon=False)
+    elif labels:
+        axes.set_title(labels[0], fontsize=9, loc="left")
+
+
+@contextmanager
+def _figure() -> Iterator[tuple[Figure, Axes, Callable[[], str]]]:
+    """An empty figure, its axes, and the function that returns it as SVG.
+
+    Raises:
+        NotSupported: matplotlib is not installed.
+    """
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise NotSupported(
+            "charts need matplotlib: pip install 'laas-service[report]', or choose another --format"
+        ) from error
+    with mpl.rc_context(_STYLE):
+        figure = Figure(layout="constrained")
+        axes = figure.add_subplot()
+
+        def svg() -> str:
+            text = StringIO()
+            figure.savefig(text, format="svg", transparent=True)
+            drawn = text.getvalue()
+            drawn = drawn[drawn.index("<svg") :]
+            return re.sub(r"\s*<metadata>.*?</metadata>", "", drawn, count=1, flags=re.DOTALL)
+
+        yield figure, axes, svg

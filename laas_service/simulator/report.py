@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from laas_service.domain.grouping import grouped
 from laas_service.simulator import papers, plots
 from laas_service.simulator.papers import Cell, Section, Table
 
@@ -39,6 +40,46 @@ def text(result: Result) -> str:
             3, ("unplaceable", f"{result['unplaceable']} jobs do not fit the empty fabric")
         )
     return "".join(f"{name:<18}{value}\n" for name, value in lines)
+
+
+def drawing(result: Result, width: int, height: int = 6) -> str:
+    """Utilization over time, drawn with block characters, at most ``width`` of them a line."""
+    points = [(time, utilization) for time, utilization, _ in result["series"]["points"]]
+    if len(points) < 2:
+        return ""
+    (first, _), (last, _) = points[0], points[-1]
+    columns = max(10, width - len("100 % |"))
+    means = _means(points, [first + (last - first) * i / columns for i in range(columns + 1)])
+    lines = []
+    for row in reversed(range(height)):
+        label = {height - 1: "100 % |", 0: "  0 % |"}.get(row, "      |")
+        eighths = (min(8, max(0, round(8 * (mean / 100 * height - row)))) for mean in means)
+        lines.append(label + "".join(_BLOCKS[eighth] for eighth in eighths).rstrip())
+    unit, name = plots.time_unit(last - first)
+    end = f"{(last - first) / unit:.1f} {name}"
+    axis = f"{'':6}0{end:>{columns}}"
+    return "\n".join(["", "utilization over time", *lines, axis, ""])
+
+
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+
+
+def _means(points: Sequence[tuple[float, float]], edges: Sequence[float]) -> list[float]:
+    """The mean over time between each edge and the next; a value holds until the next point."""
+    ends = [time for time, _ in points[1:]] + [edges[-1]]
+    areas = [0.0] * (len(edges) - 1)
+    column = 0
+    for (time, value), end in zip(points, ends, strict=True):
+        while time < end:
+            until = min(end, edges[column + 1]) if column < len(areas) - 1 else end
+            areas[column] += value * (until - time)
+            time = until
+            if column < len(areas) - 1 and time >= edges[column + 1]:
+                column += 1
+    return [
+        area / (end - begin) if end > begin else 0.0
+        for area, begin, end in zip(areas, edges, edges[1:], strict=False)
+    ]
 
 
 # -- tables -------------------------------------------------------------------
@@ -147,7 +188,6 @@ table { border-collapse: collapse; margin: 1em 0 }
 td, th { padding: .2em .8em; border-bottom: 1px solid #ddd; text-align: right }
 td:first-child, th:first-child, td:nth-child(2), th:nth-child(2) { text-align: left }
 svg { width: 100%; height: auto }
-summary { cursor: pointer }
 """
 
 
@@ -159,16 +199,18 @@ def html(results: Sequence[Result]) -> str:
         "<h1>Simulations</h1>",
     ]
     for _, table, lines in _tables(results):
-        groups: dict[str, dict[str, float]] = {}
+        curves: dict[str, list[plots.Value]] = {}
         for line in lines:
-            groups.setdefault(line.row, {})[line.policy] = line.ours
+            point = plots.Value(line.row, line.ours, line.published)
+            curves.setdefault(line.policy, []).append(point)
         parts += [
             f"<h2>{escape(table.title)}</h2>",
-            plots.bars(groups, table.unit),
+            plots.compared(curves, table.unit),
             _html_table(HEADING, [_cells(line, table.digits) for line in lines]),
         ]
     parts += ["<h2>Every run</h2>", _overview(results)]
-    parts += [_details(result) for result in results]
+    for workload, group in grouped((_workload(result), result) for result in results).items():
+        parts += _workload_section(workload, group)
     return "\n".join([*parts, "</body></html>\n"])
 
 
@@ -205,22 +247,45 @@ def _overview(results: Sequence[Result]) -> str:
     return _html_table(heading, rows)
 
 
-def _details(result: Result) -> str:
-    points = result["series"]["points"]
-    scenario = ", ".join(
-        f"{name} {value}" for name, value in result["scenario"].items() if value not in (None, "")
+def _workload_section(workload: str, results: Sequence[Result]) -> Iterator[str]:
+    """All runs of a workload in the same charts, under what they have in common."""
+    names = _names(results)
+    settings = [result["scenario"] for result in results]
+    common = ", ".join(
+        f"{name} {value}"
+        for name, value in settings[0].items()
+        if value not in (None, "") and all(other.get(name) == value for other in settings)
     )
-    bands = {band: {result["policy"]: 100 * x} for band, x in result["instantaneous"].items()}
-    return "".join(
-        [
-            f"<details><summary>{escape(_workload(result))}, {escape(result['policy'])}</summary>",
-            f"<p>{escape(scenario)}</p>",
-            plots.lines({"utilization": [(t, u) for t, u, _ in points]}, "percent", "seconds"),
-            plots.lines({"waiting": [(t, w) for t, _, w in points]}, "jobs that wait", "seconds"),
-            plots.bars(bands, "percent of samples in a band of instantaneous utilization"),
-            "</details>",
-        ]
+    points = {name: result["series"]["points"] for name, result in zip(names, results, strict=True)}
+    bands = {
+        name: [plots.Value(band, 100 * x) for band, x in result["instantaneous"].items()]
+        for name, result in zip(names, results, strict=True)
+    }
+    yield f"<h2>{escape(workload)}</h2>"
+    yield f"<p>{escape(common)}</p>"
+    yield plots.steps(
+        {name: [(t, u) for t, u, _ in line] for name, line in points.items()},
+        "utilization, percent of hosts",
+        100,
     )
+    yield plots.steps(
+        {name: [(t, w) for t, _, w in line] for name, line in points.items()}, "jobs that wait"
+    )
+    yield plots.compared(bands, "percent of samples", "instantaneous utilization, percent")
+
+
+def _names(results: Sequence[Result]) -> list[str]:
+    """A name for each run of a workload: its policy, and the settings that differ."""
+    settings = [result["scenario"] | {"seed": result["seed"]} for result in results]
+    differing = [
+        name
+        for name in settings[0]
+        if name != "policy" and len({str(other.get(name)) for other in settings}) > 1
+    ]
+    return [
+        ", ".join([result["policy"], *(f"{name} {setting[name]}" for name in differing)])
+        for result, setting in zip(results, settings, strict=True)
+    ]
 
 
 def _workload(result: Result) -> str:

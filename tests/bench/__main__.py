@@ -9,10 +9,22 @@ from tests.bench import (
     load,
     looks,
     policies,
+    posting,
     rendering,
     stars,
     streams,
 )
 
-for part in (policies, streams, constraints, ledger, rendering, stars, looks, load, histories):
+for part in (
+    policies,
+    streams,
+    constraints,
+    ledger,
+    rendering,
+    stars,
+    looks,
+    posting,
+    load,
+    histories,
+):
     part.main()

@@ -27,6 +27,8 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
+import psutil
+
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.schema import upgrade
 from laas_service.adapters.db.store import SqlStore
@@ -96,19 +98,12 @@ class Service:
 
     def memory(self) -> list[int]:
         """Resident memory of the API and of the worker, in MiB."""
-        pages = [_proc(process.pid, "statm").split()[1] for process in self.processes]
-        return [int(number) * os.sysconf("SC_PAGESIZE") >> 20 for number in pages]
+        return [psutil.Process(one.pid).memory_info().rss >> 20 for one in self.processes]
 
     def processor(self) -> list[float]:
         """Processor time of the API and of the worker, in seconds."""
-        stats = [
-            _proc(process.pid, "stat").rpartition(")")[2].split() for process in self.processes
-        ]
-        return [(int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK") for stat in stats]
-
-
-def _proc(pid: int, file: str) -> str:
-    return Path(f"/proc/{pid}/{file}").read_text()
+        times = [psutil.Process(process.pid).cpu_times() for process in self.processes]
+        return [spent.user + spent.system for spent in times]
 
 
 class Load:

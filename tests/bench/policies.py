@@ -11,10 +11,8 @@ Times are microseconds of processor time; they are reported, never asserted.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from random import Random
 
 from laas_service.domain.admission.admit import admit
@@ -153,18 +151,12 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, default=400, help="sizes tried on each hard state")
     parser.add_argument("--hosts", type=int, choices=RADIX, action="append")
     parser.add_argument("--policy", choices=POLICIES, action="append")
-    parser.add_argument("--json", metavar="FILE", help="write the figures for tests.bench.plot")
     options = parser.parse_args()
     heads = "".join(f"{head:>8}" for head in ("mean", "p50", "p99", "max"))
     print(f"{'hosts':>6} {'policy':7} {'what':9}{'number':>8}{heads}   microseconds")
-    found: list[dict[str, object]] = []
 
     def show(what: str, times: Sequence[float], tail: str) -> None:
-        row = figures(times)
         print(f"{hosts:6} {name:7} {what:9}{len(times):8}{line(times)}   {tail}", flush=True)
-        keys = ("mean", "p50", "p99", "max")
-        about = {"hosts": hosts, "policy": name, "what": what, "number": len(times)}
-        found.append({**about, **dict(zip(keys, row, strict=True)), "note": tail})
 
     for hosts in options.hosts or RADIX:
         for name in options.policy or POLICY_NAMES:
@@ -177,8 +169,6 @@ def main() -> None:
                 tried = adversarial(name, RADIX[hosts], state, options.sizes)
                 hits = sum(hit for _, hit in tried)
                 show(state, [elapsed for elapsed, _ in tried], f"{hits} out of budget")
-    if options.json:
-        Path(options.json).write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

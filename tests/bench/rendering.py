@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Cost of publishing files: ``python -m tests.bench.rendering [--hosts H] [--tenants N]``.
+"""Cost of publishing files: ``python -m tests.bench.rendering [--hosts H] [--named]``.
 
 A full tree of K-port switches is filled to nine tenths with tenants of exponential size.
-One process publishes the set of files (plan, write, sync, read back) three times: from
-nothing, with one more tenant, and with a failed link. Processor seconds, elapsed seconds
-and memory are reported, never asserted.
+One process publishes the set of files (plan, write, sync, read back) from nothing, with one more
+tenant, with a failed cable of a spine, and with one of a leaf. With ``--named`` the tables name
+port GUIDs. Processor seconds, elapsed seconds and memory are reported, never asserted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, Request
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
-from laas_service.domain.topology import Topology
+from laas_service.domain.topology import Link, Topology
 from laas_service.messages import FabricState, TenantRoute
 from opensm_writer import desired, publish, render
 from tests.bench.policies import RADIX
@@ -56,8 +56,8 @@ def measured(hosts: int, live: int, what: str) -> Iterator[None]:
     )
 
 
-def measure(hosts: int, count: int) -> None:
-    """Publish all tenants but one from nothing, then one more, then a failed link."""
+def measure(hosts: int, count: int, named: bool) -> None:
+    """Publish all tenants but one from nothing, then one more, then two failed links."""
     half = RADIX[hosts] // 2
     made = generator.generate(
         generator.Description(xgft=f"3;{half},{half},{2 * half};1,{half},{half}", subnet_managers=1)
@@ -65,22 +65,25 @@ def measure(hosts: int, count: int) -> None:
     *first, newcomer = tenants(made.topology, count + 1)
     routes = [TenantRoute(a, key) for key, a in enumerate([*first, newcomer], 1)]
 
-    def state(generation: int, live: int, failed: int = 0) -> FabricState:
-        broken = tuple(made.topology.tree.link_at(n) for n in range(failed))
+    tree = made.topology.tree
+    leaf_link, spine_link = tree.link_at(0), tree.link_at(tree.leaf_links + tree.spine_links - 1)
+
+    def state(generation: int, live: int, *failed: Link) -> FabricState:
         return FabricState(
-            "bench", generation, made.topology, made.inventory, tuple(routes[:live]), broken
+            "bench", generation, made.topology, made.inventory, tuple(routes[:live]), failed
         )
 
     with TemporaryDirectory() as directory:
         root, live = Path(directory), len(first)
-        settings = render.Settings(f"{root}/bench/current")
+        settings = render.Settings(f"{root}/bench/current", bare=not named)
         with measured(hosts, live, "from nothing"):
             last = publish.publish_set(
                 desired.subnet_configuration(state(1, live)), settings, root, 0
             )
         for what, each in (
             ("one more", state(2, live + 1)),
-            ("a fault", state(3, live + 1, failed=1)),
+            ("spine cable", state(3, live + 1, spine_link)),
+            ("leaf cable", state(4, live + 1, leaf_link, spine_link)),
         ):
             with measured(hosts, len(each.tenants), what):
                 last = publish.publish_set(
@@ -92,10 +95,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hosts", type=int, choices=RADIX, action="append")
     parser.add_argument("--tenants", type=int, default=400)
+    parser.add_argument("--named", action="store_true")
     options = parser.parse_args()
     print(" hosts tenants what         processor   clock  MiB max  load   seconds")
     for hosts in options.hosts or HOSTS:
-        process = get_context("spawn").Process(target=measure, args=(hosts, options.tenants))
+        arguments = (hosts, options.tenants, options.named)
+        process = get_context("spawn").Process(target=measure, args=arguments)
         process.start()  # a process for each size, as peak memory is by process
         process.join()
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import psutil
 from oslo_config import cfg
 
 from laas_service import conf as options
@@ -182,11 +183,8 @@ class Site:
 
     def processor_seconds(self) -> float:
         """Processor time of the simulator, OpenSM and the worker, with tools that have ended."""
-        ticks = 0
-        for process in self.sim._processes:
-            fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-            ticks += sum(map(int, fields[11:15]))  # user and system, own and of ended children
-        return ticks / os.sysconf("SC_CLK_TCK")
+        times = [psutil.Process(process.pid).cpu_times() for process in self.sim._processes]
+        return float(sum(t.user + t.system + t.children_user + t.children_system for t in times))
 
     # -- tenants ----------------------------------------------------------------
 

@@ -191,7 +191,7 @@ def test_the_word_of_an_agent_that_is_gone_counts_no_more(tmp_path):
 
 
 def test_the_files_name_the_directory_on_opensms_machine(site, tmp_path):
-    found = site.look(f"{F}/file-set", {"Laas-Set-Form": "5"})
+    found = site.look(f"{F}/file-set", {"Laas-Set-Form": "6"})
     answer = site.client.get(f"{F}/file-set/{found['manifest']['generation']}/opensm.conf")
     assert "lfts_file /var/lib/opensm/laas/main/current/lfts\n" in answer.text
     kept = tmp_path / "file-sets" / "main" / "current" / "manifest.json"

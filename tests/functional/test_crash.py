@@ -26,8 +26,11 @@ from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.app import lifecycle
 from laas_service.app.lifecycle import State
-from laas_service.app.records import AllocationRecord, Caller, LinkState
+from laas_service.app.ports.compute import MoveProgress, ServerMoves
+from laas_service.app.records import AllocationRecord, Caller, LinkState, RoomState
 from laas_service.app.requests import AllocationRequest, ResizeRequest
+from laas_service.domain.constraints import Constraints, Within
+from laas_service.domain.moves.consent import NO_CONSENT, Consent, Movable
 from laas_service.domain.topology import link_name
 from laas_service.domain.verification import (
     isolation_violations,
@@ -43,6 +46,14 @@ NEIGHBOUR = AllocationRequest(name="b", hosts=3, project_id="red")
 WISH = AllocationRequest(name="a", hosts=5, project_id="blue", idempotency_key="the-key")
 WAITER = AllocationRequest(
     name="c", hosts=10, project_id="green", idempotency_key="other", wait=True
+)
+HEAD = AllocationRequest(
+    name="c",
+    hosts=2,
+    project_id="green",
+    idempotency_key="other",
+    wait=True,
+    constraints=Constraints(within=Within.LEAF),
 )
 HOLDER = AllocationRequest(
     name="a", hosts=6, project_id="blue", idempotency_key="the-key", container=True
@@ -66,6 +77,7 @@ class Site:
         conf.set_override("enabled_policies", ["jigsaw"], group="api")
         conf.set_override("retry_first", 0.01, group="worker")
         conf.set_override("lease_seconds", 3600.0, group="worker")
+        conf.set_override("make_room", "on", group="queue")
         return Parts(conf, at=at)
 
     def copy(self, to: Path) -> "Site":
@@ -79,7 +91,9 @@ def converge(parts: Parts) -> None:
     A lease of a worker killed on this machine is free at once, so that nothing waits for it.
     """
     while (
-        parts.admission_queue.serve_all() + parts.fabric_leases.run_once()
+        parts.admission_queue.serve_all()
+        + parts.queue_moves.serve_all()
+        + parts.fabric_leases.run_once()
         or not parts.fabric_leases.fabrics
     ):
         pass
@@ -126,6 +140,44 @@ def wait(parts: Parts, acknowledge: Callable[[str], None]) -> None:
         if record.name == "a":
             allocations.release(OPERATOR, record.id)
     converge(parts)
+
+
+def crowd(parts: Parts, acknowledge: Callable[[str], None]) -> None:
+    """Fill the fabric, but for a host beside the movable tenant and one on another leaf."""
+    converge(parts)
+    allocations = parts.use_cases(wake=lambda: None).allocations
+    for name, hosts in (("fill", 1), ("big", 8), ("a", 1), ("q", 1), ("r", 1), ("s", 1)):
+        consent = Consent(Movable.RESTART) if name == "a" else NO_CONSENT
+        asked = AllocationRequest(name=name, hosts=hosts, project_id=name, consent=consent)
+        assert isinstance(allocations.allocate(OPERATOR, asked), AllocationRecord)
+        converge(parts)
+    for record in parts.store.allocations(states=[State.ACTIVE]):
+        if record.name in ("q", "r"):
+            allocations.release(OPERATOR, record.id)
+    converge(parts)
+
+
+def make_room(parts: Parts, acknowledge: Callable[[str], None]) -> None:
+    """Queue a request that fits only after another tenant has moved."""
+    run_move_scripts(parts)
+    allocations = parts.use_cases(wake=lambda: None).allocations
+    answer = allocations.allocate(OPERATOR, HEAD)
+    assert isinstance(answer, AllocationRecord)
+    acknowledge(answer.id)
+    converge(parts)
+
+
+def run_move_scripts(parts: Parts) -> None:
+    """From now on somebody runs the scripts that move servers as soon as they are written."""
+    asked, directory = parts.compute.move_servers, Path(parts._conf.compute.directory)
+
+    def move_servers(moves: ServerMoves) -> MoveProgress:
+        asked(moves)
+        for script in (directory / "commands").glob("*-move-*.sh"):
+            (directory / "answers" / script.stem).touch()
+        return asked(moves)
+
+    parts.compute.move_servers = move_servers  # type: ignore[method-assign]
 
 
 def repair(parts: Parts, acknowledge: Callable[[str], None]) -> None:
@@ -492,6 +544,41 @@ def test_repair(taken, tmp_path):
         "before commit: settle",
         "after commit: settle",
         "os.rename",
+    } <= steps
+
+
+def planned(step: str) -> bool:
+    """Whether the step begins, carries on or ends a plan that makes room, or answers."""
+    return step.endswith((": make room", ": move", "the answer"))
+
+
+def test_room_for_the_queue(empty, tmp_path):
+    """The head gets the room of one move, whenever the worker dies; its tenant is asked once."""
+    site = empty.copy(tmp_path / "crowded")
+    assert in_process(site, crowd) is None
+    before, steps = Seen(site), set()
+    mover = before.the("a")
+    for crashed, step in crashes(site, make_room, tmp_path, planned, at_least=8):
+        steps.add(step)
+        Seen(crashed).check(before)
+        assert in_process(crashed, make_room) is None  # the client asks again with its key
+        seen = Seen(crashed)
+        seen.check(before)
+        head = seen.records[seen.the("c")]
+        assert (head.state, head.placed and head.placed.size) == (State.ACTIVE, 2)
+        parts = crashed.parts()
+        story = [event.reason for event in parts.store.allocation(mover).history]
+        assert sum("announced by the queue" in line for line in story) == 1, step
+        assert sum("moves as announced" in line for line in story) == 1, step
+        room = parts.store.queue_room("f")
+        assert room is not None
+        assert (room.state, room.allocation) == (RoomState.DONE, head.id)
+    assert {
+        "before the answer",
+        "before commit: make room",
+        "after commit: make room",
+        "before commit: move",
+        "after commit: move",
     } <= steps
 
 

@@ -98,14 +98,19 @@ def server(request):
         yield running
 
 
-@pytest.fixture
-def database(server):
-    """The URL of a database with empty tables at the newest revision."""
-    url = server.database()
-    engine = connect(url)
+@pytest.fixture(scope="module")
+def upgraded(server):
+    """The name of a database with empty tables at the newest revision."""
+    engine = connect(server.database("upgraded"))
     schema.upgrade(engine)
     engine.dispose()
-    return url
+    return "upgraded"
+
+
+@pytest.fixture
+def database(server, upgraded):
+    """The URL of a database with empty tables at the newest revision."""
+    return server.database(like=upgraded)
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@
 
 A ``.. code-block:: console`` holds commands (``$ ...``) and their output. In the output,
 ``...`` stands for any text, and ``exit status N`` is the expected status if it is not 0.
-The commands of a page run in order, against a separate service for each page.
+The commands of a page run in order, against a separate service for each page; those of README run
+again with a second fabric.
 """
 
 from __future__ import annotations
@@ -19,11 +20,17 @@ from pathlib import Path
 
 import pytest
 
+from laas_service.adapters.db.engine import connect
+from laas_service.adapters.db.store import SqlStore
+from laas_service.adapters.fabric_import.generator import inventory
+from tests.functional.api.conftest import TOPOLOGY
 from tests.servers.process import Port, Process
 
 ROOT = Path(__file__).parents[2]
+README = "../../README.rst"
 PAGES = [
-    "../../README.rst",
+    README,
+    "user/tutorial.rst",
     "user/allocations.rst",
     "user/view.rst",
     "user/planning.rst",
@@ -62,7 +69,7 @@ def site(tmp_path):
     port = Port()
     config.write_text(
         f"[DEFAULT]\nstate_dir = {tmp_path}/state\n[api]\nbind_port = {port.number}\n"
-        "[worker]\npoll_interval = 0.1\n"
+        "default_fabric = fabric-example\n[worker]\npoll_interval = 0.1\n"
     )
     environment = os.environ | {
         "LAAS_ENDPOINT": port.url,
@@ -92,26 +99,37 @@ def test_examples_run_and_print_what_they_say(page, site, tmp_path):
     found = examples(page)
     assert found, "the page has no examples"
     for text, expected in found:
-        command, _, stdin = text.partition("\n")
-        words = shlex.split(command)
-        if words[0] == "laas-manage":
-            words[1:1] = ["--config-file", str(config)]
-        done = subprocess.run(
-            words,
-            env=environment,
-            cwd=tmp_path,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-        said = _STATUS.search(expected)
-        status = int(said[1]) if said else 0
-        printed = done.stdout + done.stderr
-        assert done.returncode == status, f"$ {command}\n{printed}"
-        wanted = _STATUS.sub("", expected).strip() or "..."
-        assert doctest.OutputChecker().check_output(
-            f"{wanted}\n",
-            f"{printed.strip()}\n",
-            doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE,
-        ), f"$ {command}\nsaid:\n{wanted}\nprinted:\n{printed}"
+        run(text, expected, config, environment, tmp_path)
+    if page == README:
+        engine = connect(f"sqlite:///{tmp_path}/state/laas.sqlite")
+        SqlStore(engine).add_fabric("another", TOPOLOGY, inventory(TOPOLOGY))
+        engine.dispose()
+        for text, expected in found:
+            run(text, expected, config, environment, tmp_path)
+
+
+def run(text, expected, config, environment, directory):
+    """Run one example in a directory; its output and status must be those of the page."""
+    command, _, stdin = text.partition("\n")
+    words = shlex.split(command)
+    if words[0] == "laas-manage":
+        words[1:1] = ["--config-file", str(config)]
+    done = subprocess.run(
+        words,
+        env=environment,
+        cwd=directory,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    said = _STATUS.search(expected)
+    status = int(said[1]) if said else 0
+    printed = done.stdout + done.stderr
+    assert done.returncode == status, f"$ {command}\n{printed}"
+    wanted = _STATUS.sub("", expected).strip() or "..."
+    assert doctest.OutputChecker().check_output(
+        f"{wanted}\n",
+        f"{printed.strip()}\n",
+        doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE,
+    ), f"$ {command}\nsaid:\n{wanted}\nprinted:\n{printed}"

@@ -92,7 +92,7 @@ def test_database(run):
 
 
 def test_released_allocations_are_archived_or_purged(ready):
-    ready("fabric", "import", EXAMPLE)
+    ready("fabric", "import", EXAMPLE, "--id", "fabric")
     store = ready.store()
     tenants(store, "fabric", 5, 40, 11)
     for id in ("t0", "t1"):
@@ -151,6 +151,8 @@ def test_generate_import_list_export_import(ready):
     for form in ("netlist", "ibnetdiscover"):
         assert "MF0;leaf-0-0" in ready("fabric", "export", "one", "--format", form)
     assert "name one of one, two" in ready("fabric", "export", rc=1)
+    for words in (("two",), ("--fabric", "two")):
+        assert "rails" in ready("fabric", "export", *words)
     assert "no fabric 'three'" in ready("fabric", "export", "three", rc=1)
 
 
@@ -237,19 +239,69 @@ def test_what_cannot_be_set_is_named_and_nothing_is_recorded(ready):
 
 def test_quotas_of_projects(ready):
     ready("quota", "set", "blue", "--hosts", 64, "--allocations", -1)
-    ready("quota", "set", "red", "--hosts", 0)
+    ready("quota", "set", "red", "--hosts", 0, "--moves", 2)
     assert ready("quota", "list").splitlines() == [
-        "blue: 0 of 64 hosts, 0 of any allocations",
-        "red: 0 of 0 hosts, 0 of the default allocations",
+        "blue: 0 of 64 hosts, 0 of any allocations, 0 of the default moves",
+        "red: 0 of 0 hosts, 0 of the default allocations, 0 of 2 moves",
     ]
     ready("quota", "unset", "blue")
     assert "blue" not in ready("quota", "list")
     assert "there is no quota of project 'blue'" in ready("quota", "unset", "blue", rc=1)
-    assert "give --hosts or --allocations" in ready("quota", "set", "red", rc=1)
+    assert "give --hosts, --allocations or --moves" in ready("quota", "set", "red", rc=1)
     assert "give the id of a project" in ready("quota", "set", "a b", "--hosts", 1, rc=1)
     for wrong in ("-2", "many", "9" * 5000):
         with pytest.raises(SystemExit):
             ready("quota", "set", "red", "--hosts", wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "id"),
+    [
+        ("racks.7.txt", "racks.7"),
+        ("Halle 2 (neu).json", "Halle-2-neu-"),
+        ("..hidden.txt", "hidden"),
+        ("é.json", "fabric"),
+        ("x" * 100, "x" * 64),
+    ],
+)
+def test_the_file_names_the_fabric(ready, name, id):
+    (ready.path / name).write_text("3;2,2,2;1,2,2")
+    assert ready("fabric", "import", ready.path / name).endswith(f"recorded as {id}\n")
+    assert [fabric.id for fabric in ready.store().fabrics()] == [id]
+
+
+def test_the_configured_fabric_is_meant_if_none_is_named(ready):
+    (ready.path / "f.json").write_text("3;2,2,2;1,2,2")
+    for id in ("a", "b"):
+        ready("fabric", "import", ready.path / "f.json", "--id", id)
+    words = ("host", "set", "node0", "--cost", "1")
+    assert "name one of a, b" in ready(*words, rc=1)
+    with ready._config.open("a") as config:
+        config.write("[api]\ndefault_fabric = b\n")
+    assert ready(*words) == "b: 1 hosts described\n"
+    assert ready(*words, "--fabric", "a") == "a: 1 hosts described\n"
+    assert ready("fabric", "plane").startswith("b: ")
+
+
+def test_a_pipe_gets_whole_rows_and_a_terminal_lines_that_fit(ready, monkeypatch):
+    (ready.path / f"{'long' * 16}.txt").write_text("3;2,2,2;1,2,2")
+    ready("fabric", "import", *ready.path.glob("long*"))
+    monkeypatch.setenv("COLUMNS", "60")
+    (row,) = ready("fabric", "list").splitlines()[1:]
+    assert row.split()[0] == "long" * 16
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    lines = re.sub("\x1b.*?m", "", ready("fabric", "list")).splitlines()
+    assert max(map(len, lines)) <= 60
+    assert "".join(line[:12].strip() for line in lines).endswith("long" * 16)
+
+
+def test_ctrl_c_is_quiet(ready, monkeypatch):
+    def interrupted(store):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SqlStore, "fabrics", interrupted)
+    for command in (["fabric", "list"], ["fabric", "verify"]):
+        assert ready(*command, rc=130) == ""
 
 
 def test_import_from_standard_input(ready, monkeypatch):
@@ -270,7 +322,7 @@ def test_faults_of_a_snapshot_are_recorded(ready):
         "failed_hosts": [3],
         "failed_leaf_links": [[0, 1, 0]],
     }
-    path = ready.path / "snapshot.json"
+    path = ready.path / "fabric.json"
     path.write_text(json.dumps({"topology": document}))
     ready("fabric", "import", path)
     ledger, _ = ready.store().ledger("fabric")
@@ -282,7 +334,7 @@ def test_faults_of_a_snapshot_are_recorded(ready):
 
 
 def test_a_shared_plane(ready):
-    ready("fabric", "import", EXAMPLE)
+    ready("fabric", "import", EXAMPLE, "--id", "fabric")
     assert "nothing withheld" in ready("fabric", "plane")
     printed = ready("fabric", "plane", "--l2", 0, "--dry-run", "--jobs", 60)
     assert "L2 index 0 would be withheld" in printed
@@ -304,7 +356,7 @@ def test_a_shared_plane(ready):
 
 
 def test_export_holds_the_allocations(ready):
-    ready("fabric", "import", EXAMPLE)
+    ready("fabric", "import", EXAMPLE, "--id", "fabric")
     tenants(ready.store(), "fabric", 5, 40)
     first, second = json.loads(ready("fabric", "export"))["allocations"]
     assert (first["id"], first["n"], first["policy"], len(first["hosts"])) == ("t0", 5, "jigsaw", 5)
@@ -315,7 +367,7 @@ def test_export_holds_the_allocations(ready):
 
 def test_verify(ready):
     assert "there is no fabric" in ready("fabric", "verify", rc=2)
-    ready("fabric", "import", EXAMPLE)
+    ready("fabric", "import", EXAMPLE, "--id", "fabric")
     tenants(ready.store(), "fabric", 5, 40, 11, 1)
     assert "4 allocations, no violations" in ready("fabric", "verify")
 
@@ -358,7 +410,7 @@ def test_verify_looks_at_every_fabric(ready):
 
 def test_verify_ends_with_two_whatever_keeps_it_from_looking(ready, monkeypatch):
     """Status 1 is reserved for violations."""
-    ready("fabric", "import", EXAMPLE)
+    ready("fabric", "import", EXAMPLE, "--id", "fabric")
     with sqlite3.connect(ready.path / "laas.sqlite") as database:
         database.execute("update alembic_version set version_num = 'a001'")
     assert "laas-manage db upgrade" in ready("fabric", "verify", rc=2)
@@ -372,7 +424,7 @@ def test_verify_ends_with_two_whatever_keeps_it_from_looking(ready, monkeypatch)
 
 def test_verify_reads_one_moment(ready, monkeypatch):
     """An allocation that completes a change between two reads is not reported as a violation."""
-    ready("fabric", "import", EXAMPLE)
+    ready("fabric", "import", EXAMPLE, "--id", "fabric")
     store = ready.store()
     looks: list[object] = []
 
@@ -390,7 +442,7 @@ def test_verify_reads_one_moment(ready, monkeypatch):
 @needs_ibsim
 def test_verify_what_opensm_programmed(ready):
     """Verify tables that the real OpenSM programmed, as ``dump_lfts`` reads them back."""
-    ready("fabric", "import", EXAMPLE)
+    ready("fabric", "import", EXAMPLE, "--id", "fabric")
     tenants(ready.store(), "fabric", 5, 40, 11)
     state = ready.store().routed("fabric")
     manager = next(e.guid for e in state.inventory.endpoints if e.name.startswith("sm"))
@@ -433,7 +485,7 @@ def test_verify_what_opensm_programmed(ready):
 
 def test_verify_partition_keys(ready):
     """Keys as laas-opensm-keys prints them, on two rails, then one wrong key at a time."""
-    ready("fabric", "import", EXAMPLE)
+    ready("fabric", "import", EXAMPLE, "--id", "fabric")
     tenants(ready.store(), "fabric", 5, 40, 11)
     state = ready.store().routed("fabric")
     inventory, path = state.inventory, ready.path / "keys.txt"

@@ -40,24 +40,26 @@ pytestmark = needs_ibsim
 EVERYTHING = os.environ.get("LAAS_KEYS") == "full"
 """Whether all places and fabrics are tried, as ``tox -e keys`` does, or a sample."""
 
-LASSEN = "lassen-edr-2019"
-"""The one of ``DUMPS`` with three levels."""
+DGX, LASSEN = "dgx-ndr-2025", "lassen-edr-2019"
+"""The one of ``DUMPS`` with a leaf without hosts, and the one with three levels."""
 
 TENANTS = (3, 8, 2, 4, 1)
 
 
 def published(
-    fabric: FabricFile, sizes: tuple[int, ...], tmp_path: Path, capsys: Any
+    fabric: FabricFile, manager: int, sizes: tuple[int, ...], tmp_path: Path, capsys: Any
 ) -> dict[str, Any]:
     """Publish the tenants, have OpenSM load and the service confirm them; the verdict of verify.
 
-    Asserts that ``ibdmchk`` finds no credit loop, and that paths exist inside partitions alone.
+    OpenSM runs on the port with GUID ``manager``. Asserts that ``ibdmchk`` finds no credit loop,
+    and that paths exist inside partitions alone. Prints: LIDs, pairs of ports inside tenants,
+    violations, pairs over links of others beside the manager, LIDs of hosts and of other nodes
+    without a route to or from the manager.
     """
     config = tmp_path / "laas.conf"
     config.write_text(f"[DEFAULT]\nstate_dir = {tmp_path}\n")
     assert manage.main([f"--config-file={config}", "db", "upgrade"]) == 0
     store = SqlStore(connect(f"sqlite:///{tmp_path}/laas.sqlite"))
-    manager = fabric.inventory.managers[-1].guid
     with reading_site(fabric.topology, fabric.inventory, manager) as here:
         store.add_fabric("site", fabric.topology, fabric.inventory)
         converged(here, store, *sizes)
@@ -78,8 +80,20 @@ def published(
         assert len(tenants) >= len(sizes) - 1
         assert_no_credit_loops(here)
         assert_paths_inside_partitions(here, max(tenants, key=lambda t: len(t.pkeys)))
-    print(f"manager {manager:#018x}: {verdict['walks']}, {len(verdict['unmanaged'])} unmanaged")
+    walks, cut, hosts = verdict["walks"], without_route(verdict), guids_of_hosts(fabric)
+    walked = walks["tenants"], len(verdict["violations"]), walks["beside_managers"]
+    figures = len(fabric.inventory.lids), *walked, len(cut & hosts), len(cut - hosts)
+    print(" ".join(f"{figure:>9,}" for figure in figures))
     return dict(verdict)
+
+
+def without_route(verdict: dict[str, Any]) -> set[int]:
+    """GUIDs of the nodes without a route to or from the manager, as the verdict names them."""
+    return {int(text.split()[-1].strip("()"), 16) for text in verdict["unmanaged"]}
+
+
+def guids_of_hosts(fabric: FabricFile) -> set[int]:
+    return {end.guid for end in fabric.inventory.endpoints if end.host is not None}
 
 
 def assert_no_credit_loops(here: Site) -> None:
@@ -133,7 +147,9 @@ def assert_paths_inside_partitions(here: Site, tenant: TenantRoute) -> None:
 
 @pytest.mark.parametrize("place", PLACES if EVERYTHING else PLACES[2:3])
 def test_on_eight_rails_the_manager_may_be_anywhere(place, tmp_path, capsys):
-    verdict = published(eight_rails(place), TENANTS, tmp_path, capsys)
+    fabric = eight_rails(place)
+    (manager,) = fabric.inventory.managers
+    verdict = published(fabric, manager.guid, TENANTS, tmp_path, capsys)
     assert (verdict["violations"], verdict["unmanaged"]) == ([], [])
     assert verdict["walks"]["beside_managers"] == 0
     assert verdict["walks"]["tenants"] > 200
@@ -143,17 +159,23 @@ if EVERYTHING:
 
     def test_pairs_of_hosts_that_are_offered_beside_a_manager_are_counted(tmp_path, capsys):
         fabric = eight_rails(PLACES[0], replace(MANAGERS, include=("node*",)))
-        verdict = published(fabric, (3, 16), tmp_path, capsys)
+        (manager,) = fabric.inventory.managers
+        verdict = published(fabric, manager.guid, (3, 16), tmp_path, capsys)
         assert (verdict["violations"], verdict["unmanaged"]) == ([], [])
         assert verdict["walks"]["beside_managers"] > 0
 
     @needs_shared
-    @pytest.mark.parametrize(("name", "level"), [*product(DUMPS, (1, 2)), (LASSEN, 3)])
+    @pytest.mark.parametrize(
+        ("name", "level"), [*product(DUMPS, (None, 2)), (DGX, 1), (LASSEN, 3)], ids=str
+    )
     def test_on_real_fabrics_the_manager_may_be_anywhere(name, level, tmp_path, capsys):
-        fabric = dumped(name, level if level > 1 else None)
+        """``level`` is that of the switch to which the last manager was moved; None: to none."""
+        manager = dumped(name).inventory.managers[-1].guid
+        fabric = dumped(name, level)
+        (at,) = (end.at.guid for end in fabric.inventory.managers if end.guid == manager)
+        assert fabric.inventory.switch_of_guid[at].level == (level or 1)
         sizes = {"lab": (1,), "dgx": (7, 30, 5, 1), "las": (90, 41, 200, 7, 1)}[name[:3]]
-        verdict = published(fabric, sizes, tmp_path, capsys)
+        verdict = published(fabric, manager, sizes, tmp_path, capsys)
         assert verdict["violations"] == []
-        hosts = {end.name for end in fabric.inventory.endpoints if end.host is not None}
-        assert not hosts & set(verdict["unmanaged"])
+        assert not guids_of_hosts(fabric) & without_route(verdict)
         assert bool(verdict["unmanaged"]) == (level == 3)

@@ -452,6 +452,26 @@ def test_a_pool_of_an_earlier_release_is_divided_little_by_little(server, comput
     assert set().union(*server.cloud.let_in.values()) == {"laas-nobody"}
 
 
+@pytest.mark.parametrize("faults", [[], [Fault(403, "candidates")]], ids=["", "forbidden"])
+def test_one_request_tells_which_of_several_hosts_are_empty(server, compute, monkeypatch, faults):
+    monkeypatch.setattr(nova, "PART", 4)
+    monkeypatch.setattr(nova, "SEVERAL", 3)
+    cloud = server.cloud = Cloud(MANY)
+    cloud.faults = [*faults]
+
+    def late(call, about):
+        if (call, about) == ("add_host", "n6"):
+            cloud.boot("n6", BLUE)
+
+    cloud.after = late
+    with pytest.raises(HostsBusy, match="n6 runs") as told:
+        compute.pool(MANY)
+    assert "n5" not in str(told.value)
+    asked = counted(cloud)
+    requests = {"candidates": 1, "consumers": 7} if faults else {"candidates": 2, "consumers": 1}
+    assert {call: asked[call] for call in ("candidates", "consumers")} == requests
+
+
 def test_an_allocation_cannot_be_called_like_a_part_of_the_pool(cloud, compute):
     with pytest.raises(InvalidInput, match="allocation_id"):
         compute.hand_over(Handover("pool-07", RED, ("n1",)))

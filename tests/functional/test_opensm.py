@@ -42,7 +42,7 @@ from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Topology
 from laas_service.domain.verification import credit_loop, physical_tables, walk_violations
 from laas_service.messages import FabricState, TenantRoute
-from opensm_writer import parse
+from opensm_writer import parse, render
 from opensm_writer.desired import Step
 from opensm_writer.local import LocalSubnetManager
 from opensm_writer.opensm import OpenSm
@@ -356,6 +356,46 @@ def test_a_generation_is_confirmed_by_the_blocks_that_it_changes(monkeypatch):
         assert reads.read_text() == before
         assert here.rows() != rows
         assert_sound(here, TENANTS)
+
+
+def test_tables_without_port_guids_are_never_loaded_for_other_lids():
+    """A restarted OpenSM gives two hosts each other's LIDs: such tables would mix them up."""
+    made = generator.generate(generator.Description(xgft="3;2,2,2;1,2,2", subnet_managers=1))
+    topology, inventory, sm = made.topology, made.inventory, top_guid(made.inventory)
+    ledger = Ledger(topology)
+    admitted = [admit(Jigsaw(), ledger, Request(id, 3)) for id in "ab"]
+    tenants = [tenant for tenant in admitted if isinstance(tenant, Allocation)]
+    assert len(tenants) == 2
+    with site(topology, inventory, sm) as here:
+        here.opensm = replace(here.opensm, links_command=(*here.dump[:-2], "iblinkinfo", "-l"))
+        files, cache = here.sim.directory / "files", here.sim.directory / "guid2lid"
+        here.manager = LocalSubnetManager(files, here.opensm, patience=300)
+        here.boot(tenants[:1])
+        here.change(tenants)
+        lfts = here.current / "lfts"
+        assert "portguid" not in lfts.read_text()
+        assert_sound(here, tenants)
+
+        one, other = (tenant.hosts(topology)[0] for tenant in tenants)
+        guids = [inventory.endpoint_of_port[host, 0].guid for host in (one, other)]
+        lids = [inventory.lids[guid] for guid in guids]
+        swapped = {**inventory.lids, guids[0]: lids[1], guids[1]: lids[0]}
+        opensm = int((here.sim.directory / "opensm.pid").read_text())
+        os.kill(opensm, signal.SIGKILL)
+        here.until_problem("OpenSM does not run")
+        cache.write_text("".join(render.guid2lid(swapped)))
+        process = here.sim.start("opensm", "-F", str(here.current / "opensm.conf"), *here.start)
+        (here.sim.directory / "opensm.pid").write_text(f"{process.pid}\n")
+        here.until_problem("2 of 21 ports have other LIDs than their tables")
+
+        # With the GUIDs of ports, the same routes lead to the LIDs that the ports have. They are
+        # never confirmed, so this manager waits for that no longer than it has to.
+        here.manager = LocalSubnetManager(files, here.opensm, patience=1)
+        here.manager.publish(here.state(tenants))
+        assert "portguid" in lfts.read_text()
+        here.until_problem("switches differ")
+        tables = physical_tables(here.rows(), swapped)
+        assert walk_violations(topology, inventory, tables, tenants, [sm]).violations == []
 
 
 def test_what_opensm_does_not_run_is_not_applied():

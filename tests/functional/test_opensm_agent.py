@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,12 +33,15 @@ from laas_service.domain.faults.reading import PortState
 from laas_service.domain.verification import physical_tables, walk_violations
 from laas_service.wiring import Parts
 from opensm_writer import fileset, parse
+from tests.functional.test_opensm_keys import FULL, LIMITED, raw_keys, write_entries, write_keys
 from tests.ibsim import Simulator
 from tests.marks import needs_ibsim
 from tests.servers.process import Port, Process
 from tests.waiting import eventually
 
 pytestmark = needs_ibsim
+
+ROOT = Path(__file__).resolve().parents[2]
 
 LEASE = 30
 """Seconds. Agents report several times a second; with a shorter lease, an agent that is delayed
@@ -70,17 +74,21 @@ endpoint_override = {url}
 directory = {machine}
 agent_name = {name}
 agent_fabric = main
-agent_poll_interval = 0.3
+agent_poll_interval = {poll}
 pid_file = {machine}/opensm.pid
 log_file = {subnet}/osm.log
 cache_directory = {subnet}
 dump_command = {dump}
 links_command = {links}
 counters_command = {counters}
+keys_command = {keys}
 [worker]
 apply_timeout = 120
 """
 
+
+STARTS = 10
+"""Of a master and its standby before a test fails, when one in two may stand still."""
 
 SWEPT, STANDS_BY = "SUBNET UP", "Entering STANDBY state"
 
@@ -100,6 +108,8 @@ class Machine:
         tool = ["env", f"--chdir={sim.directory}", *client]
         self.dump, self.links = [*tool, "dump_lfts", "-n"], [*tool, "iblinkinfo", "-l"]
         self.perfquery = [*tool, "perfquery"]
+        python = [f"PYTHONPATH={ROOT}", "PYTHONDONTWRITEBYTECODE=1", sys.executable, "-m"]
+        self.keys = [*tool, *python, "opensm_writer.key_reader"]
 
     def configure(self, site: Path) -> Path:
         """Write the configuration of the API that serves this machine's agent; return its path."""
@@ -183,7 +193,15 @@ class Site:
         conf([], default_config_files=[str(self.configs[0])], default_config_dirs=[])
         return Parts(conf)
 
-    def agent(self, name: str, machine: int = 0, *, counters: bool = False) -> Process:
+    def agent(
+        self,
+        name: str,
+        machine: int = 0,
+        *,
+        counters: bool = False,
+        keys: bool = False,
+        poll: float = 0.3,
+    ) -> Process:
         there = self.machines[machine]
         config = there.directory / f"{name}.conf"
         config.write_text(
@@ -195,6 +213,8 @@ class Site:
                 dump=",".join(there.dump),
                 links=",".join(there.links),
                 counters=",".join(there.perfquery) if counters else "",
+                keys=",".join(there.keys) if keys else "",
+                poll=poll,
             )
         )
         return self.start(name, "opensm_agent", config)
@@ -202,12 +222,14 @@ class Site:
     def start_master_and_standby(self, master: Machine, standby: Machine) -> None:
         """Start two OpenSMs; both again until the master still sweeps beside its standby.
 
+        Prints how often they were started.
+
         A master asks a subnet manager that it discovers at once, and may wait for the answer for
         ever: a request that the starting process lost is not timed out by the simulator, as it
         is by the kernel (libumad2sim does not use ``timeout_ms``). OpenSM alone, without any of
         our files, stood still in 4 of 8 starts. The agent of the master is called a.
         """
-        while True:
+        for starts in range(1, STARTS + 1):
             standing = standby.logged(STANDS_BY)
             master.start_opensm("-p", "9")
             self.becomes("applied")
@@ -217,10 +239,12 @@ class Site:
                 swept = master.logged(SWEPT)
                 master.opensm.send_signal(signal.SIGHUP)
                 master.logs_again(SWEPT, swept, patience=30.0)
+                print(f"a master and its standby run after {starts} starts")
                 return
             standby.kill_opensm()
             master.kill_opensm()
             self.becomes("dead")
+        raise AssertionError(f"a master stood still beside its standby {STARTS} times")
 
     # -- observations
 
@@ -320,6 +344,7 @@ def test_from_the_request_to_the_switches_whatever_happens_to_opensm(site):
     blue = site.ask("blue", 5)
     site.is_active(blue)
     site.check_switches()
+    assert b"portguid" not in (site.home / "current" / "lfts").read_bytes()
 
     # OpenSM dies: a new allocation waits and shows the reason until OpenSM is back.
     site.kill_opensm()
@@ -478,6 +503,104 @@ def test_when_the_master_dies_its_standby_routes_what_is_wanted(site):
 
 
 if os.environ.get("LAAS_KEYS") == "full":
+
+    def test_every_kind_of_drift_is_told_and_repaired(site):
+        """Prints seconds until an agent that polls as often as by default told it, and repaired it.
+
+        Here ``smpquery`` and ``dump_lfts`` read the keys and tables. Seconds count from the moment
+        when the drift is in force, or when an operator has restarted OpenSM.
+        """
+        site.serve()
+        agent = site.agent("a", keys=True, poll=2)
+        site.becomes("dead")
+        site.start_opensm()
+        ids = [site.ask("blue", 5), site.ask("red", 3)]
+        for id in ids:
+            site.is_active(id)
+        site.becomes("applied")
+        parts = site.parts()
+        placed = {r.id: r.placed for r in parts.store.allocations()}
+        parts._engine.dispose()
+        blue, red = (placed[id].hosts(site.topology)[0] for id in ids)
+        lids, ends = site.inventory.lids, site.inventory.endpoint_of_port
+        end = ends[blue, 0]
+        host, leaf, ours = lids[end.guid], lids[end.at.guid], lids[site.managers[0].guid]
+        own, foreign = (raw_keys(site, lids[ends[tenant, 0].guid])[0] for tenant in (blue, red))
+        assert len({own, foreign, LIMITED}) == 3
+        current = site.home / "current"
+        lfts, partitions = current / "lfts", current / "partitions.conf"
+        older = min(site.home.glob("gen-*"), key=lambda d: fileset.read_manifest(d).generation)
+        lines = []
+
+        def everything() -> tuple[dict[int, bytes], list[object]]:
+            """All tables, and of each port the key at index 0 of adapters, and all keys."""
+            adapters = [raw_keys(site, lid) for lid in lids.values()]
+            at_leaves = [(lids[e.at.guid], e.at.port) for e in site.inventory.endpoints]
+            read = [(keys[0], {*keys} - {0}) for keys in adapters]
+            return site.rows(), [*read, *({*raw_keys(site, *at)} - {0} for at in at_leaves)]
+
+        published = everything()
+
+        def drift(kind: str, condition: str, make, *values, remedy=None) -> None:
+            site.becomes("applied")
+            make(*values)
+            begun = time.monotonic()
+            site.becomes(condition)
+            told = time.monotonic() - begun
+            if remedy is not None:
+                remedy()
+                begun = time.monotonic()
+            site.becomes("applied")
+            again = time.monotonic() - begun
+            assert everything() == published
+            lines.append(f"{kind:56} {condition:17} {told:5.1f} {again:6.1f}")
+
+        def write_beyond() -> None:
+            write_keys(site, host, 0, 0, 0, 0, 0, 0, foreign, block=1)
+
+        def write_entry() -> None:
+            entries = bytearray(published[0][end.at.guid].ljust(64, b"\xff")[:64])
+            entries[host] = 1 + entries[host] % 2
+            write_entries(site, leaf, bytes(entries))
+
+        def swept_for(path: Path, content: bytes) -> None:
+            """OpenSM reads another file while the agent does not look."""
+            os.kill(agent.pid, signal.SIGSTOP)
+            site.rests()
+            before = path.read_bytes()
+            path.write_bytes(content)
+            swept = site.machine.logged(SWEPT)
+            os.kill(site.opensm.pid, signal.SIGHUP)
+            site.machine.logs_again(SWEPT, swept, patience=60.0)
+            path.write_bytes(before)
+            os.kill(agent.pid, signal.SIGCONT)
+
+        def restart(*more: str) -> None:
+            site.kill_opensm()
+            site.start_opensm(*more)
+
+        keys = partial(write_keys, site)
+        wrong, another = "wrong_keys", [own, LIMITED, foreign]
+        drift("another tenant's key in a host's port", wrong, keys, host, 0, *another)
+        drift("the tenant's key is missing in a host's port", wrong, keys, host, 0, LIMITED)
+        drift("the tenant's key at index 1", wrong, keys, host, 0, LIMITED, own)
+        drift("the default key as a full member", wrong, keys, host, 0, own, FULL)
+        drift("another tenant's key in a leaf's port", wrong, keys, leaf, end.at.port, *another)
+        drift("a tenant's key in a switch", wrong, keys, leaf, 0, FULL, own)
+        drift("a tenant's key in the manager's port", wrong, keys, ours, 0, FULL, own)
+        drift("another tenant's key at index 37", wrong, write_beyond, remedy=restart)
+        garbage = b"Default=0x7fff: ALL=full;\nno partition"
+        drift("OpenSM read a malformed partition file", wrong, swept_for, partitions, garbage)
+        drift("an entry of a forwarding table", "differs", write_entry)
+        drift(
+            "the tables of an older set",
+            "other_generation",
+            swept_for,
+            lfts,
+            (older / "lfts").read_bytes(),
+        )
+        drift("another routing engine", "other_engine", restart, "-R", "minhop", remedy=restart)
+        print("\n".join(lines))
 
     @pytest.mark.parametrize("site", [2], indirect=True)
     def test_a_standby_with_older_files_takes_over(site):

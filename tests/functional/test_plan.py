@@ -3,8 +3,11 @@
 """``laas-plan`` as a command: files, streams and exit status."""
 
 import json
+import os
+import pty
 import subprocess
 import sys
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -58,6 +61,80 @@ def test_a_day_in_files(tmp_path):
     assert len(t1["hosts"]) == t1["n"] == 23
     assert t1["tables"]["leaf:0:0"]["0"] == "host"
     assert {key.split(":")[0] for key in t1["tables"]} == {"leaf", "l2", "spine"}
+
+
+DAY = [
+    allocate("blue", 6),
+    {"op": "probe", "hosts": 3},
+    allocate("red", 60),
+    {"op": "fail", "host": 63},
+    {"op": "fail", "leaf_link": [3, 3, 3]},
+    {"op": "make-room", "hosts": 1, "moves": 1},
+    {"op": "resize", "id": "blue", "hosts": 8},
+    allocate("green", 2),
+    {"op": "release", "id": "green"},
+    {"op": "grow"},
+]
+
+
+def at_a_terminal(*args, requests, columns=80):
+    """What ``laas-plan`` prints on a pseudo-terminal, which it gets requests from a pipe."""
+    controller, terminal = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns)}
+    with subprocess.Popen(
+        [*COMMAND, *args], stdin=subprocess.PIPE, stdout=terminal, env=environment
+    ) as process:
+        os.close(terminal)
+        assert process.stdin is not None
+        process.stdin.write("".join(json.dumps(x) + "\n" for x in requests).encode())
+        process.stdin.close()
+        written = b""
+        with open(controller, "rb", buffering=0) as screen, suppress(OSError):
+            # Linux reports EIO when the last process has closed the terminal.
+            while piece := screen.read(4096):
+                written += piece
+    return written.decode().replace("\r\n", "\n")
+
+
+@pytest.fixture(scope="module")
+def answers():
+    """What a pipe gets."""
+    return plan("--xgft", XGFT, requests=DAY, status=2)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_people_at_a_terminal_read_sentences_a_table_and_a_drawing(answers, columns):
+    """The same answers as JSON, which a pipe gets; hosts have their names."""
+    written = at_a_terminal("--xgft", XGFT, requests=DAY, columns=columns)
+    lines = written.splitlines()
+    for line, answer in zip(lines, answers, strict=False):
+        assert line.startswith(f"{answer['outcome']}  "), line
+        assert "{" not in line
+    assert "blue: 6 hosts, shape 1x(1x4)+(0x4+2), on node[00-05]" in lines[0]
+    assert "3 hosts as " in lines[1]
+    assert answers[2]["detail"] in lines[2]
+    assert f"the largest that fits is {answers[2]['largest_fit']}" in lines[2]
+    assert lines[3] == "ok  fail host node63"
+    assert lines[4] == "ok  fail leaf_link [3, 3, 3]"
+    assert "blue: 8 hosts" in lines[6]
+    assert lines[8] == "released  green"
+    assert "grow" in lines[9]
+    shown = lines[len(answers) :]
+    assert "node[00-07]" in "".join("".join(shown).split())
+    assert "pod 0  AAAA AAAA .... ...." in lines
+    assert "pod 3  .... .... .... ...!" in lines
+    assert all(len(line) <= columns for line in shown)
+
+
+def test_the_form_of_the_answers_can_be_chosen():
+    done = subprocess.run(
+        [*COMMAND, "--xgft", XGFT, "--format", "text"], input=json.dumps(allocate("blue", 6)),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.startswith("allocated  blue: 6 hosts")
+    assert json.loads(
+        at_a_terminal("--xgft", XGFT, "--format", "json", requests=[allocate("blue", 6)])
+    )["hosts"] == [*range(6)]
 
 
 def test_hosts_beside_a_manager_with_rails_apart_are_not_offered(tmp_path):

@@ -48,7 +48,7 @@ def run(tmp_path, capsys, site):
 
 
 def dump(tool: Tool, inventory: Inventory):
-    path = tool.path / "dump.txt"
+    path = tool.path / "fabric.txt"
     path.write_text(ibnetdiscover.render(inventory))
     return path
 
@@ -135,7 +135,7 @@ def test_a_cable_is_moved_under_the_real_opensm(tmp_path, capsys, site):
     run = Tool(tmp_path, capsys)
     run("db", "upgrade")
     with Simulator(netlist(site.inventory), "sm00 mlx5_0") as sim:
-        file = run.path / "dump.txt"
+        file = run.path / "fabric.txt"
         file.write_text(sim.read("ibnetdiscover"))
         run("fabric", "import", file, *MANAGERS)
         store = run.store()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Random histories of resize, faults, repair and release, interrupted at any step.
+"""Random histories of resize, moves, faults, repair and release, interrupted at any step.
 
 After every step of the worker the judge walks the tables: those published, and every mixture of
 them with the tables before. Servers run on hosts at random.
@@ -9,6 +9,7 @@ them with the tables before. Servers run on hosts at random.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -25,14 +26,23 @@ from laas_service.adapters.db.engine import connect, consistent_read
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.lifecycle import State
-from laas_service.app.moves import RoomRequest
+from laas_service.app.moves import EvacuationRequest, RoomRequest
+from laas_service.app.ports.compute import MoveProgress, ServerMoves
 from laas_service.app.ports.projects import NoProjects
+from laas_service.app.queue_moves import QueueMoves, RoomMode, RoomRules
 from laas_service.app.records import AllocationRecord, Caller, HostState, LinkState
-from laas_service.app.requests import AllocationRequest, ResizeRequest, ServicePolicy
+from laas_service.app.requests import (
+    AllocationRequest,
+    ReplaceRequest,
+    ResizeRequest,
+    ServicePolicy,
+)
+from laas_service.app.room_planner import Permission
 from laas_service.app.use_cases import UseCases
 from laas_service.app.worker.converger import Converger
 from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.errors import Conflict, HostsBusy, InvalidInput, Unavailable
+from laas_service.domain.moves.consent import Consent, Movable
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.routing.fabric_tables import ForwardingTables, forwarding_tables
 from laas_service.domain.topology import Topology, Xgft
@@ -54,7 +64,9 @@ STEPS = st.tuples(
         ["allocate"]
         + ["resize"] * 4
         + ["move"] * 2
+        + ["replace", "evacuate"] * 2
         + ["turn back", "serve", "serve", "fail link", "fail host", "mend", "release", "converge"]
+        + ["break server", "consent"]
     ),
     CHOICE,
     st.integers(0, 30),
@@ -62,8 +74,27 @@ STEPS = st.tuples(
 """What happens, a choice, and after how many steps the worker dies (0: it does not)."""
 
 
+MOVABLE = Consent(Movable.RESTART)
+
+
 class Killed(Exception):
     pass
+
+
+class Watched(FakeCompute):
+    """Nova in memory; no server sets out for a host that has no routes."""
+
+    def __init__(self, routed: Callable[[], set[str]]) -> None:
+        super().__init__()
+        self._routed = routed
+
+    def move_servers(self, moves: ServerMoves) -> MoveProgress:
+        before = dict(self.moving)
+        progress = super().move_servers(moves)
+        routed = self._routed()
+        for host, target in self.moving.items() - before.items():
+            assert {host, target} <= routed, "a server sets out without routes"
+        return progress
 
 
 class Site:
@@ -74,8 +105,8 @@ class Site:
         self.engine = connect(f"sqlite:///{path}")
         self.store = SqlStore(self.engine)
         self.store.add_fabric("f", topology, self.inventory)
-        self.compute = FakeCompute()
         self.switches = Judged(self)
+        self.compute = Watched(self.switches.routed_hosts)
         self.time = datetime(2026, 1, 1, tzinfo=UTC)
         self.left = 0  # steps until the worker dies; 0: it lives
         self.noted: list[str] = []
@@ -95,6 +126,15 @@ class Site:
         )
         self.allocations, self.moves = use_cases.allocations, use_cases.moves
         self.queue = AdmissionQueue(self.store, policies, Discipline(), clock=lambda: self.time)
+        rules = RoomRules(RoomMode.ON, Permission(moves=2))
+        self.queue_moves = QueueMoves(
+            self.store,
+            self.queue,
+            use_cases.quotas,
+            rules,
+            policies["jigsaw"],
+            clock=lambda: self.time,
+        )
         self.worker = self.started()
 
     def started(self) -> Converger:
@@ -133,7 +173,14 @@ class Site:
         record = self.chosen(choice)
         if what == "allocate":
             policy = ["jigsaw", "laas", "lc", "baseline"][choice % 4]
-            asked = AllocationRequest(name="x", hosts=1 + choice // 4 % 9, policy=policy)
+            consent = Consent(Movable.RESTART if choice % 3 else Movable.NEVER, notice=400.0)
+            asked = AllocationRequest(
+                name="x",
+                hosts=1 + choice // 4 % 9,
+                policy=policy,
+                consent=consent,
+                wait=choice % 5 == 0,
+            )
             self.allocations.allocate(OPERATOR, replace(asked, project_id=f"p{choice % 3}"))
         elif what == "fail link":
             tree = self.topology.tree
@@ -145,20 +192,31 @@ class Site:
             ledger, _ = self.store.ledger("f")
             for link in sorted(ledger.failed_links, key=self.topology.tree.link_id):
                 self.store.set_link_state("f", link, LinkState.UP)
-            for host in sorted(ledger.failed_hosts):
+            for host in sorted(ledger.failed_hosts | ledger.drained_hosts):
                 self.store.set_host_state("f", host, HostState.UP)
         elif what == "serve":
             self.serve(choice)
         elif what == "move":
             room = AllocationRequest(name="", hosts=1 + choice % 9)
-            self.moves.make_room(OPERATOR, "f", RoomRequest(room, moves=2, override=True))
+            self.moves.make_room(OPERATOR, "f", RoomRequest(room, Permission(2, override=True)))
+        elif what == "evacuate":
+            self.evacuate(choice)
+        elif what == "break server":
+            self.compute.broken ^= {self.host(choice)}
         elif record is None or what == "converge":
             return
         elif what == "resize":
             with suppress(Conflict, HostsBusy, InvalidInput):
                 asked_size = ResizeRequest(hosts=1 + choice // 8 % 10)
                 self.allocations.resize(OPERATOR, record.id, asked_size)
+        elif what == "replace":
+            self.replace(record, choice // 8)
+        elif what == "consent":
+            movable = MOVABLE if choice // 8 % 2 else Consent()
+            self.allocations.consent(OPERATOR, record.id, lambda consent: movable)
         elif what == "turn back" and record.change is not None:
+            with suppress(Conflict):
+                self.allocations.turn_back(OPERATOR, record.id)
             with suppress(Conflict):
                 size = ResizeRequest(hosts=record.change.old.requested)
                 self.allocations.resize(OPERATOR, record.id, size)
@@ -166,11 +224,37 @@ class Site:
             with suppress(Conflict, HostsBusy):
                 self.allocations.release(OPERATOR, record.id)
 
+    def host(self, choice: int) -> str:
+        return self.inventory.host_names[choice % self.topology.hosts]
+
+    def replace(self, record: AllocationRecord, choice: int) -> None:
+        """Ask for another host in place of one that it has."""
+        own = record.placed.hosts(self.topology) if record.placed else ()
+        if own:
+            name = self.inventory.host_names[own[choice % len(own)]]
+            with suppress(Conflict, InvalidInput):
+                self.allocations.replace_hosts(OPERATOR, record.id, ReplaceRequest(hosts=(name,)))
+
+    def evacuate(self, choice: int) -> None:
+        """Drain a host, or a leaf, and have its tenants moved."""
+        where = EvacuationRequest((self.host(choice),))
+        if choice // 64 % 2:
+            leaves = [s.name for s in self.inventory.switches if s.level == 1]
+            where = EvacuationRequest(switch=leaves[choice % len(leaves)])
+        with suppress(Conflict):
+            override = bool(choice // 128 % 2)
+            self.moves.evacuate(
+                OPERATOR, "f", replace(where, permission=Permission(override=override))
+            )
+
     def serve(self, choice: int) -> None:
         """Boot or delete a server, where Nova would let its project."""
-        name = self.inventory.host_names[choice % self.topology.hosts]
+        name = self.host(choice)
         if name in self.compute.servers:
             del self.compute.servers[name]
+            self.compute.moving.pop(name, None)
+        elif name in self.compute.moving.values():
+            return  # Nova keeps its room for the server that comes
         elif projects := self.compute.accepts(name):
             self.compute.servers[name] = min(projects)
 
@@ -180,11 +264,14 @@ class Site:
         with suppress(Killed):
             for _ in range(40):
                 self.time += timedelta(minutes=5)
-                if not self.worker.run_once() and not self.queue.serve_all():
+                if not self.worker.run_once() and not self.serve_queue():
                     break
         if dies_after and not self.left:
             self.worker = self.started()
         self.left = 0
+
+    def serve_queue(self) -> int:
+        return self.queue.serve_all() + self.queue_moves.serve_all()
 
     # -- the judge ------------------------------------------------------------------
 
@@ -206,14 +293,23 @@ class Site:
             for project in self.compute.accepts(host):
                 assert owners[host].project_id == project, "open to others than its owner"
                 assert host in routed, "open without routes"
-        for host, project in self.compute.servers.items():
+        servers = self.compute.servers
+        rooms = {target: servers[host] for host, target in self.compute.moving.items()}
+        for host, project in (*servers.items(), *rooms.items()):
             assert host in owners, "freed under a server"
             assert owners[host].project_id == project
             assert host in routed, "a server without routes"
 
     def end(self) -> None:
-        """Delete all servers, mend everything, and let the worker end all changes."""
+        """Delete all servers, mend everything, and let the worker end all changes.
+
+        Requests that still wait are cancelled, which ends a plan that makes room for them.
+        """
+        for record in self.records():
+            if record.state is State.QUEUED:
+                self.allocations.release(OPERATOR, record.id)
         self.compute.servers.clear()
+        self.compute.moving.clear()
         self.take("mend", 0)
         self.worker = self.started()
         self.converge()
@@ -317,12 +413,16 @@ def test_no_history_of_resizes_breaks_a_promise(name, steps, empty_database):
 # -- every step crossed with every fault ------------------------------------------------
 
 
-CHANGES = {"grow": (2, 5), "shrink": (7, 2)}
+CHANGES = {"grow": (2, 5), "shrink": (7, 2), "move": (3, 3)}
+"""Hosts before and after; "move" empties a host whose server the service moves."""
+
 LOST = Unavailable("no answer")
 FAULTS = {
     "compute refuses": ("compute", "before", "hand_over"),
     "compute's answer is lost": ("compute", "after", "hand_over"),
     "compute cannot tell who is there": ("compute", "before", "occupants"),
+    "a migration is refused": ("compute", "before", "move_servers"),
+    "the answer about migrations is lost": ("compute", "after", "move_servers"),
     "OpenSM's files cannot be written": ("switches", "before", "publish"),
     "the answer to a publication is lost": ("switches", "after", "publish"),
     "switches cannot be read": ("switches", "before", "applied"),
@@ -341,13 +441,30 @@ def resized(directory: Path, empty: Path, change: str) -> tuple[Site, str]:
         site.allocations.allocate(OPERATOR, request)
     site.converge()
     (record,) = [r for r in site.records() if r.name == "a"]
-    begun = site.allocations.resize(OPERATOR, record.id, ResizeRequest(hosts=new))
+    if change == "move":
+        site.allocations.consent(OPERATOR, record.id, lambda consent: MOVABLE)
+        assert record.placed is not None
+        leaving = site.inventory.host_names[record.placed.hosts(site.topology)[0]]
+        site.compute.servers[leaving] = "blue"
+        asked_hosts = ReplaceRequest(hosts=(leaving,))
+        begun = site.allocations.replace_hosts(OPERATOR, record.id, asked_hosts)
+    else:
+        begun = site.allocations.resize(OPERATOR, record.id, ResizeRequest(hosts=new))
     assert isinstance(begun, AllocationRecord)
     assert begun.change is not None
     return site, record.id
 
 
 def ended(site: Site, id: str, hosts: int) -> None:
+    if site.compute.servers:  # it is moved, or stays if the change has turned back
+        site.converge()
+        assert list(site.compute.servers.values()) == ["blue"]
+        assert site.compute.moving == {}
+        placed = site.store.allocation(id).placed
+        assert placed is not None
+        names = {site.inventory.host_names[host] for host in placed.hosts(site.topology)}
+        assert site.compute.servers.keys() <= names
+        assert site.store.allocation(id).change is None
     site.end()
     record = site.store.allocation(id)
     assert record.placed is not None
@@ -375,7 +492,10 @@ def test_a_worker_that_dies_at_any_step_ends_in_the_new_placement(change, empty_
                 if called_off and not over:
                     old = ResizeRequest(hosts=CHANGES[change][0])
                     with suppress(Conflict):
-                        site.allocations.resize(OPERATOR, id, old)
+                        if change == "move":
+                            site.allocations.turn_back(OPERATOR, id)
+                        else:
+                            site.allocations.resize(OPERATOR, id, old)
                         hosts = CHANGES[change][0]
                 site.check()
                 ended(site, id, hosts)
@@ -383,12 +503,21 @@ def test_a_worker_that_dies_at_any_step_ends_in_the_new_placement(change, empty_
                 if over:
                     break
     moved = "enter" if CHANGES[change][0] < CHANGES[change][1] else "leave"
+    if change == "move":
+        assert {"before move servers", "after move servers"} <= seen
     assert {f"after commit: {name}" for name in ("switch", moved, "withdraw", "settle")} <= seen
     assert {"before hand over", "after hand over", "before publish", "after publish"} <= seen
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("change", ["grow", "shrink"])
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (change, fault)
+        for change in CHANGES
+        for fault, (_, _, verb) in FAULTS.items()
+        if change == "move" or verb != "move_servers"
+    ],
+)
 def test_a_fault_at_any_step_delays_a_change_and_breaks_nothing(
     change, fault, empty_database, tmp_path
 ):

@@ -94,6 +94,8 @@ def test_a_run_on_a_terminal_shows_a_bar_and_ends_with_the_figures(jobs):
     assert "Traceback" not in written
     assert f"{jobs}/{jobs}" in written
     assert "utilization" in written
+    assert "100 % |" in written
+    assert all(len(line) <= 100 for line in written.rpartition("over time")[2].splitlines())
 
 
 @pytest.mark.parametrize(
@@ -216,7 +218,15 @@ def test_sweep_covers_every_combination_and_report_shows_it(tmp_path):
     }
     assert len(seen) == 8
     simulate("report", results, "--output", page)
-    assert page.read_text().count("<details>") == 8
+    text = page.read_text()
+    drawn = text.split("<h2>exp:")[1:]
+    assert [part.partition(":")[0] for part in drawn] == ["10", "20"]
+    for part in drawn:
+        over_time, waiting, bands = part.split("<svg")[1:]
+        for name in ("baseline, seed 1", "baseline, seed 2", "jigsaw, seed 1", "jigsaw, seed 2"):
+            assert all(f">{name}</text>" in chart for chart in (over_time, waiting, bands))
+        assert "hours since the start" in over_time
+    assert "<details" not in text
 
 
 def test_sweep_on_dask_gives_the_same_results(tmp_path):

@@ -281,6 +281,10 @@ def test_the_candidates_of_other_projects(ready):
         server.cloud.faults[:] = [Fault(403, "candidates")]
         _, said = ready.findings(rc=1)["Nova"]
         assert "give the service's user a role with placement:allocation_candidates:list" in said
+        assert "left to their owners" not in said
+        server.cloud.faults[:] = [Fault(403, "migrations")]
+        _, said = ready.findings(rc=1)["Nova"]
+        assert "servers of tenants that move are left to their owners: not allowed" in said
         server.cloud.mirror[server.cloud.providers["node1"]].clear()
         _, said = ready.findings(rc=1)["Nova"]
         assert "placement shows 1 of 2 hosts of aggregate laas-pool" in said

@@ -18,7 +18,9 @@ from laas_service.adapters.db import schema
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.fabric_import.generator import inventory
+from tests.completion import completed
 from tests.functional.api.conftest import TOPOLOGY
+from tests.marks import needs_bash_completion
 from tests.servers.keystone import PASSWORD, REGION
 from tests.servers.process import Port, Process
 
@@ -159,11 +161,7 @@ def test_a_life(run, answered, emptied, people):
 
 
 def test_fabrics(run, answered):
-    assert answered("isolated", "network", "fabric", "list")[0]["ID"] == "main"
-    assert answered("isolated", "network", "fabric", "show")["hosts"]["total"] == 32
     assert answered("isolated", "network", "fabric", "fit", "--hosts", "8", "main")["fits"]
-    used = answered("isolated", "network", "fabric", "utilization", "main")
-    assert used["hosts"]["total"] == 32
     status, out, _ = run("isolated", "network", "fabric", "show", "-c", "shape")
     assert status == 0
     assert "| XGFT(3; 4,4,2; 1,4,4) |" in out
@@ -200,6 +198,9 @@ def test_roles_are_keystones(run, answered, emptied, people):
     assert [one["Name"] for one in mine] == ["gift"]
     listed = ("isolated", "network", "list", "--project", "blue")
     assert answered(*listed, who="boss") == []
+    in_red = ("allocation", "list", "--json", "--project", "red")
+    status, out, err = run(*in_red, program="laas", who="boss")
+    assert (status, [one["name"] for one in json.loads(out)]) == (0, ["gift"]), err
 
 
 def test_region_and_interface_choose_the_endpoint(run):
@@ -246,7 +247,8 @@ def test_an_administrator_lists_his_own_project_or_all(run, answered, emptied):
     assert (status, [one["name"] for one in json.loads(out)]) == (0, ["gift", "mine"]), err
 
 
-def test_the_shell_completes_the_commands(run):
+@needs_bash_completion
+def test_the_shell_completes_the_commands(run, tmp_path):
     status, out, _ = run("complete")
     assert status == 0
     words = [name.removeprefix("isolated_network_").split("_") for name in _plugin()]
@@ -256,6 +258,11 @@ def test_the_shell_completes_the_commands(run):
         of = f"_{noun}" if noun else ""
         assert f"cmds_isolated_network{of}='{' '.join(sorted(known))}'" in out
     assert "--hosts" in out.partition("cmds_isolated_network_create=")[2].partition("\n")[0]
+    script = tmp_path / "complete.sh"
+    script.write_text(out)
+    ends = ("fabric utilization", "create --hosts")
+    whole = [f"openstack isolated network {end}" for end in ends]
+    assert completed(script, [line[:-2] for line in whole]) == whole
 
 
 def test_the_small_client_finds_the_service_in_the_catalog(run, answered, emptied):

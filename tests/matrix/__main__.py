@@ -15,7 +15,7 @@ from tests.matrix import table
 from tests.matrix.cell import Failed
 from tests.matrix.faults import FAULTS
 from tests.matrix.runner import Matrix
-from tests.matrix.scenarios import LISTED
+from tests.matrix.scenarios import LISTED, SCENARIOS
 from tests.matrix.site import World
 
 
@@ -25,7 +25,8 @@ def main(wanted: list[str]) -> int:
     failures: list[str] = []
     with World() as world:
         matrix = Matrix(world)
-        for scenario in LISTED:
+        named = [one for one in SCENARIOS.values() if _is_named(one.name, wanted)]
+        for scenario in named or LISTED:
             name = scenario.name
             faults = [one for one in FAULTS if not wanted or {name, f"{name}:{one}"} & {*wanted}]
             if faults:
@@ -38,6 +39,10 @@ def main(wanted: list[str]) -> int:
         table.PAGE.write_text(table.render(steps, cells))
     print(f"{len(cells)} cells, {len(failures)} runs failed")
     return 1 if failures else 0
+
+
+def _is_named(name: str, wanted: list[str]) -> bool:
+    return any(word.partition(":")[0] == name for word in wanted)
 
 
 def _column(

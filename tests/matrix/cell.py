@@ -101,6 +101,7 @@ class Cell:
         self.api, self.worker = Running("api", site), Running("worker", site)
         try:
             self._settle()  # finish the work of a start before the faults begin
+            self.scenario.prepare(site, Seen(site))
             before = Seen(site)
             self._armed = True
             self._request = self.scenario.ask(before)

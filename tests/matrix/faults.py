@@ -86,7 +86,8 @@ def _asks_nova(scenario: str, step: str) -> bool:
     A release asks which servers run on the hosts; a forced release does not. An allocation
     asks for the limit of the project, and continues without an answer.
     """
-    return step in ("fence", "take back", "hand over") or (scenario, step) == ("release", "request")
+    names = ("fence", "take back", "hand over", "move servers")
+    return step.partition(" (")[0] in names or (scenario, step) == ("release", "request")
 
 
 def _commits(scenario: str, step: str) -> bool:

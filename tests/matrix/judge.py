@@ -48,6 +48,8 @@ class Seen:
         with site.cloud.lock:
             self.aggregates, self.mirror = site.cloud.snapshot()
             self.overlaps = list(site.cloud.overlaps)
+            self.servers = [*site.cloud.servers.values(), *site.cloud.held.values()]
+            self.migrations = [one.status for one in site.cloud.migrations]
         self.published = site.published
         text = (self.published / "manifest.json").read_bytes()
         self.manifest = json.loads(text)
@@ -79,6 +81,7 @@ class Seen:
         """Whether the record leaves no work to be done."""
         return (
             all(row["state"] in ("active", "released") for row in self.allocations.values())
+            and all(row["announced"] is None for row in self.allocations.values())
             and all(row["phase"] is None for row in self.allocations.values())
             and all(row["error"] is None for row in self.allocations.values())
             and self.applied == [self.fabric["routes_generation"]]
@@ -87,7 +90,13 @@ class Seen:
 
 def standing(seen: Seen) -> list[str]:
     """Broken promises among those that hold at every moment, also during a fault."""
-    return [*_ownership(seen), *_files(seen), *_walks(seen, seen.lfts), *_cloud(seen)]
+    return [
+        *_ownership(seen),
+        *_files(seen),
+        *_walks(seen, seen.lfts),
+        *_cloud(seen),
+        *_servers(seen),
+    ]
 
 
 def final(seen: Seen, switches: str | None = None) -> list[str]:
@@ -101,6 +110,8 @@ def final(seen: Seen, switches: str | None = None) -> list[str]:
     if seen.manifest["generation"] != seen.fabric["routes_generation"]:
         wrong.append("the published files are not the newest")
     wrong += _handed_over(seen, active)
+    if left := [status for status in seen.migrations if status not in ("confirmed", "reverted")]:
+        wrong.append(f"migrations are {left}")
     for id, count in Counter(row["allocation"] for row in seen.hosts).items():
         if count != seen.allocations[id]["hosts"]:
             wrong.append(f"{id} asked for {seen.allocations[id]['hosts']} hosts and has {count}")
@@ -221,6 +232,20 @@ def _cloud(seen: Seen) -> list[str]:
                 wrong.append(f"{name} lets in {metadata['filter_tenant_id']}")
             if hosts and id not in seen.manifest["tenants"]:
                 wrong.append(f"{name} is open and has no routes")
+    return wrong
+
+
+def _servers(seen: Seen) -> list[str]:
+    """Servers, and rooms of migrations, on hosts of others or without routes."""
+    names = FABRIC.inventory.host_names
+    owners = {names[row["what"]]: row["allocation"] for row in seen.hosts}
+    wrong = []
+    for host, project in seen.servers:
+        owner = owners.get(host)
+        if owner is None or seen.allocations[owner]["project_id"] != project:
+            wrong.append(f"a server of {project} is on {host}, which {owner} owns")
+        elif owner not in seen.manifest["tenants"]:
+            wrong.append(f"a server is on {host}, which has no routes")
     return wrong
 
 

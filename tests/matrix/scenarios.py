@@ -11,7 +11,7 @@ from typing import Any
 
 from laas_service.domain.topology import SpineLink, link_name
 from tests.matrix.judge import Seen
-from tests.matrix.site import FABRIC
+from tests.matrix.site import FABRIC, Site
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,8 @@ class Scenario:
     """A request, made while something fails.
 
     ``base`` names the scenario whose end is the initial state; None starts from an empty
-    fabric. ``state`` is the expected final state of the allocation.
+    fabric. ``state`` is the expected final state of the allocation. ``prepare`` changes the cloud
+    before the request. A scenario that is not ``listed`` is not on the page; it runs if named.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Scenario:
     state: str
     repair_links: bool = True
     listed: bool = True
+    prepare: Callable[[Site, Seen], None] = lambda site, seen: None
 
 
 def _allocate(name: str, hosts: int, project: str) -> Callable[[Seen], Request]:
@@ -69,6 +71,33 @@ def _repair(seen: Seen) -> Request:
     return Request("POST", f"/v1/allocations/{record['id']}/repair")
 
 
+def _consent(seen: Seen) -> Request:
+    (record,) = seen.named("a")
+    return Request("PATCH", f"/v1/allocations/{record['id']}", {"movable": "restart"})
+
+
+def _first_host(seen: Seen) -> str:
+    (record,) = seen.named("a")
+    host = min(row["what"] for row in seen.hosts if row["allocation"] == record["id"])
+    return str(FABRIC.inventory.host_names[host])
+
+
+def _boot(site: Site, seen: Seen) -> None:
+    """Start a server of the tenant on its first host."""
+    (record,) = seen.named("a")
+    site.cloud.boot(_first_host(seen), record["project_id"])
+
+
+def _evacuate(seen: Seen) -> Request:
+    return Request("POST", "/v1/fabrics/f/evacuate", {"hosts": [_first_host(seen)]})
+
+
+def _replace_host(seen: Seen) -> Request:
+    (record,) = seen.named("a")
+    body = {"hosts": [_first_host(seen)]}
+    return Request("POST", f"/v1/allocations/{record['id']}/replace-hosts", body)
+
+
 SCENARIOS = {
     scenario.name: scenario
     for scenario in (
@@ -80,6 +109,19 @@ SCENARIOS = {
         Scenario("hurt", "", "allocate", _fail_link, "active", repair_links=False, listed=False),
         Scenario(
             "change", "A new placement, asked for", "hurt", _repair, "active", repair_links=False
+        ),
+        Scenario(
+            "replace", "Another host, asked for", "allocate", _replace_host, "active", listed=False
+        ),
+        Scenario("consents", "", "allocate", _consent, "active", listed=False),
+        Scenario(
+            "evacuate",
+            "A host with a server is evacuated",
+            "consents",
+            _evacuate,
+            "active",
+            listed=False,
+            prepare=_boot,
         ),
     )
 }

@@ -112,6 +112,16 @@ def test_busy_hosts_stay_out_of_the_pool(site):
     assert [set(a.hosts) for a in aggregates] == [set(HOSTS) - {host}]
 
 
+def test_one_request_tells_which_hosts_of_an_aggregate_are_empty(site):
+    site.compute.pool(HOSTS)
+    site.hand_over(Handover("a1", RED, ("n1",)))
+    assert site.boot(RED) == "n1"
+    calls = site.compute._cloud
+    providers = {host: node.providers[0] for host, node in calls.hypervisors().items()}
+    empty = calls.empty_members(calls.aggregates()[cloud.POOL])
+    assert empty == {providers[host] for host in HOSTS} - {providers["n1"]}
+
+
 CALLS = [
     ("POST", "/os-aggregates", {"aggregate": {"name": "a", "availability_zone": None}}),
     ("POST", "/os-aggregates", {"aggregate": {"name": "a", "availability_zone": None}}),

@@ -29,7 +29,7 @@ class Daemon:
     """
 
     end = signal.SIGTERM
-    """The signal at which the server ends without waiting for its clients."""
+    """The signal at which the server ends at once; its data go with its directory."""
 
     def __init__(self, name: str, *, user: str | None = None) -> None:
         """``user`` owns the directory and the process if root runs the test."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import getpass
 import shutil
+import signal
 from collections.abc import Sequence
 from uuid import uuid4
 
@@ -35,6 +36,8 @@ _HASTY = (
 
 class MariaDb(Daemon):
     """A MariaDB; ``options`` are further ones of mariadbd, e.g. ``--max-connections=500``."""
+
+    end = signal.SIGKILL
 
     def __init__(self, *options: str) -> None:
         super().__init__("mariadb")
@@ -75,11 +78,23 @@ class MariaDb(Daemon):
             return False
         return True
 
-    def database(self, name: str | None = None) -> str:
-        """The URL of a new, empty database; its name is unique unless ``name`` is given."""
+    def database(self, name: str | None = None, like: str | None = None) -> str:
+        """The URL of a new database; its name is unique unless ``name`` is given.
+
+        It is empty, or a copy of the database ``like``.
+        """
         name = name or f"t{uuid4().hex}"
         with self._connect() as connection, connection.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE `{name}` CHARACTER SET utf8mb4")
+            cursor.execute(f"SHOW TABLES FROM `{like or name}`")
+            tables = [table for (table,) in cursor.fetchall()]
+            cursor.execute(f"USE `{name}`")
+            cursor.execute("SET foreign_key_checks = 0")
+            for table in tables:
+                cursor.execute(f"SHOW CREATE TABLE `{like}`.`{table}`")
+                cursor.execute(cursor.fetchall()[0][1])
+                cursor.execute(f"INSERT INTO `{table}` SELECT * FROM `{like}`.`{table}`")
+            connection.commit()
         return f"mysql+pymysql://root@localhost/{name}?unix_socket={self.socket}&charset=utf8mb4"
 
     def _connect(self) -> pymysql.Connection:

@@ -31,7 +31,7 @@ AVAILABLE = bool(_PROGRAMS or shutil.which("initdb"))
 
 
 class PostgreSql(Daemon):
-    end = signal.SIGINT  # at SIGTERM it waits until all clients have gone
+    end = signal.SIGQUIT
 
     def __init__(self) -> None:
         super().__init__("postgresql", user="postgres")
@@ -61,12 +61,15 @@ class PostgreSql(Daemon):
             return False
         return True
 
-    def database(self, name: str | None = None) -> str:
-        """The URL of a new, empty database; its name is unique unless ``name`` is given."""
+    def database(self, name: str | None = None, like: str = "template1") -> str:
+        """The URL of a new database; its name is unique unless ``name`` is given.
+
+        It is empty, or a copy of the database ``like``, which nobody uses meanwhile.
+        """
         name = name or f"t{uuid4().hex}"
         with self._connect() as connection:
             connection.autocommit = True
-            connection.execute(f'CREATE DATABASE "{name}"'.encode())
+            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{like}"'.encode())
         return f"postgresql+psycopg://laas@/{name}?host={self.directory}"
 
     def _connect(self) -> psycopg.Connection[tuple[object, ...]]:

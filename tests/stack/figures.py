@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from tests.stack.people import People
 from tests.story.site import Rest
@@ -59,37 +62,12 @@ def _rate(call: Callable[[str], object], arguments: list[str]) -> float:
 def memory(root: int) -> dict[str, int]:
     """Proportional set size of each program below process ``root``, in MiB."""
     found: dict[str, int] = {}
-    for pid in _descendants(root):
-        try:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            kilobytes = _proportional(pid)
-        except (OSError, ValueError):
-            continue  # the process has ended meanwhile
-        name = _name([word.decode(errors="replace") for word in words if word])
-        found[name] = found.get(name, 0) + kilobytes
-    return {name: round(size / 1024) for name, size in sorted(found.items()) if size > 1024}
-
-
-def _proportional(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1])
-    raise ValueError(pid)
-
-
-def _descendants(root: int) -> set[int]:
-    parents = {}
-    for directory in Path("/proc").iterdir():
-        if directory.name.isdecimal():
-            try:
-                stat = (directory / "stat").read_text()
-            except OSError:
-                continue
-            parents[int(directory.name)] = int(stat.rpartition(")")[2].split()[1])
-    found = {root}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
+    top = psutil.Process(root)
+    for process in (top, *top.children(recursive=True)):
+        with suppress(psutil.Error):  # the process has ended meanwhile
+            name, size = _name(process.cmdline()), process.memory_full_info().pss
+            found[name] = found.get(name, 0) + size
+    return {name: size >> 20 for name, size in sorted(found.items()) if size >= 1 << 20}
 
 
 _PROGRAMS = {

@@ -66,14 +66,18 @@ def tables(engine: sa.Engine) -> Tables:
 
 def handed_over(state_dir: Path) -> dict[str, tuple[frozenset[str], bool]]:
     """Hosts that compute handed over, and whether they are fenced, by allocation."""
+    found: dict[str, tuple[frozenset[str], bool]] = {}
     try:
-        state = json.loads((state_dir / "compute" / "state.json").read_text())
+        journal = (state_dir / "compute" / "journal").read_text()
     except FileNotFoundError:
-        return {}
-    return {
-        id: (frozenset(tenant["hosts"]), tenant["fenced"])
-        for id, tenant in state["tenants"].items()
-    }
+        return found
+    for text in journal.splitlines(keepends=True):
+        line = json.loads(text) if text.endswith("\n") else {}
+        if line.get("id") is not None:
+            found.pop(line["id"], None)
+            if tenant := line["tenant"]:
+                found[line["id"]] = frozenset(tenant["hosts"]), tenant["fenced"]
+    return found
 
 
 @dataclass(frozen=True)

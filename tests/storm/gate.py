@@ -83,6 +83,10 @@ class Gate:
             event.set()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.CancelledError):  # asyncio would print it
+            await self._connect(reader, writer)
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             if isinstance(self.to, Path):
                 inner, outer = await asyncio.open_unix_connection(str(self.to))

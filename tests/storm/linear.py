@@ -9,6 +9,8 @@ of Wing and Gong with the memory of Lowe. Allocations are independent of each ot
 has a history of its own.
 
 An operation whose answer was lost may have taken effect at any time after it was asked, or never.
+Clients repeat lost requests, so there may be many alike: of those that are left, the one that was
+asked first can do all that the others can, and one that would change nothing need not be tried.
 """
 
 from __future__ import annotations
@@ -103,11 +105,20 @@ def is_linearizable(operations: Iterable[Operation]) -> bool:
         tried.add((done, state))
         left = [at for at in range(len(todo)) if not done >> at & 1]
         first_end = min(ends[at] for at in left)
-        for at in reversed(left):
-            if todo[at].asked <= first_end:  # nothing that is left was answered before
-                following = after(state, todo[at])
-                if following is not None:
-                    stack.append((done | 1 << at, following))
+        lost: set[tuple[str, str]] = set()
+        found = []
+        for at in left:
+            one = todo[at]
+            if one.asked > first_end:  # something that is left was answered before
+                break
+            following = after(state, one)
+            if one.answer == LOST:
+                if following == state or (one.kind, one.value) in lost:
+                    continue
+                lost.add((one.kind, one.value))
+            if following is not None:
+                found.append((done | 1 << at, following))
+        stack += reversed(found)
     return False
 
 

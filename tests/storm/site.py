@@ -49,6 +49,9 @@ KINDS = [*SERVERS, "sqlite"]
 LEASE = 4
 """Seconds of a lease; another worker takes over from one that is stopped for longer."""
 
+TAKEN_OVER = 20
+"""Seconds for another worker to take the fabrics of one whose lease has ended."""
+
 FABRICS = {"f": "3;4,4,4;1,4,4", "g": "3;4,4,4;1,4,4"}
 """One fabric of 64 hosts for each of two workers."""
 
@@ -169,6 +172,8 @@ class Site:
         self.kind = kind
         self.directory = directory
         self.without = without
+        self.release = release.ROOT
+        """The code of the newest release, of which the tables are."""
         self._ports = [Port() for _ in range(2 * apis)]
         self._workers = workers
         self._gates = Gates()
@@ -285,14 +290,15 @@ class Site:
         for server in self.servers:
             eventually(server.up, partial(server.last_words, "answers"))
 
-    def manage(self, *words: str, code: Path = release.ROOT) -> None:
-        """Run ``laas-manage`` of a release. Raises: CalledProcessError."""
+    def manage(self, *words: str) -> None:
+        """Run ``laas-manage`` of the newest release. Raises: CalledProcessError."""
         file = self.directory / "manage.conf"
         file.write_text(
             CONFIGURATION.format(directory=self.directory, url=self.url, port=0, lease=LEASE)
         )
         command = [sys.executable, "-m", "laas_service.cmd.manage", "--config-file", str(file)]
-        subprocess.run([*command, *words], check=True, env=environment(code), cwd=self.directory)
+        code = environment(self.release)
+        subprocess.run([*command, *words], check=True, env=code, cwd=self.directory)
 
     # -- disasters ----------------------------------------------------------------
 
@@ -314,8 +320,8 @@ class Site:
 
     def upgrade(self) -> None:
         """Upgrade to the next release, process by process; both may be started afterwards."""
-        code = release.make(self.directory / "next")
-        self.manage("db", "upgrade", code=code)
+        self.release = code = release.make(self.directory / "next")
+        self.manage("db", "upgrade")
         for server in self.servers:
             server.end()
             server.releases.append(code)
@@ -330,16 +336,17 @@ class Site:
     def clean_compute(self, recorded: Collection[str]) -> None:
         """Remove the hosts of allocations that are not recorded, as the documentation says."""
         home = self.directory / "compute"
-        if not (home / "state.json").exists():
+        if not (home / "journal").exists():
             return
         with open(home / ".lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            state = json.loads((home / "state.json").read_text())
-            kept = {id: one for id, one in state["tenants"].items() if id in recorded}
-            if kept.keys() != state["tenants"].keys():
+            lines = (home / "journal").read_text().splitlines(keepends=True)
+            whole = [line for line in lines if line.endswith("\n")]
+            kept = [line for line in whole if json.loads(line).get("id") in {None, *recorded}]
+            if len(kept) < len(lines):
                 draft = home / ".storm"
-                draft.write_text(json.dumps({**state, "tenants": kept}))
-                draft.replace(home / "state.json")
+                draft.write_text("".join(kept))
+                draft.replace(home / "journal")
 
     @contextmanager
     def asleep(self) -> Iterator[None]:
@@ -382,6 +389,12 @@ class Site:
         with self.engine.connect() as connection:
             rows = connection.execute(sa.text("select id, generation from fabric")).all()
         return dict(rows)
+
+    def leases(self) -> dict[str, str]:
+        """The owner of each fabric's lease; empty if it was given back."""
+        with self.engine.connect() as connection:
+            rows = connection.execute(sa.text("select fabric, owner from lease")).all()
+        return {fabric: owner or "" for fabric, owner in rows}
 
     def said(self) -> dict[str, str]:
         return {
@@ -516,7 +529,7 @@ class Chaos:
         server = self._some("worker")
         server.send(signal.SIGSTOP)
         self.done["laas-worker stopped for longer than its lease"] += 1
-        time.sleep(LEASE + 1)
+        self._wait_for_others(server)
         server.send(signal.SIGCONT)
 
     def _pause_before_effect(self) -> None:
@@ -530,10 +543,24 @@ class Chaos:
             self._resting.wait(0.05)
         asked.unlink(missing_ok=True)
         if paused.exists():
-            time.sleep(LEASE + 2)
+            self._wait_for_others(server)
             server.send(signal.SIGCONT)
             paused.unlink()
             self.done["laas-worker stopped between its last check and its effect"] += 1
+
+    def _wait_for_others(self, stopped: Server) -> None:
+        """Wait until other workers hold all fabrics of this one, or do not take them.
+
+        They cannot if it was stopped in the middle of a transaction, whose locks it keeps.
+        """
+        time.sleep(LEASE)
+        until = time.monotonic() + TAKEN_OVER
+        mine = f"/{stopped.pid}-"
+        while time.monotonic() < until:
+            with suppress(sa.exc.DBAPIError):  # the connection was cut
+                if not any(mine in owner for owner in self._site.leases().values()):
+                    return
+            time.sleep(0.1)
 
     def _part(self) -> None:
         """Hold back one direction between a process and its clients, or the database."""

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import cycle
 from pathlib import Path
 from random import Random
 
@@ -98,7 +98,7 @@ class _Storm:
         self._looks = 0
         self._read: dict[str, int] = {}
         self._published: dict[str, dict[int, bytes]] = {fabric: {} for fabric in site.fabrics}
-        self._disasters = cycle(plan.disasters or ("",))
+        self._disasters = deque(plan.disasters)
         self._went_back = False
         places = _places(site)
         Random(plan.seed).shuffle(places)
@@ -153,9 +153,11 @@ class _Storm:
 
     def _round(self, seconds: float) -> None:
         self._blow(seconds / 2)
-        disaster = next(self._disasters)
-        if disaster and not self._is_over():
-            self._disaster(disaster)
+        if self._disasters and not self._is_over():
+            kind = self._disasters.popleft()
+            self._disaster(kind)
+            if kind != "upgrade":  # there is one next release
+                self._disasters.append(kind)
         self._blow(seconds / 2)
         if self._plan.without:
             return
@@ -187,20 +189,16 @@ class _Storm:
         site = self._site
         if kind == "upgrade":
             site.upgrade()
-            self._disasters = cycle([one for one in self._plan.disasters if one != kind] or [""])
         elif kind == "restore":
             backup = site.directory / f"backup-{self._looks}.gz"
             site.manage("db", "backup", str(backup))
             time.sleep(LOST)
             self._go_back(lambda: site.restore(backup))
         else:
-            copy, newest = rewind.copy(site.engine), {}
+            copy = rewind.copy(site.engine)
             time.sleep(LOST)
-            if kind == "failover":
-                self._go_back(lambda: self._put_back(copy))
-            else:
-                newest = site.generations()
-                self._go_back(lambda: self._put_back_asleep(copy, newest))
+            put_back = self._put_back if kind == "failover" else self._put_back_asleep
+            self._go_back(lambda: put_back(copy))
         self._chaos.done[f"disasters: {kind}"] += 1
 
     def _go_back(self, act: Callable[[], None]) -> None:
@@ -232,14 +230,15 @@ class _Storm:
             except (sa.exc.DBAPIError, DBError):
                 time.sleep(0.1)
 
-    def _put_back_asleep(self, copy: rewind.Rows, newest: Mapping[str, int]) -> None:
+    def _put_back_asleep(self, copy: rewind.Rows) -> None:
         """Let one new API process make generations of the numbers that were lost.
 
-        Other processes wake up when the numbers are again as high as they have seen.
+        Other processes wake up when the numbers are higher again than they have seen.
         """
         site = self._site
         first = site.servers[0]
         with site.asleep():
+            newest = site.generations()
             self._put_back(copy)
             first.kill()
             first.start()

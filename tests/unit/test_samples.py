@@ -14,6 +14,7 @@ from oslo_middleware import http_proxy_to_wsgi
 from sqlalchemy.engine import make_url
 
 from laas_service import conf as options
+from laas_service.api import policies
 from laas_service.conf import database, logins
 from laas_service.wiring import Parts
 
@@ -120,3 +121,12 @@ def test_units_give_no_more_rights_than_needed(name):
     assert unit["StateDirectory"] == "laas"
     for option in ("NoNewPrivileges", "PrivateTmp", "ProtectHome", "RestrictSUIDSGID"):
         assert unit[option] == "yes"
+
+
+def test_every_line_of_the_policy_sample_is_a_rule_with_its_default():
+    text = (ETC / "laas" / "policy.yaml").read_text()
+    listed = dict(re.findall(r'^#"(\S+)": "(.*)"$', text, re.MULTILINE))
+    rules = {rule.name: rule.check_str for rule in policies.list_rules()}
+    assert listed == {name: rules.get(name) for name in listed}
+    assert len(listed) > 20
+    assert all(line.startswith("#") for line in text.splitlines() if line)

@@ -58,3 +58,18 @@ def test_the_package_installs_every_sample():
     installed = {path for line in lines for path in ROOT.glob(line.partition(" = ")[2])}
     there = {path for path in (ROOT / "etc").rglob("*") if path.is_file()}
     assert there <= installed
+
+
+def test_the_wheel_is_built_after_its_samples():
+    """``tox -e wheel`` writes the complete samples where the package takes its files from."""
+    tox, setup = (configparser.ConfigParser(interpolation=None) for _ in range(2))
+    tox.read(ROOT / "tox.ini")
+    setup.read(ROOT / "setup.cfg")
+    *before, last = tox["testenv:wheel"]["commands"].split("\n")[1:]
+    assert last.startswith("pip wheel ")
+    for name, line in zip(("config", "policy"), before, strict=True):
+        assert line == f"{{[testenv:gen{name}]commands}}"
+        file = f"etc/laas/{name}-generator.conf"
+        assert tox[f"testenv:gen{name}"]["commands"].endswith(f" --config-file {file}")
+        assert "\noutput_file = etc/laas/" in (ROOT / file).read_text()
+    assert "\netc/laas = etc/laas/*\n" in setup["files"]["data_files"]

@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import NoSuchModuleError
 from sqlalchemy.orm import Session
-from tenacity import Retrying, wait_random
+from tenacity import Retrying, wait_random_exponential
 
 from laas_service.app import retries
 from laas_service.domain.errors import ConcurrentUpdate, InvalidInput, Unavailable
@@ -37,8 +37,14 @@ WRITES = "laas_writes"
 _FAILURES = (db_exc.DBError, sqlalchemy.exc.OperationalError, sqlalchemy.exc.TimeoutError)
 """oslo.db does not translate operational errors other than disconnections (a full disk)."""
 
-ATTEMPTS = 5
-"""Attempts at a transaction that loses to concurrent ones."""
+ATTEMPTS = 20
+"""Attempts at a transaction that the database rolls back in favour of concurrent ones.
+
+Galera lets one of two transactions on two nodes lose when it commits, and a busy fabric has many.
+"""
+
+PAUSE = wait_random_exponential(multiplier=0.04, max=1.0)
+"""Seconds between two attempts: at random, up to twice as many after each."""
 
 BUSY_TIMEOUT_MS = 30_000
 """How long a SQLite transaction waits for another one to end."""
@@ -187,9 +193,14 @@ def consistent_read(engine: Engine) -> Iterator[Connection]:
         yield connection
 
 
+def gave_way(error: ConcurrentUpdate) -> bool:
+    """Whether the database rolled a transaction back in favour of another one."""
+    return isinstance(error.__cause__, db_exc.DBDeadlock)
+
+
 def retrying() -> Retrying:
     """Repeats a step that lost to a concurrent update, up to ``ATTEMPTS`` times."""
-    return retries.retrying(ConcurrentUpdate, attempts=ATTEMPTS, wait=wait_random(0, 0.05))
+    return retries.retrying(ConcurrentUpdate, attempts=ATTEMPTS, wait=PAUSE)
 
 
 def rows_changed(session: Session, step: Executable) -> int:

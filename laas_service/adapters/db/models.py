@@ -264,6 +264,17 @@ class Allocation(Base):
         )
 
 
+class QueueRoom(Base):
+    """The last plan of a fabric that makes room for the head of its queue
+    (``records.QueueRoom``)."""
+
+    __tablename__ = "queue_room"
+
+    fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
+    version: Mapped[int]
+    document: Mapped[Any] = mapped_column(JSON())
+
+
 class Event(Base):
     """One event in the history of an allocation, and its initiator."""
 
@@ -507,3 +518,15 @@ class Quota(Base):
     project_id: Mapped[str] = mapped_column(exact(255), primary_key=True)
     hosts: Mapped[int | None]
     allocations: Mapped[int | None]
+    moves: Mapped[int | None]
+
+
+class BegunMove(Base):
+    """An announced move to other hosts that began, by project; deleted once it is too old to
+    count."""
+
+    __tablename__ = "begun_move"
+
+    id: Mapped[int] = mapped_column(Serial, primary_key=True)
+    project_id: Mapped[str] = mapped_column(exact(255), index=True)
+    at: Mapped[datetime] = mapped_column(Moment())

@@ -88,10 +88,10 @@ class Observations:
 
     def holding(self, fabric_id: str) -> Holding:
         with self.transactions.reading() as session:
-            self.ledgers.record(session, fabric_id)  # raises NotFound
             row = session.scalar(select(models.Lease).where(models.Lease.fabric == fabric_id))
-        if row is None:
-            return Holding()
+            if row is None:
+                self.ledgers.record(session, fabric_id)  # raises NotFound
+                return Holding()
         until = row.expires_at if row.owner else None
         return Holding(
             row.owner,

@@ -43,7 +43,7 @@ from typing import ClassVar, Generic, TypeVar
 from oslo_db.exception import DBDuplicateEntry
 from sqlalchemy.orm import Session
 
-from laas_service.adapters.db.engine import ATTEMPTS
+from laas_service.adapters.db.engine import ATTEMPTS, gave_way
 from laas_service.adapters.db.ledger_cache import CachedLedger, LedgerCache
 from laas_service.adapters.db.thread_order import ThreadOrder
 from laas_service.adapters.db.transactions import STAMP, Transactions
@@ -59,8 +59,8 @@ Result = TypeVar("Result")
 LOSSES = 3
 """Lost races after which a request is decided before newcomers."""
 
-PAUSE = 0.05
-"""Longest pause in seconds before a transaction that the database rolled back is repeated."""
+DECISIONS = 5
+"""Decisions that raise ConcurrentUpdate themselves before it is raised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +140,8 @@ class Optimist:
         """Search and commit, as often as it takes.
 
         Raises:
-            ConcurrentUpdate: the decision raised it ``ATTEMPTS`` times, or the database rolled
-                back as many of its transactions.
+            ConcurrentUpdate: the decision raised it ``DECISIONS`` times, or the database rolled
+                back ``ATTEMPTS`` of its transactions.
             DoubleClaim: in the database, a host or link has another owner than in the ledger, also
                 after the ledger was read again.
 
@@ -159,11 +159,12 @@ class Optimist:
                         raise
                     LOG.error("%s; the ledger is read again from the tables", error)
                     lost, doubled = lost + 1, True
-                except ConcurrentUpdate:
+                except ConcurrentUpdate as error:
                     lost, conflicts = lost + 1, conflicts + 1
-                    if conflicts == ATTEMPTS:
+                    if conflicts == (ATTEMPTS if gave_way(error) else DECISIONS):
                         raise
-                    time.sleep(random.uniform(0, PAUSE))  # noqa: S311
+                    longest = min(1.0, 0.02 * 2**conflicts)
+                    time.sleep(random.uniform(0, longest))  # noqa: S311
                 self.transactions.at(f"lost race: {decision.step}")
                 if lost == LOSSES:
                     turn.enter_context(self.turns.taken(decision.fabric_id))

@@ -107,6 +107,7 @@ class PlacementChanges:
         reason: str,
         *,
         forced: bool = False,
+        limits: Limits = NO_LIMITS,
         by: Initiator | None = None,
     ) -> AllocationRecord:
         check_changeable(record)
@@ -115,7 +116,11 @@ class PlacementChanges:
             "moves_at": begins,
             "move_forced": forced,
         }
-        return self._described("announce", record, reason, by, columns)
+        with self.transactions.writing("announce") as session:
+            if not forced:
+                quotas.lock_all(session)
+                quotas.check_move(session, record, to, limits, self.transactions.now())
+            return self.transactions.update(session, record, record.state, reason, by, **columns)
 
     def drop_announcement(
         self, record: AllocationRecord, reason: str, *, by: Initiator | None = None
@@ -203,7 +208,7 @@ class _Beginning(Decision[Move, AllocationRecord | T]):
         self.limits = quotas.limits(session, self.record.project_id, self.limits)
 
     def lock(self, session: Session) -> None:
-        if self._more > 0 and self.limits != NO_LIMITS:
+        if self._more > 0 and self.limits.admission:
             quotas.lock_all(session)
 
     @property
@@ -226,6 +231,9 @@ class _Beginning(Decision[Move, AllocationRecord | T]):
         record, change = self.record, self._change
         if self._more > 0:
             quotas.check_growth(session, record.project_id, self._more, self.limits)
+        announced = record.announced == answer.to
+        if announced and change.claimed.size:
+            quotas.count_move(session, record.project_id, self.transactions.now())
         self._take_keys(session)
         delta = {"change": allocation_document(change.held)}
         changed = self.transactions.update(
@@ -240,7 +248,7 @@ class _Beginning(Decision[Move, AllocationRecord | T]):
             phase=change.phase.value,
             generation=self.transactions.advance(session, record.fabric, delta, routes=True),
             announced=None,
-            moves_at=record.moves_at if record.announced == answer.to else None,
+            moves_at=record.moves_at if announced else None,
             **STEP_DONE,
         )
         claims.take(session, record.fabric, change.claimed, draft.topology)

@@ -2,16 +2,20 @@
 
 """Quotas of projects, checked in the transaction of the admission."""
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from datetime import datetime
 
-from sqlalchemy import ColumnElement, Engine, case, delete, func, select
+from sqlalchemy import ColumnElement, Engine, case, delete, func, insert, select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
 from laas_service.adapters.db.engine import translated, write_transaction
+from laas_service.adapters.db.transactions import utc_now
 from laas_service.app.lifecycle import OVER
-from laas_service.app.records import NO_LIMITS, Limits, Usage
+from laas_service.app.records import MOVES_PERIOD, AllocationRecord, Limits, Usage
 from laas_service.app.requests import AllocationRequest
+from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import ConcurrentUpdate, NotFound, QuotaExceeded
 
 FIX = "it may have {most}; release some, or ask an administrator for more"
@@ -28,6 +32,7 @@ def limits(session: Session, project_id: str, default: Limits) -> Limits:
     return Limits(
         hosts=_own(row.hosts, default.hosts),
         allocations=_own(row.allocations, default.allocations),
+        moves=_own(row.moves, default.moves),
     )
 
 
@@ -43,7 +48,7 @@ def lock(session: Session, new: AllocationRequest, limits: Limits) -> None:
     It has to be the first statement of the transaction, so that reads after it are as fresh.
     All transactions lock the rows of fabrics in one order, so that there are no deadlocks.
     """
-    if limits != NO_LIMITS or new.alone:
+    if limits.admission or new.alone:
         lock_all(session)
 
 
@@ -59,7 +64,7 @@ def check(session: Session, new: AllocationRequest, limits: Limits) -> None:
     Raises:
         QuotaExceeded: it would not; names what there would be too many of.
     """
-    if limits == NO_LIMITS:
+    if not limits.admission:
         return
     allocations, hosts = _used(session, new.project_id)
     _hold("allocations", allocations + 1, limits.allocations)
@@ -75,6 +80,49 @@ def check_growth(session: Session, project_id: str, more: int, limits: Limits) -
     """
     if limits.hosts is not None:
         _hold("hosts", _used(session, project_id)[1] + more, limits.hosts)
+
+
+def check_move(
+    session: Session, record: AllocationRecord, to: Allocation, default: Limits, now: datetime
+) -> None:
+    """Return if the project's allocation may be moved there. Call ``lock_all`` before.
+
+    Raises:
+        QuotaExceeded: its project has had its moves.
+    """
+    most = limits(session, record.project_id, default).moves
+    if most is None or record.placed is None or not to.beyond(record.placed).size:
+        return
+    used = _moves(session, record.project_id, now, but=record.id)
+    if used >= most:
+        fix = f"its project may have {most} in 24 hours; wait, or override"
+        raise QuotaExceeded("moves", used + 1, fix)
+
+
+def count_move(session: Session, project_id: str, now: datetime) -> None:
+    """Count a move to other hosts that begins; forget those that are too old to count."""
+    table = models.BegunMove
+    session.execute(delete(table).where(table.at <= now - MOVES_PERIOD))
+    session.execute(insert(table).values(project_id=project_id, at=now))
+
+
+def _moves(session: Session, project_id: str, now: datetime, but: str = "") -> int:
+    """The moves to other hosts that count, those announced included, ``but`` that of one id."""
+    table, allocation = models.BegunMove, models.Allocation
+    begun = select(func.count()).where(
+        table.project_id == project_id, table.at > now - MOVES_PERIOD
+    )
+    announced = select(allocation).where(
+        allocation.project_id == project_id,
+        allocation.announced.is_not(None),
+        allocation.id != but,
+    )
+    records = [row.record() for row in session.scalars(announced)]
+    return session.scalars(begun).one() + sum(
+        1
+        for record in records
+        if record.announced and record.placed and record.announced.beyond(record.placed).size
+    )
 
 
 def _used(session: Session, project_id: str) -> tuple[int, int]:
@@ -125,19 +173,34 @@ class Quota:
     allocations: int | None
     used_hosts: int = 0
     used_allocations: int = 0
+    moves: int | None = None
+    used_moves: int = 0
 
 
 class SqlQuotas:
     """Quotas of projects, for requests and for ``laas-manage``. Errors: ``Unavailable``."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, now: Callable[[], datetime] = utc_now) -> None:
         self._engine = engine
+        self._now = now
 
     def usage(self, project_id: str, default: Limits) -> Usage:
         """See ``app.ports.allocations.QuotaReader.usage``."""
         with translated(), Session(self._engine) as session:
             allocations, hosts = _used(session, project_id)
-            return Usage(project_id, limits(session, project_id, default), hosts, allocations)
+            moves = _moves(session, project_id, self._now())
+            own = limits(session, project_id, default)
+            return Usage(project_id, own, hosts, allocations, moves)
+
+    def moves_left(self, project_ids: Collection[str], default: Limits) -> dict[str, int]:
+        """See ``app.ports.allocations.QuotaReader.moves_left``."""
+        now, left = self._now(), {}
+        with translated(), Session(self._engine) as session:
+            for id in project_ids:
+                most = limits(session, id, default).moves
+                if most is not None:
+                    left[id] = max(0, most - _moves(session, id, now))
+        return left
 
     def within_limits(self, new: AllocationRequest) -> None:
         """See ``app.ports.allocations.QuotaReader.within_limits``."""
@@ -162,14 +225,26 @@ class SqlQuotas:
                     own[id].hosts if id in own else None,
                     own[id].allocations if id in own else None,
                     *counts.get(id, (0, 0)),
+                    own[id].moves if id in own else None,
+                    _moves(session, id, self._now()),
                 )
                 for id in sorted(own.keys() | counts.keys())
             ]
 
-    def set(self, project_id: str, hosts: int | None, allocations: int | None) -> None:
+    def set(
+        self,
+        project_id: str,
+        hosts: int | None,
+        allocations: int | None,
+        moves: int | None = None,
+    ) -> None:
         """Set the quota of a project; present allocations stay."""
         with write_transaction(self._engine) as session:
-            session.merge(models.Quota(project_id=project_id, hosts=hosts, allocations=allocations))
+            session.merge(
+                models.Quota(
+                    project_id=project_id, hosts=hosts, allocations=allocations, moves=moves
+                )
+            )
 
     def unset(self, project_id: str) -> None:
         """Delete the quota of a project, so that the default applies. ``NotFound``."""

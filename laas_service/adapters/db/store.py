@@ -27,6 +27,7 @@ from laas_service.adapters.db.observations import Observations
 from laas_service.adapters.db.optimistic import Optimist
 from laas_service.adapters.db.placement_changes import PlacementChanges
 from laas_service.adapters.db.port_counters import PortCounters
+from laas_service.adapters.db.queue_rooms import QueueRooms
 from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.adapters.db.reimport import Reimports
 from laas_service.adapters.db.retention import WITH_ALLOCATIONS, Retention
@@ -101,13 +102,13 @@ class SqlStore:
         self.answered = admission.answered
         self.admit, self.admit_waiting = admission.admit, admission.admit_waiting
 
-        quotas = SqlQuotas(self._engine)
+        quotas = SqlQuotas(self._engine, transactions.now)
         self.usage, self.within_limits = quotas.usage, quotas.within_limits
-        self.may_grow = quotas.may_grow
+        self.may_grow, self.moves_left = quotas.may_grow, quotas.moves_left
 
         transitions = Transitions(transactions)
         self.allocation, self.allocations = transitions.allocation, transitions.allocations
-        self.events = transitions.events
+        self.events, self.size_events = transitions.events, transitions.size_events
         self.due, self.postpone = transitions.due, transitions.postpone
         self.transition, self.rename = transitions.transition, transitions.rename
         self.cancel, self.free = transitions.cancel, transitions.free
@@ -120,6 +121,9 @@ class SqlStore:
         self.turn_back, self.consent = changes.turn_back, changes.consent
         self.announce = changes.announce
         self.drop_announcement = changes.drop_announcement
+
+        rooms = QueueRooms(transactions)
+        self.queue_room, self.record_room = rooms.queue_room, rooms.record_room
 
         states = ComponentStates(transactions, ledgers)
         self.set_host_state, self.set_link_state = states.set_host_state, states.set_link_state

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import and_, delete, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, and_, delete, or_, select
+from sqlalchemy.orm import Session, aliased
 
 from laas_service.adapters.db import models
 from laas_service.adapters.db.transactions import (
@@ -22,7 +22,7 @@ from laas_service.adapters.db.transactions import (
 from laas_service.adapters.documents import faults_from
 from laas_service.app import lifecycle
 from laas_service.app.lifecycle import DUE, DUE_IF_CHANGING, LIVE, State
-from laas_service.app.records import AllocationRecord, Event
+from laas_service.app.records import AllocationRecord, Event, SizeEvent
 from laas_service.domain.errors import Conflict, NotFound
 from laas_service.domain.wording import listed
 from laas_service.messages import ConfirmedBy, Initiator
@@ -68,6 +68,30 @@ class Transitions:
             if marker is not None:
                 query = query.where(table.sequence > sequence(session, marker))
             return [row.record() for row in session.scalars(query)]
+
+    def size_events(self, fabric: str, project_id: str | None, limit: int) -> list[SizeEvent]:
+        event, table, container = models.Event, models.Allocation, aliased(models.Allocation)
+        moved = event.state.in_([state.value for state in lifecycle.SIZE_STATES])
+        outermost: ColumnElement[bool] = table.parent.is_(None)
+        if project_id is not None:
+            outermost = or_(outermost, container.project_id != project_id)
+        query = (
+            select(table.id, event.at, event.state, event.reason, table.hosts)
+            .join(table, event.allocation == table.id)
+            .outerjoin(container, table.parent == container.id)
+            .where(
+                table.fabric == fabric,
+                or_(moved, event.reason.startswith(lifecycle.RESIZE_REASON)),
+                outermost,
+            )
+            .order_by(event.id.desc())
+            .limit(limit)
+        )
+        if project_id is not None:
+            query = query.where(table.project_id == project_id)
+        with self.transactions.reading() as session:
+            rows = session.execute(query).all()
+        return [SizeEvent(id, at, State(s), why, hosts) for id, at, s, why, hosts in rows][::-1]
 
     def due(
         self,

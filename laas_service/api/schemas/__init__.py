@@ -10,10 +10,10 @@ from laas_service.api.schemas.agents import (
     AgentList,
     AgentOrders,
     AgentReport,
+    FileHeaders,
     FileSet,
     FormHeader,
     Octets,
-    RangeHeader,
 )
 from laas_service.api.schemas.allocations import (
     Allocation,
@@ -25,6 +25,7 @@ from laas_service.api.schemas.allocations import (
     Evacuation,
     Event,
     History,
+    QueueRoomShown,
     RoomPlan,
 )
 from laas_service.api.schemas.base import (

@@ -298,7 +298,7 @@ class FormHeader(Schema):
     ] = 4
 
 
-class RangeHeader(Schema):
+class FileHeaders(FormHeader):
     range: Annotated[
         str | None,
         Field(alias="Range", description="One range of bytes, such as `bytes=0-1023`."),

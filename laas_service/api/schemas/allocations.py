@@ -11,9 +11,9 @@ from laas_service.api.schemas.base import Schema, Triple
 from laas_service.api.schemas.fabrics import ContentionFreeNow, Shape, WorstLoad
 from laas_service.api.schemas.requests import Constraints
 from laas_service.app import moves as planning
-from laas_service.app import requests
+from laas_service.app import requests, room_planner
 from laas_service.app.lifecycle import Phase, State
-from laas_service.app.records import NEWEST, AllocationRecord, FabricRecord
+from laas_service.app.records import NEWEST, AllocationRecord, FabricRecord, QueueRoom, RoomState
 from laas_service.app.records import Event as RecordedEvent
 from laas_service.domain.allocation import Allocation as Placed
 from laas_service.domain.allocation import Refusal
@@ -135,6 +135,37 @@ class DryRun(Holding):
         )
 
 
+class HeadRoom(Schema):
+    """Moves of other tenants that make room for a queued request."""
+
+    state: RoomState
+    moves: Annotated[int, Field(description="How many tenants move.")]
+    made: Annotated[int, Field(description="How many of these moves are over.")]
+    moved_hosts: Annotated[int, Field(description="Hosts that they newly get, in all.")]
+    cost: Annotated[float, Field(description="Of all moves.")]
+    gain: Annotated[
+        float | None,
+        Field(description="Seconds by which the request starts earlier; null: unknown."),
+    ]
+    begins: Annotated[
+        AwareDatetime, Field(description="The last move begins then, or later; as planned.")
+    ]
+    detail: Annotated[str | None, Field(description="Why it failed.")]
+
+    @classmethod
+    def of(cls, room: QueueRoom) -> Self:
+        return cls(
+            state=room.state,
+            moves=len(room.moves),
+            made=room.made,
+            moved_hosts=room.new_hosts,
+            cost=room.cost,
+            gain=room.gain,
+            begins=room.moves[-1].begins,
+            detail=room.reason or None,
+        )
+
+
 class Waiting(Schema):
     """What a queued request waits for now."""
 
@@ -145,6 +176,9 @@ class Waiting(Schema):
         AwareDatetime | None,
         Field(description="The first one's reservation, if it is known when others end."),
     ]
+    room: Annotated[
+        HeadRoom | None, Field(description="How moves make room for it; null: nothing is planned.")
+    ]
 
     @classmethod
     def of(cls, place: requests.Place) -> Self:
@@ -154,6 +188,7 @@ class Waiting(Schema):
             detail=refusal.detail if refusal else "there is room; it is about to be admitted",
             largest_fit=refusal.largest_fit if refusal else None,
             expected_start=place.expected_start,
+            room=HeadRoom.of(place.room) if place.room is not None else None,
         )
 
 
@@ -241,13 +276,19 @@ class PlannedMove(Schema):
     cost: Annotated[float, Field(description="`move_cost` for each new host.")]
     new_hosts: Annotated[int, Field(description="0: an exchange of links under running servers.")]
     links_changed: Annotated[int, Field(description="How many links it newly gets.")]
+    servers: Annotated[
+        int | None, Field(description="On the hosts that it leaves; null: compute cannot tell.")
+    ]
+    disk_gb: Annotated[
+        int | None, Field(description="Of their local disks, which are copied; null as `servers`.")
+    ]
     joining: Annotated[list[str], Field(description="Hosts that it newly gets, by name.")]
     leaving: Annotated[list[str], Field(description="Hosts that it leaves, by name.")]
     begins: Annotated[AwareDatetime, Field(description="After the tenant's notice.")]
     announced: Annotated[bool, Field(description="The tenant is told, and it will take place.")]
 
     @classmethod
-    def of(cls, fabric: FabricRecord, move: planning.PlannedMove) -> Self:
+    def of(cls, fabric: FabricRecord, move: room_planner.PlannedMove) -> Self:
         record, claimed = move.record, move.new.beyond(move.old)
         return cls(
             allocation=record.id,
@@ -258,6 +299,8 @@ class PlannedMove(Schema):
             cost=move.cost,
             new_hosts=move.new_hosts,
             links_changed=sum(1 for _ in claimed.links(fabric.topology)),
+            servers=None if move.load is None else move.load.servers,
+            disk_gb=None if move.load is None else move.load.disk_gb,
             joining=Holding.names(fabric, claimed),
             leaving=Holding.names(fabric, move.old.beyond(move.new)),
             begins=move.begins,
@@ -280,7 +323,7 @@ class RoomPlan(Schema):
     ]
 
     @classmethod
-    def of(cls, hosts: int, plan: planning.RoomPlan) -> Self:
+    def of(cls, hosts: int, plan: room_planner.RoomPlan) -> Self:
         shape = plan.placement.shape
         return cls(
             fabric=plan.fabric.id,
@@ -288,10 +331,63 @@ class RoomPlan(Schema):
             fits=not plan.moves,
             moves=[PlannedMove.of(plan.fabric, move) for move in plan.moves],
             moved_hosts=plan.new_hosts,
-            cost=sum(move.cost for move in plan.moves),
+            cost=plan.cost,
             shape=Shape.of(shape) if shape else None,
             cut_off=plan.cut_off,
         )
+
+
+class QueueMove(Schema):
+    """A move of a plan for a queue."""
+
+    allocation: str
+    new_hosts: int
+    cost: float
+    joining: Annotated[list[str], Field(description="Hosts of its new placement, by name.")]
+    begins: Annotated[AwareDatetime, Field(description="Then, or later.")]
+    made: bool
+
+
+class QueuePlan(HeadRoom):
+    """The last plan that makes room for a queue, with its moves."""
+
+    allocation: Annotated[
+        str | None, Field(description="The request; null: planned on a schedule.")
+    ]
+    hosts: Annotated[int, Field(description="The size that there is to be room for.")]
+    planned_at: AwareDatetime
+    steps: Annotated[list[QueueMove], Field(description="In order, one after the other.")]
+
+
+class QueueRoomShown(Schema):
+    """How moves make room for the queue of a fabric."""
+
+    fabric: str
+    plan: Annotated[QueuePlan | None, Field(description="Null: there never was one.")]
+
+    @classmethod
+    def shown(cls, fabric: FabricRecord, room: QueueRoom | None) -> Self:
+        if room is None:
+            return cls(fabric=fabric.id, plan=None)
+        steps = [
+            QueueMove(
+                allocation=move.allocation,
+                new_hosts=move.new_hosts,
+                cost=move.cost,
+                joining=Holding.names(fabric, move.to),
+                begins=move.begins,
+                made=number < room.made,
+            )
+            for number, move in enumerate(room.moves)
+        ]
+        plan = QueuePlan(
+            **HeadRoom.of(room).model_dump(),
+            allocation=room.allocation,
+            hosts=room.hosts,
+            planned_at=room.at,
+            steps=steps,
+        )
+        return cls(fabric=fabric.id, plan=plan)
 
 
 class Staying(Schema):
@@ -340,6 +436,9 @@ class AllocationSummary(Holding):
     fabric: str
     project_id: str
     policy: str
+    class_of_service: Annotated[
+        Literal["owned"], Field(alias="class", description="Its hosts and links are its own.")
+    ]
     state: State
     version: Annotated[int, Field(description="Grows with every change; the ETag.")]
     requested: Annotated[int, Field(description="How many hosts were asked for.")]
@@ -413,6 +512,7 @@ class AllocationSummary(Holding):
             "fabric": record.fabric,
             "project_id": record.project_id,
             "policy": record.policy,
+            "class": "owned",
             "state": record.state,
             "version": record.version,
             "requested": record.placed.requested if record.placed else record.hosts,

@@ -89,6 +89,13 @@ class FabricSummary(Schema):
 
 class FabricList(Schema):
     fabrics: list[FabricSummary]
+    default: Annotated[
+        str | None,
+        Field(
+            description="Id of the fabric of requests that name none: [api] default_fabric, or the "
+            "only fabric. Null: name one."
+        ),
+    ]
     next: Annotated[str | None, Field(description="The next page.")]
 
 

@@ -165,6 +165,13 @@ class FabricMap(Schema):
     ]
     tenants: list[MapTenant]
     counts: MapCounts
+    series: Annotated[
+        list[tuple[AwareDatetime, int]],
+        Field(
+            description="Moments, and the hosts that the shown allocations held from then on, as "
+            "requested: the newest changes, and now."
+        ),
+    ]
     queue: list[Waiting]
     faults: list[Fault]
     question: MapQuestion | None

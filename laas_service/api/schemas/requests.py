@@ -189,7 +189,7 @@ class MapQuery(Schema):
 
 class ViewQuery(Schema):
     fabric: Annotated[
-        Reference | None, Field(description="Needed if the service manages several.")
+        Reference | None, Field(description="Needed if the service has no default fabric.")
     ] = None
 
 

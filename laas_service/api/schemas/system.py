@@ -79,6 +79,10 @@ class Quota(Schema):
     project_id: str
     hosts: Share
     allocations: Share
+    moves: Annotated[
+        Share,
+        Field(description="Of its allocations to other hosts, for others, within 24 hours."),
+    ]
 
     @classmethod
     def of(cls, usage: Usage) -> Self:
@@ -86,6 +90,7 @@ class Quota(Schema):
             project_id=usage.project_id,
             hosts=Share(limit=usage.limits.hosts, used=usage.hosts),
             allocations=Share(limit=usage.limits.allocations, used=usage.allocations),
+            moves=Share(limit=usage.limits.moves, used=usage.moves),
         )
 
 

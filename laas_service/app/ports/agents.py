@@ -56,8 +56,10 @@ class FileSets(Protocol):
         ``LimitExceeded`` or ``Conflict`` if it cannot be rendered.
         """
 
-    def file(self, fabric: str, generation: str, name: str) -> Path:
+    def file(self, fabric: str, generation: str, name: str, form: int) -> Path:
         """A file of the wanted set, or of one that was wanted shortly before.
+
+        ``form`` is the one that was given to ``wanted``.
 
         ``NotFound`` if no such set is kept, or if its manifest does not name the file.
         """

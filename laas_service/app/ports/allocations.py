@@ -3,6 +3,7 @@
 """Recorded allocations: reading, quotas, admission, transitions, changes of placement."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
@@ -13,6 +14,8 @@ from laas_service.app.records import (
     Event,
     Limits,
     Move,
+    QueueRoom,
+    SizeEvent,
     Usage,
     Wait,
 )
@@ -48,6 +51,14 @@ class AllocationReader(Protocol):
     ) -> list[AllocationRecord]:
         """Up to ``limit`` allocations in order of creation after ``marker`` (an id), without
         history."""
+
+    def size_events(self, fabric: str, project_id: str | None, limit: int) -> list[SizeEvent]:
+        """The newest ``limit`` events after which hosts may have gained or lost an owner, oldest
+        first; with ``project_id`` those of the project alone.
+
+        Allocations inside a container count with the container. They are left out, unless
+        ``project_id`` does not own the container.
+        """
 
     def due(
         self,
@@ -136,6 +147,13 @@ class QuotaReader(Protocol):
     def may_grow(self, project_id: str, more: int, limits: Limits) -> None:
         """Return if the project may have so many hosts more now, else ``QuotaExceeded``."""
 
+    def moves_left(self, project_ids: Collection[str], limits: Limits) -> Mapping[str, int]:
+        """How many moves to other hosts each of the projects may still have now.
+
+        Those that are announced, or began within ``MOVES_PERIOD``, count. Projects without a
+        limit are left out.
+        """
+
 
 class Transitions(Protocol):
     """Changes of an allocation's state. ``by`` is the initiator; None for the service itself.
@@ -213,6 +231,42 @@ Archive = Callable[[Sequence[Mapping[str, Any]]], None]
 """Keeps documents of allocations (JSON objects), durably."""
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An allocation, and the reason that goes into its history."""
+
+    record: AllocationRecord
+    reason: str
+
+
+class QueueRooms(Protocol):
+    """Plans that make room for the heads of queues, one a fabric."""
+
+    def queue_room(self, fabric_id: str) -> QueueRoom | None:
+        """The last plan of a fabric; None if there never was one."""
+
+    def record_room(
+        self,
+        room: QueueRoom,
+        *,
+        announce: Told | None = None,
+        call_off: Told | None = None,
+        tell: Told | None = None,
+        limits: Limits = NO_LIMITS,
+    ) -> QueueRoom:
+        """Record a plan in place of the version that it was read with: one transaction.
+
+        With it the next of its moves (``made``) is announced, an announced move called off, and a
+        reason told to the head. The fabric gets a new generation. ``limits`` are those of projects
+        without a quota.
+
+        Raises:
+            ConcurrentUpdate: the plan or an allocation is past its version.
+            Conflict: the allocation to be moved is not active, or changes already.
+            QuotaExceeded: its project has had its moves.
+        """
+
+
 class Retention(Protocol):
     """Deletion of what is over."""
 
@@ -272,16 +326,19 @@ class PlacementChanges(Protocol):
         reason: str,
         *,
         forced: bool = False,
+        limits: Limits = NO_LIMITS,
         by: Initiator | None = None,
     ) -> AllocationRecord:
         """Record and tell that the allocation moves to ``to`` at ``begins`` or later.
 
         Nothing is claimed for it before it begins. If it is ``forced``, ``consent`` does not
-        call it off.
+        call it off, and it is not held to the quota of moves; ``limits`` are those of projects
+        without a quota.
 
         Raises:
             ConcurrentUpdate: the record is not the newest version.
             Conflict: it is not active, or a change is under way.
+            QuotaExceeded: it gets other hosts, and its project has had its moves.
         """
 
     def drop_announcement(

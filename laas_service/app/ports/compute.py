@@ -56,6 +56,45 @@ class ComputeHost:
     servers: tuple[Occupant, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ServerLoad:
+    """The servers of some hosts, and the GB of their local disks, which a cold move copies."""
+
+    servers: int = 0
+    disk_gb: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerMoves:
+    """The servers of one allocation that have to go to other hosts of it.
+
+    ``targets`` names for each host that is to be emptied the host that its servers go to; both
+    belong to the allocation, and only the latter accept its project's servers. With ``live``
+    servers that run need not stop.
+    """
+
+    allocation_id: str
+    project_id: str
+    targets: Mapping[str, str]
+    live: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MoveProgress:
+    """How far the servers of ``ServerMoves`` are; each text names a server or a script.
+
+    ``arrived``: those whose migration this call confirmed. ``under_way``: those that change hosts
+    now, for or against this move. ``stuck``: those that cannot be moved, and why.
+    """
+
+    arrived: tuple[str, ...] = ()
+    under_way: tuple[str, ...] = ()
+    stuck: tuple[str, ...] = ()
+
+
+NOTHING_MOVED = MoveProgress()
+
+
 class Compute(Protocol):
     """Makes hosts accept one project's servers only. Every method is safe to repeat.
 
@@ -91,6 +130,9 @@ class Compute(Protocol):
         Servers are those that compute itself has on the host, whether placement knows them or not.
         """
 
+    def load(self, hosts: Collection[str]) -> ServerLoad | None:
+        """The servers that compute itself has on these hosts; None if it cannot tell."""
+
     def close(self, hosts: Collection[str], closed: Collection[str]) -> None:
         """Of these hosts make exactly ``closed`` accept no new server of any project.
 
@@ -104,6 +146,13 @@ class Compute(Protocol):
         """Make the allocation's aggregate hold exactly these hosts for its project; verified.
 
         ``HostsBusy`` if another project's servers are on one of them.
+        """
+
+    def move_servers(self, moves: ServerMoves) -> MoveProgress:
+        """Confirm the migrations that are finished, and ask for those that are missing.
+
+        Does not wait for them: call it again until no server is left, under way or stuck. What was
+        asked for before is read from compute. ``Forbidden`` unless an administrator.
         """
 
     def fence(self, allocation_id: str) -> None:

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""How much of a fabric is in use, and how much is free."""
+"""How much of a fabric is in use and how much is free, now and in the course of time."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from operator import itemgetter
 
+from laas_service.app import lifecycle
 from laas_service.app.lifecycle import State
-from laas_service.app.records import FabricRecord
+from laas_service.app.records import FabricRecord, SizeEvent
+from laas_service.domain.grouping import grouped
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.topology import LeafLink
 from laas_service.messages import ConfirmedBy
@@ -91,6 +95,44 @@ def utilization(
         ),
         states,
     )
+
+
+def course(events: Sequence[SizeEvent], present: int, now: datetime) -> list[tuple[datetime, int]]:
+    """The hosts that allocations hold, as requested, after each event and ``now``.
+
+    ``present`` is the number now. A resize counts from its beginning on. Before the first event
+    that is given the number is what the changes since leave.
+    """
+    changes: list[tuple[datetime, int]] = []
+    for of_one in grouped((event.allocation, event) for event in events).values():
+        sizes = _sizes(of_one)
+        changes += [(event.at, new - old) for event, (old, new) in zip(of_one, sizes, strict=True)]
+    changes.sort(key=itemgetter(0))
+    held = present - sum(change for _, change in changes)
+    points: list[tuple[datetime, int]] = []
+    for at, change in changes:
+        held += change
+        if points and points[-1][0] == at:
+            points.pop()
+        points.append((at, max(0, held)))
+    return [*points, (max(now, points[-1][0]), present)] if points else []
+
+
+def _sizes(events: Sequence[SizeEvent]) -> list[tuple[int, int]]:
+    """The hosts that one allocation held before and after each of its events."""
+    hosts, sizes = events[-1].hosts, list[tuple[int, int]]()
+    for number in reversed(range(len(events))):
+        event, earlier = events[number], events[number - 1] if number else None
+        free = (State.QUEUED, State.RELEASED)
+        after = 0 if event.state in free else hosts
+        resized = lifecycle.resized_from(event.reason)
+        hosts = hosts if resized is None else resized
+        if earlier is None:
+            held = event.state not in (State.QUEUED, State.ALLOCATING)
+        else:
+            held = earlier.state not in free
+        sizes.append((hosts if held else 0, after))
+    return sizes[::-1]
 
 
 def _free_leaf_links(ledger: LedgerView) -> int:

@@ -15,8 +15,8 @@ order of the steps keeps the promises:
   taken back when they are empty, then the claims freed;
 * a change of placement (a repair, a resize): both placements claimed; the new routes laid
   beside the old ones and confirmed, then traffic switched and confirmed, then new hosts handed
-  over, then old hosts taken back and empty, then the old routes withdrawn and confirmed, then
-  the old claims freed.
+  over, then old hosts taken back and empty (the service moves their servers where the owner
+  consents), then the old routes withdrawn and confirmed, then the old claims freed.
 """
 
 import logging
@@ -31,7 +31,7 @@ from laas_service.app import lifecycle
 from laas_service.app.lifecycle import Action, State
 from laas_service.app.placement_changes import begin_announced_move, begin_link_repair
 from laas_service.app.ports.allocations import PlacementChanges
-from laas_service.app.ports.compute import Compute
+from laas_service.app.ports.compute import NOTHING_MOVED, Compute, MoveProgress, ServerMoves
 from laas_service.app.ports.fault_observation import FaultObservation
 from laas_service.app.ports.port_counters import PortCounters
 from laas_service.app.ports.subnet_manager import SubnetManager
@@ -44,6 +44,7 @@ from laas_service.app.worker.route_publisher import ActingFor, RoutePublisher, R
 from laas_service.domain.errors import (
     ConcurrentUpdate,
     Conflict,
+    Forbidden,
     HostsBusy,
     LaasError,
     LeaseLost,
@@ -96,8 +97,9 @@ class Converger:
     ``before_effect`` is called before each effect outside and raises ``LeaseLost`` if the
     effect must not happen; that error, from there or from the store, ends every method. Every
     step of an allocation is taken inside ``acting_for`` of the user who asked for it. Without
-    ``observer`` links are not observed. ``hosts`` says how compute hosts are. An owner has
-    ``move_window`` seconds to empty the hosts that a move takes from it; then it turns back.
+    ``observer`` links are not observed. ``hosts`` says how compute hosts are. The hosts that a
+    move takes from an owner have to be empty after ``move_window`` seconds; else it turns back.
+    With ``live_ports`` the ports of servers can migrate live.
     """
 
     def __init__(
@@ -119,6 +121,7 @@ class Converger:
         observer: FaultObserver | None = None,
         hosts: LookRules = USUAL,
         move_window: float = 3600.0,
+        live_ports: bool = False,
     ) -> None:
         self._store = store
         self._observer = observer
@@ -130,6 +133,7 @@ class Converger:
         self._at = at
         self._park_after = park_after
         self._move_window = timedelta(seconds=move_window)
+        self._live_ports = live_ports
         self._fabric = fabric
         self._before_effect = before_effect
         self._acting_for = acting_for
@@ -298,7 +302,10 @@ class Converger:
         except LeaseLost:
             raise
         except LaasError as error:
-            self._postpone(record, str(error))
+            if record is first or lifecycle.has_step_now(record):
+                self._postpone(record, str(error))
+            else:  # its last step is done, and whether there is another one could not be read
+                LOG.warning("allocation %s (%s): %s", id, record.state.value, error)
         except Exception as error:
             LOG.exception("allocation %s: unexpected error", id)
             self._retry_or_park(record, f"unexpected {type(error).__name__}: {error}")
@@ -453,13 +460,26 @@ class Converger:
         """Hand over the new hosts beside the old ones."""
         self._hosts.check_usable(record)
         self._hand_over_open(record)
-        return self._proceed(record)
+        moves = self._server_moves(record)
+        remark = ""
+        if moves is not None:
+            remark = lifecycle.servers_go_remark(len(moves.targets), live=moves.live)
+        return self._proceed(record, remark)
 
     def _give_back(self, record: AllocationRecord) -> AllocationRecord:
-        """Take back the old hosts, and prove them empty: no server starts there any more."""
+        """Take back the old hosts, and prove them empty: no server starts there any more.
+
+        Where its owner consents, their servers are moved to the new hosts first.
+        """
         self._hand_over_open(record)
+        moves, progress = self._server_moves(record), NOTHING_MOVED
         try:
-            self._check_left(record)
+            if moves is not None:
+                progress = self._move_servers(record, moves)
+            if progress.arrived:
+                reason = lifecycle.arrived_reason(progress.arrived)
+                return self._store.transition(record, record.state, reason)
+            self._check_left(record, progress)
         except HostsBusy as error:
             begun = record.moves_at
             if begun is None or self._now() < begun + self._move_window:
@@ -467,22 +487,47 @@ class Converger:
             return self._store.turn_back(record, lifecycle.window_over_reason(str(error)))
         return self._proceed(record)
 
+    def _server_moves(self, record: AllocationRecord) -> ServerMoves | None:
+        """The servers that the service moves in a change of hosts; None: the owner does."""
+        fabric, change = self._store.fabric(record.fabric), lifecycle.check_changing(record)
+        numbers = change.server_targets(fabric.topology)
+        if not numbers or not record.consent.lets_servers_go(live=self._live_ports):
+            return None
+        names = fabric.inventory.host_names
+        targets = {names[old]: names[new] for old, new in numbers.items()}
+        return ServerMoves(record.id, record.project_id, targets, self._live_ports)
+
+    def _move_servers(self, record: AllocationRecord, moves: ServerMoves) -> MoveProgress:
+        """Take the next step of each server; without the right the owner has to move them.
+
+        A server that breaks on its way leaves no trace on its old host, so this is asked even if
+        that is empty.
+        """
+        found: list[MoveProgress] = []
+        try:
+            self._effect("move servers", lambda: found.append(self._compute.move_servers(moves)))
+        except Forbidden as error:
+            return MoveProgress(stuck=(str(error),)) if self._busy(record) else NOTHING_MOVED
+        return found[0]
+
     def _hand_over_open(self, record: AllocationRecord) -> None:
         handover = handover_of(self._store.fabric(record.fabric), record)
         self._effect("hand over", lambda: self._compute.hand_over(handover))
 
-    def _check_left(self, record: AllocationRecord) -> None:
-        """Raises: HostsBusy, if a server is on a host that the allocation leaves."""
+    def _busy(self, record: AllocationRecord) -> list[str]:
+        """The hosts that the allocation leaves and that have a server, by name."""
         freed = lifecycle.check_changing(record).freed
         names = host_names(self._store.fabric(record.fabric), freed)
-        busy = sorted({occupant.host for occupant in self._compute.occupants(names)})
-        if busy:
-            raise HostsBusy(
-                f"servers still run on {listed(busy)}, which the allocation leaves; delete or "
-                "move them, or ask for the old size again"
-            )
+        return sorted({occupant.host for occupant in self._compute.occupants(names)})
 
-    def _proceed(self, record: AllocationRecord) -> AllocationRecord:
+    def _check_left(self, record: AllocationRecord, progress: MoveProgress = NOTHING_MOVED) -> None:
+        """Raises: HostsBusy, if a server is on a host that the allocation leaves."""
+        busy = self._busy(record)
+        if busy or progress.under_way or progress.stuck:
+            raise HostsBusy(lifecycle.not_left(busy, progress.under_way, progress.stuck))
+
+    def _proceed(self, record: AllocationRecord, remark: str = "") -> AllocationRecord:
+        """End the present step; ``remark`` is added to what is told."""
         change = lifecycle.check_changing(record)
         if change.next_phase is None and change.freed.size and not record.container:
             self._hosts.look_after(record.fabric, record.updated_at)
@@ -490,4 +535,4 @@ class Converger:
         topology = self._store.fabric(record.fabric).topology
         by = self._confirmed_by(record)
         told = change.done(topology, by, scripted=self._compute.scripted)
-        return self._store.proceed(record, told, confirmed_by=by)
+        return self._store.proceed(record, told + remark, confirmed_by=by)

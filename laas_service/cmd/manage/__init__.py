@@ -4,7 +4,7 @@
 
 Uses the database directly and needs no running service. Exit status 0: done.
 1: refused, or violations found. 2: the command line was wrong, or ``fabric verify`` or
-``db check`` could not run.
+``db check`` could not run. 130: interrupted.
 """
 
 import argparse
@@ -25,6 +25,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         command: Callable[[argparse.Namespace], int] = args.command
         return command(args)
+    except KeyboardInterrupt:
+        return 130
     except LaasError as error:
         print(f"laas-manage: {error}", file=sys.stderr)
         return 2 if args.audits else 1

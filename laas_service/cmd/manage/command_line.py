@@ -9,17 +9,30 @@ command line is there within a fraction of one, also for ``--help`` and for a wr
 import argparse
 import importlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from laas_service.client.options import Argument, Command, argument
+from laas_service.client.options import (
+    FABRIC,
+    FABRIC_OPTION,
+    Argument,
+    argument,
+    named_fabric,
+)
 from laas_service.domain.features import DEAREST, TRAIT
-
-DEFAULT_FABRIC = "fabric"
-"""Id of an imported fabric unless ``--id`` gives another."""
 
 FORMATS = ("ibnetdiscover", "netlist", "slurm", "snapshot")
 """Formats in which fabrics are written."""
+
+
+class Command(NamedTuple):
+    """One command, such as ``laas-manage fabric list``."""
+
+    name: str
+    run: Callable[[argparse.Namespace], int]
+    help: str
+    arguments: Sequence[Argument] = ()
 
 
 def _later(function: str) -> Callable[[argparse.Namespace], int]:
@@ -161,7 +174,11 @@ _FABRIC = (
         "import a fabric, to manage it",
         (
             *_IMPORTED,
-            argument("--id", default=DEFAULT_FABRIC, help="id of the fabric"),
+            argument(
+                "--id",
+                help="id of the fabric; default: the name of the file without its ending, or "
+                "'fabric' for stdin",
+            ),
             argument(
                 "--dry-run",
                 action="store_true",
@@ -174,9 +191,7 @@ _FABRIC = (
         _later("fabrics.export"),
         "write a managed fabric to a file",
         (
-            argument(
-                "id", nargs="?", help="id of the fabric; may be left out if there is only one"
-            ),
+            *FABRIC,
             *_written("snapshot"),
         ),
     ),
@@ -244,11 +259,7 @@ _HOST = (
             argument(
                 "names", nargs="+", metavar="NAME", help="host name, or a pattern such as gpu[0-9]"
             ),
-            argument(
-                "--fabric",
-                metavar="ID",
-                help="id of the fabric; may be left out if there is only one",
-            ),
+            FABRIC_OPTION,
             _traits,
             argument("--cost", type=_cost, help="cost of each host, a whole number in any unit"),
         ),
@@ -261,11 +272,7 @@ _HOST = (
             argument(
                 "names", nargs="*", metavar="NAME", help="host name, or a pattern such as gpu[0-9]"
             ),
-            argument(
-                "--fabric",
-                metavar="ID",
-                help="id of the fabric; may be left out if there is only one",
-            ),
+            FABRIC_OPTION,
             _ports,
         ),
     ),
@@ -278,9 +285,7 @@ _PLANE = (
         _later("plane.plane"),
         "show or change the links withheld from tenants for shared traffic",
         (
-            argument(
-                "id", nargs="?", help="id of the fabric; may be left out if there is only one"
-            ),
+            *FABRIC,
             argument(
                 "--l2",
                 type=int,
@@ -337,6 +342,13 @@ _QUOTA = (
                 )
                 for noun in ("hosts", "allocations")
             ),
+            argument(
+                "--moves",
+                type=_limit,
+                metavar="NUMBER",
+                help="limit on moves to other hosts, for others, in 24 hours; 0: never; -1: "
+                "unlimited; default: the limit in [limits]",
+            ),
         ),
     ),
     Command(
@@ -355,7 +367,8 @@ _REIMPORT = (
         "record re-cabled, added or replaced hardware; without --apply only review it",
         (
             *_IMPORTED,
-            argument("--id", help="id of the fabric; may be left out if there is only one"),
+            FABRIC_OPTION,
+            argument("--id", dest="fabric", metavar="ID", help="the same as --fabric"),
             argument(
                 "--apply",
                 metavar="TOKEN",
@@ -378,7 +391,7 @@ _VERIFY = (
         _later("verify.verify"),
         "check that every allocation is isolated and reachable",
         (
-            argument("id", nargs="?", help="id of the fabric; default: all fabrics"),
+            *named_fabric("all fabrics"),
             argument("--json", action="store_true", help="print one JSON document"),
             argument(
                 "--lfts",

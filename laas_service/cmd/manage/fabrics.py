@@ -4,12 +4,12 @@
 
 import argparse
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from laas_service.adapters import documents, slurm, snapshot
@@ -18,7 +18,7 @@ from laas_service.adapters.fabric_import.fabric_file import FabricFile, parse_fa
 from laas_service.adapters.fabric_import.netlist import netlist
 from laas_service.adapters.fabric_import.recovery import Selection
 from laas_service.app.records import HostState, LinkState
-from laas_service.cmd.manage.shared import fabric_of, parts_of, write
+from laas_service.cmd.manage.shared import fabric_of, parts_of, print_table, write
 from laas_service.domain.features import HostChange
 from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.wiring import Parts
@@ -39,9 +39,19 @@ def import_fabric(args: argparse.Namespace) -> int:
     for line in fabric.lines():
         print(line)
     if not args.dry_run:
-        _record(parts_of(args), args.id, fabric)
-        print(f"recorded as {args.id}")
+        id = args.id or _id_of(args.file)
+        _record(parts_of(args), id, fabric)
+        print(f"recorded as {id}")
     return 0
+
+
+def _id_of(file: str) -> str:
+    """The id of a fabric from this file: its name without the ending, with - for other characters.
+
+    ``fabric`` for standard input, or if nothing is left of the name.
+    """
+    name = "" if file == "-" else re.sub(r"[^A-Za-z0-9._-]+", "-", Path(file).stem)
+    return name.lstrip(".-")[:64] or "fabric"
 
 
 def _record(parts: Parts, id: str, fabric: FabricFile) -> None:
@@ -79,7 +89,7 @@ WRITERS: dict[str, Callable[[FabricFile, LedgerView], str]] = {
 def export(args: argparse.Namespace) -> int:
     """Write a managed fabric and, in a snapshot, its allocations."""
     parts = parts_of(args)
-    record = fabric_of(parts, args.id)
+    record = fabric_of(parts, args.fabric)
     ledger, _ = parts.store.ledger(record.id)
     fabric = FabricFile(
         record.topology,
@@ -110,5 +120,5 @@ def show(args: argparse.Namespace) -> int:
             " / ".join(str(levels[level]) for level in sorted(levels)),
             str(record.generation),
         )
-    Console().print(table)
+    print_table(table)
     return 0

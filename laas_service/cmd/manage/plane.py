@@ -3,14 +3,12 @@
 """laas-manage fabric plane: withhold links from tenants for shared traffic."""
 
 import argparse
-import sys
 from typing import NamedTuple
 
-from rich.console import Console
 from rich.table import Table
 
 from laas_service.app.records import FabricRecord
-from laas_service.cmd.manage.shared import fabric_of, parts_of
+from laas_service.cmd.manage.shared import fabric_of, parts_of, print_table
 from laas_service.domain import shared_plane_cost
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.ledger import Ledger, LedgerView
@@ -23,7 +21,7 @@ from laas_service.simulator.workload import Exponential
 def plane(args: argparse.Namespace) -> int:
     """Show, change or try out which links are withheld for shared traffic."""
     parts = parts_of(args)
-    record = fabric_of(parts, args.id)
+    record = fabric_of(parts, args.fabric)
     chosen = SharedPlane.of(record.topology.tree, tuple(args.l2), tuple(args.spines))
     if args.none and chosen:
         raise InvalidInput("--none", "with indices", "give --none, or indices, not both")
@@ -76,7 +74,7 @@ def _print_cost(ledger: LedgerView, plane: SharedPlane, jobs: int | None, seed: 
             " -> ".join(load.never for load in loads),
         )
     print("on the fabric without tenants, now -> then:")
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    print_table(table)
 
 
 class _Load(NamedTuple):

@@ -16,7 +16,8 @@ def show_quotas(args: argparse.Namespace) -> int:
     for quota in parts.quotas.all():
         print(
             f"{quota.project_id}: {quota.used_hosts} of {_most(quota.hosts)} hosts, "
-            f"{quota.used_allocations} of {_most(quota.allocations)} allocations"
+            f"{quota.used_allocations} of {_most(quota.allocations)} allocations, "
+            f"{quota.used_moves} of {_most(quota.moves)} moves"
         )
     return 0
 
@@ -27,11 +28,11 @@ def _most(number: int | None) -> str:
 
 def set_quota(args: argparse.Namespace) -> int:
     """Record the quota of a project; existing allocations stay."""
-    if args.hosts is None and args.allocations is None:
-        raise InvalidInput("quota", None, "give --hosts or --allocations, or use unset")
+    if args.hosts is None and args.allocations is None and args.moves is None:
+        raise InvalidInput("quota", None, "give --hosts, --allocations or --moves, or use unset")
     if not re.fullmatch(PROJECT, args.project):
         raise InvalidInput("project", args.project, "give the id of a project")
-    parts_of(args).quotas.set(args.project, args.hosts, args.allocations)
+    parts_of(args).quotas.set(args.project, args.hosts, args.allocations, args.moves)
     return 0
 
 

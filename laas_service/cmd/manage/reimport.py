@@ -16,7 +16,7 @@ def reimport(args: argparse.Namespace) -> int:
     """Print the changes and the allocations they affect, or record them; 1 if refused."""
     file = read_file(args)
     parts = parts_of(args)
-    record = fabric_of(parts, args.id)
+    record = fabric_of(parts, args.fabric)
     ledger, generation = parts.store.ledger(record.id)
     while ledger.topology is not record.topology:  # another import came in between
         record = parts.store.fabric(record.id)

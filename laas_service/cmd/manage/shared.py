@@ -7,11 +7,16 @@ import sys
 from pathlib import Path
 
 from oslo_config import cfg
+from rich.console import Console
+from rich.table import Table
 
 from laas_service.app.records import FabricRecord
 from laas_service.cmd.process import configured
 from laas_service.domain.errors import InvalidInput
 from laas_service.wiring import Parts
+
+PIPE_WIDTH = 240
+"""Characters of a line in a pipe or a file; the longest row of a table has fewer."""
 
 
 def parts_of(args: argparse.Namespace) -> Parts:
@@ -30,18 +35,26 @@ def parts_of(args: argparse.Namespace) -> Parts:
 
 
 def fabric_of(parts: Parts, id: str | None) -> FabricRecord:
-    """The fabric of this id, or the only one if none is given.
+    """The fabric of this id, of ``[api] default_fabric`` if none is given, or else the only one.
 
     Raises:
-        InvalidInput: no id is given, and the service manages none or several.
+        NotFound: there is no such fabric.
+        InvalidInput: no id is given or configured, and the service manages none or several.
     """
-    if id is not None:
+    if id := id or parts.default_fabric:
         return parts.store.fabric(id)
     fabrics = parts.store.fabrics()
     if len(fabrics) != 1:
         ids = ", ".join(fabric.id for fabric in fabrics)
-        raise InvalidInput("id", "", f"name one of {ids or 'none'}")
+        raise InvalidInput("--fabric", "", f"name one of {ids or 'none'}")
     return fabrics[0]
+
+
+def print_table(table: Table) -> None:
+    """Print a table that fits the terminal, without cutting anything; elsewhere rows are lines."""
+    for column in table.columns:
+        column.overflow = "fold"
+    Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
 
 
 def write(text: str, output: str | None) -> int:

@@ -108,11 +108,11 @@ def verify(args: argparse.Namespace) -> int:
     """
     parts = parts_of(args)
     parts.store.check()
-    records = [parts.store.fabric(args.id)] if args.id else parts.store.fabrics()
+    records = [parts.store.fabric(args.fabric)] if args.fabric else parts.store.fabrics()
     if not records:
-        raise InvalidInput("id", "", "there is no fabric; import one")
+        raise InvalidInput("fabric", "", "there is no fabric; import one")
     if args.partitions and len(records) > 1:
-        raise InvalidInput("id", "", "name the fabric that --partitions is of")
+        raise InvalidInput("--fabric", "", "name the fabric that --partitions is of")
     tables = _dumped(args.lfts) if args.lfts else None
     if tables is not None and not any(_has(record, tables) for record in records):
         raise InvalidInput(

@@ -15,7 +15,8 @@ from typing import TypeVar
 
 from laas_service.domain.admission.constrained import propose
 from laas_service.domain.allocation import Allocation, Request, Room
-from laas_service.domain.ledger import Ledger, LedgerView
+from laas_service.domain.budget import UNBOUNDED, RequestBudget
+from laas_service.domain.ledger import LedgerView
 from laas_service.domain.policies.base import Policy
 
 T = TypeVar("T")
@@ -23,114 +24,153 @@ T = TypeVar("T")
 MAX_TRIES = 512
 """Suggestions tried for one answer; each costs as much as a request of that size."""
 
+COST_OF_A_TRY, COST_OF_A_CHANGE = 60, 20
+"""Units of ``budget`` that a try pays, and pays for each release or undone drain in it."""
+
 GREEDY_TRIES = MAX_TRIES // 8
 """How many of them each greedy search may use to drop releases that are not needed."""
 
 
 def fits_when_empty(policy: Policy, fabric: LedgerView, request: Request) -> bool:
     """Whether it would fit without other allocations and without drains; faults stay."""
-    ids = tuple(fabric.allocations)
-    empty = fabric.copy()
-    _apply(empty, Room(ids, _drained(fabric, ids)))
+    empty = fabric.unowned()
+    for host in sorted(empty.drained_hosts - empty.failed_hosts):
+        empty.repair_host(host)
     return _fits(policy, empty, _without_cheapest(request))
 
 
 def make_room(
-    policy: Policy, fabric: LedgerView, request: Request, tries: int = MAX_TRIES
+    policy: Policy,
+    fabric: LedgerView,
+    request: Request,
+    tries: int = MAX_TRIES,
+    budget: RequestBudget | None = None,
 ) -> Room | None:
     """The cheapest way found to make ``request`` fit; None if none was found.
 
     Undoing drains disturbs no tenant, so drains are considered before releases: one drain if
     one is enough, else a set from which none can be left out. Otherwise the releases that
-    free the fewest hosts (then the fewest releases): first greedily, then every cheaper
-    single allocation, smallest first, then pairs within a pod. The answer is never more
-    expensive than the cheapest single release, unless ``tries`` run out first, which takes
-    more live allocations than about half of ``tries``. Drains and releases are not combined,
-    and faults are never undone.
+    free the fewest hosts (then the fewest releases): first single allocations, smallest first,
+    then cheaper sets greedily, then cheaper pairs within a pod. The answer is never more
+    expensive than the cheapest single release, unless half of ``tries`` run out first, which takes
+    as many live allocations. Drains and releases are not combined, and faults are never undone.
 
-    The suggestion has been tried: after it, ``policy`` places the request.
+    Each try also pays from ``budget`` for what it releases, and ends the search once nothing is
+    left there. The suggestion has been tried: after it, ``policy`` places the request.
     """
-    search = _Search(policy, fabric, request, tries)
+    search = _Search(policy, fabric, request, tries, budget or RequestBudget(UNBOUNDED))
     return search.drains() or search.releases()
 
 
 class _Search:
-    """Tries suggestions until the number of tries is used up."""
+    """Tries suggestions until the number of tries, or the budget, is used up."""
 
-    def __init__(self, policy: Policy, fabric: LedgerView, request: Request, tries: int) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        fabric: LedgerView,
+        request: Request,
+        tries: int,
+        budget: RequestBudget,
+    ) -> None:
         self._policy = policy
         self._fabric = fabric.copy()
         self._request = _without_cheapest(request)
         self._tries_left = tries
+        self._budget = budget
         self._missing = request.hosts - fabric.free_host_count
+        self._sizes = {id: allocation.size for id, allocation in fabric.allocations.items()}
 
     def drains(self) -> Room | None:
         drained = _drained(self._fabric)
-        if not drained or not self._helps(Room(undrain=drained)):
+        if not drained or not self._helps(undrain=drained):
             return None
         for host in drained:
-            if self._helps(Room(undrain=(host,))):
+            if self._helps(undrain=(host,)):
                 return Room(undrain=(host,))
-        needed = _needed(drained, lambda hosts: self._helps(Room(undrain=tuple(hosts))))
+        needed = _needed(drained, lambda hosts: self._helps(undrain=hosts))
         return Room(undrain=tuple(needed))
 
     def releases(self) -> Room | None:
-        live = sorted(self._fabric.allocations.values(), key=lambda a: (a.size, a.id))
-        best: list[Allocation] | None = None
+        live = sorted(self._fabric.allocations, key=lambda id: (self._sizes[id], id))
+        best = self._single(live)
         for order in (live, self._by_pod(live)):
             released = self._greedy(order)
-            if released is not None and (best is None or _cost(released) < _cost(best)):
+            if released is not None and (best is None or self._cost(released) < self._cost(best)):
                 best = released
         if best is None:
             return None
-        for released in (*([single] for single in live), *self._pairs(live, _cost(best)[0])):
-            if self._tries_left <= 0:
+        for pair in self._pairs(live, self._cost(best)[0]):
+            if self._helps(pair):
+                best = pair
                 break
-            if _cost(released) < _cost(best) and self._helps(_room(released)):
-                best = released
-        return _room(best)
+        return Room(tuple(sorted(best)), hosts=self._cost(best)[0])
 
-    def _greedy(self, order: Sequence[Allocation]) -> list[Allocation] | None:
+    def _single(self, live: Sequence[str]) -> list[str] | None:
+        """The smallest single release that helps.
+
+        One of the request's size or more, which nearly always does, is tried before smaller ones.
+        """
+        wanted = bisect_left(live, self._request.hosts, key=self._sizes.__getitem__)
+        kept = self._tries_left // 2
+
+        def first(of: Sequence[str]) -> list[str] | None:
+            return next(([id] for id in of if self._tries_left > kept and self._helps([id])), None)
+
+        enough = first(live[wanted:])
+        return first(live[:wanted]) or enough
+
+    def _greedy(self, order: Sequence[str]) -> list[str] | None:
         """The shortest prefix of ``order`` that helps, without those that are not needed."""
-        if not self._helps(_room(order)):
+        if not self._helps(order):
             return None
         shorter = range(1, len(order))  # lengths; bisection finds the first one that helps
-        fits = bisect_left(shorter, True, key=lambda n: self._helps(_room(order[:n]))) + 1
-        prefix = sorted(order[:fits], key=lambda a: (-a.size, a.id))
+        fits = bisect_left(shorter, True, key=lambda n: self._helps(order[:n])) + 1
+        prefix = sorted(order[:fits], key=lambda id: (-self._sizes[id], id))
         tries = iter(range(GREEDY_TRIES))
-        return _needed(
-            prefix, lambda rest: next(tries, None) is not None and self._helps(_room(rest))
-        )
+        return _needed(prefix, lambda rest: next(tries, None) is not None and self._helps(rest))
 
-    def _by_pod(self, live: Sequence[Allocation]) -> list[Allocation]:
+    def _by_pod(self, live: Sequence[str]) -> list[str]:
         """Pod by pod; the pod with the most free hosts first."""
         free = self._fabric.pod_free_hosts
-        return sorted(
-            live, key=lambda a: (min((-free[pod], pod) for pod in self._pods(a)), a.size, a.id)
-        )
+        first = {id: min((-free[pod], pod) for pod in self._pods(id)) for id in live}
+        return sorted(live, key=lambda id: (first[id], self._sizes[id], id))
 
-    def _pods(self, allocation: Allocation) -> set[int]:
+    def _pods(self, id: str) -> set[int]:
         width = self._fabric.topology.groups_per_pod
-        return {share.group // width for share in allocation.groups}
+        return {share.group // width for share in self._fabric.allocations[id].groups}
 
-    def _pairs(self, live: Sequence[Allocation], below: int) -> Iterator[list[Allocation]]:
+    def _pairs(self, live: Sequence[str], below: int) -> Iterator[list[str]]:
         """Pairs with a pod in common, cheapest first, cheaper than ``below`` hosts."""
-        small = [allocation for allocation in live if allocation.size < below][: self._tries_left]
-        pods = {allocation.id: self._pods(allocation) for allocation in small}
+        if self._tries_left <= 0 or not self._budget.spend(len(live)):
+            return
+        small = [id for id in live if self._sizes[id] < below][: self._tries_left]
+        pods = {id: self._pods(id) for id in small}
         pairs = [
             [a, b]
             for a, b in combinations(small, 2)
-            if a.size + b.size < below and pods[a.id] & pods[b.id]
+            if self._sizes[a] + self._sizes[b] < below and pods[a] & pods[b]
         ]
-        yield from sorted(pairs, key=_cost)
+        yield from sorted(pairs, key=self._cost)
 
-    def _helps(self, room: Room) -> bool:
-        """Whether the request fits after this; False once no tries are left."""
-        if room.hosts + len(room.undrain) < self._missing or self._tries_left <= 0:
+    def _cost(self, released: Sequence[str]) -> tuple[int, int]:
+        """Hosts that tenants lose, and how many allocations."""
+        return sum(map(self._sizes.__getitem__, released)), len(released)
+
+    def _helps(self, released: Sequence[str] = (), undrain: Sequence[int] = ()) -> bool:
+        """Whether the request fits after this; False once no tries or no budget is left."""
+        if self._cost(released)[0] + len(undrain) < self._missing or self._tries_left <= 0:
+            return False
+        changes = len(released) + len(undrain)
+        if not self._budget.spend(COST_OF_A_TRY + COST_OF_A_CHANGE * changes):
+            self._tries_left = 0
             return False
         self._tries_left -= 1
         with self._fabric.trial():
-            _apply(self._fabric, room)
+            for id in released:
+                self._fabric.release(id)
+            for host in undrain:
+                self._fabric.repair_host(host)
             return _fits(self._policy, self._fabric, self._request)
 
 
@@ -145,27 +185,11 @@ def _fits(policy: Policy, fabric: LedgerView, request: Request) -> bool:
     return isinstance(propose(policy, fabric, request), Allocation)
 
 
-def _apply(fabric: Ledger, room: Room) -> None:
-    for id in room.releases:
-        fabric.release(id)
-    for host in room.undrain:
-        fabric.repair_host(host)
-
-
-def _drained(fabric: LedgerView, released: Sequence[str] = ()) -> tuple[int, ...]:
-    """Drained hosts that are free once their drain is undone and ``released`` are released."""
-    owners = fabric.owners_of_hosts()
+def _drained(fabric: LedgerView) -> tuple[int, ...]:
+    """Drained hosts that are free once their drain is undone."""
     hosts = sorted(fabric.drained_hosts - fabric.failed_hosts)
-    return tuple(host for host in hosts if owners.get(host) in (None, *released))
-
-
-def _room(released: Sequence[Allocation]) -> Room:
-    return Room(tuple(sorted(a.id for a in released)), hosts=sum(a.size for a in released))
-
-
-def _cost(released: Sequence[Allocation]) -> tuple[int, int]:
-    """Hosts that tenants lose, and how many allocations."""
-    return (sum(a.size for a in released), len(released))
+    owners = fabric.owners_of_hosts() if hosts else {}
+    return tuple(host for host in hosts if host not in owners)
 
 
 def _needed(items: Sequence[T], helps: Callable[[Sequence[T]], bool]) -> list[T]:

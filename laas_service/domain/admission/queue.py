@@ -23,12 +23,12 @@ import math
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import itemgetter
 from typing import ClassVar
 
-from laas_service.domain.admission.admit import admit
+from laas_service.domain.admission.admit import OTHERS_WAIT, admit
 from laas_service.domain.admission.constrained import propose
 from laas_service.domain.admission.vetoes import Vetoes
 from laas_service.domain.allocation import Allocation, NoFit, Packing, Refusal, Request
@@ -37,6 +37,7 @@ from laas_service.domain.errors import InvalidInput, NotFound
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.search.known_fits import KnownFits
+from laas_service.domain.search.limits import most_that_may_fit
 
 PACKING_SHARE = 0.25
 """By how much of a request's duration ends may differ to save one free host in a leaf.
@@ -106,6 +107,12 @@ class Waiting:
 
     request: Request
     duration: float = math.inf
+    least_hosts: int = field(init=False)
+    """``Request.hosts``; 0 if it shares links, as it may fit where others of its size do not."""
+
+    def __post_init__(self) -> None:
+        shared = self.request.bandwidth is not None
+        object.__setattr__(self, "least_hosts", 0 if shared else self.request.hosts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,11 +275,7 @@ class EasyQueue(Queue):
     def _backfill(self, now: float) -> list[Allocation]:
         most = self._most_hosts()
         window = islice(self._waiting, 1, self.discipline.window + 1)
-        candidates = [
-            waiting
-            for waiting in window
-            if waiting.request.hosts <= most or waiting.request.bandwidth is not None
-        ]
+        candidates = [waiting for waiting in window if waiting.least_hosts <= most]
         if not candidates:
             return []
         shadow = self.reserve(now).time
@@ -280,35 +283,55 @@ class EasyQueue(Queue):
             return []
         if self.discipline.order is Order.BIG_FIRST:
             candidates.sort(key=lambda waiting: -waiting.request.hosts)
-        what_if = self.discipline.shadow is Shadow.WHAT_IF
-        most_beside = self._most_hosts_beside_head() if what_if else 0
+        most_beside = self._most_hosts_beside_head()
         started = []
         for waiting in candidates:
-            request = waiting.request
-            if request.bandwidth is None and request.hosts > most:
+            if waiting.least_hosts > most:
                 continue
             if now + waiting.duration <= shadow:
                 allocation = self._admit(waiting, now)
-            elif request.hosts > most_beside or self._refusals.vetoed(request):
+            elif waiting.request.hosts > most_beside or self._delays_head(waiting.request):
                 continue
             else:
                 allocation = self._admit(waiting, now, self._head_fits_beside)
-            most = self._most_hosts()
-            if allocation is not None:
-                self._waiting.remove(waiting)
-                self._refusals.forget_vetoes()
-                started.append(allocation)
-                most_beside = self._most_hosts_beside_head() if what_if else 0
+            if allocation is None:
+                most = min(most, self._smallest_refused - 1)
+                continue
+            self._waiting.remove(waiting)
+            self._refusals.forget_vetoes()
+            started.append(allocation)
+            most, most_beside = self._most_hosts(), self._most_hosts_beside_head()
         return started
 
     def _most_hosts(self) -> float:
         """More hosts than this do not fit now."""
-        return min(self.fabric.free_host_count, self._refusals.smallest - 1)
+        most = self.fabric.free_host_count
+        if not self.moves:
+            most = min(most, most_that_may_fit(self.fabric, self.policy.name))
+        return min(most, self._smallest_refused - 1)
+
+    @property
+    def _smallest_refused(self) -> float:
+        """No request for so many hosts or more can start now."""
+        return self._refusals.smallest
 
     def _most_hosts_beside_head(self) -> int:
         """More hosts than this delay the head, unless they are free again at its shadow time."""
+        if self.discipline.shadow is Shadow.END_BEFORE_SHADOW:
+            return -1
         spare = self._future.fabric.free_host_count - self._waiting[0].request.hosts
         return spare if self._vetoes is None else min(spare, self._vetoes.most_hosts(self.fabric))
+
+    def _delays_head(self, request: Request) -> bool:
+        """Whether a request, started now, is known to delay the head; no search is made."""
+        if self._refusals.vetoed(request):
+            return True
+        if request.constraints is not None or self.discipline.packing or self._vetoes is None:
+            return False
+        if not self._vetoes.delays(self.fabric, request.hosts):
+            return False
+        self._refusals.add(request, OTHERS_WAIT)
+        return True
 
     def _head_fits_beside(self, newcomer: Allocation) -> bool:
         """Whether the head still fits at its shadow time beside the newcomer."""
@@ -324,7 +347,7 @@ class EasyQueue(Queue):
             future.claim(newcomer)
             answer = self._head_at_shadow(future)
         if isinstance(answer, NoFit):
-            vetoes.add(taken, proven=answer.reason is not Refusal.BUDGET)
+            vetoes.add(taken, newcomer, proven=answer.reason is not Refusal.BUDGET)
             return False
         self._reserved = (head, Reservation(reservation.time, answer))
         return True
@@ -399,7 +422,7 @@ class _Future:
         """Advance to the first known end after ``now`` at which the request fits."""
         self._set_back(now)
         while self._advance():
-            if self.fabric.free_host_count >= request.hosts:
+            if request.hosts <= most_that_may_fit(self.fabric, policy.name):
                 planned = propose(policy, self.fabric, request)
                 if isinstance(planned, Allocation):
                     return Reservation(self.time, planned)

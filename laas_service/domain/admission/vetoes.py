@@ -9,17 +9,21 @@ the same reason so does every placement that takes more, if nobody shares what i
 A head that is too large for every pod is placed on leaf groups all of whose hosts are free
 (``full_leaves``). Then two things are known of any placement before a search for the head:
 
-* Too few such groups are left beside one that takes too many of them. A request that is too large
-  for every pod takes some wherever it is placed, so the policy need not be asked
-  (``Vetoes.most_hosts``).
+* Too few such groups are left beside one that takes too many of them. By its hosts a request
+  takes at least so many of them in each pod, or in several, wherever it is placed there. So the
+  policy need not be asked (``Vetoes.most_hosts``).
 * Of a pod's groups the head can use any. So all that a placement takes from it is how many of
   each pod's groups, and which spine uplinks.
 """
 
-from laas_service.domain.allocation import Allocation, Request
+from functools import partial
+
+from laas_service.domain.allocation import Allocation, GroupShare, Request
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.policies.base import Traits
-from laas_service.domain.search.shapes import full_leaves, most_hosts
+from laas_service.domain.search.limits import most_that_may_fit, surely_in_pod
+from laas_service.domain.search.search import first_pod, known_in_several_pods
+from laas_service.domain.search.shapes import full_leaves
 from laas_service.domain.topology import Topology
 
 
@@ -39,6 +43,10 @@ class Vetoes:
         """What the placements took beside which the head did not fit (``taken``)."""
         self._never: list[int] = []
         """Those of them beside which no search can find a place for it."""
+        self._most_in_pod: dict[int, int] = {}
+        """By pod, how many of its full leaf groups the head can do without, if that is known."""
+        self._delaying: dict[int, tuple[GroupShare, ...]] = {}
+        """By their number, the groups of the last placement on so many that delays the head."""
         self._planned: tuple[Allocation | None, int] = None, 0
         """The head's last known place, and all that it takes."""
         self._leaves = 0
@@ -51,12 +59,56 @@ class Vetoes:
 
     def most_hosts(self, present: LedgerView) -> int:
         """Every placement of more hosts on the fabric as it is now would delay the head."""
-        future = self._future
         if not self._leaves:
-            return future.free_host_count
-        spare = future.groups_by_free[self._slots].bit_count() - self._leaves
-        in_several_pods = most_hosts(self._policy.name, spare, self._slots)
-        return max(in_several_pods, *present.pod_free_hosts)
+            return self._future.free_host_count
+        in_pod = partial(self._most_hosts_in_pod, present)
+        return most_that_may_fit(present, self._policy.name, self._spare, in_pod)
+
+    def delays(self, present: LedgerView, hosts: int) -> bool:
+        """Whether a plain request for so many hosts surely would be placed so that the head waits.
+
+        If not, it may still. With packing, requests are placed otherwise.
+        """
+        if not self._by_pod or self._future.topology.rails > 1:
+            return False
+        for groups in present.groups_by_free[hosts:]:
+            if groups:
+                return self._takes_last(groups & -groups)
+        pod = first_pod(present, hosts)
+        if pod is None:
+            leaves, rest = divmod(hosts, self._slots)
+            if rest and self._policy.name != "laas":
+                return False
+            leaves += rest > 0
+            placement = known_in_several_pods(present, leaves)
+            return placement is not None and placement.groups is self._delaying.get(leaves)
+        if hosts <= self._most_hosts_in_pod(present, pod):
+            return False
+        return surely_in_pod(present, pod, hosts)
+
+    @property
+    def _spare(self) -> int:
+        """How many of the leaf groups all of whose hosts are free the head does not need."""
+        return self._future.groups_by_free[self._slots].bit_count() - self._leaves
+
+    def _most_leaves_in_pod(self, pod: int) -> int:
+        """How many of these groups of a pod may be taken, as far as is known."""
+        spare = self._spare
+        return min(spare, self._most_in_pod.get(pod, spare))
+
+    def _most_hosts_in_pod(self, present: LedgerView, pod: int) -> int:
+        """Hosts that are free in the other groups, and those of as many of these groups."""
+        full, hosts = self._future.pod_groups_by_free[pod][self._slots], 0
+        for free, groups in enumerate(present.pod_groups_by_free[pod]):
+            hosts += free * (groups & ~full).bit_count()
+        return hosts + self._most_leaves_in_pod(pod) * self._slots
+
+    def _takes_last(self, group: int) -> bool:
+        """Whether the head needs a leaf group, given as a bit set."""
+        if not group & self._future.groups_by_free[self._slots]:
+            return False
+        pod = (group.bit_length() - 1) // self._future.topology.groups_per_pod
+        return self._most_leaves_in_pod(pod) < 1
 
     def taken(self, newcomer: Allocation) -> int:
         """What a placement takes that the head may need, as a mask to compare with others."""
@@ -79,17 +131,14 @@ class Vetoes:
 
         ``planned`` is a place of the head at its shadow time.
         """
-        if taken in self._tried:
+        if taken in self._tried or any(not part & ~taken for part in self._never):
+            self._delaying[len(newcomer.groups)] = newcomer.groups
             return False
         if not taken:
             return True
-        for part in self._never:
-            if not part & ~taken:
-                return False
         if self._by_pod:
-            topology = self._future.topology
-            lost = (taken & (1 << topology.groups) - 1).bit_count()
-            if self._future.groups_by_free[self._slots].bit_count() - lost < self._leaves:
+            groups = (1 << self._future.topology.groups) - 1
+            if (taken & groups).bit_count() > self._spare:
                 return False
         if planned is not None and self._policy.isolating:
             if planned is not self._planned[0]:
@@ -98,16 +147,27 @@ class Vetoes:
                 return True  # isolated allocations need only their own hosts and links
         return None
 
-    def add(self, taken: int, *, proven: bool) -> None:
-        """The head did not fit beside a placement; ``proven`` unless its search was cut off."""
+    def add(self, taken: int, newcomer: Allocation, *, proven: bool) -> None:
+        """The head did not fit beside the newcomer; ``proven`` unless its search was cut off."""
         self._tried.add(taken)
-        if proven and self._policy.isolating:
-            self._never.append(taken)
+        self._delaying[len(newcomer.groups)] = newcomer.groups
+        if not proven or not self._policy.isolating:
+            return
+        self._never.append(taken)
+        if self._by_pod:
+            width = self._future.topology.groups_per_pod
+            pod = ((taken & -taken).bit_length() - 1) // width
+            groups = taken >> pod * width
+            if not groups >> width:  # it takes nothing but groups of this pod
+                most = groups.bit_count() - 1
+                self._most_in_pod[pod] = min(most, self._most_in_pod.get(pod, most))
 
     def forget(self) -> None:
         """Something has become free at the shadow time."""
         self._tried.clear()
         self._never.clear()
+        self._most_in_pod.clear()
+        self._delaying.clear()
 
 
 def _mask(allocation: Allocation, topology: Topology) -> int:

@@ -5,10 +5,11 @@
 The hosts of an allocation fix the roles of its shape: the full leaves, the remainder leaf
 and the remainder pod. A repair chooses a set of uplinks that the full leaves have in common,
 a subset of it for the remainder leaf, and for each L2 index a set of spine uplinks for the
-full pods and a nested one for the remainder pod: Jigsaw (HPDC'21) section 3.2, conditions
-(4) to (6), with taper and rails as in ``search.search``. Columns depend on each other only
-through the total number of uplinks. So the exact choice needs no search: it takes the best
-sets of each column for each number of uplinks, and one table over the columns of a plane.
+full pods and a nested one for the remainder pod, of equal size if that pod is the larger one:
+Jigsaw (HPDC'21) section 3.2, conditions (4) to (6), with taper and rails as in
+``search.search``. Columns depend on each other only through the total number of uplinks. So the
+exact choice needs no search: it takes the best sets of each column for each number of uplinks,
+and one table over the columns of a plane.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import combinations
 from operator import and_, itemgetter
 from typing import NamedTuple
 
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare
 from laas_service.domain.faults.degradation import Degraded, degradation
 from laas_service.domain.ledger import LedgerView
-from laas_service.domain.topology import Column, Link
+from laas_service.domain.topology import Column, Link, bits
 
 
 def repair(
@@ -74,6 +76,14 @@ def best_links(fabric: LedgerView, wanted: Allocation) -> Allocation | None:
     return answer if isinstance(answer, Allocation) else None
 
 
+def all_links(fabric: LedgerView, wanted: Allocation) -> Iterator[Allocation]:
+    """The hosts of ``wanted`` with every set of free links that meets the conditions.
+
+    ``wanted`` is as in ``best_links``. The number of sets grows exponentially with the links.
+    """
+    return _LinkChoice(fabric, wanted).every()
+
+
 class NestedSets(NamedTuple):
     """Two sets of bits, the inner one within the outer one."""
 
@@ -88,15 +98,26 @@ class NestedSets(NamedTuple):
 def nested(free: NestedSets, old: NestedSets, outer: int, inner: int) -> NestedSets | None:
     """Free bits as sets of these sizes that keep the most old bits; None if too few are free.
 
-    The inner set takes its old bits, then old bits of the outer set, then others. So it never
-    costs the outer set an old bit.
+    The inner set takes its old bits, those of both sets first, then old bits of the outer set,
+    then others. So it never costs the outer set an old bit.
     """
     both = free.inner & free.outer
-    small = _first(inner, both & old.inner, both & old.outer, both)
+    small = _first(inner, both & old.inner & old.outer, both & old.inner, both & old.outer, both)
     more = free.outer & ~small
     large = small | _first(outer - inner, more & old.outer, more)
     whole = small.bit_count() == inner and large.bit_count() == outer
     return NestedSets(large, small) if whole else None
+
+
+def all_nested(free: NestedSets, outer: int, inner: int) -> Iterator[NestedSets]:
+    """Free bits as nested sets of these sizes, in every way."""
+    for large in _subsets(free.outer, outer):
+        for small in _subsets(free.inner & large, inner):
+            yield NestedSets(large, small)
+
+
+def _subsets(mask: int, count: int) -> Iterator[int]:
+    return (sum(1 << bit for bit in chosen) for chosen in combinations(bits(mask), count))
 
 
 def _first(count: int, *masks: int) -> int:
@@ -135,7 +156,8 @@ class _LinkChoice:
         leaves: dict[int, int] = {share.group // width: 0 for share in allocation.groups}
         for share in self._full_leaves:
             leaves[share.group // width] += 1
-        self._rest_pod = self._smallest(leaves)
+        self._extended = allocation.shape is not None and allocation.shape.extended
+        self._rest_pod = self._remainder_pod(leaves)
         self._full_pods = [pod for pod in leaves if pod != self._rest_pod]
         self._leaves = leaves[self._full_pods[0]]
         self._rest_leaves = leaves[self._rest_pod] if self._rest_pod is not None else 0
@@ -143,12 +165,14 @@ class _LinkChoice:
         self._columns = {(pod, column): mask for pod, column, mask in allocation.columns}
         self._spine_masks = () if self._one_pod else fabric.free_spines
 
-    def _smallest(self, leaves: dict[int, int]) -> int | None:
+    def _remainder_pod(self, leaves: dict[int, int]) -> int | None:
         """The remainder pod; None if there is none."""
         if len(leaves) == 1:
             return None
         if self._rest_leaf is not None:
             return self._rest_leaf.group // self._topology.groups_per_pod
+        if self._extended:
+            return max(leaves, key=lambda pod: leaves[pod])
         pod = min(leaves, key=lambda pod: leaves[pod])
         return pod if leaves[pod] < max(leaves.values()) else None
 
@@ -158,15 +182,59 @@ class _LinkChoice:
         """The allocation with the most present cables, or why there are no links for it."""
         chosen: list[_ColumnChoice] = []
         for plane in range(self._topology.planes):
-            width, rest_width = self._width(plane, self._full_leaves[0]), 0
-            if self._rest_leaf is not None:
-                rest_width = self._width(plane, self._rest_leaf)
+            width, rest_width = self._widths(plane)
             columns = [c for c in self._topology.columns if c.plane == plane]
             of_plane = _most_kept([dict(self._choices(c)) for c in columns], width, rest_width)
             if of_plane is None:
                 return self._obstacle(plane, width, rest_width)
             chosen += of_plane
         return self._with_links(chosen)
+
+    def every(self) -> Iterator[Allocation]:
+        """The allocation with every choice of links."""
+        for chosen in self._from_plane(0):
+            yield self._with_links(chosen)
+
+    def _from_plane(self, plane: int) -> Iterator[tuple[_ColumnChoice, ...]]:
+        """Every choice for the columns of this plane and of those that follow."""
+        if plane == self._topology.planes:
+            yield ()
+            return
+        columns = [c for c in self._topology.columns if c.plane == plane]
+        for chosen in self._from_column(columns, *self._widths(plane)):
+            for others in self._from_plane(plane + 1):
+                yield (*chosen, *others)
+
+    def _from_column(
+        self, columns: Sequence[Column], width: int, rest_width: int
+    ) -> Iterator[tuple[_ColumnChoice, ...]]:
+        """Every choice for these columns with so many uplinks in all."""
+        if sum(self._free_uplinks(column).outer.bit_count() for column in columns) < width:
+            return
+        if not columns:
+            if not rest_width:
+                yield ()
+            return
+        most = columns[0].bundle.bit_count()
+        for full in range(min(most, width), -1, -1):
+            for rest in range(min(full, rest_width), -1, -1):
+                for choice in self._of_column(columns[0], full, rest):
+                    for others in self._from_column(columns[1:], width - full, rest_width - rest):
+                        yield (choice, *others)
+
+    def _of_column(self, column: Column, full: int, rest: int) -> Iterator[_ColumnChoice]:
+        sizes = self._spine_counts(column, full, rest)
+        for uplinks in all_nested(self._free_uplinks(column), full, rest):
+            if self._one_pod:
+                yield self._choice(column, uplinks, NestedSets(0, 0))
+                continue
+            for spines in all_nested(self._free_spines(column), *sizes):
+                yield self._choice(column, uplinks, spines)
+
+    def _widths(self, plane: int) -> tuple[int, int]:
+        """Uplinks of a full leaf and of the remainder leaf in a plane."""
+        rest = 0 if self._rest_leaf is None else self._width(plane, self._rest_leaf)
+        return self._width(plane, self._full_leaves[0]), rest
 
     def _width(self, plane: int, leaf: GroupShare) -> int:
         """Uplinks that a leaf needs in a plane; in one leaf group, those that join its rails."""
@@ -192,13 +260,7 @@ class _LinkChoice:
         return replace(self._allocation, groups=groups, columns=not_empty)
 
     def _spines_of(self, choice: _ColumnChoice, pod: int) -> int:
-        inner = (pod == self._rest_pod) == self._rest_is_smaller
-        return choice.spines.inner if inner else choice.spines.outer
-
-    @property
-    def _rest_is_smaller(self) -> bool:
-        """Whether the remainder pod has the fewer spine uplinks, and so the inner set."""
-        return self._rest_leaves < self._leaves
+        return choice.spines.inner if pod == self._rest_pod else choice.spines.outer
 
     # -- a column -------------------------------------------------------------
 
@@ -214,10 +276,10 @@ class _LinkChoice:
 
     def _choice(self, column: Column, uplinks: NestedSets, spines: NestedSets) -> _ColumnChoice:
         full, rest = uplinks.kept(self._old_uplinks(column))
-        outer, inner = spines.kept(self._old_spines(column))
-        pods = (outer, inner) if self._rest_is_smaller else (inner, outer)
+        of_full_pod, of_rest_pod = spines.kept(self._old_spines(column))
         kept = column.rails * (full * len(self._full_leaves) + rest)
-        return _ColumnChoice(uplinks, spines, kept + pods[0] * len(self._full_pods) + pods[1])
+        kept += of_full_pod * len(self._full_pods) + of_rest_pod
+        return _ColumnChoice(uplinks, spines, kept)
 
     def _free_uplinks(self, column: Column) -> NestedSets:
         free, rest = self._fabric.free_uplinks, self._rest_leaf
@@ -232,25 +294,31 @@ class _LinkChoice:
         """Spine uplinks for so many uplinks of each full leaf and of the remainder leaf."""
         if self._one_pod:
             return NestedSets(0, 0)
+        outer, inner = self._spine_counts(column, uplinks, rest_uplinks)
+        return nested(self._free_spines(column), self._old_spines(column), outer, inner)
+
+    def _spine_counts(self, column: Column, uplinks: int, rest_uplinks: int) -> tuple[int, int]:
+        """The sizes of the outer and of the inner set of spine uplinks."""
         full = -(-uplinks * self._leaves * column.rails // self._spine_taper)
         if self._rest_pod is None:
-            return nested(self._free_spines(column), self._old_spines(column), full, 0)
+            return full, 0
+        if self._extended:
+            return full, full
         flows = (uplinks * self._rest_leaves + rest_uplinks) * column.rails
-        sizes = sorted((full, -(-flows // self._spine_taper)), reverse=True)
-        return nested(self._free_spines(column), self._old_spines(column), *sizes)
+        return full, -(-flows // self._spine_taper)
 
     def _free_spines(self, column: Column) -> NestedSets:
         free, width = self._spine_masks, self._topology.columns_per_pod
         full = reduce(and_, (free[pod * width + column.number] for pod in self._full_pods))
         rest = 0 if self._rest_pod is None else free[self._rest_pod * width + column.number]
-        return NestedSets(full, rest) if self._rest_is_smaller else NestedSets(rest, full)
+        return NestedSets(full, rest)
 
     def _old_spines(self, column: Column) -> NestedSets:
         full = self._columns.get((self._full_pods[0], column.number), 0)
         rest = 0
         if self._rest_pod is not None:
             rest = self._columns.get((self._rest_pod, column.number), 0)
-        return NestedSets(full, rest) if self._rest_is_smaller else NestedSets(rest, full)
+        return NestedSets(full, rest)
 
     # -- none -----------------------------------------------------------------
 

@@ -74,14 +74,20 @@ def restrict(view: LedgerState, extent: Masks) -> None:
 
 def begin(ledger: S, container: Allocation, view: S) -> None:
     """Keep ``view``, restricted to a container, as the container's ledger, without children."""
-    view.allocations = {}
     view.scope, view.nests, view.shared_plane = container.id, True, NO_PLANE
+    disown(view)
+    ledger.inside[container.id] = view
+
+
+def disown(view: LedgerState) -> None:
+    """Drop all owners of a copy of a ledger: what is usable is free."""
+    view.allocations = {}
     view.free_hosts = list(view.usable_hosts)
     view.free_uplinks = list(view.usable_uplinks)
     view.free_lanes = list(view.usable_lanes)
+    view.reader_caches = ReaderCaches()
     view.count_free_hosts()
     count_losses(view)
-    ledger.inside[container.id] = view
 
 
 def end(ledger: LedgerState, allocation_id: str) -> None:

@@ -198,6 +198,12 @@ class Ledger(LedgerState):
         copy.nests = False
         return copy
 
+    def unowned(self) -> Self:
+        """A ledger of its own without owners, in which everything that is usable is free."""
+        view = self.surface()
+        containers.disown(view)
+        return view
+
     def within(self, extent: Masks) -> Self:
         """A ledger of its own in which only ``extent`` exists: nothing outside is free.
 

@@ -21,8 +21,8 @@ class LedgerView(Protocol):
     """A ledger that is only read. Every ``Ledger`` is one; ``state`` and ``free`` say more.
 
     The type checker refuses writes; nothing is wrapped, so reading costs what it costs on
-    the ledger itself. ``copy``, ``surface`` and ``within`` give the reader a ``Ledger`` of
-    its own.
+    the ledger itself. ``copy``, ``surface``, ``unowned`` and ``within`` give the reader a
+    ``Ledger`` of its own.
     """
 
     @property
@@ -142,6 +142,9 @@ class LedgerView(Protocol):
 
     def surface(self) -> Ledger:
         """A ledger of its own in which containers are owners like any other."""
+
+    def unowned(self) -> Ledger:
+        """A ledger of its own without owners."""
 
     def within(self, extent: Masks) -> Ledger:
         """A ledger of its own in which only ``extent`` exists."""

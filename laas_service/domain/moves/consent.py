@@ -32,5 +32,9 @@ class Consent:
     move_cost: float = 1.0
     """What a host costs that it gets by a move, in any unit; plans may be limited by it."""
 
+    def lets_servers_go(self, *, live: bool) -> bool:
+        """Whether the service may move its servers; ``live``: they need not stop for that."""
+        return self.movable is Movable.RESTART or (live and self.movable is Movable.LIVE)
+
 
 NO_CONSENT = Consent()

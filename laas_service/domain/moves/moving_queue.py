@@ -103,6 +103,11 @@ class MovingQueue(EasyQueue):
         self._moved += plan.moves
         self._forget_refusals()
 
+    @property
+    def _smallest_refused(self) -> float:
+        """What does not fit as it is may fit after a move."""
+        return self._hopeless
+
     def _forget_refusals(self) -> None:
         """Moves free hosts and links: what was refused or vetoed may fit now."""
         self._hopeless = float("inf")

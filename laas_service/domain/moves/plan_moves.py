@@ -9,11 +9,17 @@ K moves, the planner looks for one with the fewest new hosts, then with the fewe
 * only sets of tenants count without which the request fits;
 * first the request is placed without them, and each of them as near as possible to where it is
   (``nearest``), in every order;
+* then the request is placed on every choice of hosts, those that take the fewest hosts from the
+  tenants first, and the tenants near where they are;
 * then every choice of hosts for a tenant that costs less than the best plan is tried in turn,
-  with the request placed beside it, until the budget is spent.
+  with the request placed beside it, first with the links that keep most of the tenant's, then
+  with every other set of links, until the budget is spent.
 
-Sources of the idea: StarCube (Springer 2016) moves tenants of a two-level tree for a request;
-Adaptive Fit (the same, chapter 2) moves nobody who gains too little.
+Two published rules are cases of it (Tsai and Liao, StarCube, Springer 2016). StarCube repacks the
+tenants of a tree for a request: its type E, an exchange of links under running servers, comes first
+here too, because it costs no new host, and its two time slots, the second into what the first has
+freed, are a plan of two moves in order. Adaptive Fit (chapter 2) moves nobody for too little:
+``app.queue_moves`` makes a plan only if the head of the queue starts so much earlier by it.
 """
 
 from __future__ import annotations
@@ -34,7 +40,8 @@ from laas_service.domain.allocation import (
     Shape,
 )
 from laas_service.domain.budget import RequestBudget
-from laas_service.domain.faults.repair import best_links
+from laas_service.domain.errors import DoubleClaim
+from laas_service.domain.faults.repair import all_links, best_links
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.moves.host_choices import HostChoices
 from laas_service.domain.moves.host_roles import HostSupply, Roles
@@ -54,11 +61,17 @@ COST_OF_A_TRIAL = 150
 COST_OF_A_CHOICE = 3
 """Units of work to make a choice of hosts."""
 
+COST_OF_A_SHAPE = 40
+"""Units of work to look for the choices of hosts of one shape."""
+
 MOST_QUICK_SETS = 256
 """Sets of tenants that are tried for a first plan."""
 
 MOST_CHOICES = 4096
 """Choices of hosts for one tenant that are looked at, of each shape."""
+
+MOST_LINKS = 256
+"""Sets of links for a choice of hosts that are tried, besides the first."""
 
 _Choice = tuple[int, Shape, Roles]
 """New hosts, shape, and hosts on each leaf group."""
@@ -122,6 +135,7 @@ class _Planner:
         self._most_moves = most_moves
         self._budget = budget
         self._best: MovePlan | None = None
+        self._links_tried = 0
         self._policies: dict[str, Policy] = {}
         self._tenants = sorted(
             (
@@ -186,10 +200,13 @@ class _Planner:
                 if isinstance(self._placed(), Allocation) and self._around_the_request(tenants):
                     helpful.append(tenants)
         for tenants in helpful:
-            if self._done:
-                return
-            for order in permutations(tenants):
-                self._in_order(order, ())
+            self._on_each_choice(tenants)
+        for self._links_tried in (0, MOST_LINKS):
+            for tenants in helpful:
+                if self._done:
+                    return
+                for order in permutations(tenants):
+                    self._in_order(order, ())
 
     def _quickly(self, count: int) -> None:
         """Take the first set of tenants that can go where their policies place them."""
@@ -283,16 +300,48 @@ class _Planner:
         self, tenants: Sequence[Allocation], budget: SearchBudget
     ) -> Nearest | None:
         """Where the request takes the fewest hosts of the tenants, if fewer than ``_least``."""
-        request, free = self._request, self._fabric.free_hosts
-        theirs = _masks(self._fabric, tenants)
-        supply = HostSupply(
+        supply = self._supply_for_request(tenants)
+        shapes = legal_shapes(self._policy.name, self._request.hosts, self._fabric.topology)
+        return nearest(self._fabric, self._blank, supply, shapes, budget, self._least)
+
+    @property
+    def _blank(self) -> Allocation:
+        """The request without hosts."""
+        return Allocation(self._request.id, self._request.hosts, self._policy.name, ())
+
+    def _supply_for_request(self, tenants: Sequence[Allocation]) -> HostSupply:
+        """The free hosts for the request: those of the tenants, who are released, cost."""
+        free, theirs = self._fabric.free_hosts, _masks(self._fabric, tenants)
+        return HostSupply(
             (0,) * len(free),
             tuple(mask & ~own for mask, own in zip(free, theirs, strict=True)),
             tuple(mask & own for mask, own in zip(free, theirs, strict=True)),
         )
-        blank = Allocation(request.id, request.hosts, self._policy.name, ())
-        shapes = legal_shapes(self._policy.name, request.hosts, self._fabric.topology)
-        return nearest(self._fabric, blank, supply, shapes, budget, self._least)
+
+    def _on_each_choice(self, tenants: Sequence[Allocation]) -> None:
+        """Place the request on every choice of hosts in turn, then each tenant near it.
+
+        The hosts that the request takes from the tenants bound the cost from below.
+        """
+        if self._policy.name not in SHAPED or self._request.constraints is not None:
+            return
+        fabric = self._fabric
+        with fabric.trial():
+            for tenant in tenants:
+                fabric.release(tenant.id)
+            shapes = legal_shapes(self._policy.name, self._request.hosts, fabric.topology)
+            choices = HostChoices(fabric, self._blank, self._supply_for_request(tenants))
+            for choice in self._cheapest(choices, shapes, self._least):
+                if self._done or choice.new_hosts >= self._least:
+                    return
+                placement = best_links(fabric, choice.allocation)
+                if placement is None:
+                    self._budget.spend(COST_OF_A_TRIAL)
+                    continue
+                with fabric.trial():
+                    fabric.claim(placement)
+                    for order in permutations(tenants):
+                        self._each_near(order, placement, self._nearest)
 
     def _each_near(
         self,
@@ -311,7 +360,10 @@ class _Planner:
             return
         with fabric.trial():
             for tenant in order[1:]:
-                fabric.claim(tenant.beyond(placement))
+                try:
+                    fabric.claim(tenant.beyond(placement))
+                except DoubleClaim:  # it holds something that is down; it may move first
+                    return
             for number, tenant in enumerate(order):
                 if number:
                     fabric.release(tenant.id)
@@ -334,7 +386,7 @@ class _Planner:
 
     def _shapes(self, tenant: Allocation) -> Iterator[LegalShape]:
         shape = tenant.shape
-        extended = shape is not None and shape.remainder_leaves > shape.leaves
+        extended = shape is not None and shape.extended
         topology = self._fabric.topology
         return legal_shapes(tenant.policy, tenant.requested, topology, two_pods=extended)
 
@@ -374,33 +426,51 @@ class _Planner:
         with fabric.trial():
             fabric.claim(answer)
             linked = best_links(fabric, hosts)
-        if linked is None:
-            linked = best_links(fabric, hosts)
-            if linked is None:
-                return
+        if linked is not None:
+            self._keep((*moves, replace(choice, allocation=linked)), answer)
+            return
+        for linked in self._linked(hosts):
             with fabric.trial():
                 fabric.claim(linked)
                 answer = self._placed()
-            if isinstance(answer, NoFit):
+            if isinstance(answer, Allocation):
+                self._keep((*moves, replace(choice, allocation=linked)), answer)
                 return
-        self._keep((*moves, replace(choice, allocation=linked)), answer)
 
     def _then(
         self, choice: Nearest, others: Sequence[Allocation], moves: tuple[Nearest, ...]
     ) -> None:
         """Go on with the other tenants while this one has these hosts."""
-        linked = best_links(self._fabric, choice.allocation)
-        if linked is None:
+        if not self._fits_without(others, _without_links(choice.allocation)):
             return
-        with self._fabric.trial():
-            self._fabric.claim(linked)
+        for linked in self._linked(choice.allocation):
+            if not self._fits_without(others, linked):
+                continue
             with self._fabric.trial():
-                for tenant in others:
-                    self._fabric.release(tenant.id)
-                if isinstance(self._placed(), NoFit):
-                    return
-            for order in permutations(others):
-                self._in_order(order, (*moves, replace(choice, allocation=linked)))
+                self._fabric.claim(linked)
+                for order in permutations(others):
+                    self._in_order(order, (*moves, replace(choice, allocation=linked)))
+            if self._least <= sum(move.new_hosts for move in moves) + choice.new_hosts:
+                return
+
+    def _fits_without(self, tenants: Sequence[Allocation], beside: Allocation) -> bool:
+        """Whether the request fits beside one tenant if others were gone."""
+        with self._fabric.trial():
+            self._fabric.claim(beside)
+            for tenant in tenants:
+                self._fabric.release(tenant.id)
+            return isinstance(self._placed(), Allocation)
+
+    def _linked(self, hosts: Allocation) -> Iterator[Allocation]:
+        """Links for these hosts: those of the tenant first, then others while the budget lasts."""
+        best = best_links(self._fabric, hosts)
+        if best is None:
+            return
+        yield best
+        for linked in islice(all_links(self._fabric, hosts), self._links_tried):
+            if self._done or not self._budget.spend(COST_OF_A_TRIAL):
+                return
+            yield linked
 
     def _choices(self, tenant: Allocation, below: int) -> Iterator[Nearest]:
         """Choices of hosts for a tenant that is released, with fewer new hosts than ``below``.
@@ -413,8 +483,16 @@ class _Planner:
                 yield near
             return
         choices = HostChoices(self._fabric, tenant, self._supply(tenant))
+        yield from self._cheapest(choices, self._shapes(tenant), below)
+
+    def _cheapest(
+        self, choices: HostChoices, shapes: Iterable[LegalShape], below: int
+    ) -> Iterator[Nearest]:
+        """The choices that cost less than ``below``, the cheapest first."""
         found: list[_Choice] = []
-        for legal in self._shapes(tenant):
+        for legal in shapes:
+            if not self._budget.spend(COST_OF_A_SHAPE):
+                break
             for roles in islice(choices.of_shape(legal), MOST_CHOICES):
                 if not self._budget.spend(COST_OF_A_CHOICE):
                     break

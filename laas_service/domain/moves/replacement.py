@@ -46,7 +46,7 @@ def replacement(
     )
     if allocation.policy == "baseline":
         return _hosts_alone(allocation, supply, hosts)
-    extended = shape is not None and shape.remainder_leaves > shape.leaves
+    extended = shape is not None and shape.extended
     shapes = legal_shapes(allocation.policy, hosts, topology, two_pods=extended)
     search = SearchBudget(4 * WORK, budget or RequestBudget(4 * WORK))
     wanted = replace(allocation, requested=hosts)

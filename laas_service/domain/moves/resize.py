@@ -89,7 +89,7 @@ class _Resize:
             return self._hosts_alone(supply, hosts)
         allocation = replace(self._allocation, requested=hosts)
         shape, topology = allocation.shape, self._view.topology
-        extended = shape is not None and shape.remainder_leaves > shape.leaves
+        extended = shape is not None and shape.extended
         shapes = legal_shapes(allocation.policy, hosts, topology, two_pods=extended)
         budget = SearchBudget(WORK, self._budget)
         answer = nearest(self._view, allocation, supply, shapes, budget)

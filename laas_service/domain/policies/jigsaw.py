@@ -22,10 +22,10 @@ class Jigsaw:
     that there is at least one full pod.
 
     ``two_pods`` goes beyond the paper. With one full pod (T = 1) conditions (1) and (3) are
-    not necessary: the pod with the remainder leaf may be as large as the other pod or larger.
-    Only as many flows cross as the smaller pod has hosts, each L2 index carries an equal part
-    of them, and the larger pod has the smaller pod's spines, too. So every permutation still
-    has a link for each flow.
+    not necessary: the remainder pod may be the larger one, with or without a remainder leaf.
+    Only as many flows cross as the smaller pod has hosts, and each L2 index carries an equal
+    part of them. So both pods take the spine uplinks that the smaller pod needs, and every
+    permutation still has a link for each flow.
     """
 
     name: ClassVar[str] = "jigsaw"

@@ -11,7 +11,7 @@ Source: Zahavi, CCIT report 776.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -60,6 +60,35 @@ class _Destinations(NamedTuple):
         return _Destinations(*(column[mask] for column in self))
 
 
+Choices = list[tuple[int, tuple[int, ...]]]
+"""Disjoint masks of switches, each with the ports that share the entries towards them."""
+
+
+class _Inputs(NamedTuple):
+    """What the choices of a switch in one sweep follow from."""
+
+    neighbors: Sequence[_Neighbor]
+    reach: Sequence[int]
+    """Of each neighbor, the mask of the switches that it reaches."""
+
+    known: int
+    """The mask of those that the switch reaches already."""
+
+
+class Entries(NamedTuple):
+    """The entries of a switch that lead up and then down, and what they were made from."""
+
+    inputs: Sequence[_Inputs]
+    choices: Sequence[Choices]
+    """Both by tier, first of those that lead down, then of those that lead up."""
+
+    row: Row
+
+
+Computed = dict[int | None, list[Entries]]
+"""Entries by switch: towards all destinations (None), and towards a switch by its number."""
+
+
 class Unreached(NamedTuple):
     """Pairs of adapters that cables connect and the default tables do not."""
 
@@ -79,11 +108,21 @@ class DefaultRoutes:
     Switches are numbered by level, within a level first those outside the regular tree,
     then by GUID. Every cable leads up from the lower number to the higher one, so
     ascending order goes up even where cables join switches of one level.
+
+    ``earlier`` only saves time: ``computed`` for the same hardware and plane with other faults.
     """
 
     def __init__(
-        self, inventory: Inventory, failed: frozenset[Link], tree: Xgft, plane: SharedPlane
+        self,
+        inventory: Inventory,
+        failed: frozenset[Link],
+        tree: Xgft,
+        plane: SharedPlane,
+        earlier: Computed | None = None,
     ) -> None:
+        self._earlier = earlier or {}
+        self.computed: Computed = {}
+        """Empty before ``rows``."""
         self._inventory = inventory
         regular = {*inventory.leaf_guids, *inventory.l2_guids, *inventory.spine_guids}
         self._switches = sorted(
@@ -147,7 +186,10 @@ class DefaultRoutes:
         failed ones included.
         """
         destinations = self._all_destinations()
-        rows, reached = self._rows_towards(destinations, self._working_tiers)
+        everywhere = self._earlier.get(None, ())
+        entries, reached = self._entries(destinations, self._working_tiers, everywhere)
+        self.computed[None] = entries
+        rows = [each.row.copy() for each in entries]
         for row, (first, own) in zip(rows, self._own, strict=True):
             row[first : first + len(own)] = np.frombuffer(own, np.uint8)
         pivot = self._pivot(reached)
@@ -157,9 +199,9 @@ class DefaultRoutes:
         for row in rows:
             missing |= row == NO_ROUTE
         if missing.any():
-            over_any, _ = self._rows_towards(destinations.selected(missing), self._tiers)
+            over_any, _ = self._entries(destinations.selected(missing), self._tiers)
             for row, fallback in zip(rows, over_any, strict=True):
-                row[missing] = np.where(row[missing] == NO_ROUTE, fallback, row[missing])
+                row[missing] = np.where(row[missing] == NO_ROUTE, fallback.row, row[missing])
         self._reach_managers(rows)
         by_guid = {s.guid: row.tobytes() for s, row in zip(self._switches, rows, strict=True)}
         return dict(sorted(by_guid.items()))
@@ -241,10 +283,12 @@ class DefaultRoutes:
         """Send a packet for which a switch has no entry to the pivot, if the pivot has one."""
         zero = np.zeros(1, np.intp)
         pivot_itself = _Destinations(zero + pivot, zero, zero)
-        to_pivot, _ = self._rows_towards(pivot_itself, self._working_tiers)
+        earlier = self._earlier.get(pivot, ())
+        to_pivot, _ = self._entries(pivot_itself, self._working_tiers, earlier)
+        self.computed[pivot] = to_pivot
         onward = rows[pivot] != NO_ROUTE
-        for row, (port,) in zip(rows, to_pivot, strict=True):
-            row[onward & (row == NO_ROUTE)] = port
+        for row, entries in zip(rows, to_pivot, strict=True):
+            row[onward & (row == NO_ROUTE)] = entries.row[0]
 
     def _pivot(self, reached: Sequence[int]) -> int | None:
         """The leaf that most switches reach, of those with a tree above; None without such.
@@ -272,47 +316,68 @@ class DefaultRoutes:
                 return False
         return True
 
-    def _rows_towards(
-        self, destinations: _Destinations, tiers: Sequence[_Tier]
-    ) -> tuple[list[Row], list[int]]:
-        """A row for each switch, and the mask of the switches that it reaches.
+    def _entries(
+        self,
+        destinations: _Destinations,
+        tiers: Sequence[_Tier],
+        earlier: Sequence[Entries] = (),
+    ) -> tuple[list[Entries], list[int]]:
+        """The entries of each switch, and the mask of the switches that it reaches.
 
         Digits: up at level 1 the destination's position, higher up the rank of its switch
         (with parallel cables rank * cables + position % cables); down, where there is a
-        choice, rank + position.
+        choice, rank + position. ``earlier`` are entries towards the same destinations: choices and
+        entries that follow from the same inputs are used again.
         """
-        rows = [np.full(len(destinations.switch), NO_ROUTE, np.uint8) for _ in self._switches]
-        up_digit = destinations.rank * self._parallel + destinations.position % self._parallel
-        down_digit = destinations.rank + destinations.position
         down = [0] * len(self._switches)
         for number in set(destinations.switch.tolist()):
             down[number] = 1 << number
         reached = list(down)
+        inputs: list[list[_Inputs]] = [[] for _ in self._switches]
+        choices: list[list[Choices]] = [[] for _ in self._switches]
+
+        def chosen(number: int, neighbors: Sequence[_Neighbor], reach: Sequence[int]) -> Choices:
+            step = len(inputs[number])
+            given = _Inputs(neighbors, [reach[n.switch] for n in neighbors], reached[number])
+            known = earlier[number] if earlier else None
+            if known is not None and known.inputs[step : step + 1] == [given]:
+                groups = known.choices[step]
+            else:
+                groups = _targets_by_ports(given)
+            inputs[number].append(given)
+            choices[number].append(groups)
+            return groups
+
         for tier in tiers:
             for number, neighbors in enumerate(tier.down):
-                groups = _targets_by_ports(neighbors, down, reached[number])
-                _write(rows[number], destinations.switch, down_digit, groups, len(down))
+                groups = chosen(number, neighbors, down)
                 new = sum(targets for targets, _ in groups)
                 down[number] |= new
                 reached[number] |= new
             for number in range(len(self._switches) - 1, -1, -1):
-                digit = destinations.position if self._switches[number].level == 1 else up_digit
-                groups = _targets_by_ports(tier.up[number], reached, reached[number])
-                _write(rows[number], destinations.switch, digit, groups, len(down))
+                groups = chosen(number, tier.up[number], reached)
                 reached[number] |= sum(targets for targets, _ in groups)
-        return rows, reached
+        up_digit = destinations.rank * self._parallel + destinations.position % self._parallel
+        down_digit = destinations.rank + destinations.position
+        entries = []
+        for number, made in enumerate(choices):
+            if earlier and earlier[number].choices == made:
+                entries.append(Entries(inputs[number], made, earlier[number].row))
+                continue
+            row = np.full(len(destinations.switch), NO_ROUTE, np.uint8)
+            up = destinations.position if self._switches[number].level == 1 else up_digit
+            for step, groups in enumerate(made):
+                digit = up if step % 2 else down_digit
+                _write(row, destinations.switch, digit, groups, len(down))
+            entries.append(Entries(inputs[number], made, row))
+        return entries, reached
 
 
-def _targets_by_ports(
-    neighbors: Iterable[_Neighbor], reach: Sequence[int], known: int
-) -> list[tuple[int, tuple[int, ...]]]:
-    """Target switches beyond ``known`` that neighbors reach: disjoint masks, each with all ports.
-
-    ``reach[n]`` is the mask of switches that neighbor n reaches.
-    """
+def _targets_by_ports(given: _Inputs) -> Choices:
+    """Target switches beyond the known ones that neighbors reach, with all ports."""
     by_ports: dict[tuple[int, ...], int] = {}
-    for neighbor in neighbors:
-        left = reach[neighbor.switch] & ~known
+    for neighbor, reach in zip(given.neighbors, given.reach, strict=True):
+        left = reach & ~given.known
         split: dict[tuple[int, ...], int] = {}
         for ports, targets in by_ports.items():
             both = targets & left
@@ -331,7 +396,7 @@ def _write(
     row: Row,
     switch_of: NDArray[np.intp],
     digit: NDArray[np.intp],
-    groups: Sequence[tuple[int, tuple[int, ...]]],
+    groups: Choices,
     switches: int,
 ) -> None:
     """Write each group's ports to the entries of its targets, ``digit`` modulo their number."""

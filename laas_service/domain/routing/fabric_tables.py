@@ -37,7 +37,12 @@ from typing import NamedTuple
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import NotFound
 from laas_service.domain.inventory import Inventory
-from laas_service.domain.routing.default_tables import NO_ROUTE, DefaultRoutes, Unreached
+from laas_service.domain.routing.default_tables import (
+    NO_ROUTE,
+    Computed,
+    DefaultRoutes,
+    Unreached,
+)
 from laas_service.domain.routing.tenant_tables import NamedLink, Partition, tenant_ports
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology, link_name
@@ -116,8 +121,9 @@ def forwarding_tables(
     used, and those of the earlier one where the later has none. A leaf of one that the links of
     neither join to a port of the other has no route there, unless a subnet manager is on it.
 
-    ``previous`` only saves time: the tables of an earlier state of the fabric. While
-    hardware and faults are the same, entries are computed for new tenants only, and a row
+    ``previous`` only saves time: the tables of an earlier state of the fabric. While the
+    hardware is the same, entries are computed only for new tenants and for those with a link
+    whose fault began or ended, default entries only for switches whose choices change, and a row
     that does not change is the very same object.
 
     Raises:
@@ -125,13 +131,17 @@ def forwarding_tables(
     """
     made_from = topology, inventory, frozenset(failed_links), plane, frozenset(closed_links)
     cache = previous.cache if previous is not None else None
-    if previous is None or cache is None or cache.defaults.made_from != made_from:
-        defaults = _DefaultTables(*made_from)
-        cache, rows = _RenderCache(defaults, {}, {}), {}
+    if cache is not None and not cache.defaults.is_of(topology, inventory, plane):
+        cache = None
+    if cache is not None and cache.defaults.made_from == made_from:
+        defaults = cache.defaults
     else:
-        defaults, rows = cache.defaults, previous.rows
+        defaults = _DefaultTables(*made_from, cache.defaults if cache is not None else None)
     allocations = list(allocations)
-    by_tenant = {a: cache.by_tenant.get(a) or list(defaults.tenant_entries(a)) for a in allocations}
+    known = cache.by_tenant if cache is not None else {}
+    if cache is not None and (changed := defaults.other_faults(cache.defaults)):
+        known = {a: known[a] for a in known if changed.isdisjoint(a.links(topology))}
+    by_tenant = {a: known.get(a) or list(defaults.tenant_entries(a)) for a in allocations}
     by_switch: dict[int, list[_TenantEntries]] = {guid: [] for guid in defaults.rows}
     for entries_of_tenant in by_tenant.values():
         for switch, entries in entries_of_tenant:
@@ -141,12 +151,15 @@ def forwarding_tables(
             entries_of_both = [*by_tenant[first], *by_tenant[second]]
             for switch, entries in defaults.parted_entries(first, second, entries_of_both):
                 by_switch[switch].append(entries)
-    rows = {
-        guid: rows[guid]
-        if changes == cache.by_switch.get(guid)
-        else _overwritten(defaults.rows[guid], changes)
-        for guid, changes in by_switch.items()
-    }
+    rows: dict[int, bytes] = {}
+    for guid, changes in by_switch.items():
+        default = defaults.rows[guid]
+        if previous is not None and cache is not None:
+            same = changes == cache.by_switch[guid] and default == cache.defaults.rows[guid]
+            row, old = None if same else _overwritten(default, changes), previous.rows[guid]
+            rows[guid] = old if row is None or row == old else row
+        else:
+            rows[guid] = _overwritten(default, changes)
     return ForwardingTables(
         defaults.destinations, rows, _RenderCache(defaults, by_tenant, by_switch)
     )
@@ -170,14 +183,17 @@ class _DefaultTables:
         failed: frozenset[Link],
         plane: SharedPlane,
         closed: frozenset[Link],
+        previous: _DefaultTables | None,
     ) -> None:
         self.made_from = topology, inventory, failed, plane, closed
         self._topology = topology
         self._inventory = inventory
         self._failed = failed
-        routes = DefaultRoutes(inventory, failed, topology.tree, plane)
+        earlier = previous.computed if previous is not None else None
+        routes = DefaultRoutes(inventory, failed, topology.tree, plane, earlier)
         self.destinations = routes.destinations
         self.rows = routes.rows()
+        self.computed: Computed = routes.computed
         self.unreached = routes.unreached(self.rows)
         if self.unreached and failed:
             repaired = DefaultRoutes(inventory, frozenset(), topology.tree, plane)
@@ -190,6 +206,16 @@ class _DefaultTables:
             self.rows[guid] = bytes(NO_ROUTE if p in ports else p for p in self.rows[guid])
         self._index = {guid: i for i, guid in enumerate(routes.destinations)}
         self._manager_switches = _manager_switches(inventory)
+
+    def is_of(self, topology: Topology, inventory: Inventory, plane: SharedPlane) -> bool:
+        """Whether the tables are of this hardware and plane."""
+        return (topology, inventory, plane) == (self._topology, self._inventory, self.made_from[3])
+
+    def other_faults(self, earlier: _DefaultTables) -> frozenset[Link]:
+        """The links that have failed, or are closed, in one of the two only."""
+        _, _, failed, _, closed = self.made_from
+        _, _, failed_before, _, closed_before = earlier.made_from
+        return (failed ^ failed_before) | (closed ^ closed_before)
 
     def tenant_entries(self, allocation: Allocation) -> Iterator[tuple[int, _TenantEntries]]:
         """The entries that differ from the default for a tenant's ports, each with its switch.

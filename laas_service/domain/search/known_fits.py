@@ -15,6 +15,29 @@ Known = dict[int, Placement]
 
 
 @dataclass(slots=True)
+class _InPods:
+    """Placements on full leaf groups of several pods, and what a search for them reads."""
+
+    full: int
+    """The leaf groups all of whose hosts are free."""
+    lanes: list[int]
+    """The spine uplinks."""
+    pods: list[int]
+    """The pods with such groups, ascending."""
+    counts: list[int]
+    """By pod, how many of them it has."""
+    order: list[int] = field(default_factory=list)
+    """These pods as ``ordered`` put them."""
+    known: Known = field(default_factory=dict)
+
+    def ordered(self, free: Sequence[int]) -> list[int]:
+        """The pods as a search sorts them (``PodView.with_leaves``)."""
+        order = sorted(self.pods, key=free.__getitem__)
+        order.sort(key=self.counts.__getitem__)
+        return order
+
+
+@dataclass(slots=True)
 class KnownFits:
     """The first placements by place, for requests without wishes; kept with some ledgers.
 
@@ -29,11 +52,7 @@ class KnownFits:
         default_factory=dict, compare=False
     )
     """By pod; its free hosts and uplinks, and placements on two or more of its leaf groups."""
-    _in_pods: tuple[int, list[int], list[int], list[int], Known] | None = field(
-        default=None, compare=False
-    )
-    """The leaf groups all of whose hosts are free; their pods, ascending, and these pods with few
-    free hosts first; the spine uplinks; placements on such groups of several pods."""
+    _in_pods: _InPods | None = field(default=None, compare=False)
 
     @staticmethod
     def kept_with(fabric: LedgerView) -> KnownFits | None:
@@ -56,19 +75,22 @@ class KnownFits:
         """Those by leaves on full leaf groups without a remainder; the caller adds what it finds.
 
         No leaf group of the fabric misses an uplink (``Ledger.odd_groups``). Of the free hosts
-        the search reads in which order they put the pods.
+        the search reads in which order they put pods with equally many full leaf groups.
         """
         full, lanes, free = fabric.groups_by_free[-1], fabric.free_lanes, fabric.pod_free_hosts
         entry = self._in_pods
-        if entry is not None and entry[0] == full and entry[3] == lanes:
-            pods = entry[1]
-            if sorted(pods, key=free.__getitem__) == entry[2]:
-                return entry[4]
-        else:
-            pods = [pod for pod, groups in enumerate(fabric.pod_groups_by_free) if groups[-1]]
-        entry = full, pods, sorted(pods, key=free.__getitem__), list(lanes), {}
-        self._in_pods = entry
-        return entry[4]
+        if (
+            entry is not None
+            and entry.full == full
+            and entry.lanes == lanes
+            and entry.ordered(free) == entry.order
+        ):
+            return entry.known
+        counts = [groups[-1].bit_count() for groups in fabric.pod_groups_by_free]
+        pods = [pod for pod, count in enumerate(counts) if count]
+        entry = self._in_pods = _InPods(full, list(lanes), pods, counts)
+        entry.order = entry.ordered(free)
+        return entry.known
 
     def copy(self) -> KnownFits:
         return self

@@ -4,6 +4,7 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import reduce
 from operator import and_
 from typing import NamedTuple
@@ -39,7 +40,7 @@ def in_several_pods(search: Search, leaves: int, rest: int) -> Iterator[Placemen
 
 
 def in_two_pods(search: Search, leaves: int, rest: int) -> Iterator[Placement]:
-    """The same in two pods, the remainder pod no smaller than the full pod (``Jigsaw``)."""
+    """The same in two pods, the remainder pod larger than the full pod (``Jigsaw``)."""
     topology = search.topology
     slots, groups = topology.slots, topology.groups_per_pod
     shapes = search.allowed(two_pod_shapes(leaves, rest, slots, groups))
@@ -148,26 +149,24 @@ class MultiPod:
                 yield placement
 
     def two_pod_placements(self, shape: Shape) -> Iterator[Placement]:
-        """Placements on a full pod and a remainder pod no smaller; see ``two_pod_shapes``.
+        """Placements on a full pod and a larger remainder pod; see ``two_pod_shapes``.
 
-        The spine uplinks of the full pod are among those of the remainder pod, not the other
-        way round.
+        Both pods take the same spine uplinks: those that the full pod needs.
         """
         view = self._view
         enough = view.needs.enough_spines(shape.leaves)
-        enough_below = view.needs.enough_spines(shape.remainder_leaves)
         for remainder_pod in self._preference.remainder_pods(shape):
-            below = view.pod_spines(remainder_pod).lanes
-            if not enough_below(below):
+            spines = view.pod_spines(remainder_pod).lanes
+            if not enough(spines):
                 continue
             for pod in view.pods_with(shape.leaves):
                 if pod == remainder_pod:
                     continue
                 if not self._budget.spend(2 * len(view.columns)):
                     return
-                common = below & view.pod_spines(pod).lanes
+                common = spines & view.pod_spines(pod).lanes
                 if enough(common):
-                    placement = self._on_pods(shape, [pod], remainder_pod, common, below)
+                    placement = self._on_pods(shape, [pod], remainder_pod, common, common)
                     if placement is not None:
                         yield placement
 
@@ -180,9 +179,11 @@ class MultiPod:
         as ``PodSpines.lanes``.
         """
         view = self._view
+        # The flows of the full leaves of a larger remainder pod do not all leave it.
+        crossing = replace(shape, remainder_leaves=0) if shape.extended else shape
         leaves: Iterable[tuple[int | None, int]] = ((None, 0),)
         if remainder is not None and shape.remainder_hosts:
-            usable = view.needs.remainder_uplinks(shape.remainder_leaves, below)
+            usable = view.needs.remainder_uplinks(crossing.remainder_leaves, below)
             width = view.uplinks_for(shape.remainder_hosts)
             if any((usable & plane).bit_count() < width for plane in view.planes):
                 return None
@@ -190,7 +191,7 @@ class MultiPod:
         for leaf, uplinks in leaves:
             if not self._budget.spend(4 * len(view.columns)):
                 return None
-            split = column_split(view, shape, common, below, uplinks)
+            split = column_split(view, crossing, common, below, uplinks)
             if split:
                 return self._placement(shape, _PodSet(full, remainder, common, below), leaf, split)
         return None
@@ -241,9 +242,10 @@ class MultiPod:
     def _columns(self, shape: Shape, pods: _PodSet, split: Split) -> PackedColumns:
         """The spine uplinks of each pod.
 
-        Above each L2 index the smaller pod's spine uplinks are chosen first, and the larger
-        pods' contain them. Spines that the full pods have in common above all L2 indices come
-        first, so that the columns stay alike for later tenants.
+        Above each L2 index the smaller remainder pod's spine uplinks are chosen first, and the
+        full pods' contain them; a larger remainder pod has those of the full pod. Spines that the
+        full pods have in common above all L2 indices come first, so that the columns stay alike
+        for later tenants.
         """
         full, remainder = self._spines(shape, pods, split)
         chosen = [PodLanes(pod, full) for pod in pods.full]
@@ -259,8 +261,8 @@ class MultiPod:
         count, rest_count = view.needs.spine_counts(shape, *split)
         if not rest_count:
             return choose(common, alike, count), 0
-        if shape.remainder_leaves < shape.leaves:
-            rest = choose(below, alike, rest_count)
-            return rest | choose(common ^ rest, alike, count - rest_count), rest
-        full = choose(common, alike, count)
-        return full, full | choose(below ^ full, alike, rest_count - count)
+        if shape.extended:
+            full = choose(common, alike, count)
+            return full, full
+        rest = choose(below, alike, rest_count)
+        return rest | choose(common ^ rest, alike, count - rest_count), rest

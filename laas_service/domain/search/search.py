@@ -59,22 +59,40 @@ def known_answer(
     known, hosts = KnownFits.kept_with(fabric), request.hosts
     if known is None or not is_plain(fabric, request) or hosts > fabric.free_host_count:
         return None
-    placement, misfits = None, fabric.reader_cache(Misfits)
-    for pod in pods_with_room(fabric, hosts):
-        if hosts < misfits.smallest(pod, fabric.pod_freed[pod]):
-            placement = known.in_pod(fabric, pod).get(hosts)
-            break
+    pod = first_pod(fabric, hosts)
+    if pod is not None:
+        placement = known.in_pod(fabric, pod).get(hosts)
     else:
         if leaves > fabric.groups_by_free[-1].bit_count():
             return no_legal_shape(fabric, hosts)
-        if leaves * fabric.topology.slots + rest >= misfits.in_several_pods(fabric):
+        misfit = fabric.reader_cache(Misfits).in_several_pods(fabric)
+        if leaves * fabric.topology.slots + rest >= misfit:
             return no_legal_shape(fabric, hosts)
-        if not rest and not any(fabric.odd_groups):
-            placement = known.in_several_pods(fabric).get(leaves)
+        placement = None if rest else known_in_several_pods(fabric, leaves)
     if placement is None:
         return None
     groups, columns, shape = placement
     return Allocation(request.id, hosts, policy, groups, columns, shape)
+
+
+def first_pod(fabric: LedgerView, hosts: int) -> int | None:
+    """The pod on several of whose leaf groups a search looks for so many hosts first.
+
+    None if they are known not to fit in any pod.
+    """
+    misfits, freed = fabric.reader_cache(Misfits), fabric.pod_freed
+    for pod in pods_with_room(fabric, hosts):
+        if hosts < misfits.smallest(pod, freed[pod]):
+            return pod
+    return None
+
+
+def known_in_several_pods(fabric: LedgerView, leaves: int) -> Placement | None:
+    """The placement of so many full leaf groups in several pods, if an earlier search found it."""
+    known = KnownFits.kept_with(fabric)
+    if known is None or any(fabric.odd_groups):
+        return None
+    return known.in_several_pods(fabric).get(leaves)
 
 
 def no_legal_shape(fabric: LedgerView, hosts: int, *, contention_free: bool = False) -> NoFit:

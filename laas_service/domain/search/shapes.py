@@ -45,18 +45,16 @@ def pod_shapes(hosts: int, slots: int, groups: int, taper: int) -> tuple[Shape, 
 
 @lru_cache(maxsize=4096)
 def two_pod_shapes(leaves: int, rest: int, slots: int, groups: int) -> tuple[Shape, ...]:
-    """All shapes on two pods whose remainder pod is no smaller than the full pod.
+    """All shapes on two pods whose remainder pod is larger than the full pod.
 
-    The shapes have ``leaves`` full leaf groups and a remainder leaf of ``rest`` hosts. The
-    remainder pod has the remainder leaf and at least half of the full leaves. The most uneven
-    shape comes first. There is none without a remainder leaf.
+    The shapes have ``leaves`` full leaf groups and a remainder leaf of ``rest`` hosts (0: there
+    is none). The remainder pod has the remainder leaf and at least half of the full leaves. The
+    most uneven shape comes first.
     """
-    if not rest:
-        return ()
     return tuple(
         Shape(1, few, slots, leaves - few, rest)
         for few in range(1, leaves // 2 + 1)
-        if leaves - few < groups
+        if leaves - few + (rest > 0) <= groups and (rest or leaves - few > few)
     )
 
 
@@ -95,11 +93,16 @@ def most_pods(hosts: int, slots: int, groups: int, pods: int) -> int:
     )
 
 
+TAKE_FULL_LEAVES = frozenset({"laas", "jigsaw"})
+"""The policies whose placements in several pods lie on leaf groups all of whose hosts are free,
+by name; but for the remainder leaf of Jigsaw."""
+
+
 def full_leaves(policy: str, hosts: int, slots: int) -> int:
     """The leaf groups all of whose hosts any placement in several pods takes, at least."""
     if policy == "laas":
         return -(-hosts // slots)
-    return hosts // slots if policy == "jigsaw" else 0
+    return hosts // slots if policy in TAKE_FULL_LEAVES else 0
 
 
 def most_hosts(policy: str, leaves: int, slots: int) -> int:

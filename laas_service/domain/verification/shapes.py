@@ -42,7 +42,7 @@ def shape_violations(topology: Topology, allocation: Allocation) -> list[str]:
         for link in partition.strangers
     ]
     for rails in partition.planes(topology):
-        problems += _links(topology, partition, rails)
+        problems += _links(topology, allocation, partition, rails)
     return [f"shape: {allocation.id}: {text}" for text in problems]
 
 
@@ -79,10 +79,10 @@ def _hosts(topology: Topology, allocation: Allocation, partition: Partition) -> 
     counts = {pod: [len(rail.hosts[leaf]) for leaf in leaves] for pod, leaves in pods.items()}
     full = max((count for pod in counts.values() for count in pod), default=0)
     small = [count for pod in counts.values() for count in pod if count < full]
-    shape = _shape(counts, full)
+    shape = _shape(allocation, counts, full)
     if allocation.shape is not None and allocation.shape != shape:
         yield f"its shape is recorded as {allocation.shape}, but its hosts form {shape}"
-    if _extended(counts, full) and allocation.policy == "jigsaw":
+    if _extended(allocation, counts, full):
         yield from _blocked(topology, allocation)
         return
     if len(small) > 1:
@@ -96,22 +96,25 @@ def _hosts(topology: Topology, allocation: Allocation, partition: Partition) -> 
         yield "(3) there is a smaller leaf but no smaller pod"
 
 
-def _extended(counts: dict[int, list[int]], full: int) -> bool:
-    """Whether there are two pods, and a single smaller leaf in the pod with more leaves.
+def _extended(allocation: Allocation, counts: dict[int, list[int]], full: int) -> bool:
+    """Whether there are two pods, and the larger one is Jigsaw's remainder pod.
 
-    Conditions (1) and (3) are not necessary then; ``_blocked`` checks the bandwidth itself.
+    It has more leaves and the smaller leaf, or its recorded shape says so where all leaves are
+    equal. Conditions (1) and (3) are not necessary then, and (6) holds for the flows that cross;
+    ``_blocked`` checks the bandwidth itself.
     """
-    if len(counts) != 2:
+    if len(counts) != 2 or allocation.policy != "jigsaw":
         return False
-    without_remainder, with_remainder = sorted(
-        counts.values(), key=lambda pod: sum(x < full for x in pod)
-    )
-    smaller = sum(count < full for count in with_remainder)
-    return (
-        smaller == 1
-        and min(without_remainder) == full
-        and len(without_remainder) < len(with_remainder)
-    )
+    fewer, more = sorted(counts.values(), key=len)
+    smaller = sum(count < full for count in more)
+    if min(fewer) < full or len(fewer) == len(more) or smaller > 1:
+        return False
+    return smaller == 1 or allocation.shape == _extended_shape(fewer, more, full)
+
+
+def _extended_shape(fewer: list[int], more: list[int], full: int) -> Shape:
+    rest = sum(count for count in more if count < full)
+    return Shape(1, len(fewer), full, more.count(full), rest)
 
 
 def _blocked(topology: Topology, allocation: Allocation) -> Iterator[str]:
@@ -127,23 +130,25 @@ def _smallest(counts: dict[int, list[int]]) -> int:
     return min(counts, key=lambda pod: sum(counts[pod]))
 
 
-def _shape(counts: dict[int, list[int]], full: int) -> Shape:
+def _shape(allocation: Allocation, counts: dict[int, list[int]], full: int) -> Shape:
     """The shape that the hosts form; meaningful only if they meet conditions (1) to (3)."""
     leaves = {pod: pod_counts.count(full) for pod, pod_counts in counts.items()}
     most = max(leaves.values(), default=0)
     remainder = sum(count for pod in counts.values() for count in pod if count < full)
     if len(counts) == 1:
         return Shape(1, most, full, 0, remainder)
-    if _extended(counts, full):
-        fewer, more = sorted(leaves.values())
-        return Shape(1, fewer, full, more, remainder)
+    if _extended(allocation, counts, full):
+        fewer, more = sorted(counts.values(), key=len)
+        return _extended_shape(fewer, more, full)
     last = _smallest(counts)
     whole = [pod for pod in counts if leaves[pod] == most and sum(counts[pod]) == most * full]
     partial = leaves[last] if last not in whole else 0
     return Shape(len(whole), most, full, partial, remainder)
 
 
-def _links(topology: Topology, partition: Partition, rails: list[int]) -> Iterator[str]:
+def _links(
+    topology: Topology, allocation: Allocation, partition: Partition, rails: list[int]
+) -> Iterator[str]:
     """Conditions (4) to (6) for the rails of one plane."""
     first = partition.rails[rails[0]]
     if len(first.hosts) == 1:
@@ -162,7 +167,10 @@ def _links(topology: Topology, partition: Partition, rails: list[int]) -> Iterat
     if len(first.leaves_by_pod()) == 1:
         yield from _spineless(partition, set(first.leaves_by_pod()), "in one pod")
     else:
-        yield from _spines(topology, partition, rails)
+        pods = first.leaves_by_pod()
+        counts = {pod: [len(first.hosts[leaf]) for leaf in pods[pod]] for pod in pods}
+        extended = _extended(allocation, counts, full)
+        yield from _spines(topology, partition, rails, extended=extended)
 
 
 def _leaf(rail: int, place: tuple[int, int]) -> str:
@@ -227,8 +235,13 @@ def _set(uplinks: Collection[int]) -> str:
     return "{" + ", ".join(map(str, sorted(uplinks))) + "}"
 
 
-def _spines(topology: Topology, partition: Partition, rails: list[int]) -> Iterator[str]:
-    """Condition (6): pods use one set of spines for each L2 index, the remainder pod a subset."""
+def _spines(
+    topology: Topology, partition: Partition, rails: list[int], *, extended: bool
+) -> Iterator[str]:
+    """Condition (6): pods use one set of spines for each L2 index, the remainder pod a subset.
+
+    In an extended shape both pods use one set, for the flows of the smaller pod.
+    """
     tree = topology.tree
     pods = partition.rails[rails[0]].leaves_by_pod()
     sizes = {
@@ -238,22 +251,25 @@ def _spines(topology: Topology, partition: Partition, rails: list[int]) -> Itera
     largest = max(sizes, key=lambda pod: (sizes[pod], -pod))
     for l2 in range(tree.l2_per_pod):
         common = partition.spines.get(L2Place(largest, l2), set())
-        for pod in sorted(pods):
-            place = L2Place(pod, l2)
-            spines = partition.spines.get(place, set())
-            flows = sum(
+        below = {
+            pod: sum(
                 sum(up // tree.cables[0] == l2 for up in partition.rails[rail].uplinks[leaf])
                 for rail in rails
                 for leaf in partition.rails[rail].hosts
                 if leaf.pod == pod
             )
-            needed = _up(flows, tree.taper[1])
+            for pod in sorted(pods)
+        }
+        for pod, flows in below.items():
+            place = L2Place(pod, l2)
+            spines = partition.spines.get(place, set())
+            needed = _up(min(below.values()) if extended else flows, tree.taper[1])
             if len(spines) != needed:
                 yield (
                     f"(6) {_l2(place)} has {len(spines)} uplinks for {flows} from below, "
                     f"needs {needed}"
                 )
-            if sizes[pod] == sizes[largest] and spines != common:
+            if (extended or sizes[pod] == sizes[largest]) and spines != common:
                 yield f"(6) {_l2(place)} has uplinks {_set(spines)}, not {_set(common)}"
             elif not spines <= common:
                 yield f"(6) {_l2(place)} has uplinks {_set(spines - common)} alone"

@@ -105,14 +105,10 @@ def html(title: str, figures: Sequence[Figure]) -> str:
         f"<h1>{escape(title)}</h1>",
     ]
     for figure in figures:
-        groups: dict[str, dict[str, float]] = {}
-        for name, points in figure.curves.items():
-            for point in points:
-                groups.setdefault(str(point.x), {})[name] = point.ours
         rows = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in _rows(figure)]
         parts += [
             f"<h2>{escape(figure.name)}: {escape(figure.title)}</h2>",
-            plots.bars(groups, figure.unit),
+            plots.compared(_curves(figure), figure.unit, figure.across),
             "<table>" + "".join(f"<tr>{row}</tr>" for row in rows) + "</table>",
             f"<p>{escape(figure.reason)}</p>" if figure.reason else "",
         ]
@@ -132,6 +128,16 @@ def data(figures: Sequence[Figure]) -> list[dict[str, Any]]:
         }
         for figure in figures
     ]
+
+
+def _curves(figure: Figure) -> dict[str, list[plots.Value]]:
+    return {
+        name: [
+            plots.Value(x, ours, None if paper is None else (paper, paper))
+            for x, ours, paper in points
+        ]
+        for name, points in figure.curves.items()
+    }
 
 
 def _rows(figure: Figure) -> Iterator[tuple[str, ...]]:

@@ -329,8 +329,22 @@ def test_the_manifest_is_that_of_the_file_to_the_byte(client, deployment):
     """An agent that writes the received manifest gets the bytes of the service's own file."""
     text = client.get(f"{F}/file-set", headers={"Laas-Set-Form": "5"}).text
     manifest = json.loads(text)["manifest"]
-    kept = deployment.served.file("main", "1", "lfts").with_name("manifest.json")
+    kept = deployment.served.file("main", "1", "lfts", 5).with_name("manifest.json")
     assert json.dumps(manifest, indent=1) + "\n" == kept.read_text()
+
+
+def test_agents_of_two_releases_fetch_side_by_side(client, deployment, allocate):
+    """Only the newer one knows tables without port GUIDs, and says so in each request."""
+    allocate(9)
+    configuration = subnet_configuration(deployment.store.routed("main"))
+    for headers, bare in (({"Laas-Set-Form": "6"}, True), ({"Laas-Set-Form": "5"}, False)):
+        found = client.get(f"{F}/file-set", headers=headers).json
+        url = f"{F}/file-set/{found['manifest']['generation']}/lfts"
+        text = client.get(url, headers=headers).data
+        assert len(text) == found["sizes"]["lfts"]
+        expected = render.lfts(configuration, bare=bare)
+        assert text == "".join(expected).encode()
+    assert client.get(url).data == text  # an agent that does not say what it knows
 
 
 def test_the_tables_of_switches_are_fetched_one_by_one(client, allocate):

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import event, insert
 
 from laas_service.adapters.db import models
+from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.app.lifecycle import State
 from laas_service.domain.errors import InvalidInput, Unavailable
 
@@ -30,6 +31,7 @@ def test_a_life(deployment, client):
     assert born["state"] == "allocating"
     assert born["requested"] == len(born["hosts"]) == 6
     assert (born["pkeys"], born["rails_joined"]) == ([born["pkey"]], True)
+    assert born["class"] == "owned"
     assert answer.headers["Location"].endswith(f"/v1/allocations/{born['id']}")
     deployment.converge()
     grown = client.get(answer.headers["Location"]).json
@@ -48,6 +50,20 @@ def test_a_life(deployment, client):
     assert [event["state"] for event in end["history"]][:1] == ["allocating"]
     assert [event["state"] for event in end["history"]][-1:] == ["released"]
     assert client.get("/v1/fabrics/main").json["hosts"]["free"] == 32
+
+
+def test_a_tenant_is_told_whether_its_rails_are_joined(deployment):
+    """Each rail is a plane of its own, and only spines join the planes."""
+    made = generate(Description(xgft="3;2,2,4;1,2,2", rails=2, wiring="plane"))
+    deployment.store.add_fabric("planes", made.topology, made.inventory)
+    client = deployment.client(default_fabric="planes")
+    for hosts, joined, keys in ((4, False, 2), (8, True, 1)):  # a pod, and two pods over spines
+        told = client.post("/v1/allocations", json={"name": "blue", "hosts": hosts}).json
+        assert told["rails_joined"] is joined
+        assert (len(told["pkeys"]), len(set(told["pkeys"]))) == (2, keys)
+        assert told["pkey"] == told["pkeys"][0]
+        client.delete(f"/v1/allocations/{told['id']}")
+        deployment.converge()
 
 
 def test_a_long_history_has_pages(client, allocate):

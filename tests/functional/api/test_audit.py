@@ -8,6 +8,10 @@ import json
 import logging
 
 import pytest
+from pycadf.event import Event
+from pycadf.host import Host
+from pycadf.reason import Reason
+from pycadf.resource import Resource
 
 from laas_service.api.auth import middleware
 from laas_service.domain.errors import InvalidInput
@@ -27,6 +31,41 @@ def told(caplog):
         return [json.loads(line) for line in found]
 
     return events
+
+
+def violations(event):
+    """What pycadf, the library of the format, finds wrong with an event; "" if nothing."""
+    known = {key: event[key] for key in ("eventType", "id", "eventTime", "action", "outcome")}
+    parties = {
+        name: Resource(id=event[name]["id"], typeURI=event[name]["typeURI"])
+        for name in ("initiator", "target", "observer")
+    }
+    parties["initiator"].host = Host(address=event["initiator"]["host"]["address"])
+    try:
+        rebuilt = Event(**known, **parties, reason=Reason(**event["reason"]))
+        assert rebuilt.is_valid()
+        assert (
+            rebuilt.as_dict().items()
+            <= (event | {name: rebuilt.as_dict()[name] for name in parties}).items()
+        )
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def test_every_event_is_valid_by_the_library_of_the_format(guarded, told):
+    made = guarded.post("/v1/allocations", json={"name": "a", "hosts": 1}, headers=BLUE)
+    path = f"/v1/allocations/{made.json['id']}"
+    guarded.patch(path, json={"name": "b"}, headers=BLUE)
+    guarded.post(f"{path}/repair", headers=BLUE)
+    guarded.delete(path, headers=ROOT)
+    guarded.patch("/v1/fabrics/main/hosts/node09", json={"state": "drained"}, headers=ROOT)
+    guarded.get("/v1/fabrics", headers={"X-Auth-Token": "forged"})
+    events = told()
+    assert len(events) == 6
+    assert [violations(event) for event in events] == [""] * 6
+    assert violations(events[0] | {"outcome": "perhaps"})
+    assert violations(events[0] | {"action": "wish"})
 
 
 def short(event):

@@ -57,7 +57,10 @@ def answered(run, *words):
 
 def test_a_link_is_shown_by_any_of_its_names(laas):
     made = answered(laas, "allocation", "create", "--name", "blue", "--hosts", "6", "--wait", "10")
-    link = next(one for one in answered(laas, "fabric", "links") if one["owner"] == made["id"])
+    link = answered(laas, "fabric", "links", "--owner", "blue")[0]
+    assert link["owner"] == made["id"]
+    unknown = "laas: there is no allocation 'nobody' (not_found)\n"
+    assert laas("fabric", "links", "--owner", "nobody") == (1, "", unknown)
     ends = [f"{link[end]['guid']}/{link[end]['port']}" for end in ("lower", "upper")]
     for named in (link["id"], *ends):
         assert answered(laas, "link", "show", named, "--fabric", "main") == link
@@ -210,7 +213,7 @@ def test_tables_name_what_matters(laas, deployment):
         (("fabric", "links"), "spine-1-3-3"),
         (("fabric", "switches"), "leaf-1-3"),
         (("fabric", "utilization"), "0.1875"),
-        (("fabric", "fit", "3"), "largest fit"),
+        (("fabric", "fit", "3"), "largest_fit"),
         (("fabric", "idle"), "links"),
         (("quota", "show"), "allocations"),
         (("fabric", "agents", "main"), "sm1"),
@@ -349,13 +352,16 @@ def test_options_may_stand_before_or_after(server, capsys):
         assert json.loads(capsys.readouterr().out)[0]["id"] == "main"
 
 
+def options(*words):
+    return command.Laas().parser.parse_args(words)
+
+
 def test_a_token_is_sent(monkeypatch):
-    args = command.parser().parse_args(["--token", "t", "--endpoint", "http://x", "fabric", "list"])
-    adapter = command.adapter(args)
+    adapter = command.adapter(options("--token", "t", "--endpoint", "http://x"))
     assert adapter.get_token() == "t"
     assert adapter.get_endpoint() == "http://x"
     monkeypatch.delenv("OS_AUTH_URL", raising=False)
-    plain = command.adapter(command.parser().parse_args(["fabric", "list"]))
+    plain = command.adapter(options())
     assert isinstance(plain.auth, noauth.NoAuth)
 
 
@@ -371,7 +377,7 @@ def test_keystone_comes_from_the_environment(monkeypatch):
         "OS_PROJECT_DOMAIN_ID": "default",
     }.items():
         monkeypatch.setenv(name, value)
-    auth: Any = command.adapter(command.parser().parse_args(["fabric", "list"])).auth
+    auth: Any = command.adapter(options()).auth
     assert auth.auth_url == "http://keystone/v3"
 
 

@@ -125,6 +125,25 @@ def test_a_forced_move_under_way_is_not_turned_back_by_its_tenant(
     assert ask("admin", "POST", f"{path}/replace-hosts", **back).status_code == 202
 
 
+def test_an_administrator_alone_calls_off_a_forced_move(
+    client, ask, deployment, active, work, evacuate
+):
+    path = active(2)
+    with deployment.engine.begin() as connection:
+        connection.exec_driver_sql("update allocation set project_id = 'blue'")
+    before = names(client.get(path).json)
+    consents(client, path, notice=10**6)
+    back = {"json": {"turn_back": True}}
+    assert client.post(f"{path}/replace-hosts", **back).status_code == 409, "nothing is announced"
+    evacuate(hosts=before, override=True)
+    assert ask("blue", "POST", f"{path}/replace-hosts", **back).status_code == 409
+    answer = ask("admin", "POST", f"{path}/replace-hosts", **back)
+    assert (answer.status_code, answer.json["announced"]) == (200, None)
+    assert "the announced move is called off: somebody asked for it" in story(client, path)[-1]
+    work()
+    assert names(client.get(path).json) == before
+
+
 def test_nobody_moves_where_there_is_no_room(client, active, evacuate):
     path = active(2)
     host = names(client.get(path).json)[0]

@@ -279,7 +279,9 @@ def test_with_several_fabrics_one_has_to_be_named(deployment, client):
     named = client.post("/v1/allocations", json={**body, "fabric": "spare"}).json
     assert named["fabric"] == "spare"
     assert client.get("/v1/fabrics/main").json["hosts"]["allocated"] == 0
+    assert client.get("/v1/fabrics").json["default"] is None
     configured = deployment.client(default_fabric="main")
+    assert configured.get("/v1/fabrics?limit=1").json["default"] == "main"
     assert configured.post("/v1/allocations", json=body).json["fabric"] == "main"
     listed = client.get("/v1/allocations?fabric=spare").json["allocations"]
     assert [allocation["id"] for allocation in listed] == [named["id"]]
@@ -287,7 +289,7 @@ def test_with_several_fabrics_one_has_to_be_named(deployment, client):
 
 def test_without_a_fabric_there_is_nothing_to_give(bare):
     client = bare.client()
-    assert client.get("/v1/fabrics").json["fabrics"] == []
+    assert client.get("/v1/fabrics").json == {"fabrics": [], "default": None, "next": None}
     answer = client.post("/v1/allocations", json={"name": "blue", "hosts": 2})
     assert answer.status_code == 404
 
@@ -416,6 +418,17 @@ def test_administrators_see_how_to_make_room(client, allocate):
     assert client.get(f"{F}/fit?hosts=2").json["room"] == room
     never = client.get(f"{F}/fit?hosts=33").json
     assert (never["room"], never["fits_when_empty"]) == (None, False)
+
+
+def test_a_refused_request_is_told_briefly_and_a_dry_run_in_full(client, allocate, monkeypatch):
+    monkeypatch.setattr("laas_service.app.allocations.BRIEF", 0)
+    allocation = allocate(32)
+    wanted = {"name": "late", "hosts": 2}
+    refused = client.post("/v1/allocations", json=wanted).json
+    assert (refused.get("room"), refused["cut_off"]) == (None, True)
+    dry = client.post("/v1/allocations", json=wanted | {"dry_run": True}).json
+    assert dry["room"]["releases"] == [allocation["id"]]
+    assert "cut_off" not in dry
 
 
 def test_undoing_a_drain_makes_room(client):

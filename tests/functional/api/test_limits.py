@@ -182,6 +182,7 @@ def test_a_project_sees_what_it_may_have_and_has(guarded, deployment):
         "project_id": "red",
         "hosts": {"limit": 9, "used": 5},
         "allocations": {"limit": 2, "used": 1},
+        "moves": {"limit": None, "used": 0},
     }
     assert client.get("/v1/quota", headers=blue).json["hosts"] == {"limit": 9, "used": 0}
     SqlQuotas(deployment.engine).set("red", -1, None)

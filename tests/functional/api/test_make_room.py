@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from laas_service.domain.errors import Unavailable
 from tests.functional.api.test_resize import active as active
 from tests.functional.api.test_resize import names, story
 from tests.functional.api.test_resize import work as work
@@ -40,6 +41,7 @@ def test_a_refused_size_fits_after_one_move(client, deployment, crowded, work):
     (move,) = plan.json["moves"]
     assert (move["allocation"], move["announced"]) == (before["id"], False)
     assert move["leaving"] == names(before)
+    assert (move["servers"], move["disk_gb"]) == (0, 0)
     assert client.get(mover).json == before
     begun = client.post(ROOM, json=WANTED)
     assert (begun.status_code, begun.json["moves"][0]["announced"]) == (202, True)
@@ -47,6 +49,7 @@ def test_a_refused_size_fits_after_one_move(client, deployment, crowded, work):
     assert told["announced"]["leaving"] == names(before)
     assert "a move to make room for 4 hosts is announced by" in story(client, mover)[-1]
     deployment.compute.servers[names(before)[0]] = before["project_id"]
+    deployment.compute.broken.add(names(before)[0])
     work()
     waits = client.get(mover).json
     assert (waits["changing"], waits["announced"]) == ("leave", None)
@@ -58,6 +61,17 @@ def test_a_refused_size_fits_after_one_move(client, deployment, crowded, work):
     assert (after["changing"], names(after)) == (None, sorted(move["joining"]))
     assert client.post(ROOM, json=WANTED).json["fits"] is True
     assert client.post("/v1/allocations", json={"name": "new", **WANTED}).status_code == 202
+
+
+def test_a_plan_tells_the_servers_and_the_disks_that_are_copied(client, deployment, crowded):
+    consents(client, crowded[5])
+    before = client.get(crowded[5]).json
+    deployment.compute.servers |= dict.fromkeys(names(before)[:2], before["project_id"])
+    (move,) = client.post(ROOM, json={**WANTED, "dry_run": True}).json["moves"]
+    assert (move["servers"], move["disk_gb"]) == (2, 2 * deployment.compute.disk_gb)
+    deployment.compute.faults.before["load"] = Unavailable("Nova is down")
+    (move,) = client.post(ROOM, json={**WANTED, "dry_run": True}).json["moves"]
+    assert (move["servers"], move["disk_gb"]) == (None, None)
 
 
 def test_a_move_waits_for_its_notice_and_may_be_called_off(client, crowded, work):
@@ -93,6 +107,7 @@ def test_a_tenant_that_does_not_leave_in_time_stays(client, deployment, crowded,
     consents(client, crowded[0])
     before = client.get(crowded[0]).json
     deployment.compute.servers[names(before)[1]] = before["project_id"]
+    deployment.compute.broken.add(names(before)[1])
     client.post(ROOM, json=WANTED)
     work()
     deployment.slept += 4000

@@ -8,6 +8,7 @@ import json
 import struct
 from base64 import b64decode
 
+from tests.functional.api.test_resize import work as work
 from tests.functional.api.test_tenants import TokensAsHeaders
 
 F = "/v1/fabrics/main"
@@ -103,6 +104,45 @@ def test_a_tenant_sees_its_own_part(deployment, client, allocate):
     assert everything["everything"] is True
 
 
+def sizes(shown):
+    moments = [at for at, _ in shown["series"]]
+    assert moments == sorted(moments)
+    return [hosts for _, hosts in shown["series"]]
+
+
+def test_the_hosts_of_all_allocations_over_time(client, allocate, work):
+    """Claims, a resize, a cancelled request, allocations in a container, and releases."""
+    assert client.get(MAP).json["series"] == []
+    first, dept = allocate(5, "first"), allocate(8, "dept", container=True)
+    allocate(3, "inside", parent=dept["id"])
+    waits = client.post(
+        "/v1/allocations", json={"name": "later", "hosts": 30, "wait": True, "duration": 60}
+    ).json
+    client.delete(f"/v1/allocations/{waits['id']}")
+    address = f"/v1/allocations/{first['id']}"
+    assert client.patch(address, json={"hosts": 7}).status_code == 202
+    work()
+    client.delete(f"{address}?wait=5")
+    assert [n for n, before in pairs(sizes(client.get(MAP).json)) if n != before] == [5, 13, 15, 8]
+    assert sizes(client.get(MAP).json)[-1] == 8
+
+
+def pairs(values):
+    return zip(values, [None, *values], strict=False)
+
+
+def test_a_tenant_sees_its_own_hosts_over_time(deployment, client, allocate):
+    blue = allocate(9, "blue", project_id="blue")
+    allocate(5, "red", project_id="red")
+    client.delete(f"/v1/allocations/{blue['id']}?wait=5")
+    allocate(4, "blue2", project_id="blue")
+    tenant = deployment.client(TokensAsHeaders)
+    shown = sizes(tenant.get(MAP, headers={"X-Auth-Token": "watch"}).json)
+    assert [n for n, before in pairs(shown) if n != before] == [9, 0, 4]
+    everybody = sizes(tenant.get(MAP, headers={"X-Auth-Token": "admin"}).json)
+    assert [n for n, before in pairs(everybody) if n != before] == [9, 14, 5, 9]
+
+
 def test_bad_questions(client):
     for query in ("hosts=0", "hosts=x", "policy=none&hosts=3", "hosts=3&colour=red"):
         answer = client.get(f"{MAP}?{query}")
@@ -122,6 +162,8 @@ def test_the_page_at_its_own_address(deployment, client):
     assert several.status_code == 400
     assert "main, second" in several.json["detail"]
     assert '"source":"/v1/fabrics/second/map"' in client.get("/view?fabric=second").text
+    configured = deployment.client(default_fabric="second")
+    assert '"source":"/v1/fabrics/second/map"' in configured.get("/view").text
 
 
 def test_with_logins_there_is_no_page_without_one(deployment):

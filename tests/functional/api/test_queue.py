@@ -118,6 +118,14 @@ def test_who_waits_is_served_in_order(fifo):
     assert fifo.states() == {"b": "active", "c": "active"}
 
 
+def test_a_request_that_leaves_the_queue_while_it_is_listed_is_shown(easy, monkeypatch):
+    """Between two looks of the reader, somebody cancels the only request that waits."""
+    easy.give("blue", 32)
+    waiting = easy.wait("a", 20)
+    monkeypatch.setattr(AdmissionQueue, "_waiting", lambda *_: [])
+    assert (easy.show(waiting)["state"], easy.show(waiting)["waits_for"]) == ("queued", None)
+
+
 def test_who_does_not_wait_does_not_overtake(fifo):
     fifo.give("blue", 24)
     fifo.wait("a", 16)

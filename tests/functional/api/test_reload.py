@@ -7,12 +7,14 @@ import re
 import signal
 import threading
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 import pytest
 import requests
 from oslo_config import cfg, generator
 
 from laas_service.app.admission_queue import AdmissionQueue
+from laas_service.app.queue_moves import RoomMode
 from laas_service.cmd import reloading
 from laas_service.cmd.api import application
 from laas_service.conf import register_opts
@@ -162,15 +164,21 @@ def test_every_part_takes_over_its_options(parts, tmp_path):
     made, reload = parts
     use_cases = made.use_cases(lambda: None)
     worker, leases, queue = made.worker, made.fabric_leases, made.admission_queue
+    moves = made.queue_moves
     leases.run_once()
     before = leases._held["main"].converger
     write(
         tmp_path,
-        queue="discipline = fifo",
+        queue="discipline = fifo\nmake_room = on\nmake_room_window = 22:00-04:00",
         worker="repair = false\nretry_last = 7\npoll_interval = 3\nreconcile_interval = 99",
-        limits="hosts = 5",
+        limits="hosts = 5\nmoves = 2\nunmoved_projects = red, blue",
     )
     reload()
+    assert moves._rules.mode is RoomMode.ON
+    assert moves._rules.opens(datetime(2026, 1, 1, 23, tzinfo=UTC))
+    assert not moves._rules.opens(datetime(2026, 1, 1, 4, tzinfo=UTC))
+    for quotas in (moves._quotas, use_cases.quotas):
+        assert (quotas.limits.moves, set(quotas.unmoved)) == (2, {"red", "blue"})
     assert worker._interval == 3
     for each in (queue, use_cases._queue):
         assert isinstance(each, AdmissionQueue)

@@ -11,14 +11,25 @@ from threading import Event, Thread
 import pytest
 import sqlalchemy as sa
 
-from laas_service.adapters.db import backup, models, schema, soundness
+from laas_service.adapters.db import backup, models, quotas, schema, soundness
 from laas_service.adapters.db.engine import connect, consistent_read
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.adapters.db.restore import LIFT, restore
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.lifecycle import State
-from laas_service.app.records import Drift, Holding, HostState, LinkState, Move, SwitchState, Wait
+from laas_service.app.records import (
+    Drift,
+    Holding,
+    HostState,
+    LinkState,
+    Move,
+    QueueRoom,
+    RoomMove,
+    RoomState,
+    SwitchState,
+    Wait,
+)
 from laas_service.domain.allocation import NoFit, Refusal
 from laas_service.domain.compute_hosts import HostMemory, Quarantine
 from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, LimitExceeded
@@ -93,6 +104,21 @@ def lived_in(store):
     SqlLeases(store._engine).take("f", "worker-1", 60)
     SqlLeases(store._engine).enrol("worker-1", 60)
     store.postpone("boxed", NOW, "Nova does not answer")
+    move = RoomMove("moving", elsewhere("moving"), 1, 1.0, NOW)
+    store.record_room(
+        QueueRoom(
+            fabric="f",
+            state=RoomState.FAILED,
+            hosts=9,
+            allocation="waits",
+            placement=elsewhere("waits"),
+            moves=(move,),
+            at=NOW,
+            avoided={"moving": "mark"},
+        )
+    )
+    with store._transactions.writing("count") as session:
+        quotas.count_move(session, "blue", NOW)
     return store
 
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import threading
@@ -12,8 +13,8 @@ import threading
 import pytest
 
 from laas_service.adapters.compute_directory import DirectoryCompute
-from laas_service.app.ports.compute import Handover
-from laas_service.domain.errors import InvalidFile, InvalidInput, Unavailable
+from laas_service.app.ports.compute import Handover, MoveProgress, ServerMoves
+from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, Unavailable
 
 BLUE = Handover("blue-1", "p" * 32, ("n2", "n1"))
 SMALLER = Handover("blue-1", "p" * 32, ("n1", "n3"))
@@ -132,6 +133,51 @@ def test_taking_back_fences_first(path, openstack):
         "000003-take-back-blue-1.sh",
     ]
     assert openstack.aggregates(path) == {}
+
+
+MOVES = ServerMoves("blue-1", "p" * 32, {"n2": "n3"})
+FLEET = """\
+case "$*" in
+*"server list"*--host*) [ ! -e "$LOG.fails" ] && cat "$LOG.servers" ;;
+*"server migrate --host n3 --wait s1") : > "$LOG.servers"; echo migrated >> "$LOG" ;;
+*"server migrate confirm s1") echo confirmed >> "$LOG" ;;
+*) exit 1 ;;
+esac
+"""
+"""A stand-in for ``openstack`` with one server, s1, on a host that is to be emptied."""
+
+
+def test_servers_move_by_a_script_that_answers(path, tmp_path):
+    def run(script):
+        env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": str(log)}
+        return subprocess.run(["sh", script], env=env, check=False, cwd=tmp_path).returncode
+
+    log = tmp_path / "log"
+    log.touch()
+    (tmp_path / "openstack").write_text(f"#!/bin/sh\n{FLEET}")
+    (tmp_path / "openstack").chmod(0o755)
+    (tmp_path / "log.servers").write_text("s1\n")
+    compute = DirectoryCompute(path)
+    compute.hand_over(SMALLER)
+    for _ in range(2):
+        waits = DirectoryCompute(path).move_servers(MOVES)
+        assert waits.under_way == ("script 000002-move-blue-1.sh has not answered",)
+    script = path / "commands" / "000002-move-blue-1.sh"
+    (tmp_path / "log.fails").touch()
+    assert run(script) != 0
+    assert compute.move_servers(MOVES).under_way, "a list that failed is no proof"
+    (tmp_path / "log.fails").unlink()
+    assert run(script) == 0
+    assert log.read_text().split() == ["migrated", "confirmed"]
+    assert DirectoryCompute(path).move_servers(MOVES) == MoveProgress()
+    assert len(texts(path)) == 2
+
+    compute.hand_over(BLUE)
+    back = ServerMoves("blue-1", "p" * 32, {"n3": "n2"}, live=True)
+    assert compute.move_servers(back).under_way
+    assert "--live-migration --host n2 --wait" in texts(path)["000004-move-blue-1.sh"]
+    compute.hand_over(SMALLER)
+    assert compute.move_servers(MOVES).under_way, "an old answer counts for a new move"
 
 
 def test_repeating_writes_nothing_new(path):
@@ -272,14 +318,132 @@ def test_a_full_disk_is_unavailable_and_loses_nothing(path, monkeypatch):
     assert set(compute.handed_over()) == {"blue-1"}
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"next": "x"}', "\u0000"])
-def test_a_damaged_state_is_named_not_overwritten(path, text):
+@pytest.mark.parametrize("text", ["", "{", "[]\n", "{}\n", '{"next": "x"}\n', "\u0000\n"])
+def test_a_damaged_journal_is_named_not_overwritten(path, text):
     compute = DirectoryCompute(path)
     compute.hand_over(BLUE)
+    journal = path / "journal"
+    for content in (text, journal.read_text() + text if text.endswith("\n") else text):
+        journal.unlink()
+        journal.write_text(content)
+        with pytest.raises(InvalidFile, match="journal"):
+            compute.hand_over(SMALLER)
+        with pytest.raises(InvalidFile, match="journal"):
+            DirectoryCompute(path).handed_over()
+        assert journal.read_text() == content
+        journal.write_text('{"next": 1}\n')
+
+
+@pytest.mark.parametrize("cut", range(1, 200, 9))
+def test_a_line_that_is_cut_off_was_not_acknowledged_and_goes(path, openstack, cut):
+    other = DirectoryCompute(path)
+    other.pool(["n1", "n2"])
+    with open(path / "journal", "ab") as journal:
+        line = {"number": 2, "name": "000002-hand-over-blue-1.sh", "script": "x" * 200}
+        journal.write(json.dumps(line).encode()[:cut])
+    compute = other if cut % 2 else DirectoryCompute(path)
+    assert compute.handed_over() == {}
+    compute.hand_over(BLUE)
+    assert set(DirectoryCompute(path).handed_over()) == {"blue-1"}
+    assert openstack.aggregates(path)["laas-blue-1"] == owned(BLUE.project_id, "n1", "n2")
+
+
+def test_a_step_costs_one_line_whatever_has_been_handed_over(path):
+    compute, grown = DirectoryCompute(path), []
+    for number in range(40):
+        before = (path / "journal").stat().st_size if number else 0
+        compute.hand_over(Handover(f"t{number:02}", "p", (f"n{number:02}",)))
+        grown.append((path / "journal").stat().st_size - before)
+    assert max(grown[10:]) <= grown[1] + 10
+
+
+def test_a_long_journal_is_written_anew_and_others_follow(path, openstack, monkeypatch):
+    monkeypatch.setattr("laas_service.adapters.compute_journal.SPARE_LINES", 4)
+    one, other = DirectoryCompute(path), DirectoryCompute(path)
+    one.pool(["n1", "n2", "n3"])
+    for number in range(20):
+        one.hand_over(BLUE if number % 2 else SMALLER)
+        other.fence("blue-1")
+        assert len((path / "journal").read_text().splitlines()) <= 16
+    one.hand_over(BLUE)
+    for compute in (one, other, DirectoryCompute(path)):
+        assert compute.handed_over() == {"blue-1": Handover("blue-1", "p" * 32, ("n1", "n2"))}
+    assert len(texts(path)) == 42
+    assert openstack.aggregates(path)["laas-blue-1"] == owned(BLUE.project_id, "n1", "n2")
+
+
+def test_a_script_that_the_operator_has_moved_away_does_not_come_back(path):
+    DirectoryCompute(path).hand_over(BLUE)
+    (path / "commands" / "000001-hand-over-blue-1.sh").unlink()
+    compute = DirectoryCompute(path)
+    compute.fence("blue-1")
+    assert list(texts(path)) == ["000002-fence-blue-1.sh"]
+
+
+def test_without_the_lines_of_an_allocation_it_is_forgotten(path):
+    compute = DirectoryCompute(path)
+    green = Handover("green", "p", ("n7",))
+    for handover in (BLUE, green):
+        compute.hand_over(handover)
+    taken = Handover("red", "p", ("n7",))
+    with pytest.raises(Conflict, match=r'the lines with "id": "green" in journal'):
+        compute.hand_over(taken)
+    edited = path / "edited"
+    lines = (path / "journal").read_text().splitlines(keepends=True)
+    edited.write_text("".join(line for line in lines if '"id": "green"' not in line))
+    edited.replace(path / "journal")
+    assert set(compute.handed_over()) == {"blue-1"}
+    assert set(lists(path)) == {"blue-1"}
+    compute.hand_over(taken)
+    assert max(texts(path)) == "000003-hand-over-red.sh"
+
+
+EARLIER = {
+    "next": 8,
+    "pool": ["n1", "n2", "n3"],
+    "tenants": {
+        "blue-1": {"project_id": "p" * 32, "hosts": ["n1", "n2"], "fenced": False},
+        "green": {"project_id": "q", "hosts": ["n3"], "fenced": True},
+    },
+    "moves": {"blue-1": {"targets": {"n2": "n3"}, "live": False, "answer": "000006-move-blue-1"}},
+    "scripts": {"000007-fence-green.sh": "#!/bin/sh\n"},
+}
+"""The ``state.json`` of a release without a journal, killed before it wrote its last script."""
+
+
+@pytest.mark.parametrize("kills", range(8))
+def test_the_state_of_an_earlier_release_is_taken_over_once(path, monkeypatch, kills):
+    path.mkdir()
+    (path / "state.json").write_text(json.dumps(EARLIER))
+    (path / "commands").mkdir()
+    with monkeypatch.context() as patch, contextlib.suppress(Killed):
+        _kill_at(patch, "fsync", kills)
+        DirectoryCompute(path).handed_over()
+    for _ in range(2):
+        compute = DirectoryCompute(path)
+        assert compute.observed().pooled == {"n1", "n2", "n3"}
+        assert compute.handed_over() == {
+            "blue-1": Handover("blue-1", "p" * 32, ("n1", "n2")),
+            "green": Handover("green", "laas-nobody", ("n3",)),
+        }
+        waits = compute.move_servers(MOVES).under_way
+        assert waits == ("script 000006-move-blue-1.sh has not answered",)
+    assert texts(path) == {"000007-fence-green.sh": "#!/bin/sh\n"}
+    assert lists(path) == {"blue-1": "n1\nn2\n"}
+    assert "tenants" not in json.loads((path / "state.json").read_text())
+    compute.take_back(BLUE)
+    assert min(texts(path).keys() - {"000007-fence-green.sh"}) == "000008-fence-blue-1.sh"
+    assert set(DirectoryCompute(path).handed_over()) == {"green"}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"next": "x"}', "\u0000"])
+def test_a_damaged_state_of_an_earlier_release_is_named_not_overwritten(path, text):
+    path.mkdir()
     (path / "state.json").write_text(text)
     with pytest.raises(InvalidFile, match=r"state\.json"):
-        compute.hand_over(SMALLER)
+        DirectoryCompute(path).hand_over(SMALLER)
     assert (path / "state.json").read_text() == text
+    assert not (path / "journal").exists()
 
 
 def test_callers_at_the_same_time_lose_nothing(path, openstack):

@@ -5,11 +5,12 @@
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 
 import pytest
 from sqlalchemy import event, text
 
-from laas_service.adapters.db.engine import connect
+from laas_service.adapters.db.engine import _server_connected, connect
 from laas_service.domain.errors import InvalidInput
 
 
@@ -37,3 +38,34 @@ def test_a_driver_that_is_not_installed_is_named_in_one_sentence(scheme):
     assert said.startswith(f"[database] connection: {scheme!r} is not valid; its driver is not")
     assert "\n" not in said
     assert "SECRET" not in said
+
+
+class MariaDb:
+    """A connection, and its own cursor; ``said`` has the statements."""
+
+    def __init__(self, galera: str) -> None:
+        self.said: list[str] = []
+        self._answers = {
+            "SELECT version()": ("10.11.6-MariaDB",),
+            "SHOW VARIABLES": ("wsrep_on", galera),
+        }
+
+    def cursor(self):
+        return nullcontext(self)
+
+    def execute(self, statement):
+        self.said.append(statement)
+
+    def fetchone(self):
+        return self._answers[" ".join(self.said[-1].split()[:2])]
+
+    def commit(self):
+        self.said.append("COMMIT")
+
+
+@pytest.mark.parametrize("galera", ["ON", "OFF"])
+def test_on_galera_a_session_sees_what_other_nodes_committed(galera):
+    server = MariaDb(galera)
+    _server_connected(server, None)
+    assert ("SET SESSION wsrep_sync_wait = 7" in server.said) == (galera == "ON")
+    assert server.said[-1] == "COMMIT"

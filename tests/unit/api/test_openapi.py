@@ -63,6 +63,7 @@ def test_every_operation_of_the_contract_is_there(spec):
         ("GET", "/v1/fabrics/{fabric_id}/idle"),
         ("GET", "/v1/fabrics/{fabric_id}/plane"),
         ("PUT", "/v1/fabrics/{fabric_id}/plane"),
+        ("GET", "/v1/fabrics/{fabric_id}/make-room"),
         ("POST", "/v1/fabrics/{fabric_id}/make-room"),
         ("POST", "/v1/fabrics/{fabric_id}/evacuate"),
         ("GET", "/v1/fabrics/{fabric_id}/observation"),

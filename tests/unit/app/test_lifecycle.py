@@ -302,6 +302,21 @@ def test_what_a_change_claims_and_frees_is_what_differs(h1, u1, s1, h2, u2, s2):
         assert parts(routed.traffic) | parts(routed.beside or routed.traffic) <= parts(change.held)
 
 
+@given(masks, masks)
+def test_the_servers_of_each_old_host_go_to_one_new_host(h1, h2):
+    change = Change.begun(placement(h1), placement(h2))
+    old, new = hosts_of(change.old), hosts_of(change.new)
+    targets = change.server_targets(SMALL)
+    assert targets.keys() == (old - new if new - old else set())
+    assert set(targets.values()) <= new - old
+    most = -(-len(old - new) // len(new - old)) if new - old else 0
+    assert all(list(targets.values()).count(host) <= most for host in new - old)
+    if targets and len(old - new) == len(new - old):
+        back = replace(change, phase=Phase.LEAVE).way_back
+        assert back is not None
+        assert back.server_targets(SMALL) == {there: here for here, there in targets.items()}
+
+
 def walked(change: Change) -> list[Change]:
     """A change at each of its steps, from where it is."""
     changes = [change]

@@ -355,7 +355,7 @@ REQUESTS = st.dictionaries(
 ) | st.fixed_dictionaries(
     {
         "op": st.sampled_from(
-            ["allocate", "release", "probe", "fail", "repair", "resize", "make-room"]
+            ["allocate", "release", "probe", "fail", "repair", "resize", "make-room", "sleep"]
         )
     },
     optional={
@@ -518,6 +518,16 @@ def test_what_fits_needs_no_room_and_what_cannot_fit_is_refused():
     for answer, largest in ((refused, 2), (none, 2)):
         assert (answer["outcome"], answer["reason"]) == ("refused", "no_legal_shape")
         assert (answer["largest_fit"], answer["cut_off"]) == (largest, False)
+
+
+def test_leaves_are_emptied_to_sleep_only_if_asked_for():
+    plan = leaves_with_pairs()
+    asked = {"op": "sleep", "moves": 2}
+    told, again, applied, after = ask(plan, asked, asked, {**asked, "apply": True}, asked)
+    assert (told["outcome"], told["moved_hosts"], told["cut_off"]) == ("plan", 2, False)
+    assert again["moves"] == told["moves"] == applied["moves"]
+    assert [len(told[when]["leaves"]) for when in ("unused_now", "unused_after")] == [0, 2]
+    assert (after["outcome"], after["unused_now"]) == ("ok", told["unused_after"])
 
 
 def test_the_page_of_the_final_state(tmp_path):

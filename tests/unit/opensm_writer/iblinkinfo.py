@@ -10,9 +10,11 @@ from collections.abc import Collection, Iterable, Mapping
 from laas_service.domain.inventory import ADAPTER_PORT, CableEnds, PortRef
 
 
-def line(port: PortRef, name: str, other: PortRef | None, state: str = "Active") -> str:
+def line(
+    port: PortRef, name: str, other: PortRef | None, state: str = "Active", lid: int = 3
+) -> str:
     """The line of a port: linked to ``other``, or down if ``state`` is Down, else silent."""
-    head = f'0x{port.guid:016x} "{name:>30}" {3:6} {port.port:4}[  ] =='
+    head = f'0x{port.guid:016x} "{name:>30}" {lid:6} {port.port:4}[  ] =='
     if state == "Down":
         return f'{head}({"":14} {state:>6}/{"Polling":>8})==>  {"":11}[  ] "" ( )\n'
     link = f"({'4X':>3} {'2.5 Gbps':>18} {state:>6}/{'LinkUp':>8})"
@@ -30,11 +32,12 @@ def output(
     dead: Collection[int] = (),
     silent: Collection[int] = (),
     moved: Mapping[PortRef, PortRef] | None = None,
+    lids: Mapping[int, int] | None = None,
 ) -> str:
     """What the tool prints on the adapter ``observer`` (GUID), without regard to reachability.
 
     ``down`` are ends of cut cables, ``dead`` and ``silent`` GUIDs of switches, ``moved`` cables
-    that are not recorded, by either end.
+    that are not recorded, by either end. ``lids`` are by GUID.
     """
     links: dict[int, list[tuple[PortRef, PortRef]]] = defaultdict(list)
     for first, second in cables:
@@ -47,12 +50,13 @@ def output(
     for guid in order:
         if guid in dead or guid in silent:
             continue
+        lid = (lids or {}).get(guid, 3)
         for port, other in sorted(links[guid]):
             now = (moved or {}).get(port, other)
             if port in down or other in down or now.guid in dead:
-                text.append(line(port, f"node {guid:x}", None, "Down"))
+                text.append(line(port, f"node {guid:x}", None, "Down", lid))
             elif now.guid in silent:
-                text.append(line(port, f"node {guid:x}", None, "Initialize"))
+                text.append(line(port, f"node {guid:x}", None, "Initialize", lid))
             else:
-                text.append(line(port, f"node {guid:x}", now))
+                text.append(line(port, f"node {guid:x}", now, lid=lid))
     return "".join(text)

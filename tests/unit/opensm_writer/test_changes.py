@@ -88,8 +88,14 @@ def test_incremental_rendering_gives_the_same_bytes(made, seed, count):
 
 def test_only_changed_tables_are_rendered_and_parsed(tmp_path, monkeypatch):
     last = publish.publish_set(subnet_configuration(state([POD, WIDE], 1)), SETTINGS, tmp_path)
-    rendered, parsed = mock.Mock(wraps=render._entries), mock.Mock(wraps=parse._ports)
-    monkeypatch.setattr(render, "_entries", rendered)
+    rendered, parsed = mock.Mock(), mock.Mock(wraps=parse._ports)
+    good = render.Renderer.table
+
+    def counted(renderer, guid):
+        rendered()
+        return good(renderer, guid)
+
+    monkeypatch.setattr(render.Renderer, "table", counted)
     monkeypatch.setattr(parse, "_ports", parsed)
     configuration = subnet_configuration(state([POD, ONE, WIDE], 2), last.configuration)
     same = sum(

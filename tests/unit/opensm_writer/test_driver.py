@@ -29,6 +29,7 @@ class Site:
         self.links, self.dump = directory / "links", directory / "dump"
         self.log = directory / "log"
         self.log.write_text("")
+        self.links.write_text(output(CABLES, OBSERVER))
         self.opensm = OpenSm(
             dump_command=("cat", str(self.dump)),
             links_command=("cat", str(self.links)),
@@ -72,7 +73,7 @@ BLOCKS = """
 import sys
 from pathlib import Path
 from opensm_writer import parse
-dump, asked = map(Path, sys.argv[1:])
+dump, asked = map(Path, sys.argv[1:3])
 tables = list(parse.switch_tables(parse.file_pieces(dump), "dump"))
 lines = sys.stdin.readlines()
 asked.write_text("".join(lines))
@@ -84,6 +85,47 @@ for line in lines:
             print(f"{table.guid:#018x} {lid} {number} {row.hex()}")
 """
 """Answers from the file of all tables, and notes what it was asked."""
+
+
+def test_tables_without_port_guids_need_the_lids_that_they_were_made_for(site, tmp_path):
+    """At first all ports have the same LID."""
+    appeared = 'log_notice: Reporting Informational Notice "GID in service"\n'
+    pinned = INVENTORY.lids
+    site.fabric(lids=pinned)
+    site.driver.publish(state(generation=8), SETTINGS)
+    assert not site.driver.current.bare  # a restarted OpenSM may give other LIDs
+    opensm = replace(site.opensm, cache_directory=tmp_path)
+    site.driver = OpenSmDriver(tmp_path, "tiny", opensm)
+    site.fabric()
+    site.driver.publish(state(generation=8), SETTINGS)
+    assert not site.driver.current.bare
+    site.fabric(lids=pinned)
+    site.log.write_text(site.log.read_text() + appeared)
+    site.driver.publish(state(generation=9), SETTINGS)
+    assert site.driver.current.bare
+    site.fabric(lids=pinned)
+    site.driver.reload()
+    assert site.observed().condition is Condition.APPLIED
+
+    one, other = INVENTORY.endpoints[0].guid, INVENTORY.endpoints[1].guid
+    swapped = {**pinned, one: pinned[other], other: pinned[one]}
+    site.fabric(lids=swapped)
+    site.log.write_text(site.log.read_text() + appeared)
+    seen = site.observed()
+    assert seen.condition is Condition.DIFFERS
+    assert f"{min(one, other):#018x} has {swapped[min(one, other)]:#06x}, not" in seen.detail
+    bare = site.driver.current
+    site.driver.reload()
+    named = site.driver.current
+    assert (bare.bare, named.bare, named.generation) == (True, False, 9)
+    assert (named.name, site.driver.note.set) == ("gen-9.1", "gen-9.1")
+    assert named.rows == bare.rows
+    site.driver.publish(state(generation=10), SETTINGS)
+    assert not site.driver.current.bare
+    site.links.write_text("")
+    site.log.write_text(site.log.read_text() + appeared)
+    site.driver.publish(state(generation=11), SETTINGS)
+    assert not site.driver.current.bare
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.domain.errors import Conflict, InvalidFile, LaasError
 from laas_service.messages import FabricState, TenantRoute
-from opensm_writer import fetch, fileset, parse, validate
+from opensm_writer import fetch, fileset, parse, render, validate
 from tests.offers import Offer, everything
 from tests.partitions import tenant
 from tests.unit.opensm_writer.states import GOLDEN, ONE, POD, WIDE, state
@@ -103,6 +103,98 @@ def test_only_missing_tables_are_fetched(offer, home):
     assert 0 < len(lacking) < len(offer.parts())
     assert sum(size for _, size in asked) == sum(size for size, _ in lacking)
     assert len(asked) < len(lacking)  # neighbours are fetched in one request
+
+
+def contents(directory):
+    return {
+        path.relative_to(directory): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_tables_without_port_guids_get_them_if_the_lids_are_not_right(home, tmp_path):
+    """The set is then the one that a service writes with port GUIDs, to the byte."""
+
+    def offered(tenants, generation, **settings):
+        place = tmp_path / f"there{settings}"
+        offer = Offer(state(tenants, generation), place, home, **settings)
+        return offer, (place / "tiny" / "current").resolve()
+
+    def right(pinned, cables):
+        assert (pinned, cables) == (state().inventory.lids, state().inventory.cable_ends)
+
+    def wrong(pinned, cables):
+        return "a port has another LID"
+
+    for generation, (tenants, wrong_lids) in enumerate(
+        [
+            ([POD], wrong),
+            ([POD, ONE], wrong),
+            ([POD, ONE, WIDE], right),
+            ([POD, ONE], right),
+            ([POD], wrong),
+        ],
+        7,
+    ):
+        offer, bare = offered(tenants, generation, bare=True)
+        _, named = offered(tenants, generation)
+        had = local_rows(home)
+        directory = fetch_set(offer, home, wrong_lids=wrong_lids)
+        assert contents(directory) == contents(bare if wrong_lids is right else named)
+        lacking = [t for t in parse.switch_tables([offer.files["lfts"]], "") if t.row not in had]
+        asked = sum(size for name, _, size in offer.asked if name == "lfts")
+        assert asked == sum(table.size for table in lacking)
+        assert bool(had) == (len(lacking) < len(offer.parts()))
+        offer.asked.clear()
+        before = everything(home)
+        fetch_set(offer, home, wrong_lids=wrong_lids)
+        assert (offer.asked, everything(home)) == ([], before)
+
+
+def local_rows(home):
+    path = home / "current" / "lfts"
+    pieces = parse.file_pieces(path)
+    return [t.row for t in parse.switch_tables(pieces, "")] if path.exists() else []
+
+
+UNFIT_BARE = {
+    "torn tables": (lambda o: o.rewrite("lfts", o.files["lfts"][:-100]), "ends without the count"),
+    "torn without a word": (
+        lambda o: o.files.update(lfts=o.files["lfts"][:-100]),
+        "sha256 is not the one|ends without the count",
+    ),
+    "another port": (
+        lambda o: o.files.update(lfts=o.files["lfts"].replace(b" 001\n", b" 002\n", 1)),
+        "lfts, line 1: its sha256 is not the one",
+    ),
+    "a LID of nobody": (
+        lambda o: o.rewrite("lfts", o.files["lfts"].replace(b"0x0001 ", b"0x0000 ", 1)),
+        "contradicts guid2lid",
+    ),
+    "with port GUIDs": (
+        lambda o: o.rewrite("lfts", named_tables(o)),
+        "its entries are not those of form 6",
+    ),
+}
+
+
+def named_tables(offer):
+    names = render.GuidNames(parse.guid2lid(offer.files["guid2lid"].decode(), ""))
+    return b"".join(map(names.named, parse.blocks([offer.files["lfts"]])))
+
+
+@pytest.mark.parametrize("what", UNFIT_BARE)
+@pytest.mark.parametrize("problem", [None, "a port has another LID"])
+def test_a_refused_set_without_port_guids_changes_nothing(home, tmp_path, what, problem):
+    spoil, why = UNFIT_BARE[what]
+    fetch_set(Offer(state([POD, ONE]), tmp_path / "there", home, bare=True), home)
+    before = everything(home)
+    offer = Offer(state(generation=8), tmp_path / "there", home, bare=True)
+    spoil(offer)
+    with pytest.raises(InvalidFile, match=why):
+        fetch_set(offer, home, wrong_lids=lambda pinned, cables: problem)
+    assert everything(home) == before
 
 
 def test_a_damaged_set_is_replaced(offer, home):
@@ -191,6 +283,12 @@ UNFIT = {
     "an end with two cables": (change_cabling(b"00 2 0x", b"00 1 0x"), "an end has two cables"),
     "torn tables": (lambda o: o.rewrite("lfts", o.files["lfts"][:-100]), "ends without the count"),
     "one switch less": (one_switch_less, "entries of tenant"),
+    "no port GUIDs": (
+        lambda o: o.rewrite(
+            "lfts", b"".join(map(render.without_guids, parse.blocks([o.files["lfts"]])))
+        ),
+        "its entries are not those of form 5",
+    ),
     "torn without a word": (
         lambda o: o.files.update(lfts=o.files["lfts"][:-100]),
         "sha256 is not the one",
@@ -596,10 +694,10 @@ def test_a_set_of_a_service_of_the_release_before_is_taken_as_it_is(offer, home)
     assert everything(home) == before
 
 
-@pytest.mark.parametrize("form", [3, 6, "5", True, None])
+@pytest.mark.parametrize("form", [3, 7, "5", True, None])
 def test_a_form_that_the_agent_does_not_know_is_refused_with_the_way_out(offer, home, form):
     offer.describe(form=form, generation=9)
-    with pytest.raises(InvalidFile, match="this agent knows 4, 5: upgrade the agent"):
+    with pytest.raises(InvalidFile, match="this agent knows 4, 5, 6: upgrade the agent"):
         fetch_set(offer, home)
 
 

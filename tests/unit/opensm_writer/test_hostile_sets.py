@@ -14,7 +14,7 @@ import re
 from typing import Any, get_type_hints
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from laas_service.domain.errors import InvalidFile, InvalidInput
@@ -264,7 +264,6 @@ def test_site_settings_add_known_options_and_numbers_alone(offer, home, data, tm
     assert not OPTIONS & SITE_OPTIONS
 
 
-@settings(max_examples=200)
 @given(data=st.data(), more=st.sampled_from(LINES) | st.text(min_size=1, max_size=12))
 def test_text_that_is_put_into_a_file_is_refused(offer, directory, home, data, more):
     """All bytes of all files are known; only the comment with a switch's name is free."""

@@ -55,6 +55,7 @@ def cables_of(guid: int) -> list[tuple[PortRef, PortRef]]:
 
 def test_captured_lines():
     found = links.parsed(CAPTURED)
+    assert found.lids == {0x200003: 6, 0x100003: 5, 0x200000: 2, 0x100001: 1}
     assert found.ports == {
         PortRef(0x200003, 2): PortRef(0x200001, 4),
         PortRef(0x200003, 3): PortState.DOWN,
@@ -225,3 +226,20 @@ def test_a_reading_lists_a_bounded_number_of_ends(monkeypatch):
     whole = 2 * len(cables_of(SPINE) + cables_of(OTHER_SPINE))
     assert (len(reading.ends), reading.ends_left_out) == (3, whole - 3)
     assert replace(reading, ends=()).switches_read == len(MADE.inventory.switches) - 2
+
+
+@pytest.mark.parametrize(
+    ("read", "problem"),
+    [
+        ({1: 10, 2: 20, 3: 30}, None),
+        ({1: 10, 2: 20, 9: 30}, None),  # a port that is not pinned has no entry
+        ({1: 10, 2: 20, 3: 0}, None),  # a host that boots has none yet
+        ({1: 20, 2: 10}, "2 of 2 ports have other LIDs than their tables: 0x0000000000000001 has"),
+        ({1: 10, 2: 20, 3: 31}, "1 of 3 ports have other LIDs"),
+        ({1: 10, 2: 0, 3: 0}, "1 of 3 ports have a LID"),  # OpenSM has not given them yet
+        ({}, "0 of 0 ports have a LID"),
+    ],
+)
+def test_tables_for_other_lids_are_told(read, problem):
+    told = links.wrong_lids({1: 10, 2: 20, 3: 30}, read)
+    assert told == problem if problem is None else problem in str(told)

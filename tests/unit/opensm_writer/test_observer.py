@@ -209,8 +209,9 @@ def test_an_event_during_a_reading_has_the_ports_read_again(site, gate):
     site.look(1)
     gate.touch()
     eventually(lambda: finished(site), "the reading has ended")
+    read = site.count()
     site.look(30)
-    assert site.observer.under_way
+    eventually(lambda: site.count() > read, "the ports are read again")
 
 
 def test_a_reading_that_fails_beside_the_rounds_is_repeated(site, gate):
@@ -220,8 +221,9 @@ def test_a_reading_that_fails_beside_the_rounds_is_repeated(site, gate):
     gate.touch()
     eventually(lambda: finished(site), "the reading has ended")
     site.set()
+    read = site.count()
     site.look(30)
-    assert site.observer.under_way
+    eventually(lambda: site.count() > read, "the ports are read again")
 
 
 def test_a_doubtful_reading_is_read_again(site):
@@ -275,3 +277,19 @@ def test_each_event_is_told_once(site):
     site.tell()
     assert events.happened()
     assert not events.happened()
+
+
+def test_lids_are_read_for_each_port_that_appears_and_each_process(site):
+    site.observer.lids(CABLES, "1")
+    count = site.count()
+    assert site.observer.lids(CABLES, "1") == dict.fromkeys({g for e in CABLES for g, _ in e}, 3)
+    assert site.observer.lids(CABLES, "2") is not None
+    assert site.count() > count
+    site.links.write_text("")
+    assert site.observer.lids(CABLES, "2") is not None  # no need to read
+    site.tell('x -> log_notice: Reporting Informational Notice "GID in service", GID:fe80::2\n')
+    assert site.observer.lids(CABLES, "2") is None
+    site.set()
+    assert site.observer.lids(CABLES, "2") is None  # after a failure there is a pause
+    site.time += observer.RETRY
+    assert site.observer.lids(CABLES, "2") is not None

@@ -64,8 +64,8 @@ def test_an_older_generation_does_not_replace_a_newer_one(tmp_path):
 def test_a_file_that_does_not_parse_back_is_not_published(tmp_path, monkeypatch):
     published(tmp_path, subnet_configuration(state(generation=1)))
 
-    def torn(configuration: SubnetConfiguration, kept):
-        pieces = list(good(configuration, kept))
+    def torn(configuration: SubnetConfiguration, *more):
+        pieces = list(good(configuration, *more))
         yield from [*pieces[:-1], pieces[-1].rsplit("\n", 2)[0] + "\n"]
 
     good = render.lfts

@@ -70,26 +70,39 @@ def test_the_files_equal_the_golden_files(tmp_path):
         assert (current / name).read_bytes() == (GOLDEN / name).read_bytes(), name
 
 
+def test_port_guids_are_taken_from_tables_and_given_back():
+    configuration = subnet_configuration(state())
+    names = render.GuidNames(configuration.lids)
+    bare, named = (render.Renderer(configuration, bare=bare) for bare in (True, False))
+    for guid in configuration.tables.rows:
+        with_guids, without = (each.table(guid).encode() for each in (named, bare))
+        assert render.without_guids(with_guids) == without
+        assert names.named(without) == with_guids
+
+
 @given(
     partition=partitions(TREE),
     pkey=st.integers(1, 0x7FFE),
     multicast=st.booleans(),
     services=st.lists(st.integers(1, 2**64 - 1), unique=True, max_size=3),
+    bare=st.booleans(),
 )
-def test_rendered_files_parse_back_to_their_values(partition, pkey, multicast, services):
+def test_rendered_files_parse_back_to_their_values(partition, pkey, multicast, services, bare):
     inventory = generator.inventory(SMALL, generator.Description(xgft="3;3,3,3;1,3,3"))
     given_state = FabricState("f", 1, SMALL, inventory, (TenantRoute(partition, pkey),))
     configuration = subnet_configuration(given_state)
-    settings = Settings("/srv/sm", multicast=multicast, services=tuple(services))
+    settings = Settings("/srv/sm", multicast=multicast, services=tuple(services), bare=bare)
     lines = text(configuration, "lfts", settings).splitlines(keepends=True)
     tables = list(parse.switch_tables([line.encode() for line in lines], "lfts"))
     assert {t.guid: t.row for t in tables} == {
         guid: configuration.row_by_lid(guid) for guid in configuration.tables.rows
     }
+    guid_of_lid = {lid: guid for guid, lid in inventory.lids.items()}
     for table in tables:
-        assert all(inventory.lids[guid] == lid for lid, guid in table.guids.items())
+        assert table.bare == bare
         for lid, guid in table.guids.items():
-            assert table.row[lid] == configuration.tables.port(table.guid, guid)
+            assert guid == (None if bare else guid_of_lid[lid])
+            assert table.row[lid] == configuration.tables.port(table.guid, guid_of_lid[lid])
     assert parse.dumped_tables(lines) == {t.guid: t.row for t in tables}
     assert parse.guid2lid(text(configuration, "guid2lid", settings), "guid2lid") == inventory.lids
     read = parse.partitions(text(configuration, "partitions.conf", settings), "partitions.conf")
@@ -280,7 +293,7 @@ def test_any_damaged_file_is_refused(tmp_path_factory, name, data):
     for other, pieces in render.set_files(configuration, SETTINGS).items():
         (directory / other).parent.mkdir(exist_ok=True)
         (directory / other).write_text("".join(pieces))
-    publish.check(configuration, SETTINGS, directory)
+    check(configuration, directory)
     good = (directory / name).read_text()
     lines = good.splitlines(keepends=True)
     at = data.draw(st.integers(0, len(lines) - 1))
@@ -301,7 +314,13 @@ def test_any_damaged_file_is_refused(tmp_path_factory, name, data):
             bad = good[:spot] + str((int(good[spot]) + 1) % 10) + good[spot + 1 :]
     (directory / name).write_text(bad)
     with pytest.raises(InvalidFile):
-        publish.check(configuration, SETTINGS, directory)
+        check(configuration, directory)
+
+
+def check(configuration, directory):
+    publish.check(configuration, SETTINGS, directory)
+    tables = parse.switch_tables(parse.file_pieces(directory / "lfts"), "lfts")
+    publish.check_tables(configuration, tables)
 
 
 if __name__ == "__main__":

@@ -355,8 +355,8 @@ def test_polls_go_on_while_confirmed_tables_are_read(site, monkeypatch):
         dump_command=("sh", "-c", wait), reload_command=("true",), log_file=site.log
     )
     site.restart_agent()
-    site.publish()
     go.touch()
+    site.publish()
     site.confirmed()
     go.unlink()
     begun = len(reads.read_text())

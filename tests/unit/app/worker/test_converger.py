@@ -11,6 +11,7 @@ import pytest
 
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
+from laas_service.app import lifecycle
 from laas_service.app.lifecycle import Action, Faults, Phase, State
 from laas_service.app.placement_changes import begin_link_repair
 from laas_service.app.ports.compute import Handover
@@ -124,6 +125,27 @@ def test_a_commit_whose_answer_was_lost_leaves_no_error_behind(store):
     assert lose == []
     assert world.state("a") is State.RELEASED
     assert not [event for event in store.allocation("a").history if "failed" in event.reason]
+
+
+def test_a_failure_after_the_last_step_leaves_no_error_behind(world, monkeypatch):
+    """The database fails when the worker reads whether there is another step."""
+    true, lost = lifecycle.next_action, []
+
+    def fail(record, *given, **options):
+        if record.state in (State.ACTIVE, State.RELEASED) and record.state not in lost:
+            lost.append(record.state)
+            raise Unavailable("the database failed: server closed the connection")
+        return true(record, *given, **options)
+
+    monkeypatch.setattr("laas_service.app.lifecycle.next_action", fail)
+    world.active("a", 0)
+    assert (world.error("a"), world.store.allocation("a").next_try) == ("", None)
+    world.release("a")
+    world.converger.run_once()
+    assert lost == [State.ACTIVE, State.RELEASED]
+    states = [event.state for event in world.store.allocation("a").history]
+    assert states.count(State.RELEASED) == 1
+    assert world.error("a") == ""
 
 
 # -- order ------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.admission.make_room import fits_when_empty, make_room
 from laas_service.domain.allocation import Allocation, Request, Room
+from laas_service.domain.budget import RequestBudget
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.jigsaw import Jigsaw
@@ -122,3 +123,14 @@ def test_the_number_of_tries_is_bounded():
     assert 0 < counted.calls <= 25
     assert room is not None
     assert fits(JIGSAW, after(fabric, room), 20)
+
+
+def test_a_small_budget_finds_one_release_and_says_that_there_may_be_a_better_answer():
+    fabric = filled((16, 16, 11, 2, 3))
+    budget = RequestBudget(80)
+    assert make_room(JIGSAW, fabric, Request("", 5), budget=budget) == Room(("t2",), hosts=11)
+    assert budget.cut
+    enough = RequestBudget(100_000)
+    room = make_room(JIGSAW, fabric, Request("", 5), budget=enough)
+    assert (room, enough.cut) == (Room(("t3", "t4"), hosts=5), False)
+    assert enough.left < 100_000

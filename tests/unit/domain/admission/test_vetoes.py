@@ -14,6 +14,7 @@ from laas_service.domain.admission.vetoes import Vetoes
 from laas_service.domain.allocation import Allocation, NoFit, Request
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
+from laas_service.domain.search.known_fits import KnownFits
 from laas_service.domain.topology import Topology, Xgft
 
 TREES = (
@@ -50,6 +51,7 @@ def test_what_is_known_is_what_a_search_finds(policy):
         planned = asked.propose(future, head)
         if isinstance(planned, NoFit):
             continue
+        present.reader_cache(KnownFits)
         vetoes = Vetoes(asked, head, future, moves=False)
         for step in range(12):
             request = Request(f"new{step}", rng.randint(1, 12))
@@ -63,6 +65,9 @@ def test_what_is_known_is_what_a_search_finds(policy):
             if request.hosts > vetoes.most_hosts(present):
                 assert not fits, (seed, step)
                 outcomes.add("too large")
+            if vetoes.delays(present, request.hosts):
+                assert not fits, (seed, step)
+                outcomes.add("delays")
             taken = vetoes.taken(newcomer)
             known = vetoes.known(taken, newcomer, planned)
             assert known in (None, fits), (seed, step)
@@ -73,9 +78,9 @@ def test_what_is_known_is_what_a_search_finds(policy):
                 assert isinstance(beside, Allocation)
                 planned = beside
             elif not fits:
-                vetoes.add(taken, proven=True)
+                vetoes.add(taken, newcomer, proven=True)
     by_search_alone = {False, None}  # what needs no links of its own never fits for sure
-    every = {True, False, None, "too large"}
+    every = {True, False, None, "too large", "delays"}
     assert outcomes == (by_search_alone if policy == "baseline" else every)
 
 

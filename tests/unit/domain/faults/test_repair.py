@@ -29,7 +29,7 @@ from laas_service.domain.verification import (
     permutation_violations,
     shape_violations,
 )
-from tests.unit.domain.policies.states import break_things, noisy_fabric
+from tests.unit.domain.policies.states import break_things, lopsided_fabric, noisy_fabric
 from tests.unit.domain.policies.test_brute_force import TREES
 from tests.unit.domain.verification.sound import FULL, build
 
@@ -44,18 +44,32 @@ def degraded(topology: Topology, rng: Random) -> tuple[Ledger, Allocation, Polic
     policy = ISOLATING[rng.choice(sorted(ISOLATING))]
     hosts = max(1, fabric.free_host_count)
     answer = policy.propose(fabric, Request("t", rng.randint(2, max(2, hosts))))
-    if not isinstance(answer, Allocation):
+    if not isinstance(answer, Allocation) or not any(answer.links(topology)):
         return None
+    return (*damaged(fabric, answer, rng), policy)
+
+
+def extended(topology: Topology, rng: Random) -> tuple[Ledger, Allocation] | None:
+    """The same with a tenant in two pods whose remainder pod is the larger one."""
+    fabric = lopsided_fabric(topology, rng)
+    for hosts in range(fabric.free_host_count, 2, -1):
+        answer = ISOLATING["two pods"].propose(fabric, Request("t", hosts))
+        if isinstance(answer, Allocation) and answer.shape and answer.shape.extended:
+            return damaged(fabric, answer, rng)
+    return None
+
+
+def damaged(fabric: Ledger, answer: Allocation, rng: Random) -> tuple[Ledger, Allocation]:
+    """The ledger with the tenant, some of whose links have failed, if it holds links."""
+    topology = fabric.topology
     links = sorted(answer.links(topology), key=topology.tree.link_id)
-    if not links:
-        return None
     fabric.claim(answer)
     if rng.random() < 0.5:
         fabric.release("noise")
     break_things(fabric, rng, rng.choice((0, 0, 1)))
     for link in rng.sample(links, min(len(links), rng.choice((1, 1, 2, 3)))):
         fabric.fail_link(link)
-    return fabric, answer, policy
+    return fabric, answer
 
 
 class EveryLinkSet:
@@ -144,6 +158,8 @@ class EveryLinkSet:
                 for x in ups
             )
             needs.append(-(-flows // topology.tree.taper[1]))
+        if self.allocation.shape is not None and self.allocation.shape.extended:
+            needs = [min(needs)] * len(needs)
 
         def links(pod: int, spines: Iterable[int]) -> set[Link]:
             return {SpineLink(*topology.l2_of_column(pod, number), up) for up in spines}
@@ -175,10 +191,10 @@ def legal(fabric: Ledger, allocation: Allocation) -> None:
 def test_a_repair_is_legal_keeps_the_most_cables_and_is_found_if_there_is_one(tree):
     rng, repaired, refused = Random(f"repair {tree}"), 0, 0
     for number in range(400):
-        made = degraded(TREES[tree], rng)
+        made = (extended if number % 3 == 0 else degraded)(TREES[tree], rng)
         if made is None or max(repaired, refused) > 60:
             continue
-        fabric, allocation, _ = made
+        fabric, allocation = made[:2]
         before, where = fabric.state(), f"state {number}: {allocation}"
         best = EveryLinkSet(fabric, allocation).best()
         best = None if best is not None and best < 0 else best
@@ -208,6 +224,8 @@ def test_a_repair_is_found_where_the_policy_places_the_same_hosts(tree, seed):
     if made is None:
         return
     fabric, allocation, policy = made
+    if isinstance(policy, Jigsaw) and allocation.shape and not allocation.shape.extended:
+        policy = Jigsaw()  # A repair keeps the shape.
     answer = repair(fabric, allocation)
     view = fabric.copy()
     view.release("t")

@@ -9,11 +9,11 @@ from random import Random
 
 import pytest
 
-from laas_service.domain.admission.queue import Discipline
+from laas_service.domain.admission.queue import Discipline, Waiting
 from laas_service.domain.allocation import Allocation, GroupShare, Request, Shape
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.moving_queue import MovingQueue
-from laas_service.domain.moves.plan_moves import plan_moves
+from laas_service.domain.moves.plan_moves import MovePlan, plan_moves
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import LeafLink, Topology, Xgft
 from laas_service.domain.verification import isolation_violations, shape_violations
@@ -83,6 +83,27 @@ def test_a_request_may_overtake_if_the_head_fits_after_a_move():
     queue.finish("t0", 50)
     assert [allocation.id for allocation in queue.step(50)] == ["head"]
     assert len(queue.moved()) == 1
+
+
+def test_moves_are_planned_for_each_size_of_the_window():
+    """That a size is refused as it is, says nothing of larger ones after a move."""
+    fabric = Ledger(Topology(Xgft((4, 3, 1), (1, 1, 0))))
+    for leaf in range(3):
+        fabric.fail_link(LeafLink(0, leaf, 0))
+        share = (GroupShare(leaf, 0b111, 0),)
+        fabric.claim(Allocation(f"t{leaf}", 3, "jigsaw", share, (), Shape(1, 1, 3)))
+    asked = list[str]()
+
+    def of_no_use(ledger: Ledger, waiting: Waiting) -> MovePlan:
+        asked.append(waiting.request.id)
+        return MovePlan((), ledger.allocations["t0"])
+
+    ends = {f"t{leaf}": 50.0 for leaf in range(3)}
+    queue = MovingQueue(fabric, JIGSAW, Discipline(), of_no_use, ends=ends)
+    for id, hosts in (("head", 4), ("two", 2), ("three", 3)):
+        queue.submit(Request(id, hosts), 10)
+    assert queue.step(0) == []
+    assert asked == ["two", "three"]
 
 
 @pytest.mark.parametrize("seed", range(6))

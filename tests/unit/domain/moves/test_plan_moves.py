@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Moves that make room: against all sequences of moves on small trees, and what they promise."""
+"""Moves that make room: against all sequences of moves, against CP-SAT, and their promises."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import LeafLink, Topology, Xgft
 from laas_service.domain.verification import isolation_violations, shape_violations
 from tests.unit.domain.moves.naive import Counts, Free, Links, Naive
+from tests.unit.domain.moves.plan_model import PlanModel
 from tests.unit.domain.policies.states import break_things
 
 STATES = int(os.environ.get("LAAS_MOVES_STATES", "12"))
@@ -155,6 +156,45 @@ def test_the_price_against_all_sequences_of_moves(name, most_moves):
             optimum, paid = optimum + least[0], paid + price[0]
     assert paid <= 1.1 * optimum
     assert dearer <= compared // 20
+
+
+LARGER_TREES = {
+    "27 hosts": Topology(Xgft((3, 3, 3), (1, 3, 3))),
+    "32 hosts": Topology(Xgft((4, 2, 4), (1, 4, 2))),
+    "64 hosts": Topology(Xgft((4, 4, 4), (1, 4, 4))),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "most_moves"), [(name, moves) for name in LARGER_TREES for moves in (1, 2)]
+)
+def test_the_price_against_a_model_in_cp_sat(name, most_moves):
+    topology, rng = LARGER_TREES[name], Random(f"model {name} {most_moves}")
+    compared = dearer = optimum = paid = 0
+    states = STATES // most_moves**2 if topology.hosts < 64 else -(-STATES // 3 // most_moves**2)
+    while compared < states:
+        policy = rng.choice(["laas", "jigsaw", "lc"])
+        fabric = busy_fabric(topology, policy, rng)
+        for hosts in range(2, fabric.free_host_count + 1):
+            if isinstance(POLICIES[policy]().propose(fabric, Request("", hosts)), Allocation):
+                continue
+            least = PlanModel(fabric, policy, hosts).least(most_moves)
+            plan = plan_moves(POLICIES[policy](), fabric, Request("new", hosts), most_moves)
+            if least is None:
+                assert isinstance(plan, NoFit), plan
+                continue
+            compared += 1
+            if isinstance(plan, NoFit):
+                assert plan.cut_off, (fabric.allocations, hosts, least)
+                dearer += 1
+                continue
+            price = checked(fabric, plan, policy, hosts)
+            assert price >= least
+            assert price == least or plan.cut_off
+            dearer += price > least
+            optimum, paid = optimum + least[0], paid + price[0]
+    assert paid <= 1.1 * optimum
+    assert dearer <= max(1, compared // 20)
 
 
 LEAVES = Topology(Xgft((4, 4, 1), (1, 4, 0)))

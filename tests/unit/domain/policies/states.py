@@ -38,6 +38,21 @@ def noisy_fabric(topology: Topology, rng: Random) -> Ledger:
     return fabric
 
 
+def lopsided_fabric(topology: Topology, rng: Random) -> Ledger:
+    """A fabric with free, partly used and full leaves; their proportions differ by pod."""
+    fabric = Ledger(topology)
+    shares = []
+    for pod in range(topology.pods):
+        whole = rng.random()
+        for group in range(pod * topology.groups_per_pod, (pod + 1) * topology.groups_per_pod):
+            taken = some_bits(rng, fabric.free_hosts[group], rng.choice((0.3, 0.6, 1)))
+            if taken and rng.random() > whole:
+                shares.append(GroupShare(group, taken, 0))
+    fabric.claim(Allocation("noise", 1, "baseline", tuple(shares)))
+    break_things(fabric, rng, rng.choice((0, 0, 1)))
+    return fabric
+
+
 def some_holding(fabric: Ledger, rng: Random, id: str) -> Allocation:
     """An allocation of random free hosts and links."""
     width = fabric.topology.columns_per_pod

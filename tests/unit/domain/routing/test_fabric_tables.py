@@ -15,8 +15,9 @@ from laas_service.adapters.fabric_import import generator
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import NotFound
 from laas_service.domain.inventory import Cable, Endpoint, Inventory, PortRef, Switch
+from laas_service.domain.routing import default_tables, tenant_tables
 from laas_service.domain.routing.fabric_tables import ForwardingTables, forwarding_tables
-from laas_service.domain.topology import LeafLink, Port, Topology, Xgft
+from laas_service.domain.topology import LeafLink, Port, SpineLink, Topology, Xgft
 from laas_service.domain.verification import credit_loop, physical_tables
 from tests.partitions import partitions, tenant
 from tests.walks import Walks
@@ -268,6 +269,33 @@ def test_a_failed_link_is_avoided_where_another_leads_on():
         for target in tables.destinations:
             path = Walks.over(inventory, tables).path(leaf, target)
             assert failed not in {cable.link for cable, _ in path}
+
+
+@pytest.mark.parametrize("link", [LeafLink(0, 0, 0), SpineLink(2, 1, 1)])
+def test_after_a_fault_only_what_it_changes_is_computed(monkeypatch, link):
+    inventory = inventory_of(SMALL)
+    tenants = [SPREAD, PODFUL]
+    before = forwarding_tables(SMALL, inventory, tenants)
+    written, placed = [], []
+    write, place = default_tables._write, tenant_tables.Partition.entries
+
+    def noted_row(row, *more):
+        written.append(row)
+        write(row, *more)
+
+    def noted_place(*of):
+        placed.append(of)
+        return place(*of)
+
+    monkeypatch.setattr(default_tables, "_write", noted_row)
+    monkeypatch.setattr(tenant_tables.Partition, "entries", noted_place)
+    after = forwarding_tables(SMALL, inventory, tenants, [link], before)
+    whole = [row for row in written if len(row) == len(after.destinations)]
+    assert 0 < len({id(row) for row in whole}) < len(after.rows)
+    holders = [t for t in tenants if link in set(t.links(SMALL))]
+    assert bool(placed) == bool(holders)
+    assert after == forwarding_tables(SMALL, inventory, tenants, [link])
+    assert forwarding_tables(SMALL, inventory, tenants, [], after) == before
 
 
 def test_a_tenant_cut_off_by_a_fault_uses_no_links_of_others():

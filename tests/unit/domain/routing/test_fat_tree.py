@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from dataclasses import replace
 from itertools import combinations
 
 import networkx as nx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laas_service.adapters.fabric_import.fabric_file import (
@@ -19,6 +20,7 @@ from laas_service.adapters.fabric_import.fabric_file import (
     read_fabric,
 )
 from laas_service.adapters.fabric_import.generator import Description, generate
+from laas_service.adapters.fabric_import.recovery import Selection
 from laas_service.domain.errors import InvalidFile
 from laas_service.domain.routing.fabric_tables import forwarding_tables
 from laas_service.domain.routing.fat_tree import breaches
@@ -179,6 +181,42 @@ def damaged_trees(draw: st.DrawFn) -> Cabled:
 def test_any_cabling_is_refused_or_its_default_tables_join_all_that_it_connects(cabled):
     with suppress(InvalidFile):
         assert_all_pairs_are_joined(parse_fabric(cabled.dump(), "dump"))
+
+
+def with_manager(cabled: Cabled, switch: int) -> tuple[Cabled, Selection]:
+    """The cabling with one adapter more on a switch, and that adapter as the manager."""
+    hosts = {**cabled.hosts, switch: cabled.hosts.get(switch, 0) + 1}
+    number = sum(count for at, count in hosts.items() if at <= switch) - 1
+    return replace(cabled, hosts=hosts), Selection(managers=(f"node{number:03d}",))
+
+
+@settings(max_examples=40)
+@given(damaged_trees(), st.integers(0, 29))
+def test_a_manager_anywhere_is_refused_or_reaches_and_is_reached_by_all_adapters(cabled, at):
+    cabled, selection = with_manager(cabled, sorted(cabled.hosts)[at % len(cabled.hosts)])
+    with suppress(InvalidFile):
+        fabric = parse_fabric(cabled.dump(), "dump", selection)
+        assert len(fabric.inventory.managers) == 1
+        assert_all_pairs_are_joined(fabric)
+
+
+def test_a_manager_that_a_host_cannot_reach_without_a_cycle_is_refused_in_one_sentence():
+    """Leaf 0 has no cable to the L2 switches of the manager's index."""
+    leaves, l2s, spines = range(3), range(3, 12), range(12, 21)
+    cables = {(leaf, l2) for leaf in leaves for l2 in l2s[3 * leaf : 3 * leaf + 3]}
+    cables |= {(l2, spine) for l2 in l2s for spine in spines[(l2 % 3) * 3 : (l2 % 3) * 3 + 3]}
+    hosts = {**dict.fromkeys(leaves, 2), **dict.fromkeys((*l2s, *spines), 0)}
+    whole, selection = with_manager(Cabled(hosts, tuple(sorted(cables))), switch=7)
+    assert_all_pairs_are_joined(parse_fabric(whole.dump(), "dump", selection))
+    broken = replace(whole, cables=tuple(sorted(cables - {(0, 4), (8, 20)})))
+    with pytest.raises(InvalidFile) as refused:
+        parse_fabric(broken.dump(), "dump", selection)
+    told = "the default tables leave 2 pair(s) of adapters without a path, the first from switch-7"
+    assert told in refused.value.why
+    fabric = parse_fabric(broken.dump(), "dump", selection, accept_no_fat_tree=True)
+    assert fabric.report is not None
+    listed = [o for o in fabric.report.irregularities if o.kind == "no route to a subnet manager"]
+    assert {odd.detail.split("[")[0] for odd in listed} >= {"node000 mlx5_0", "node001 mlx5_0"}
 
 
 @given(graphs() | damaged_trees())

@@ -94,6 +94,24 @@ def test_a_placement_is_searched_once_while_nothing_changes_there():
     assert groups(9) is not known[1]
 
 
+def test_a_placement_in_several_pods_is_known_while_the_pods_keep_their_order():
+    """Each pod has one full leaf, pod 1 one more host. Fuller pods come first."""
+    ledger, laas = remembering(), POLICIES["laas"]()
+    for group in range(12):
+        if group % 3:
+            hosts = 1 if group == 4 else 3
+            ledger.claim(Allocation(f"{group}", 1, "baseline", (GroupShare(group, hosts, 0),)))
+
+    def groups() -> list[int]:
+        answer = laas.propose(ledger, Request("x", 4))
+        assert isinstance(answer, Allocation)
+        return [share.group for share in answer.groups]
+
+    assert groups() == [0, 6]
+    ledger.claim(Allocation("last", 1, "baseline", (GroupShare(4, 2, 0),)))
+    assert groups() == [0, 3]
+
+
 def test_only_a_ledger_that_has_known_placements_gets_more():
     ledger = Ledger(TREE)
     POLICIES["laas"]().propose(ledger, Request("x", 9))

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The next step of each server that has to go to another host: migrate, confirm, revert.
+
+Nothing is remembered between two calls of ``advance``: servers and migrations are read from Nova.
+A cold migration ends when somebody confirms it (Nova's ``resize_confirm_window`` is 0 by default);
+until then the source holds a copy of the server, and room for it in placement.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from laas_service.app.ports.compute import MoveProgress, ServerMoves
+
+COLD = "migration"
+"""The type of a cold migration; a resize of the server's owner has another one."""
+
+FINISHED = "finished"
+"""The status of a cold migration that waits to be confirmed or reverted."""
+
+FAILED = ("error", "failed")
+"""The status of a migration that failed."""
+
+TO_VERIFY = "VERIFY_RESIZE"
+"""The status of a server whose cold migration or resize waits to be confirmed or reverted."""
+
+COLD_FROM = ("ACTIVE", "SHUTOFF")
+LIVE_FROM = ("ACTIVE", "PAUSED")
+"""The status of servers that Nova migrates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server as Nova shows it. ``task`` is what Nova does with it now, None: nothing.
+
+    ``disk_gb`` is the size of its local disks, by its flavor: those that are not volumes.
+    """
+
+    id: str
+    project_id: str
+    status: str
+    task: str | None = None
+    fault: str = ""
+    disk_gb: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """A migration or resize of a server; ``target`` is None until the scheduler has chosen it."""
+
+    kind: str
+    status: str
+    source: str
+    target: str | None
+
+
+class Servers(Protocol):
+    """The calls to Nova, with the errors of ``adapters.nova.Cloud``.
+
+    Those that change something return the text of a refusal.
+    """
+
+    def servers_on(self, host: str) -> Mapping[str, Server]: ...
+
+    def migrations(self, server: str) -> Sequence[Migration]: ...
+
+    def migrate(self, server: str, host: str, *, live: bool) -> str | None: ...
+
+    def confirm(self, server: str) -> str | None: ...
+
+    def revert(self, server: str) -> str | None: ...
+
+
+def advance(nova: Servers, moves: ServerMoves) -> MoveProgress:
+    """See ``Compute.move_servers``.
+
+    Of each host one server moves at a time, so that it stops as short as possible; those of
+    several hosts move at the same time.
+    """
+    work = _Pass(nova, moves)
+    joining = sorted(set(moves.targets.values()))
+    seen = {host: nova.servers_on(host) for host in [*sorted(moves.targets), *joining]}
+    for host in joining:
+        for _, server in sorted(seen[host].items()):
+            work.look_at_target(host, server)
+    for host in sorted(moves.targets):
+        waiting = [
+            server
+            for _, server in sorted(seen[host].items())
+            if not work.is_under_way_or_stuck(host, server)
+        ]
+        work.start_one(host, waiting)
+    return MoveProgress(tuple(work.arrived), tuple(work.under_way), tuple(work.stuck))
+
+
+@dataclass
+class _Pass:
+    """One call of ``advance``. ``moving`` are the hosts of which a server moves already."""
+
+    nova: Servers
+    moves: ServerMoves
+    arrived: list[str] = field(default_factory=list)
+    under_way: list[str] = field(default_factory=list)
+    stuck: list[str] = field(default_factory=list)
+    moving: set[str] = field(default_factory=set)
+
+    def look_at_target(self, host: str, server: Server) -> None:
+        """Confirm a server that came from a host to be emptied; wait for one that moves."""
+        settled = server.status not in (TO_VERIFY, "ERROR") and server.task is None
+        if settled or server.project_id != self.moves.project_id:
+            return
+        newest = next(iter(self.nova.migrations(server.id)), None)
+        if newest is None or self.moves.targets.keys().isdisjoint((newest.source, newest.target)):
+            return
+        if server.status == "ERROR" and newest.source not in self.moves.targets:
+            return  # it is where it stays; the change has turned back
+        way = f"server {server.id} from {newest.source} to {newest.target}"
+        self.moving.add(newest.source)
+        if server.status == "ERROR":
+            self.stuck.append(f"{way} is in error{_because(server.fault)}")
+        elif server.status != TO_VERIFY or newest.status != FINISHED:
+            self.under_way.append(way)
+        elif newest.kind != COLD:
+            self.stuck.append(f"{way}: its owner has to confirm or revert its resize")
+        elif refusal := self.nova.confirm(server.id):
+            self.stuck.append(f"{way} is not confirmed: {refusal}")
+        else:
+            self.arrived.append(way)
+
+    def is_under_way_or_stuck(self, host: str, server: Server) -> bool:
+        """Whether a server on a host to be emptied cannot be migrated now."""
+        name = f"server {server.id} on {host}"
+        if server.project_id != self.moves.project_id:
+            self.stuck.append(f"{name} belongs to another project")
+        elif server.status == "ERROR":
+            self.stuck.append(f"{name} is in error{_because(server.fault)}")
+        elif server.task is not None:
+            self.moving.add(host)
+            self.under_way.append(self._with_failure(name, host, server))
+        elif server.status == TO_VERIFY:
+            self._send_back(name, host, server)
+        elif not self._migrates_live(server) and server.status not in COLD_FROM:
+            self.stuck.append(f"{name} is {server.status}; start or stop it")
+        else:
+            return False
+        return True
+
+    def start_one(self, host: str, waiting: Sequence[Server]) -> None:
+        """Migrate the first of these servers that Nova lets go, unless one moves already."""
+        target = self.moves.targets[host]
+        for server in waiting:
+            name = f"server {server.id} on {host}"
+            if host in self.moving:
+                self.under_way.append(f"{name} is next")
+                return
+            told = self._with_failure(name, host, server)
+            live = self._migrates_live(server)
+            if refusal := self.nova.migrate(server.id, target, live=live):
+                self.stuck.append(f"{name}: {refusal}")
+                continue
+            self.moving.add(host)
+            self.under_way.append(told)
+
+    def _send_back(self, name: str, host: str, server: Server) -> None:
+        """Revert a migration that came from a target (the change has turned back)."""
+        newest = next(iter(self.nova.migrations(server.id)), None)
+        ours = newest is not None and newest.kind == COLD and newest.target == host
+        if newest is None or not ours or newest.source not in self.moves.targets.values():
+            self.stuck.append(f"{name}: its migration or resize has to be confirmed or reverted")
+            return
+        self.moving.add(host)
+        refusal = self.nova.revert(server.id) if newest.status == FINISHED else None
+        if refusal:
+            self.stuck.append(f"{name} is not sent back: {refusal}")
+        else:
+            self.under_way.append(name)
+
+    def _migrates_live(self, server: Server) -> bool:
+        return self.moves.live and server.status in LIVE_FROM
+
+    def _with_failure(self, name: str, host: str, server: Server) -> str:
+        """The name, with a remark if the last migration that ended was to failed."""
+        target = self.moves.targets[host]
+        failed = [m for m in self.nova.migrations(server.id) if m.status in FAILED]
+        if any(m.source == host and m.target in (None, target) for m in failed):
+            return f"{name}, whose last migration to {target} failed (see its events in Nova)"
+        return name
+
+
+def _because(fault: str) -> str:
+    return f": {fault}" if fault else ""

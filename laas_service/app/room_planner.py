@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Plans moves of tenants after which a request fits, within consent, quotas and exemptions."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, MutableMapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from laas_service.app.lifecycle import State
+from laas_service.app.ports.allocations import AllocationReader, every_allocation
+from laas_service.app.ports.compute import ServerLoad
+from laas_service.app.ports.fabrics import FabricReader
+from laas_service.app.quotas import Quotas
+from laas_service.app.records import AllocationRecord, FabricRecord
+from laas_service.domain.admission.constrained import explain_constraints
+from laas_service.domain.allocation import Allocation, NoFit, Request
+from laas_service.domain.errors import ConcurrentUpdate
+from laas_service.domain.moves.consent import Movable
+from laas_service.domain.moves.plan_moves import MOVES_WORK, MovePlan, plan_moves
+from laas_service.domain.policies.base import Policy
+
+NO_MOVES_LEFT = "its project has had its moves to other hosts of these 24 hours"
+
+
+class PlannerStore(AllocationReader, FabricReader, Protocol):
+    """The recorded allocations and fabrics, as the planner needs them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """What a plan may do: move at most ``moves`` tenants.
+
+    Tenants with a ``move_cost`` above ``max_cost`` stay. With ``override`` notice is given as
+    theirs, but tenants who do not consent, or are exempt, move as well.
+    """
+
+    moves: int = 1
+    max_cost: float | None = None
+    override: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMove:
+    """One move of a plan: a tenant from its present placement to another one.
+
+    ``begins`` is the earliest time, after the tenant's notice. ``announced`` says whether the
+    tenant is told.
+    """
+
+    record: AllocationRecord
+    old: Allocation
+    new: Allocation
+    new_hosts: int
+    begins: datetime
+    announced: bool = False
+    load: ServerLoad | None = None
+    """What is on the hosts that it leaves; None if compute cannot tell."""
+
+    @property
+    def cost(self) -> float:
+        return self.new_hosts * self.record.consent.move_cost
+
+
+@dataclass(frozen=True, slots=True)
+class RoomPlan:
+    """The moves after which a request fits, in order; none if it fits now."""
+
+    fabric: FabricRecord
+    placement: Allocation
+    moves: tuple[PlannedMove, ...]
+    cut_off: bool
+
+    @property
+    def new_hosts(self) -> int:
+        return sum(move.new_hosts for move in self.moves)
+
+    @property
+    def cost(self) -> float:
+        return sum(move.cost for move in self.moves)
+
+
+NO_OVERRIDE = Permission()
+
+
+class RoomPlanner:
+    """Plans moves; changes nothing.
+
+    With ``live_ports`` the service moves servers live, so that also tenants whose servers may not
+    stop get other hosts.
+    """
+
+    def __init__(
+        self,
+        store: PlannerStore,
+        quotas: Quotas,
+        *,
+        clock: Callable[[], datetime],
+        live_ports: bool = False,
+    ) -> None:
+        self._store = store
+        self._quotas = quotas
+        self._clock = clock
+        self._live_ports = live_ports
+
+    def plan(
+        self,
+        fabric_id: str,
+        policy: Policy,
+        request: Request,
+        permission: Permission,
+        movable: Mapping[str, AllocationRecord] | None = None,
+    ) -> RoomPlan | NoFit:
+        """The cheapest moves found after which the request fits.
+
+        ``movable`` are the allocations that may move, by id; by default all of ``movable``.
+
+        Raises:
+            NotFound: there is no such fabric.
+            ConcurrentUpdate: an allocation changed meanwhile.
+        """
+        fabric = self._store.fabric(fabric_id)
+        ledger, _ = self._store.ledger(fabric_id)
+        candidates = dict(self.movable(fabric_id, permission) if movable is None else movable)
+        left = {} if permission.override else self.moves_left(candidates.values())
+        while True:
+            answer = plan_moves(
+                policy,
+                ledger,
+                request,
+                permission.moves,
+                movable=lambda allocation: allocation.id in candidates,
+                work=MOVES_WORK,
+            )
+            if isinstance(answer, NoFit):
+                return explain_constraints(policy, ledger, request, answer)
+            stay = [] if permission.override else self._must_stay(answer, candidates, left)
+            if not stay:
+                return self._described(fabric, answer, candidates)
+            for id in stay:
+                del candidates[id]
+
+    def movable(self, fabric_id: str, permission: Permission) -> dict[str, AllocationRecord]:
+        """The allocations that may move, if only their links change, by id."""
+        active = every_allocation(self._store, fabric=fabric_id, states={State.ACTIVE})
+        return {
+            record.id: record
+            for record in active
+            if not record.container
+            and record.parent is None
+            and record.constraints is None
+            and record.change is None
+            and record.announced is None
+            and self.why_not(record, permission) is None
+        }
+
+    def why_not(self, record: AllocationRecord, permission: Permission) -> str | None:
+        """Why an allocation may not even get other links for others; None if it may."""
+        consent = record.consent
+        if permission.max_cost is not None and consent.move_cost > permission.max_cost:
+            return f"its move_cost is {consent.move_cost}"
+        if permission.override:
+            return None
+        if record.project_id in self._quotas.unmoved:
+            return "its project is never moved"
+        return "movable is never" if consent.movable is Movable.NEVER else None
+
+    def why_hosts_stay(
+        self, record: AllocationRecord, permission: Permission, left: MutableMapping[str, int]
+    ) -> str | None:
+        """Why an allocation may not get other hosts; None if it may.
+
+        ``left`` as ``moves_left`` gives it.
+        """
+        why = self.why_not(record, permission)
+        if why is not None or permission.override:
+            return why
+        if not record.consent.lets_servers_go(live=self._live_ports):
+            return f"movable is {record.consent.movable.value}"
+        return NO_MOVES_LEFT if left.get(record.project_id, 1) < 1 else None
+
+    def moves_left(self, records: Collection[AllocationRecord]) -> dict[str, int]:
+        """The moves that the projects of allocations may still have, of those with a limit."""
+        return dict(self._quotas.moves_left({record.project_id for record in records}))
+
+    def _must_stay(
+        self, plan: MovePlan, records: Mapping[str, AllocationRecord], left: Mapping[str, int]
+    ) -> Collection[str]:
+        """Of the tenants that the plan moves to other hosts, those whose servers may not stop, and
+        those too many of a project."""
+        moved, stay = Counter[str](), []
+        for move in plan.moves:
+            record = records[move.allocation.id]
+            if not move.new_hosts:
+                continue
+            moved[record.project_id] += 1
+            too_many = moved[record.project_id] > left.get(record.project_id, len(plan.moves))
+            if not record.consent.lets_servers_go(live=self._live_ports) or too_many:
+                stay.append(record.id)
+        return stay
+
+    def _described(
+        self, fabric: FabricRecord, plan: MovePlan, records: Mapping[str, AllocationRecord]
+    ) -> RoomPlan:
+        """The plan with the records of its tenants. Raises: ConcurrentUpdate."""
+        now, moves = self._clock(), []
+        for move in plan.moves:
+            record = records[move.allocation.id]
+            if record.placed is None:
+                raise ConcurrentUpdate(f"allocation {record.id!r} changed meanwhile")
+            begins = now + timedelta(seconds=record.consent.notice)
+            moves.append(
+                PlannedMove(record, record.placed, move.allocation, move.new_hosts, begins)
+            )
+        return RoomPlan(fabric, plan.placement, tuple(moves), plan.cut_off)

@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Commands about allocations, which ``openstack`` calls isolated networks, and about quotas."""
+
+from __future__ import annotations
+
+import argparse
+import uuid
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from laas_service.client.command import ListCommand, RestCommand, ShowCommand
+from laas_service.client.formatting import printable
+from laas_service.client.options import (
+    CONSENT,
+    FABRIC_OPTION,
+    PARENT,
+    POLICY,
+    argument,
+    constrained,
+    constraints,
+    dry_run,
+    fabric,
+    given,
+    project,
+)
+from laas_service.client.rest import Refused, Rest
+
+ALLOCATION = argument("allocation", metavar="ALLOCATION", help="name or id")
+
+
+def _path(rest: Rest, args: argparse.Namespace) -> str:
+    """The path of the allocation that is named."""
+    return f"/v1/allocations/{rest.allocation(args.allocation)['id']}"
+
+
+def _changed(
+    rest: Rest,
+    args: argparse.Namespace,
+    method: str,
+    path: str,
+    body: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Any:
+    """The answer to a change; with ``--wait`` the allocation once it no longer changes."""
+    if getattr(args, "dry_run", False):
+        return rest.call(method, path, body=body)
+    allocation = rest.call(method, path, {"wait": args.wait}, body, headers)
+    return allocation if args.wait is None else rest.settled(allocation, args.wait)
+
+
+def _name(parser: argparse.ArgumentParser) -> None:
+    """The name of something new, with or without ``--name``."""
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument("--name", help="name of the allocation")
+    group.add_argument("name", nargs="?", default=argparse.SUPPRESS, help="the same as --name")
+
+
+class Create(ShowCommand):
+    """Create an allocation of hosts and links"""
+
+    arguments = (
+        _name,
+        project("owner"),
+        argument("--hosts", type=int, required=True, help="number of hosts"),
+        POLICY,
+        FABRIC_OPTION,
+        constraints,
+        argument(
+            "--cheapest",
+            action="store_true",
+            default=None,
+            help="choose the placement with the lowest total host cost",
+        ),
+        *CONSENT,
+        argument(
+            "--container",
+            action="store_true",
+            help="reserve hosts and links for allocations inside it",
+        ),
+        PARENT,
+        argument("--queue", action="store_true", help="wait in the queue if it does not fit now"),
+        argument(
+            "--duration", type=float, metavar="SECONDS", help="expected lifetime of the allocation"
+        ),
+        dry_run("show the placement"),
+        argument("--key", help="idempotency key; default: a new one"),
+    )
+    waits = True
+
+    def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
+        body = given(
+            name=args.name,
+            hosts=args.hosts,
+            policy=args.policy,
+            fabric=args.fabric,
+            project_id=args.project_id,
+            duration=args.duration,
+            constraints=constrained(args) or None,
+            wait=args.queue or None,
+            container=args.container or None,
+            movable=args.movable,
+            notice=args.notice,
+            move_cost=args.move_cost,
+            parent=None if args.parent is None else rest.allocation(args.parent)["id"],
+            dry_run=args.dry_run or None,
+        )
+        key = {"Idempotency-Key": args.key or str(uuid.uuid4())}
+        return _changed(rest, args, "POST", "/v1/allocations", body, key)
+
+
+class List(ListCommand):
+    """List allocations"""
+
+    listed = "allocations"
+    arguments = (
+        argument("--state", help="list this state only; default: all but released"),
+        fabric("all"),
+        argument(
+            "--all-projects",
+            action="store_true",
+            help="list the allocations of all projects (administrators only)",
+        ),
+        project("list those of this project only"),
+    )
+
+    def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
+        query = {
+            "state": args.state,
+            "fabric": args.fabric,
+            "project_id": args.project_id,
+            "all_projects": args.all_projects or None,
+        }
+        return list(rest.listed("/v1/allocations", "allocations", **query))
+
+
+class Show(ShowCommand):
+    """Show an allocation with its hosts, links and latest history"""
+
+    arguments = (ALLOCATION,)
+
+    def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
+        return rest.allocation(args.allocation)
+
+
+class Draw(ShowCommand):
+    """Write a drawing of an allocation's own tree"""
+
+    arguments = (
+        ALLOCATION,
+        argument("--svg", metavar="FILE", required=True, help="write the drawing into this file"),
+    )
+
+    def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
+        allocation = rest.allocation(args.allocation)
+        shown = rest.get(f"/v1/fabrics/{quote(allocation['fabric'], safe='')}/map")
+        for tenant in shown["tenants"]:
+            if tenant["id"] == allocation["id"]:
+                written(args.svg, tenant["drawing"] + "\n")
+                return {
+                    **{name: tenant[name] for name in ("id", "name", "hosts")},
+                    "links": tenant["leaf_links"] + tenant["spine_links"],
+                    "file": args.svg,
+                }
+        raise Refused(f"allocation {args.allocation} is {allocation['state']} and holds no hosts")
+
+
+def written(path: str, text: str) -> None:
+    """Write a file for the caller. Raises: Refused."""
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Refused(f"cannot write {path}: {error.strerror}") from error
+
+
+class History(ListCommand):
+    """List the history of an allocation, oldest entry first"""
+
+    listed = "history"
+    arguments = (ALLOCATION,)
+
+    def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
+        return list(rest.listed(f"{_path(rest, args)}/history", "history"))
+
+
+def _positive(text: str) -> int:
+    if not (text.isdecimal() and len(text) < 10 and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number of at least 1")
+    return int(text)
+
+
+class Ranks(RestCommand):
+    """Print the order of hosts that the tables are made for, as a file for MPI or NCCL"""
+
+    arguments = (
+        ALLOCATION,
+        argument(
+            "--format",
+            choices=("openmpi", "hostfile", "nccl"),
+            default="hostfile",
+            help="rank file or host file of Open MPI, or environment of NCCL (hostfile)",
+        ),
+        argument("--slots", type=_positive, default=1, help="ranks on each host (1)"),
+    )
+
+    def answer(self, rest: Rest, args: argparse.Namespace) -> str:
+        allocation = rest.allocation(args.allocation)
+        hosts = sorted(allocation["hosts"], key=lambda host: host["rank"])
+        if not hosts:
+            raise Refused(f"{allocation['name']} has no hosts; it is {allocation['state']}")
+        names = [host["name"] for host in hosts]
+        return _rank_file(args.format, names, args.slots, bool(allocation["rails_joined"]))
+
+    def run(self, parsed_args: argparse.Namespace) -> int:
+        self.app.stdout.write(printable(self.answered(parsed_args)))
+        return 0
+
+
+def _rank_file(form: str, names: Sequence[str], slots: int, rails_joined: bool) -> str:
+    """A rank file or host file of Open MPI, or the environment of NCCL, as text.
+
+    Each of ``names`` runs ``slots`` consecutive ranks.
+    """
+    if form == "openmpi":
+        places = ((name, slot) for name in names for slot in range(slots))
+        lines = [f"rank {rank}={name} slot={slot}" for rank, (name, slot) in enumerate(places)]
+    elif form == "hostfile":
+        lines = [f"{name} slots={slots}" for name in names]
+    else:
+        hosts = ",".join(f"{name}:{slots}" for name in names)
+        lines = [f"NCCL_CROSS_NIC={2 if rails_joined else 0}", f"# mpirun --host {hosts}"]
+    return "\n".join(lines) + "\n"
+
+
+class Rename(ShowCommand):
+    """Rename an allocation, and show it"""
+
+    arguments = (ALLOCATION, argument("name", metavar="NAME", help="new name"))
+
+    def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
+        return rest.call("PATCH", _path(rest, args), body={"name": args.name})
+
+
+class Set(RestCommand):
+    """Rename an allocation"""
+
+    arguments = (ALLOCATION, argument("--name", required=True, help="new name"))
+    answer = Rename.answer
+
+
+class Consent(ShowCommand):
+    """Say whether an allocation may move to make room for others"""
+
+    arguments = (ALLOCATION, *CONSENT)
+
+    def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
+        body = given(movable=args.movable, notice=args.notice, move_cost=args.move_cost)
+        return rest.call("PATCH", _path(rest, args), body=body)
+
+
+class Resize(ShowCommand):
+    """Change the number of hosts of an allocation where it is"""
+
+    arguments = (
+        ALLOCATION,
+        argument("hosts", type=int, metavar="HOSTS", help="new number of hosts"),
+        argument(
+            "--give-back",
+            action="append",
+            metavar="NAME",
+            help="host that a smaller allocation may lose, instead of any without servers; may be "
+            "repeated",
+        ),
+        dry_run("show what the new size would give"),
+    )
+    waits = True
+
+    def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
+        body = given(hosts=args.hosts, give_back=args.give_back, dry_run=args.dry_run or None)
+        return _changed(rest, args, "PATCH", _path(rest, args), body)
+
+
+class ReplaceHosts(ShowCommand):
+    """Give an allocation other hosts in place of those that have failed"""
+
+    arguments = (
+        ALLOCATION,
+        argument(
+            "--host",
+            action="append",
+            metavar="NAME",
+            help="host to leave, instead of those that have failed; may be repeated",
+        ),
+        argument(
+            "--turn-back", action="store_true", help="turn back a change of hosts that is under way"
+        ),
+        dry_run("show the other hosts"),
+    )
+    waits = True
+
+    def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
+        body = given(
+            hosts=args.host, turn_back=args.turn_back or None, dry_run=args.dry_run or None
+        )
+        return _changed(rest, args, "POST", f"{_path(rest, args)}/replace-hosts", body)
+
+
+class Repair(ShowCommand):
+    """Replace the failed links of an allocation by free ones"""
+
+    arguments = (ALLOCATION,)
+    waits = True
+
+    def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
+        return _changed(rest, args, "POST", f"{_path(rest, args)}/repair")
+
+
+class Retry(ShowCommand):
+    """Retry the next step of an allocation now, even after an error"""
+
+    arguments = (ALLOCATION,)
+    waits = True
+
+    def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
+        return _changed(rest, args, "POST", f"{_path(rest, args)}/retry")
+
+
+class Delete(RestCommand):
+    """Delete allocations and free their hosts and links"""
+
+    arguments = (
+        argument("allocations", metavar="ALLOCATION", nargs="+", help="name or id"),
+        argument(
+            "--force", action="store_true", help="delete even if servers still run on the hosts"
+        ),
+    )
+    waits = True
+
+    def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
+        """The allocation, or all of them in a list if several are named.
+
+        Each is deleted before any is waited for.
+
+        Raises:
+            Refused: some were not deleted; each of several has been logged.
+        """
+        several = len(args.allocations) > 1
+        query = {"force": args.force or None, "wait": None if several else args.wait}
+        gone: dict[str, Any] = {}
+        failed = set()
+
+        def attempt(named: str, act: Any) -> None:
+            try:
+                gone[named] = act()
+            except Refused as refusal:
+                if not several:
+                    raise
+                self.app.LOG.error("Cannot delete %s: %s", named, printable(str(refusal)))
+                failed.add(named)
+
+        def delete(named: str) -> Any:
+            path = f"/v1/allocations/{rest.allocation(named)['id']}"
+            return rest.call("DELETE", path, query)
+
+        for named in args.allocations:
+            attempt(named, partial(delete, named))
+        if args.wait is not None:
+            for named, allocation in list(gone.items()):
+                attempt(named, partial(rest.settled, allocation, args.wait))
+        if failed:
+            raise Refused(f"{len(failed)} of {len(args.allocations)} not deleted")
+        return list(gone.values()) if several else gone[args.allocations[0]]
+
+
+class ShowQuota(ShowCommand):
+    """Show the limits of a project, and how much of them is in use"""
+
+    arguments = (project("another project than your own"),)
+
+    def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
+        return rest.get("/v1/quota", project_id=args.project_id)

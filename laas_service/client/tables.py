@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Tables that fit the terminal: cliff's, with what does not fit shortened, wrapped or left out."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TextIO
+
+from cliff.formatters.table import TableFormatter
+from cliff.utils import terminal_width
+
+from laas_service.client.formatting import LEFT_OUT_FIRST, SHORTENED, SHORTEST_ID, brief
+
+UNBROKEN = 36
+"""The longest word that is not broken: an id."""
+
+
+class Table(TableFormatter):
+    """Formats values as short texts. On a terminal, or with ``--fit-width`` or ``--max-width``, no
+    line is longer than the width."""
+
+    def emit_list(
+        self,
+        column_names: Sequence[str],
+        data: Iterable[Sequence[Any]],
+        stdout: TextIO,
+        parsed_args: argparse.Namespace,
+    ) -> None:
+        rows = [[_cell(value) for value in row] for row in data]
+        if width := _width(parsed_args):
+            every = bool(parsed_args.columns)
+            column_names, rows, left_out = fitted(list(column_names), rows, width, every)
+            if left_out:
+                names = ", ".join(left_out)
+                print(f"columns left out: {names} (show them with -c, or -f json)", file=sys.stderr)
+        super().emit_list(column_names, rows, stdout, parsed_args)
+
+    def emit_one(
+        self,
+        column_names: Sequence[str],
+        data: Sequence[Any],
+        stdout: TextIO,
+        parsed_args: argparse.Namespace,
+    ) -> None:
+        cells = [_cell(value) for value in data]
+        if width := _width(parsed_args):
+            room = width - max(map(len, ("Field", *column_names))) - _frame(2)
+            cells = [_wrapped(cell, room) for cell in cells]
+        super().emit_one(column_names, cells, stdout, parsed_args)
+
+
+def fitted(
+    names: list[str], rows: list[list[Any]], width: int, every: bool = False
+) -> tuple[list[str], list[list[Any]], list[str]]:
+    """The columns and rows of a table of at most ``width`` characters, and the columns left out.
+
+    In this order, until the table fits: columns without any value go, ids become short, long
+    texts are wrapped between words, and columns go that ``LEFT_OUT_FIRST`` names, then those on the
+    right. With ``every`` no column goes, so the table may be wider.
+    """
+    columns = {name: [row[place] for row in rows] for place, name in enumerate(names)}
+    left_out: list[str] = []
+    if not every:
+        for name in names:
+            if _needs(columns, _longest_line) > width and not any(
+                cell != "-" for cell in columns[name]
+            ):
+                del columns[name]
+    for name in columns:
+        if _needs(columns, _longest_line) > width and _field(name) in SHORTENED:
+            columns[name] = _short(columns[name])
+    while not every and len(columns) > 1 and _needs(columns, _longest_word) > width:
+        left_out.append(_least(columns))
+        del columns[left_out[-1]]
+    spare = width - _needs(columns, _longest_word)
+    for name, cells in columns.items():
+        least = _longest_word(name, cells)
+        wide = min(_longest_line(name, cells), least + max(spare, 0))
+        spare -= wide - least
+        columns[name] = [_wrapped(cell, wide) for cell in cells]
+    shown = [[cells[place] for cells in columns.values()] for place in range(len(rows))]
+    return list(columns), shown, left_out
+
+
+def _width(args: argparse.Namespace) -> int:
+    """The width that a table has to fit, 0 for any."""
+    if args.max_width > 0:
+        return int(args.max_width)
+    return (terminal_width() or 0) if sys.stdout.isatty() or args.fit_width else 0
+
+
+def _cell(value: Any) -> Any:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if number else brief(value)
+
+
+def _frame(columns: int) -> int:
+    """Characters of a line that cliff's table needs beside the texts."""
+    return 3 * columns + 1
+
+
+def _needs(columns: dict[str, list[Any]], measure: Callable[[str, list[Any]], int]) -> int:
+    return _frame(len(columns)) + sum(measure(name, cells) for name, cells in columns.items())
+
+
+def _longest_line(name: str, cells: list[Any]) -> int:
+    return max(len(line) for cell in (name, *cells) for line in (str(cell).splitlines() or [""]))
+
+
+def _longest_word(name: str, cells: list[Any]) -> int:
+    """What a column needs if its texts are wrapped between words; its name is not wrapped."""
+    words = (word for cell in cells for word in str(cell).split())
+    return max(len(name), min(UNBROKEN, max(map(len, words), default=0)))
+
+
+def _least(columns: dict[str, list[Any]]) -> str:
+    """The column that is missed least."""
+    by_field = {_field(name): name for name in columns}
+    found = next((by_field[field] for field in LEFT_OUT_FIRST if field in by_field), None)
+    return found or list(columns)[-1]
+
+
+def _field(name: str) -> str:
+    """The name in REST of a column."""
+    return name.lower().replace(" ", "_")
+
+
+def _short(ids: list[Any]) -> list[Any]:
+    """The first characters of ids, as many as tell them apart; other cells as they are."""
+    known = {cell for cell in ids if cell != "-"}
+    size = SHORTEST_ID
+    while len({cell[:size] for cell in known}) < len(known):
+        size += 1
+    return [cell[:size] if cell in known else cell for cell in ids]
+
+
+def _wrapped(cell: Any, width: int) -> Any:
+    """The text in lines of at most ``width`` characters, broken between words if it can be."""
+    if not isinstance(cell, str) or len(cell) <= width:
+        return cell
+    lines = cell.split("\n")
+    wrap = textwrap.TextWrapper(width, break_on_hyphens=False)
+    return "\n".join(part for line in lines for part in (wrap.wrap(line) or [""]))

@@ -1,0 +1,491 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Every command of ``laas`` at 60, 80 and 120 columns, piped and on a terminal, with the service
+down, with two fabrics, and interrupted.
+
+The service answers each command once; further runs get the same answers from a recording. The
+commands run in this process on a pretended terminal, and some as processes on a real one.
+``tests/keystone/test_openstack_commands.py`` runs the same through ``openstack``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import termios
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from laas_service.client.view import ViewServer
+from laas_service.cmd import client as command
+from laas_service.domain.compute_hosts import HostMemory, Quarantine
+from tests.completion import completed
+from tests.functional.api.conftest import Deployment
+from tests.marks import needs_bash_completion
+
+WIDTHS = (60, 80, 120)
+
+BLUE = ("blue",)
+SECONDS = "30"
+"""What ``--wait`` of ``laas`` takes; that of ``openstack`` takes nothing."""
+
+SAMPLES = {
+    "allocation consent": ("blue", "--movable", "never"),
+    "allocation create": ("--name", "red", "--hosts", "5", "--wait", SECONDS),
+    "allocation delete": ("gone", "--wait", SECONDS),
+    "allocation draw": ("blue", "--svg", "blue.svg"),
+    "allocation history": BLUE,
+    "allocation list": (),
+    "allocation ranks": BLUE,
+    "allocation rename": ("old", "new"),
+    "allocation repair": ("repaired", "--wait", SECONDS),
+    "allocation replace-hosts": ("blue", "--host", "node00", "--dry-run"),
+    "allocation resize": ("blue", "7", "--dry-run"),
+    "allocation retry": ("stuck", "--wait", SECONDS),
+    "allocation set": ("older", "--name", "newer"),
+    "allocation show": BLUE,
+    "fabric agents": (),
+    "fabric delete": ("spare",),
+    "fabric fit": ("9",),
+    "fabric hosts": (),
+    "fabric idle": (),
+    "fabric links": (),
+    "fabric list": (),
+    "fabric make-room": ("3", "--dry-run"),
+    "fabric map": ("--html", "map.html"),
+    "fabric observation": (),
+    "fabric plane": ("--l2", "3", "--dry-run"),
+    "fabric routing": (),
+    "fabric show": (),
+    "fabric switches": (),
+    "fabric utilization": (),
+    "host confirm-empty": ("node31",),
+    "host drain": ("node30",),
+    "host fail": ("node29",),
+    "host repair": ("node29",),
+    "host set": ("node28", "--trait", "gpu", "--cost", "3"),
+    "link fail": ("leaf-1-3-3",),
+    "link repair": ("leaf-1-3-3",),
+    "link show": ("leaf-0-0-0",),
+    "quota show": (),
+    "switch drain": ("leaf-1-2",),
+    "switch fail": ("leaf-1-3",),
+    "switch maintain": ("leaf-1-1",),
+    "switch repair": ("leaf-1-3",),
+    "switch show": ("leaf-0-0",),
+    "view": (),
+}
+"""What each command gets here; they are recorded in this order."""
+
+SILENT = {"allocation set", "allocation delete"}
+PLAIN = {"allocation ranks", "view"}
+"""Commands that print no table."""
+
+COMMANDS = sorted(set(command.Laas().command_manager.commands) - {"help", "complete"})
+
+NO_FABRIC = {"fabric list", "fabric delete", "quota show"}
+"""Commands that need no fabric to be chosen, beside those about allocations."""
+
+
+class Recording:
+    """Stands for the adapter: answers from the service once, and from memory afterwards."""
+
+    def __init__(self, client):
+        self._client = client
+        self._answers: dict[str, Any] = {}
+        self.asked: list[tuple[str, str]] = []
+        self.interrupt_at = 0
+        self.fabrics = 1
+
+    def request(self, path, method, params, json, headers, **_):
+        self.asked.append((method, path))
+        if len(self.asked) == self.interrupt_at:
+            raise KeyboardInterrupt
+        key = repr((method, path, sorted(params.items()), json))
+        if key not in self._answers:
+            answer = self._client.open(
+                path, method=method, query_string=params, json=json, headers=headers
+            )
+            self._answers[key] = (answer.status_code, answer.json)
+        status, document = self._answers[key]
+        if path == "/v1/fabrics" and self.fabrics == 2:
+            (fabric,) = document["fabrics"]
+            two = [fabric, {**fabric, "id": "other"}]
+            document = {**document, "fabrics": two, "default": None}
+        return SimpleNamespace(status_code=status, json=lambda: document)
+
+
+@pytest.fixture(scope="module")
+def site(empty_database, tmp_path_factory):
+    """A recording for each command, of a service with one fabric."""
+    directory = tmp_path_factory.mktemp("site")
+    deployment = Deployment(shutil.copy(empty_database, directory / "laas.db")).add_fabric()
+    client = deployment.client()
+    for name in ("blue", "old", "older", "gone", "repaired", "stuck"):
+        body = {"name": name, "hosts": 9 if name == "blue" else 1}
+        assert client.post("/v1/allocations?wait=5", json=body).status_code == 202
+    recordings: dict[str, Recording] = {}
+
+    def recording(name):
+        if name not in recordings:
+            if name == "fabric delete":
+                deployment.add_fabric("spare")
+            if name == "host confirm-empty":
+                memory = HostMemory(quarantine={"node31": Quarantine("a server vanished", 0.0)})
+                deployment.store.judged_hosts("main", lambda before: memory)
+            recordings[name] = Recording(client)
+        made = recordings[name]
+        made.asked, made.interrupt_at, made.fabrics = [], 0, 1
+        return made
+
+    yield recording
+    deployment.engine.dispose()
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+NOWHERE = "http://127.0.0.1:9"
+"""An address where nothing listens."""
+
+
+@pytest.fixture
+def outside(monkeypatch, tmp_path):
+    """Set a directory and an environment without logins; ``laas view`` ends at once.
+
+    Call it with a width, and with whether that is of a terminal; it returns standard output and
+    standard error.
+    """
+    monkeypatch.chdir(tmp_path)
+    for name in ("OS_AUTH_URL", "OS_AUTH_TYPE", "OS_TOKEN", "LAAS_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("keystoneauth1.session.time.sleep", lambda seconds: None)
+
+    def stop(server):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ViewServer, "serve_forever", stop)
+
+    def streams(width, terminal):
+        monkeypatch.setenv("COLUMNS", str(width))
+        monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((width, 24)))
+        out, err = (Terminal(), Terminal()) if terminal else (io.StringIO(), io.StringIO())
+        monkeypatch.setattr(sys, "stdout", out)
+        monkeypatch.setattr(sys, "stderr", err)
+        return out, err
+
+    return streams
+
+
+@pytest.fixture
+def run(outside, monkeypatch):
+    """Run a command; its exit status, standard output and standard error.
+
+    Without an ``adapter`` the service is down.
+    """
+
+    def ran(name, *more, width=200, terminal=False, adapter=None, words=None):
+        out, err = outside(width, terminal)
+        with monkeypatch.context() as patch:
+            if adapter is not None:
+                patch.setattr(command, "adapter", lambda args: adapter)
+            given = SAMPLES[name] if words is None else words
+            status = command.main([*name.split(), *given, *more, "--endpoint", NOWHERE])
+        return status, out.getvalue(), err.getvalue()
+
+    return ran
+
+
+@pytest.fixture
+def says():
+    """What precedes each message."""
+    return "laas: "
+
+
+def test_every_command_has_an_example():
+    assert sorted(SAMPLES) == COMMANDS
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_pipe_gets_the_same_at_any_width(run, site, name):
+    whole = run(name, adapter=site(name))
+    assert whole[0] == 0, whole
+    assert bool(whole[1]) is (name not in SILENT)
+    if name != "view":  # whose address is a new one each time
+        for width in WIDTHS:
+            assert run(name, width=width, adapter=site(name)) == whole
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_terminal_gets_lines_that_fit(run, site, name, width):
+    recording = site(name)
+    status, out, err = run(name, width=width, terminal=True, adapter=recording)
+    assert status == 0, err
+    assert bool(out) is (name not in SILENT)
+    if name not in PLAIN:
+        assert max(map(len, out.splitlines()), default=0) <= width
+    assert "Traceback" not in out + err
+    if name in ("allocation list", "fabric hosts", "fabric links"):
+        shown = set(re.findall(r"\ballocation-?\w*", out))
+        assert shown
+        assert all(re.fullmatch(r"allocation-\d", one) for one in shown)  # or not unambiguous
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_service_that_is_down_is_one_line(run, says, name):
+    status, out, err = run(name)
+    assert (status, out) == (1, "")
+    assert re.fullmatch(
+        rf"{says}cannot reach the service: {NOWHERE}/v1/\S+: Connection refused\n", err
+    )
+
+
+@pytest.mark.parametrize(
+    "name", [one for one in COMMANDS if not one.startswith("alloc") and one not in NO_FABRIC]
+)
+def test_with_two_fabrics_one_is_named(run, says, site, name):
+    recording = site(name)
+    recording.fabrics = 2
+    refused = run(name, adapter=recording)
+    assert refused == (1, "", f"{says}name one of these with --fabric: main, other\n")
+    assert recording.asked == [("GET", "/v1/fabrics")]
+    status, _, err = run(name, "--fabric", "main", adapter=recording)
+    assert status == 0, err
+    status, _, err = run(name, "--fabric", "absent", adapter=recording)
+    if name != "view":
+        assert (status, err.count("\n")) == (1, 1)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_ctrl_c_is_quiet_and_says_what_was_left(run, says, site, name):
+    """At each request of the command; a request that changes something may be carried out."""
+    recording = site(name)
+    run(name, adapter=recording)
+    asked = list(recording.asked)
+    for number, (method, path) in enumerate(asked, 1):
+        recording = site(name)
+        recording.interrupt_at = number
+        status, out, err = run(name, adapter=recording)
+        left = f"{says}interrupted; the service may still carry out {method} {path}\n"
+        assert (status, out, err) == (130, "", "" if method == "GET" else left)
+
+
+def test_every_command_prints_the_whole_answer_as_json(run, site):
+    for name in sorted(set(COMMANDS) - PLAIN):
+        recording = site(name)
+        status, out, err = run(name, "--json", adapter=recording)
+        assert (status, err) == (0, ""), name
+        json.loads(out)
+
+
+@pytest.mark.parametrize("form", ["json", "yaml", "csv", "value", "table"])
+def test_the_formats_of_a_list(run, site, form):
+    words = ("-f", form, "-c", "Name", "-c", "requested", "--sort-column", "Name")
+    status, out, err = run("allocation list", *words, adapter=site("allocation list"))
+    assert (status, err) == (0, "")
+    expected = [{"Name": name, "Requested": size} for name, size in names_of(site)]
+    match form:
+        case "json":
+            assert json.loads(out) == expected
+        case "yaml":
+            assert yaml.safe_load(out) == expected
+        case "csv":
+            lines = [f'"{row["Name"]}",{row["Requested"]}' for row in expected]
+            assert out.splitlines() == ['"Name","Requested"', *lines]
+        case "value":
+            assert out.splitlines() == [f"{row['Name']} {row['Requested']}" for row in expected]
+        case _:
+            assert "| Name" in out
+
+
+def names_of(site):
+    listed = site("allocation list").request("/v1/allocations", "GET", {}, None, {}).json()
+    return sorted((one["name"], one["requested"]) for one in listed["allocations"])
+
+
+def test_help_lists_every_command_or_those_of_a_noun(run, capsys):
+    with pytest.raises(SystemExit) as ended:
+        command.main(["--help"])
+    assert ended.value.code == 0
+    out = capsys.readouterr().out
+    assert all(f"  {name} " in out for name in COMMANDS)
+    status, out, _ = run("fabric", "--help", words=())
+    assert (status, "  fabric fit " in out, "  host drain " in out) == (0, True, False)
+
+
+@needs_bash_completion
+def test_the_shell_completes_every_command(run, tmp_path):
+    """Every noun, verb and option is in the script, and an interactive bash completes some."""
+    status, out, _ = run("complete", words=())
+    assert status == 0
+    assert "cmds_fabric='" in out
+    for name in COMMANDS:
+        variable = f"cmds_{name.replace(' ', '_').replace('-', '_')}="
+        assert "--help" in out.partition(variable)[2].partition("\n")[0], name
+    script = tmp_path / "complete.sh"
+    script.write_text(out)
+    whole = [
+        "laas allocation",
+        "laas fabric utilization",
+        "laas host confirm-empty",
+        "laas fabric fit --contention-free",
+        "laas view --port",
+    ]
+    assert completed(script, [line[:-2] for line in whole]) == whole
+    assert completed(script, ["laas allocation re"]) == ["laas allocation re"]  # of several
+
+
+# --- processes on a real terminal ------------------------------------------------------------
+
+
+class Held(BaseHTTPRequestHandler):
+    """Lists one allocation that is being made, and holds each POST until the test ends."""
+
+    server: Any
+
+    def do_GET(self):
+        answered = self.path.startswith("/v1/allocations/")
+        document = RECORD if answered else {"allocations": [RECORD], "next": None}
+        self._answer(document)
+        if answered:
+            self.server.polled.set()
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        if "wait=1" in self.path:
+            self.server.polled.set()
+            self.server.over.wait(300)
+        else:
+            self._answer(RECORD)
+
+    def _answer(self, document):
+        body = json.dumps(document).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+RECORD: dict[str, Any] = {
+    "id": "6f9619ff-8b86-d011-b42d-00cf4fc964ff",
+    "name": "blue",
+    "project_id": "9" * 32,
+    "state": "allocating",
+    "changing": None,
+    "error": None,
+    "waits_for": None,
+    "requested": 9,
+    "shape": "2 leaves of 4 hosts and one of 1",
+    "policy": "jigsaw",
+    "confirmed_by": None,
+}
+
+
+@pytest.fixture
+def held():
+    server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Held)
+    server.daemon_threads = True
+    server.polled, server.over = threading.Event(), threading.Event()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.over.set()
+    server.shutdown()
+    server.server_close()
+
+
+def _hear_ctrl_c():
+    """The terminal's signals reach this process, also where the tests run in the background."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+class OnTerminal:
+    """``laas`` as a process whose terminal has a number of columns."""
+
+    def __init__(self, server, columns, *words):
+        master, slave = pty.openpty()
+        termios.tcsetwinsize(slave, (24, columns))
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("OS_", "COLUMNS"))}
+        self._master = master
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "laas_service.cmd.client", *words],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env={**inherited, "LAAS_ENDPOINT": f"http://127.0.0.1:{server.server_port}"},
+            start_new_session=True,
+            preexec_fn=_hear_ctrl_c,
+        )
+        os.close(slave)
+
+    def interrupt(self):
+        os.write(self._master, b"\x03")
+
+    def ended(self):
+        """Exit status and what the terminal shows."""
+        said = b""
+        try:
+            while block := os.read(self._master, 4096):
+                said += block
+        except OSError:
+            pass  # the process has closed its end
+        try:
+            return self._process.wait(300), said.decode().replace("\r\n", "\n")
+        finally:
+            self._process.send_signal(signal.SIGKILL)
+            os.close(self._master)
+
+
+def test_a_real_terminal(held):
+    status, said = OnTerminal(held, 60, "allocation", "list").ended()
+    assert status == 0, said
+    table = [line for line in said.splitlines() if line[:1] in "+|"]
+    assert max(map(len, table)) <= 60
+    row = table[3]
+    assert f" {RECORD['id'][:8]} " in row or f" {RECORD['id']} " in row
+    for shown in ("blue", "allocating", "9"):
+        assert f" {shown} " in row
+
+
+def test_ctrl_c_while_the_service_has_not_answered(held):
+    words = ("allocation", "create", "--name", "blue", "--hosts", "9", "--wait", "1000")
+    process = OnTerminal(held, 80, *words)
+    assert held.polled.wait(300)
+    process.interrupt()
+    status, said = process.ended()
+    left = "laas: interrupted; the service may still carry out POST /v1/allocations"
+    assert (status, said.strip().splitlines()[-1]) == (130, left)
+    assert "Traceback" not in said
+
+
+def test_ctrl_c_while_an_allocation_is_waited_for(held):
+    words = ("allocation", "create", "--name", "blue", "--hosts", "9", "--wait", "900")
+    process = OnTerminal(held, 80, *words)
+    assert held.polled.wait(300)
+    process.interrupt()
+    status, said = process.ended()
+    left = (
+        f"laas: interrupted; allocation {RECORD['id']} is still allocating; the service continues"
+    )
+    assert (status, said.strip().splitlines()[-1]) == (130, left)
+    assert "Traceback" not in said

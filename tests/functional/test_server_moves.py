@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Servers go to other hosts of their allocation by Nova, over real HTTP; the cloud can fail."""
+
+from __future__ import annotations
+
+import pytest
+
+from laas_service.app.ports.compute import Handover, MoveProgress, ServerLoad, ServerMoves
+from laas_service.domain.errors import Forbidden, LaasError, Unavailable
+from tests.functional.test_nova_adapter import ALL, BLUE, HANG, RED, connect
+from tests.functional.test_nova_adapter import cloud as cloud
+from tests.functional.test_nova_adapter import compute as compute
+from tests.functional.test_nova_adapter import server as server
+from tests.functional.test_nova_adapter import sessions as sessions
+from tests.nova_standin import Fault, Migration
+
+MOVES = ServerMoves("a1", RED, {"n1": "n3", "n2": "n4"})
+BACK = ServerMoves("a1", RED, {"n3": "n1", "n4": "n2"})
+WRITES = {"migrate", "os-migrateLive", "confirmResize", "revertResize"}
+
+
+@pytest.fixture
+def handed(cloud, compute):
+    """The new hosts are handed over, as they are when servers leave the old ones."""
+    compute.pool(ALL)
+    compute.hand_over(Handover("a1", RED, ("n3", "n4")))
+    cloud.calls.clear()
+    return compute
+
+
+def writes(cloud):
+    return [call for call in cloud.calls if call[0] in WRITES]
+
+
+def ended(compute, moves=MOVES, calls=20):
+    """Call until nothing is left to do; returns the servers that arrived."""
+    arrived = []
+    for _ in range(calls):
+        progress = compute.move_servers(moves)
+        arrived += progress.arrived
+        if progress == MoveProgress():
+            return arrived
+    raise AssertionError(progress)
+
+
+def places(cloud):
+    return {server: host for server, (host, _) in cloud.servers.items()}
+
+
+def test_servers_migrate_are_confirmed_and_the_source_is_empty(cloud, handed):
+    first, second = cloud.boot("n1", RED), cloud.boot("n2", RED)
+    started = handed.move_servers(MOVES)
+    assert started.under_way == (f"server {first} on n1", f"server {second} on n2")
+    assert {o.host for o in handed.occupants(["n1", "n2"])} == {"n1", "n2"}, "until confirmed"
+    done = handed.move_servers(MOVES)
+    assert done.arrived == (f"server {first} from n1 to n3", f"server {second} from n2 to n4")
+    assert handed.move_servers(MOVES) == MoveProgress()
+    assert handed.occupants(["n1", "n2"]) == []
+    assert places(cloud) == {first: "n3", second: "n4"}
+    assert [m.status for m in cloud.migrations] == ["confirmed", "confirmed"]
+
+
+def test_of_each_host_one_server_moves_at_a_time(cloud, handed):
+    cloud.slow = True
+    servers = sorted(cloud.boot("n1", RED) for _ in range(3))
+    for next_one in servers:
+        for _ in range(2):
+            progress = handed.move_servers(MOVES)
+            assert progress.under_way[0].startswith(f"server {next_one} on n1")
+            assert [m.server for m in cloud.migrations if m.status == "migrating"] == [next_one]
+        cloud.migrated(next_one)
+        assert handed.move_servers(MOVES).arrived == (f"server {next_one} from n1 to n3",)
+    assert handed.move_servers(MOVES) == MoveProgress()
+    assert set(places(cloud).values()) == {"n3"}
+
+
+@pytest.mark.parametrize("kind", ["refused", "lost", "late", 500, 503])
+@pytest.mark.parametrize("call", ["migrate", "confirmResize", "servers", "migrations"])
+def test_a_fault_at_any_call_delays_and_repeats_nothing(cloud, handed, sessions, call, kind):
+    """Each call of the adapter may be the first of a new process: it remembers nothing."""
+    for session in sessions:
+        session.timeout = HANG
+    server = cloud.boot("n1", RED)
+    cloud.faults.append(Fault(kind, call, times=3))
+    failures = 0
+    for _ in range(20):
+        try:
+            if handed.move_servers(MOVES) == MoveProgress():
+                break
+        except Unavailable:
+            failures += 1
+    assert failures
+    assert places(cloud) == {server: "n3"}
+    done = [m.status for m in cloud.migrations]
+    assert done == ["confirmed"], "migrated once"
+
+
+def test_a_server_that_breaks_is_told_and_not_touched_again(cloud, handed):
+    broken, well = cloud.boot("n1", RED), cloud.boot("n2", RED)
+    cloud.broken.add(broken)
+    handed.move_servers(MOVES)
+    moved_on = False
+    for _ in range(2):
+        cloud.calls.clear()
+        progress = handed.move_servers(MOVES)
+        assert progress.stuck == (f"server {broken} from n1 to n3 is in error: it broke",)
+        assert writes(cloud) == ([] if moved_on else [("confirmResize", well)])
+        moved_on = True
+    assert places(cloud)[well] == "n4"
+    assert handed.occupants(["n1", "n2"]) == [], "the error alone holds the step"
+    assert handed.move_servers(BACK).stuck == (f"server {broken} on n3 is in error: it broke",)
+
+
+def test_a_disabled_target_is_tried_again(cloud, handed):
+    server = cloud.boot("n1", RED)
+    cloud.disabled.add("n3")
+    handed.move_servers(MOVES)
+    (told,) = handed.move_servers(MOVES).under_way
+    assert told.startswith(f"server {server} on n1, whose last migration to n3 failed")
+    assert places(cloud) == {server: "n1"}
+    cloud.disabled.clear()
+    assert ended(handed) == [f"server {server} from n1 to n3"]
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        (("ERROR", None), "is in error: it broke"),
+        (("PAUSED", None), "is PAUSED; start or stop it"),
+        (("VERIFY_RESIZE", None), "its migration or resize has to be confirmed or reverted"),
+    ],
+)
+def test_what_cannot_be_migrated_is_told(cloud, handed, state, told):
+    stuck, free = sorted(cloud.boot("n1", RED) for _ in range(2))
+    cloud.states[stuck] = state
+    handed.move_servers(MOVES)
+    for _ in range(3):
+        progress = handed.move_servers(MOVES)
+        assert any(text.startswith(f"server {stuck} on n1") for text in progress.stuck)
+        assert any(told in text for text in progress.stuck)
+    assert places(cloud) == {stuck: "n1", free: "n3"}
+
+
+def test_servers_of_others_and_resizes_of_the_owner_are_left_alone(cloud, handed):
+    stranger, resized = cloud.boot("n1", BLUE), cloud.boot("n3", RED)
+    cloud.migrations.append(Migration(resized, "n1", "n3", "resize", "finished"))
+    cloud.states[resized] = ("VERIFY_RESIZE", None)
+    progress = handed.move_servers(MOVES)
+    assert progress.stuck == (
+        f"server {resized} from n1 to n3: its owner has to confirm or revert its resize",
+        f"server {stranger} on n1 belongs to another project",
+    )
+    inside = cloud.boot("n4", RED)  # resized between other hosts: not of this move
+    cloud.migrations.append(Migration(inside, "n9", "n4", "resize", "finished"))
+    cloud.states[inside] = ("VERIFY_RESIZE", None)
+    assert handed.move_servers(MOVES) == progress
+    assert writes(cloud) == []
+
+
+@pytest.mark.parametrize("confirmed", [False, True])
+def test_when_the_change_turns_back_servers_go_back(cloud, handed, confirmed):
+    server = cloud.boot("n1", RED)
+    handed.move_servers(MOVES)
+    if confirmed:
+        handed.move_servers(MOVES)
+    handed.hand_over(Handover("a1", RED, ("n1", "n2")))
+    ended(handed, BACK)
+    assert places(cloud) == {server: "n1"}
+    assert [m.status for m in cloud.migrations] == (
+        ["confirmed", "confirmed"] if confirmed else ["reverted"]
+    )
+
+
+def test_running_servers_go_live_where_their_ports_can(cloud, handed):
+    running, paused, off = (cloud.boot(host, RED) for host in ("n1", "n2", "n2"))
+    cloud.states[paused], cloud.states[off] = ("PAUSED", None), ("SHUTOFF", None)
+    live = ServerMoves("a1", RED, MOVES.targets, live=True)
+    ended(handed, live)
+    assert places(cloud) == {running: "n3", paused: "n4", off: "n4"}
+    kinds = {m.server: m.kind for m in cloud.migrations}
+    assert kinds == {
+        running: "live-migration",
+        paused: "live-migration",
+        off: "migration",
+    }
+
+
+def test_without_the_right_the_error_names_it(cloud, handed):
+    cloud.boot("n1", RED)
+    cloud.faults.append(Fault(403, "migrate"))
+    with pytest.raises(Forbidden, match="os_compute_api:os-migrate-server:migrate:host"):
+        handed.move_servers(MOVES)
+
+
+@pytest.mark.parametrize("kind", ["garbage", "odd"])
+def test_an_answer_without_sense_moves_nothing(cloud, handed, kind):
+    cloud.boot("n1", RED)
+    cloud.faults.append(Fault(kind, "servers", times=3))
+    with pytest.raises(LaasError):
+        handed.move_servers(MOVES)
+    assert writes(cloud) == []
+
+
+def test_migrations_without_hosts_are_not_understood(cloud, handed, server, tmp_path):
+    """Nova hides hosts from a user without os-migrations:index:host."""
+    moved = cloud.boot("n1", RED)
+    handed.move_servers(MOVES)
+    cloud.migrations[0].source = None
+    with pytest.raises(Unavailable, match="index:host is needed"):
+        connect(server, tmp_path).move_servers(MOVES)
+    assert places(cloud) == {moved: "n3"}
+
+
+def test_the_load_of_hosts_is_their_servers_and_local_disks(cloud, handed):
+    """By the flavor of the stand-in 20 GB, 5 GB ephemeral and 512 MB of swap."""
+    first = cloud.boot("n1", BLUE)
+    cloud.boot("n3", BLUE)
+    assert handed.load(["n1", "n2"]) == ServerLoad(1, 26)
+    cloud.on_volumes.add(first)
+    assert handed.load(["n1", "n3"]) == ServerLoad(2, 6 + 26)

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Plans that make room keep consent, cost, exemptions and quotas of moves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laas_service.app.quotas import Quotas
+from laas_service.app.records import Limits
+from laas_service.app.room_planner import Permission, RoomPlanner
+from laas_service.domain.admission.admit import admit
+from laas_service.domain.allocation import Allocation, NoFit, Request
+from laas_service.domain.constraints import Constraints, Within
+from laas_service.domain.ledger import Ledger
+from laas_service.domain.moves.consent import Consent, Movable
+from laas_service.domain.policies import POLICIES
+from laas_service.domain.topology import Topology, Xgft
+from laas_service.domain.verification import isolation_violations
+from tests.fakes import FakeCompute
+from tests.unit.app.memory import EPOCH, Memory
+
+SMALL = Topology(Xgft((3, 4, 1), (1, 3, 0)))
+"""12 hosts on 4 leaves."""
+
+
+class Crowd(Memory):
+    """A fabric whose tenants are given, and the moves that are left to projects."""
+
+    def __init__(self, held: Ledger, left):
+        super().__init__("f")
+        self.held, self.left = held, left
+
+    def ledger(self, fabric_id):
+        return self.held, 1
+
+    def moves_left(self, project_ids, limits):
+        return {id: left for id, left in self.left.items() if id in project_ids}
+
+
+def planner_of(store: Any, unmoved=()):
+    quotas = Quotas(store, FakeCompute(), limits=Limits(), unmoved=unmoved)
+    return RoomPlanner(store, quotas, clock=lambda: EPOCH)
+
+
+def busy(seed):
+    """A fabric after tenants have come and gone."""
+    rng, held = Random(seed), Ledger(SMALL)
+    for number in range(10):
+        admit(POLICIES["jigsaw"](), held, Request(f"t{number}", rng.randint(1, 4)))
+        if rng.random() < 0.4 and held.allocations:
+            held.release(rng.choice(list(held.allocations)))
+    return held
+
+
+def crowd(held, consents, left):
+    """The tenants of a ledger; the number says to which of two projects each belongs."""
+    made = Crowd(held, left)
+    for number, (id, placed) in enumerate(held.allocations.items()):
+        consent = consents[number % len(consents)]
+        project = "even" if number % 2 == 0 else "odd"
+        made.add(id, project, hosts=placed.size, placed=placed, consent=consent)
+    return made
+
+
+consents = st.builds(
+    Consent, st.sampled_from(Movable), st.just(0.0), st.sampled_from([1.0, 2.0, 5.0])
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    hosts=st.integers(2, 6),
+    consents=st.lists(consents, min_size=1, max_size=5),
+    left=st.dictionaries(st.sampled_from(["even", "odd"]), st.integers(0, 2)),
+    unmoved=st.sets(st.sampled_from(["even", "odd"]), max_size=1),
+    most=st.integers(1, 3),
+)
+def test_a_plan_keeps_what_tenants_and_operators_said(seed, hosts, consents, left, unmoved, most):
+    held = busy(seed)
+    tenants = crowd(held, consents, left)
+    permission = Permission(most, max_cost=2.0)
+    request = Request("new", hosts)
+    plan = planner_of(tenants, unmoved).plan("f", POLICIES["jigsaw"](), request, permission)
+    if isinstance(plan, NoFit):
+        return
+    assert len(plan.moves) <= most
+    moved = Counter[str]()
+    after = held.copy()
+    for move in plan.moves:
+        record = tenants.allocation(move.new.id)
+        assert record.consent.movable is not Movable.NEVER
+        assert record.consent.move_cost <= 2
+        assert record.project_id not in unmoved
+        before = after.release(record.id)
+        after.claim(move.new)
+        if set(move.new.hosts(SMALL)) != set(before.hosts(SMALL)):
+            assert record.consent.movable is Movable.RESTART
+            moved[record.project_id] += 1
+    assert all(moved[project] <= number for project, number in left.items())
+    after.claim(plan.placement)
+    assert not isolation_violations(SMALL, list(after.everybody()))
+    assert plan.placement.size >= hosts
+
+
+@pytest.fixture
+def full():
+    """Leaves of three hosts with one tenant of two each: three hosts of a leaf fit after a move."""
+    held = Ledger(SMALL)
+    for number in range(4):
+        answer = admit(POLICIES["jigsaw"](), held, Request(f"t{number}", 2))
+        assert isinstance(answer, Allocation)
+    assert held.free_host_count == 4
+    return held
+
+
+YES = Consent(Movable.RESTART)
+WIDE = Request("new", 3, constraints=Constraints(within=Within.LEAF))
+NO_LIMIT = Permission()
+
+
+def planned(held, left, unmoved=(), consents=(YES,), permission=NO_LIMIT):
+    planner = planner_of(crowd(held, consents, left), unmoved)
+    plan = planner.plan("f", POLICIES["jigsaw"](), WIDE, permission)
+    return None if isinstance(plan, NoFit) else [move.record.project_id for move in plan.moves]
+
+
+def test_each_rule_by_itself_keeps_a_project_in_place(full):
+    assert planned(full, {}) in (["even"], ["odd"])
+    assert planned(full, {"even": 0}) == ["odd"]
+    assert planned(full, {"odd": 0}) == ["even"]
+    assert planned(full, {"even": 0, "odd": 0}) is None
+    assert planned(full, {}, unmoved={"even"}) == ["odd"]
+    assert planned(full, {}, unmoved={"even", "odd"}) is None
+    assert planned(full, {}, consents=(Consent(), YES)) == ["odd"]
+    assert planned(full, {}, consents=(Consent(Movable.LIVE),)) is None
+    assert planned(full, {}, permission=Permission(max_cost=0.5)) is None
+
+
+def test_an_override_goes_beyond_consent_exemption_and_quota(full):
+    both, none = {"even", "odd"}, {"even": 0, "odd": 0}
+    assert planned(full, none, both, (Consent(),), Permission(override=True)) is not None
+    assert planned(full, {}, (), (YES,), Permission(max_cost=0.5, override=True)) is None

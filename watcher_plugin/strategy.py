@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The strategy that has the service plan moves after which a request fits.
+
+The service plans, and knows links, consent, quotas and costs. The strategy turns its plan into
+actions: ``laas_hold``, ``laas_migrate`` and ``laas_switch`` for each tenant that moves, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from watcher.common import exception
+from watcher.decision_engine.strategy.strategies import base
+
+from laas_service.client.rest import Refused
+from watcher_plugin.goal import GOAL
+from watcher_plugin.moves import placement
+from watcher_plugin.planner import PLANNER
+from watcher_plugin.service import brief, connected
+
+STRATEGY = "laas_make_room"
+
+STEPS = ("laas_hold", "laas_migrate", "laas_switch")
+"""The actions of a move, in order."""
+
+WISHES = ("hosts", "policy", "constraints", "moves", "max_cost", "override")
+"""Parameters of an audit that go to the service as they are."""
+
+
+class NoRoom(exception.WatcherException):
+    """The service has no plan; the text says why."""
+
+
+class MakeRoom(base.BaseStrategy):
+    """Moves tenants that consent, so that a request fits which is refused now."""
+
+    def __init__(self, config: Any, osc: Any = None) -> None:
+        super().__init__(config, osc)
+        self.planner = PLANNER
+        self._figures = {"hosts_fitting": 0, "tenants_moved": 0, "hosts_moved": 0, "moves_cost": 0}
+
+    @classmethod
+    def get_name(cls) -> str:
+        return STRATEGY
+
+    @classmethod
+    def get_display_name(cls) -> str:
+        return "Make room by moving tenants with their links"
+
+    @classmethod
+    def get_translatable_display_name(cls) -> str:
+        return cls.get_display_name()
+
+    @classmethod
+    def get_goal_name(cls) -> str:
+        return GOAL
+
+    @classmethod
+    def get_config_opts(cls) -> list[Any]:
+        return []
+
+    @classmethod
+    def get_schema(cls) -> Mapping[str, Any]:
+        """The parameters of an audit, as in ``POST /v1/fabrics/{id}/make-room``."""
+        return {
+            "properties": {
+                "hosts": {
+                    "description": "Number of hosts of the request that has to fit.",
+                    "type": "integer",
+                    "minimum": 1,
+                },
+                "fabric": {
+                    "description": "The fabric; not needed if there is only one.",
+                    "type": "string",
+                },
+                "policy": {"description": "The policy of the request.", "type": "string"},
+                "constraints": {"description": "Constraints of the request.", "type": "object"},
+                "moves": {
+                    "description": "The most tenants that move.",
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": 4,
+                    "default": 1,
+                },
+                "max_cost": {
+                    "description": "Tenants with a higher move_cost stay.",
+                    "type": "number",
+                    "minimum": 0,
+                },
+                "override": {
+                    "description": "Move tenants that do not consent, too.",
+                    "type": "boolean",
+                    "default": False,
+                },
+            },
+            "required": ["hosts"],
+            "additionalProperties": False,
+        }
+
+    def pre_execute(self) -> None:
+        """Nothing: the service knows the cluster, so no data model of Watcher is needed."""
+
+    def do_execute(self, audit: Any = None) -> None:
+        """Ask the service for a plan, and add its moves to the solution.
+
+        Raises:
+            NoRoom: the service refused; the audit shows the text.
+        """
+        rest = connected(self.osc)
+        given = self.input_parameters
+        request = {name: given[name] for name in WISHES if name in given}
+        try:
+            fabric = rest.fabric(given.get("fabric"))
+            plan = rest.call("POST", f"{fabric}/make-room", body={**request, "dry_run": True})
+            for number, move in enumerate(plan["moves"]):
+                old = placement(rest.get(f"/v1/allocations/{move['allocation']}"))
+                left = {**request, "moves": len(plan["moves"]) - number}
+                self._add(move, old, fabric, left)
+        except Refused as refusal:
+            if audit is not None:
+                audit.status_message = brief(str(refusal))
+            raise NoRoom(str(refusal)) from refusal
+        self._figures = {
+            "hosts_fitting": plan["hosts"],
+            "tenants_moved": len(plan["moves"]),
+            "hosts_moved": plan["moved_hosts"],
+            "moves_cost": plan["cost"],
+        }
+
+    def _add(
+        self, move: Mapping[str, Any], old: str, fabric: str, request: Mapping[str, Any]
+    ) -> None:
+        about = {
+            "resource_name": move["name"],
+            "joining": move["joining"],
+            "leaving": move["leaving"],
+            "old_placement": old,
+            "fabric": fabric.rpartition("/")[2],
+            "request": request,
+        }
+        for step in STEPS:
+            self.solution.add_action(step, dict(about), resource_id=move["allocation"])
+
+    def post_execute(self) -> None:
+        """Give the figures of the plan."""
+        self.solution.set_efficacy_indicators(**self._figures)
