@@ -296,11 +296,10 @@ class View(RestCommand):
             server = ViewServer(rest, rest.fabric(args.fabric), args.port)
         except OSError as error:
             raise Refused(f"cannot listen on port {args.port}: {error.strerror}") from error
-        with server:
+        with server, suppress(KeyboardInterrupt):
             print(server.url, flush=True)
             print("End with Ctrl-C. Whoever knows the address sees this page.", file=sys.stderr)
-            with suppress(KeyboardInterrupt):
-                server.serve_forever()
+            server.serve_forever()
 
 
 class Observation(ShowCommand):

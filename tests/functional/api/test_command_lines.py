@@ -355,11 +355,17 @@ def test_the_shell_completes_every_command(run, tmp_path):
 
 
 class Held(BaseHTTPRequestHandler):
-    """Lists one allocation that is being made, and holds each POST until the test ends."""
+    """Lists one allocation that is being made; holds POSTs and questions about fabrics.
+
+    What is held is answered when the test ends.
+    """
 
     server: Any
 
     def do_GET(self):
+        if self.path.startswith("/v1/fabrics/"):
+            self._hold()
+            return
         answered = self.path.startswith("/v1/allocations/")
         document = RECORD if answered else {"allocations": [RECORD], "next": None}
         self._answer(document)
@@ -369,10 +375,13 @@ class Held(BaseHTTPRequestHandler):
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
         if "wait=1" in self.path:
-            self.server.polled.set()
-            self.server.over.wait(300)
+            self._hold()
         else:
             self._answer(RECORD)
+
+    def _hold(self):
+        self.server.polled.set()
+        self.server.over.wait(300)
 
     def _answer(self, document):
         body = json.dumps(document).encode()
@@ -420,19 +429,24 @@ def _hear_ctrl_c():
 
 
 class OnTerminal:
-    """``laas`` as a process whose terminal has a number of columns."""
+    """A command as a process whose terminal has a number of columns."""
 
-    def __init__(self, server, columns, *words):
+    def __init__(self, columns, *command):
         master, slave = pty.openpty()
         termios.tcsetwinsize(slave, (24, columns))
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("OS_", "COLUMNS"))}
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("OS_", "LAAS_", "COLUMNS"))
+        }
         self._master = master
+        self._said = b""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "laas_service.cmd.client", *words],
+            command,
             stdin=slave,
             stdout=slave,
             stderr=slave,
-            env={**inherited, "LAAS_ENDPOINT": f"http://127.0.0.1:{server.server_port}"},
+            env=inherited,
             start_new_session=True,
             preexec_fn=_hear_ctrl_c,
         )
@@ -441,23 +455,45 @@ class OnTerminal:
     def interrupt(self):
         os.write(self._master, b"\x03")
 
+    def says(self, words):
+        """Wait until the terminal shows these words, or the process has ended."""
+        while words not in self._said.decode() and self._read():
+            pass
+
     def ended(self):
-        """Exit status and what the terminal shows."""
-        said = b""
+        """Exit status and what the terminal shows, from the end of the process on."""
+        while self._read():
+            pass
         try:
-            while block := os.read(self._master, 4096):
-                said += block
-        except OSError:
-            pass  # the process has closed its end
-        try:
-            return self._process.wait(300), said.decode().replace("\r\n", "\n")
+            return self._process.wait(300), self._said.decode().replace("\r\n", "\n")
         finally:
             self._process.send_signal(signal.SIGKILL)
             os.close(self._master)
 
+    def _read(self):
+        try:
+            block = os.read(self._master, 4096)
+        except OSError:
+            return False  # the process has closed its end
+        self._said += block
+        return bool(block)
 
-def test_a_real_terminal(held):
-    status, said = OnTerminal(held, 60, "allocation", "list").ended()
+
+@pytest.fixture
+def begin(held):
+    """Begin a command on a terminal; ``seconds`` is how long it waits for a change."""
+
+    def begun(name, *words, columns=80, seconds=None):
+        waits = [] if seconds is None else ["--wait", seconds]
+        endpoint = f"http://127.0.0.1:{held.server_port}"
+        program = [sys.executable, "-m", "laas_service.cmd.client", "--endpoint", endpoint]
+        return OnTerminal(columns, *program, *name.split(), *words, *waits)
+
+    return begun
+
+
+def test_a_real_terminal(begin):
+    status, said = begin("allocation list", columns=60).ended()
     assert status == 0, said
     table = [line for line in said.splitlines() if line[:1] in "+|"]
     assert max(map(len, table)) <= 60
@@ -467,25 +503,40 @@ def test_a_real_terminal(held):
         assert f" {shown} " in row
 
 
-def test_ctrl_c_while_the_service_has_not_answered(held):
-    words = ("allocation", "create", "--name", "blue", "--hosts", "9", "--wait", "1000")
-    process = OnTerminal(held, 80, *words)
-    assert held.polled.wait(300)
-    process.interrupt()
-    status, said = process.ended()
-    left = "laas: interrupted; the service may still carry out POST /v1/allocations"
-    assert (status, said.strip().splitlines()[-1]) == (130, left)
-    assert "Traceback" not in said
+CREATE = ("allocation create", "--name", "blue", "--hosts", "9")
 
 
-def test_ctrl_c_while_an_allocation_is_waited_for(held):
-    words = ("allocation", "create", "--name", "blue", "--hosts", "9", "--wait", "900")
-    process = OnTerminal(held, 80, *words)
+def test_ctrl_c_while_an_answer_is_awaited(begin, says, held):
+    process = begin(*CREATE, seconds="1000")
     assert held.polled.wait(300)
     process.interrupt()
-    status, said = process.ended()
+    left = f"{says}interrupted; the service may still carry out POST /v1/allocations"
+    assert process.ended() == (130, f"^C\n{left}\n")
+
+
+def test_ctrl_c_while_an_allocation_is_waited_for(begin, says, held):
+    process = begin(*CREATE, seconds="900")
+    assert held.polled.wait(300)
+    process.interrupt()
     left = (
-        f"laas: interrupted; allocation {RECORD['id']} is still allocating; the service continues"
+        f"{says}interrupted; allocation {RECORD['id']} is still allocating; the service continues"
     )
-    assert (status, said.strip().splitlines()[-1]) == (130, left)
-    assert "Traceback" not in said
+    assert process.ended() == (130, f"^C\n{left}\n")
+
+
+def test_ctrl_c_while_nothing_is_left(begin, held):
+    process = begin("fabric show", "--fabric", "main")
+    assert held.polled.wait(300)
+    process.interrupt()
+    assert process.ended() == (130, "^C")
+
+
+def test_ctrl_c_ends_the_view(begin):
+    process = begin("view", "--fabric", "main")
+    process.says("sees this page.")
+    process.interrupt()
+    status, said = process.ended()
+    address, *more = said.splitlines()
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{43}/", address)
+    advice = "End with Ctrl-C. Whoever knows the address sees this page."
+    assert (status, more) == (0, [advice, "^C"])
