@@ -43,6 +43,10 @@ SCRIPT_BYTES = 300_000
 LOAD_MS, FRAME_MS = 1000, 16
 """Processor time of the page's main thread: until the whole map is painted, and for a frame."""
 
+NEXT_FRAME = "new Promise((d) => requestAnimationFrame(() => requestAnimationFrame(d)))"
+
+HOSTS_32 = Topology(Xgft((4, 4, 2), (1, 4, 4)))
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
@@ -128,6 +132,27 @@ def test_hosts_by_name_and_by_guid(view, site):
         assert f"Host\n{host['name']}" in view.text("#cell")
 
 
+def test_a_tenant_by_name(view):
+    view.type("#search", "blue-00")
+    assert view.text("#found") == "Found: 1 tenant, 0 hosts."
+    assert view.text("#tree-title") == "Tree of blue-00"
+    assert view.run("[...document.querySelectorAll('#tenants button')].length") == 1
+
+
+def test_colours_tell_owner_state_and_load(view):
+    """Each choice paints the matrices anew and has its own legend."""
+    pictures = set()
+    for choice, words in (("owner", "shared plane"), ("state", "up"), ("load", "100 % reserved")):
+        view.run(
+            f"(() => {{ const e = document.querySelector('#colour'); e.value = '{choice}';"
+            "e.dispatchEvent(new Event('change')); })()"
+        )
+        view.run(NEXT_FRAME)
+        assert words in view.text("#legend").splitlines()
+        pictures.add(view.run("document.querySelector('#cells').toDataURL()"))
+    assert len(pictures) == 3
+
+
 def test_why_was_this_refused(view, site):
     """The reason, what is in the way, and where the size would lie then, as REST says."""
     question = site.get(f"{MAP}?hosts=600")["question"]
@@ -142,6 +167,25 @@ def test_why_was_this_refused(view, site):
     assert listed
     view.screenshot(SCREENSHOTS / "refused.png")
     assert "fit now" in ask(view, 4)
+
+
+def test_what_would_have_to_move(browser, tmp_path):
+    """Scattered tenants are named, and how many hosts they would exchange."""
+    made = Site(tmp_path, HOSTS_32)
+    for number, size in enumerate((3, 5, 3, 3, 2, 2, 6, 1, 3)):
+        made.allocate(f"t{number}", size)
+    shown = made.get(f"{MAP}?hosts=4")
+    assert shown["question"]["moves"] != shown["question"]["releases"]
+    names = {one["id"]: one["name"] for one in shown["tenants"]}
+    with written(tmp_path, page.page(shown)) as address:
+        browser.events.clear()
+        browser.open(address)
+        assert browser.run(
+            "[...document.querySelectorAll('#to-move button')].map((b) => b.textContent)"
+        ) == [names[id] for id in shown["question"]["moves"]]
+        moved = shown["question"]["moved_hosts"]
+        assert f"Or move these ({moved} host" in browser.text("#question")
+        assert browser.problems() == []
 
 
 def test_the_queue_and_the_faults(view, site):
@@ -307,8 +351,7 @@ def test_times_and_sizes_of_262144_cells(browser, tmp_path, record_property):
         browser.size(1280, 900)
         browser.trace()
         browser.open(address)
-        frame = "new Promise((d) => requestAnimationFrame(() => requestAnimationFrame(d)))"
-        browser.run(frame)
+        browser.run(NEXT_FRAME)
         load = main_milliseconds(main_thread(browser.traced()))
         x, y, width, height = browser.run(
             "(() => { const b = document.querySelector('#cells').getBoundingClientRect();"
@@ -319,7 +362,7 @@ def test_times_and_sizes_of_262144_cells(browser, tmp_path, record_property):
         browser.mouse("mousePressed", x, y)
         for step in range(60):
             browser.mouse("mouseMoved", x - 3 * step, y - 4 * step)
-            browser.run(frame)
+            browser.run(NEXT_FRAME)
         browser.mouse("mouseReleased", x, y)
         events = main_thread(browser.traced())
     frames = [event["ts"] for event in events if event["name"] == "FireAnimationFrame"]
