@@ -6,7 +6,8 @@ A table is one of results if its columns are those that ``laas-simulate`` writes
 the curve or policy, the paper's value, ours, and the difference. A table of costs begins with
 hosts, policy, and the mean, median, 99th percentile and maximum of a request that is placed. The
 title of both ends with the unit. The figure is drawn at every build and not stored, so it cannot
-differ from the table. Builders other than HTML show the table.
+differ from the table. Builders other than HTML show the table. The build warns of a table that has
+the paper's values in other columns.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ from html import escape
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
+from sphinx.util import logging
 
 from laas_service.simulator.plots import Value, compared
+
+LOG = logging.getLogger(__name__)
 
 Row = tuple[str, ...]
 
@@ -39,6 +43,8 @@ class ResultFigures(SphinxTransform):
             elif heading[:3] == ("hosts", "policy", "placing"):
                 curves = cost_curves(rows)
             else:
+                if "paper" in heading:
+                    LOG.warning("no figure for the columns %s", heading, location=table)
                 continue
             (title,) = (one.astext() for one in table.findall(nodes.title))
             unit = title.rpartition(", ")[2]
