@@ -4,12 +4,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput
-from opensm_writer import parse, publish, render, validate
+from opensm_writer import functions, parse, publish, render, validate
 from opensm_writer.desired import subnet_configuration
 from tests.functional.test_manage import Tool, tenants
 from tests.functional.test_opensm_keys import (
@@ -18,6 +19,7 @@ from tests.functional.test_opensm_keys import (
     KEY_OF_ALICE,
     LIMITED,
     hosts_of,
+    node_of,
     raw_keys,
     small_site,
 )
@@ -156,6 +158,65 @@ def test_an_agent_takes_a_set_with_virtual_ports_each_in_one_partition(tmp_path)
     offer.rewrite("partitions.conf", "".join(render.partitions(both, settings)).encode())
     with pytest.raises(InvalidFile, match="a GUID is in two partitions"):
         check()
+
+
+def shown(guid, *keys):
+    """What ``grep`` shows of one function of a host."""
+    gid = ":".join(f"{0xFE80 << 112 | guid:032x}"[at : at + 4] for at in range(0, 32, 4))
+    port = f"node: /sys/class/infiniband/mlx5_{guid:x}/ports/1"
+    lines = [f"{port}/pkeys/{index}:{key:#06x}" for index, key in enumerate(keys)]
+    return "\n".join([f"{port}/gids/0:{gid}", *lines]) + "\n"
+
+
+def test_verify_says_of_how_many_virtual_ports_it_has_read_the_keys(fabric, tmp_path):
+    (first, *others) = fabric.store().routed("fabric").tenants
+    inventory = fabric.store().fabric("fabric").inventory
+    host = first.allocation.hosts(fabric.store().fabric("fabric").topology)[0]
+    port, own = inventory.endpoint_of_port[host, 1].guid, 0x8000 | first.key(1)
+    assert "virtual ports" not in fabric("fabric", "verify")
+    fabric("host", "virtual-ports", "*", "--rule", "0x100000000:2")
+    recorded = sum(map(len, fabric.store().virtual_ports("fabric").values()))
+    told = f"of {recorded} recorded virtual ports the own keys of"
+    assert f"{told} none were read" in fabric("fabric", "verify")
+    path = tmp_path / "functions"
+    words = ("fabric", "verify", "--functions", path)
+    one, other = (port + (number << 32) for number in (1, 2))
+    path.write_text(shown(port, own, LIMITED) + shown(one, own, LIMITED) + shown(other, own))
+    assert f"{told} 2 were read" in fabric(*words)
+    (verdict,) = json.loads(fabric(*words, "--json"))["fabrics"]
+    assert verdict["virtual_ports"] == {"recorded": recorded, "read": 2}
+    foreign = 0x8000 | others[0].key(1)
+    for wrong, words_told in (
+        ((LIMITED, own), f"{other:#018x} of "),
+        ((own, foreign), f"has key {foreign:#06x}, which is not its own"),
+        ((own, 0xFFFF), "has key 0xffff, which is not its own"),
+    ):
+        path.write_text(shown(one, own, LIMITED) + shown(other, *wrong))
+        assert words_told in fabric(*words, rc=1)
+    path.write_text(shown(1, LIMITED, own))
+    assert "0x0000000000000001, which is not recorded" in fabric(*words, rc=1)
+    path.write_text("nothing of the kind\n")
+    assert "is no line of 'grep -H" in fabric(*words, rc=2)
+    path.unlink()
+    assert "can be read" in fabric(*words, rc=2)
+    source = tmp_path / "fabric.json"
+    fabric("fabric", "import", source, "--id", "second")
+    assert "name the fabric that --functions is of" in fabric(*words, rc=2)
+
+
+@needs_ibsim
+def test_a_host_sees_the_keys_that_the_real_opensm_wrote():
+    """``libumad2sim`` shows them as Linux does, in ``/sys/class/infiniband``."""
+    with small_site() as here:
+        here.boot([ALICE, BOB])
+        end = hosts_of(here, ALICE)[0]
+        port = "/sys/class/infiniband/ibsim0/ports/1"
+        script = 'for file; do printf "%s:" "$file"; cat "$file"; done'
+        files = (f"{port}/{name}" for name in ("gids/0", "pkeys/0", "pkeys/1", "pkeys/2"))
+        printed = here.sim.read("sh", "-c", script, "sh", *files, host=node_of(here, end))
+        assert functions.tables_of(printed.splitlines(), "x") == {
+            end.guid: (KEY_OF_ALICE, LIMITED, 0)
+        }
 
 
 @needs_ibsim

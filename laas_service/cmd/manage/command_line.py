@@ -405,6 +405,12 @@ _VERIFY = (
                 help="also check these partition keys: output of laas-opensm-keys; - for stdin",
             ),
             argument(
+                "--functions",
+                metavar="FILE",
+                help="also check the partition keys of functions of hosts, virtual ones included: "
+                "what grep -H shows of /sys/class/infiniband there; - for stdin; needs one fabric",
+            ),
+            argument(
                 "--partitions",
                 metavar="FILE",
                 help="also check this published partitions.conf, with virtual ports if [opensm] "

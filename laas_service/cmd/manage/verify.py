@@ -20,6 +20,7 @@ from laas_service.domain.errors import InvalidInput, LaasError, Unavailable
 from laas_service.domain.wording import listed
 from laas_service.messages import FabricState
 from laas_service.wiring import Parts
+from opensm_writer.functions import tables_of
 from opensm_writer.keys import Enforcement, KeyReading, reading_of
 from opensm_writer.parse import dumped_tables
 
@@ -52,6 +53,9 @@ class Verdict:
     ports: int | None = None
     """Number of ports whose partition keys were checked; None without keys."""
 
+    virtual_ports: dict[str, int] = field(default_factory=dict)
+    """Number of virtual ports that are ``recorded``, and of those whose own keys were ``read``."""
+
     unsettled: str | None = None
     """Why the tables may be of another generation than the record."""
 
@@ -76,6 +80,9 @@ class Verdict:
 
     def _checked(self) -> str:
         keys = f" and the partition keys of {self.ports} ports" if self.ports is not None else ""
+        if recorded := self.virtual_ports.get("recorded"):
+            read = self.virtual_ports["read"] or "none"
+            keys += f" (of {recorded} recorded virtual ports the own keys of {read} were read)"
         if self.walks is None:
             return f"the record{keys}"
         checked = f"the record and on {self.walks['tenants']} walks inside tenants"
@@ -111,8 +118,9 @@ def verify(args: argparse.Namespace) -> int:
     records = [parts.store.fabric(args.fabric)] if args.fabric else parts.store.fabrics()
     if not records:
         raise InvalidInput("fabric", "", "there is no fabric; import one")
-    if args.partitions and len(records) > 1:
-        raise InvalidInput("--fabric", "", "name the fabric that --partitions is of")
+    for option in ("partitions", "functions"):
+        if getattr(args, option) and len(records) > 1:
+            raise InvalidInput("--fabric", "", f"name the fabric that --{option} is of")
     tables = _dumped(args.lfts) if args.lfts else None
     if tables is not None and not any(_has(record, tables) for record in records):
         raise InvalidInput(
@@ -182,7 +190,14 @@ def _verdict(
         ports = len(keys.ports)
     if args.partitions:
         violations += _partition_violations(parts, record, _text("--partitions", args.partitions))
-    published = keys is not None or tables is not None or args.partitions
+    virtual = parts.store.virtual_ports(record.id)
+    names = {guid for guids in virtual.values() for guid in guids}
+    counts = {"recorded": len(names), "read": 0}
+    if args.functions:
+        functions = _functions(args.functions)
+        violations += _function_violations(parts, record, functions)
+        counts["read"] = len(names & functions.keys())
+    published = keys is not None or tables is not None or args.partitions or args.functions
     unsettled = _unsettled(parts, record.id) if published else None
     running = parts.store.holding(record.id).running
     master = running.master.guid if running.master is not None else None
@@ -194,14 +209,14 @@ def _verdict(
             "forwarding tables may be its own"
         )
     verdict = Verdict(
-        *(record.id, generation, len(allocations), violations, None, ports, unsettled),
+        *(record.id, generation, len(allocations), violations, None, ports, counts, unsettled),
         engine=running.engine,
         master=None if master is None else f"{master:#018x}",
     )
     if tables is None or not _has(record, tables):
         return verdict
     walks = _walked(record, held, changing, tables, args.subnet_manager)
-    counts = {
+    walked = {
         "tenants": walks.tenant_pairs,
         "managers": walks.manager_pairs if args.subnet_manager else 0,
         "shared": walks.shared_pairs if record.shared_plane else 0,
@@ -209,7 +224,7 @@ def _verdict(
         "beside_managers": walks.beside_managers,
     }
     violations += walks.violations
-    return replace(verdict, walks=counts, unmanaged=walks.unmanaged)
+    return replace(verdict, walks=walked, unmanaged=walks.unmanaged)
 
 
 def _unsettled(parts: Parts, fabric_id: str) -> str | None:
@@ -288,6 +303,16 @@ def _partition_violations(parts: Parts, record: FabricRecord, text: str) -> list
     )
 
 
+def _function_violations(
+    parts: Parts, record: FabricRecord, tables: Mapping[int, tuple[int, ...]]
+) -> list[str]:
+    state = parts.store.routed(record.id)
+    return verification.function_violations(
+        *(record.topology, record.inventory, _tenants(state), state.virtual_guids, tables),
+        pkeys=parts.pkeys,
+    )
+
+
 def _tenants(state: FabricState) -> list[tuple[list[int], Allocation]]:
     """Partition keys by rail, and all hosts that their tenant may be on."""
     rails = range(state.topology.rails)
@@ -305,6 +330,11 @@ def _text(option: str, source: str) -> str:
 def _keys(source: str) -> KeyReading:
     """Raises: InvalidInput, InvalidFile."""
     return reading_of(_text("--keys", source), source)
+
+
+def _functions(source: str) -> Mapping[int, tuple[int, ...]]:
+    """Raises: InvalidInput, InvalidFile."""
+    return tables_of(_text("--functions", source).splitlines(), source)
 
 
 def _walked(

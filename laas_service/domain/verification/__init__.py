@@ -22,6 +22,7 @@ from laas_service.domain.verification.bandwidth import (
 from laas_service.domain.verification.isolation import addressable, isolation_violations
 from laas_service.domain.verification.keys import (
     ReadKeys,
+    function_violations,
     key_violations,
     partition_violations,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "Walks",
     "adversarial_permutations",
     "credit_loop",
+    "function_violations",
     "isolation_violations",
     "key_violations",
     "partition_violations",

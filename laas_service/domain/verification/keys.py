@@ -46,12 +46,7 @@ def key_violations(
     ``services`` are the port GUIDs of full members of the default partition. Keys outside of
     ``pkeys`` that no tenant has are somebody else's.
     """
-    owner: dict[tuple[int | None, int], int] = {
-        (host, rail): key
-        for keys, placed in tenants
-        for host in placed.hosts(topology)
-        for rail, key in enumerate(keys)
-    }
+    owner = _owners(topology, tenants)
     ours = {*owner.values(), *pkeys}
     full = {*services, *([read.master] if read.master is not None else ())}
     found = []
@@ -68,6 +63,46 @@ def key_violations(
         if endpoint.guid in managers and endpoint.guid != read.master:
             defaults = [DEFAULT_KEY, DEFAULT_KEY | MEMBER]  # it was the master, or will be
         found += _of_endpoint(endpoint, key, read, ours, defaults)
+    return found
+
+
+def function_violations(
+    topology: Topology,
+    inventory: Inventory,
+    tenants: Iterable[tuple[Sequence[int], Allocation]],
+    virtual_guids: Mapping[int, Collection[int]],
+    tables: Mapping[int, Sequence[int]],
+    *,
+    pkeys: range,
+) -> list[str]:
+    """What is wrong in the keys that functions of hosts have themselves, virtual ones included.
+
+    ``tables`` are keys by index of the port with each GUID, physical or virtual. ``tenants`` and
+    ``pkeys`` are as for ``key_violations``, ``virtual_guids`` as for ``partition_violations``. A
+    function of a tenant's host needs the tenant's key, as a full member and at index 0. None
+    may have another tenant's key, or be a full member of the default partition; a GUID that is
+    not recorded is nobody's. A virtual port need not have the default key.
+    """
+    owner = _owners(topology, tenants)
+    ours = {*owner.values(), *pkeys}
+    physical = {end.guid: end for end in inventory.endpoints}
+    behind = {guid: port for port, guids in virtual_guids.items() for guid in guids}
+    found = []
+    for guid, keys in sorted(tables.items()):
+        endpoint = physical.get(behind.get(guid, guid))
+        kind = "function" if guid in physical else "virtual port"
+        if endpoint is None:
+            where, own, defaults = f"function {guid:#018x}, which is not recorded,", None, True
+        else:
+            where = f"{kind} {guid:#018x} of {endpoint.name}"
+            own = owner.get((endpoint.host, endpoint.rail))
+            defaults = endpoint.host is None
+        if own is not None and keys[0] != own | MEMBER:
+            found.append(f"{where} has key {keys[0]:#06x} at index 0, not {own | MEMBER:#06x}")
+        for key in sorted({*keys} - {0}):
+            number = key & ~MEMBER
+            if (number in ours and number != own) or (key == DEFAULT_KEY | MEMBER and not defaults):
+                found.append(f"{where} has key {key:#06x}, which is not its own")
     return found
 
 
@@ -103,6 +138,18 @@ def partition_violations(
         for guid in sorted(set(given) - wanted):
             found.append(f"the partition with key {key:#06x} lists port {guid:#018x} of others")
     return found
+
+
+def _owners(
+    topology: Topology, tenants: Iterable[tuple[Sequence[int], Allocation]]
+) -> Mapping[tuple[int | None, int], int]:
+    """The tenant's key of each host and rail that has one."""
+    return {
+        (host, rail): key
+        for keys, placed in tenants
+        for host in placed.hosts(topology)
+        for rail, key in enumerate(keys)
+    }
 
 
 def _of_switch(guid: int, read: ReadKeys, ours: Collection[int]) -> Iterator[str]:
