@@ -25,6 +25,7 @@ from urllib.parse import parse_qs, urlsplit
 TOKEN = "token-that-no-log-may-show"
 EVERYBODY = "everybody"
 PATTERN = "hypervisor_hostname_pattern"
+EVACUATION = "evacuation"
 KEY = re.compile(r"[a-zA-Z0-9-_:. ]{1,255}")
 
 
@@ -83,13 +84,17 @@ class Cloud:
         self.servers: dict[str, tuple[str, str]] = {}  # consumer -> host, project
         self.ghosts: dict[str, tuple[str, str]] = {}  # servers that placement does not know
         self.on_volumes: set[str] = set()  # servers that boot from a volume
+        self.local = {"ephemeral": 5, "swap": 512}  # GB and MB of local disks beside the root
         self.hints: dict[str, dict[str, str]] = {}  # server -> scheduler hints
         self.states: dict[str, tuple[str, str | None]] = {}  # server -> status and task, if unusual
         self.migrations: list[Migration] = []
         self.held: dict[str, tuple[str, str]] = {}  # migration -> host, project
+        self.left_behind: dict[str, tuple[str, str]] = {}  # evacuated server -> host, project
         self.slow = False  # migrations go on only when ``migrated`` is called
         self.broken: set[str] = set()  # servers whose migration ends in an error
         self.disabled: set[str] = set()  # hosts that the scheduler does not choose
+        self.dead: set[str] = set()  # hosts whose compute service does not report
+        self.forced_down: set[str] = set()  # those that an administrator says are off
         self.newest = "2.104"
         self.limits: dict[str, int] = {}  # project -> servers it may run
         self.calls: list[tuple[str, str]] = []
@@ -112,7 +117,7 @@ class Cloud:
         """A copy of the state, without recorded calls and faults."""
         other = Cloud(())
         kept = ("providers", "aggregates", "mirror", "servers", "limits", "next_id", "page")
-        for name in (*kept, "states", "migrations", "held"):
+        for name in (*kept, "states", "migrations", "held", "left_behind", "dead"):
             setattr(other, name, copy.deepcopy(getattr(self, name)))
         return other
 
@@ -272,7 +277,7 @@ class Cloud:
             "status": status,
             "OS-EXT-STS:task_state": task,
             "image": "" if id in self.on_volumes else {"id": "image"},
-            "flavor": {"vcpus": 1, "ram": 512, "disk": 20, "ephemeral": 5, "swap": 512},
+            "flavor": {"vcpus": 1, "ram": 512, "disk": 20, **self.local},
             "scheduler_hints": self.hints.get(id, {}),
         }
         return shown | ({"fault": {"message": "it broke"}} if status == "ERROR" else {})
@@ -288,6 +293,7 @@ class Cloud:
             "os-migrateLive": lambda: self._migrate(id, arguments["host"], live=True),
             "confirmResize": lambda: self._end(id, back=False),
             "revertResize": lambda: self._end(id, back=True),
+            "evacuate": lambda: self._evacuate(id, arguments["host"]),
         }
         return acts[verb]()
 
@@ -315,10 +321,54 @@ class Cloud:
             self.migrated(id)
         return None
 
+    def _evacuate(self, id, target):
+        source, project = self.servers[id]
+        status, task = self.states.get(id, ("ACTIVE", None))
+        if task or status not in ("ACTIVE", "SHUTOFF", "ERROR"):
+            raise Refusal(409, f"Cannot 'evacuate' instance {id} while it is {status}")
+        if not self.down(source):
+            raise Refusal(400, f"Compute service of {source} is still in use.")
+        if target not in self.providers:
+            raise Refusal(400, f"Compute host {target} could not be found.")
+        made = Migration(id, source, target, EVACUATION)
+        self.migrations.append(made)
+        if target in self.disabled or self.down(target) or project not in self.accepts(target):
+            made.status = "error"
+            self.states[id] = "ERROR", None
+            return None
+        self.states[id] = "REBUILD", "rebuilding"
+        if not self.slow:
+            self.migrated(id)
+        return None
+
+    def down(self, host):
+        """Whether the compute service of a host is down."""
+        return host in self.dead | self.forced_down
+
+    def up_again(self, host):
+        """Start the compute service of a host; it gives back the room of evacuated servers."""
+        self.dead.discard(host)
+        self.forced_down.discard(host)
+        for one in self.migrations:
+            if (one.kind, one.status, one.source) == (EVACUATION, "done", host):
+                one.status = "completed"
+                del self.left_behind[one.server]
+
+    def compute_services(self, host):
+        state = "down" if self.down(host) else "up"
+        shown = {"host": host, "state": state, "forced_down": host in self.forced_down}
+        return {"services": [shown] if host in self.providers else []}
+
     def migrated(self, id):
         """End the migration that is under way."""
         (one,) = [m for m in self.migrations if m.server == id and m.status == "migrating"]
-        self.servers[id] = one.target, self.servers[id][1]
+        source, project = self.servers[id]
+        self.servers[id] = one.target, project
+        if one.kind == EVACUATION:
+            self.left_behind[id] = source, project
+            one.status = "done"
+            self.states.pop(id)
+            return
         one.status = "error" if id in self.broken else "finished"
         if id in self.broken:
             del self.held[one.uuid]
@@ -336,14 +386,26 @@ class Cloud:
             self.servers[id] = one.source, self.servers[id][1]
         return None
 
-    def migrations_of(self, server, limit):
-        """The last migrations of a server, the newest first."""
-        found = [m for m in reversed(self.migrations) if m.server == server][:limit]
+    def migrations_of(self, query):
+        """The last migrations that match, the newest first."""
+        names = {
+            "instance_uuid": "server",
+            "source_compute": "source",
+            "migration_type": "kind",
+            "status": "status",
+        }
+        wanted = {names[name]: values[0] for name, values in query.items() if name in names}
+        found = [
+            one
+            for one in reversed(self.migrations)
+            if all(getattr(one, name) == value for name, value in wanted.items())
+        ][: int(query.get("limit", ["1000"])[0])]
         return {
             "migrations": [
                 {
                     "id": 1,
                     "uuid": m.uuid,
+                    "instance_uuid": m.server,
                     "migration_type": m.kind,
                     "status": m.status,
                     "source_compute": m.source,
@@ -364,7 +426,7 @@ class Cloud:
                 {
                     "id": provider,
                     "hypervisor_hostname": f"{host}.example.org",
-                    "state": "up",
+                    "state": "down" if self.down(host) else "up",
                     "status": "disabled" if host in self.disabled else "enabled",
                     "service": {"host": host, "id": provider, "disabled_reason": None},
                     "servers": [{"name": "server", "uuid": id} for id, _ in self._servers_on(host)],
@@ -393,6 +455,11 @@ class Cloud:
                 return host
         raise Refusal(404, f"No resource provider with uuid {provider} found")
 
+    def _consumers(self):
+        """Every consumer with a host and the project; evacuated servers have two hosts."""
+        everything = (self.servers, self.held, self.left_behind)
+        return [(id, *place) for some in everything for id, place in some.items()]
+
     def members(self, aggregate):
         found = [provider for provider, uuids in self.mirror.items() if aggregate in uuids]
         shown = [{"uuid": uuid, "generation": 1} for uuid in sorted(found)]
@@ -403,7 +470,7 @@ class Cloud:
         named = set(uuids.split(","))
         inside = {provider for provider, uuids in self.mirror.items() if uuids & named}
         found = set(self.providers.values()) - inside if wanted == "!" else inside
-        busy = {self.providers.get(host) for host, _ in {**self.servers, **self.held}.values()}
+        busy = {self.providers.get(host) for _, host, _ in self._consumers()}
         return {
             "provider_summaries": {
                 provider: {"resources": {"VCPU": {"capacity": 8, "used": int(provider in busy)}}}
@@ -414,18 +481,17 @@ class Cloud:
     def consumers(self, provider):
         host = self._host(provider)
         held = {"resources": {"VCPU": 1}}
-        everything = {**self.servers, **self.held}
-        found = {consumer: held for consumer, (on, _) in everything.items() if on == host}
+        found = {consumer: held for consumer, on, _ in self._consumers() if on == host}
         return {"allocations": found, "resource_provider_generation": 1}
 
     def consumer(self, consumer):
-        everything = {**self.servers, **self.held}
-        if consumer not in everything:
+        found = [(host, project) for id, host, project in self._consumers() if id == consumer]
+        if not found:
             return {"allocations": {}}
-        host, project = everything[consumer]
-        held = {self.providers[host]: {"generation": 1, "resources": {"VCPU": 1}}}
+        project = found[0][1]
+        room = {"generation": 1, "resources": {"VCPU": 1}}
         return {
-            "allocations": held,
+            "allocations": {self.providers[host]: room for host, _ in found},
             "project_id": project,
             "user_id": "user",
             "consumer_generation": 1,
@@ -542,9 +608,11 @@ class Handler(BaseHTTPRequestHandler):
                 return verb, server, lambda: cloud.server_action(server, body), None
             case "GET", ["compute", "os-migrations"]:
                 query = parse_qs(url.query)
-                [server], [limit] = query["instance_uuid"], query["limit"]
-                found = lambda: cloud.migrations_of(server, int(limit))  # noqa: E731
-                return "migrations", server, found, None
+                about = [*query.get("instance_uuid", []), *query.get("source_compute", [])][0]
+                return "migrations", about, lambda: cloud.migrations_of(query), None
+            case "GET", ["compute", "os-services"]:
+                [host] = parse_qs(url.query)["host"]
+                return "services", host, lambda: cloud.compute_services(host), None
             case "GET", ["compute", "os-quota-sets", project]:
                 return "quota", project, lambda: cloud.quota(project), None
             case "GET", ["placement", "resource_providers"]:

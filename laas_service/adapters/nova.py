@@ -27,7 +27,13 @@ from novaclient import exceptions as nova_errors
 from oslo_config import cfg
 from tenacity import wait_exponential
 
-from laas_service.adapters.server_moves import Migration, Server, advance
+from laas_service.adapters.server_moves import (
+    EVACUATION,
+    ComputeService,
+    Migration,
+    Server,
+    advance,
+)
 from laas_service.app.ports.compute import (
     ComputeHost,
     Handover,
@@ -294,6 +300,37 @@ class Cloud:
             },
         )
 
+    def compute_service(self, host: str) -> ComputeService:
+        """The compute service of a host; down if Nova does not know it."""
+
+        def read() -> ComputeService:
+            found = self._nova.services.list(host=host, binary="nova-compute")
+            services = [service.to_dict() for service in found]
+            return ComputeService(
+                any(service["state"] == "up" for service in services),
+                any(service["forced_down"] for service in services),
+            )
+
+        action = f"read the compute service of host {host}"
+        return self._read(action, "os_compute_api:os-services:list (an administrator's)", read)
+
+    def evacuated_from(self, host: str) -> set[str]:
+        """The servers whose evacuation from a host is done, and whose room it has not given back.
+
+        Nova calls these migrations done until the compute service of the host starts again.
+        """
+        listing = self._nova.migrations.list
+        return self._read(
+            f"list the servers that were evacuated from host {host}",
+            "os_compute_api:os-migrations:index, index:all_projects and index:host",
+            lambda: {
+                str(migration.to_dict()["instance_uuid"])
+                for migration in listing(
+                    source_compute=host, migration_type=EVACUATION, status="done"
+                )
+            },
+        )
+
     def migrations(self, server: str) -> list[Migration]:
         """The last two migrations and resizes of a server, the newest first."""
         return self._read(
@@ -316,6 +353,15 @@ class Cloud:
             f"migrate server {server} to host {host}",
             f"os_compute_api:os-migrate-server:{rule} for all projects (an administrator's)",
             call,
+            lambda _: None,
+        )
+
+    def evacuate(self, server: str, host: str) -> str | None:
+        """Ask for a server of a dead host to be made anew on another one."""
+        return self._write(
+            f"evacuate server {server} to host {host}",
+            "os_compute_api:os-evacuate for all projects (an administrator's)",
+            lambda: self._nova.servers.evacuate(server, host),
             lambda _: None,
         )
 
@@ -494,9 +540,9 @@ class NovaCompute:
     """The ``Compute`` port on Nova and placement; one writer at a time in this process.
 
     ``pool`` is the name of the first aggregate of all managed hosts; further ones have a number
-    behind it. ``sentinel`` is a project id that no project has. Hosts that Nova does not know count
-    as empty, so a deleted compute service does not block a release; pooling or handing them over
-    raises ``NotFound``.
+    behind it. ``sentinel`` is a project id that no project has. With ``shared_disks`` the local
+    disks of servers outlive their host. Hosts that Nova does not know count as empty, so a deleted
+    compute service does not block a release; pooling or handing them over raises ``NotFound``.
 
     Errors beyond those of the port: ``Conflict`` for foreign aggregates that admit projects
     to our hosts, and for hosts with several nodes (Ironic), which Nova cannot isolate;
@@ -506,8 +552,11 @@ class NovaCompute:
 
     scripted: ClassVar[bool] = False
 
-    def __init__(self, cloud: Cloud, *, pool: str, sentinel: str) -> None:
+    def __init__(
+        self, cloud: Cloud, *, pool: str, sentinel: str, shared_disks: bool = False
+    ) -> None:
         self._cloud = cloud
+        self._shared_disks = shared_disks
         self._pool_name = pool
         self._closed_name = f"{pool}-closed"
         self._closed = {OWNER: sentinel}
@@ -572,7 +621,8 @@ class NovaCompute:
 
     def occupants(self, hosts: Collection[str]) -> Sequence[Occupant]:
         """See ``Compute.occupants``; hosts in the order of their names."""
-        return self._occupants(hosts, self._known(hosts, search=True))
+        hypervisors = self._known(hosts, search=True)
+        return self._not_evacuated(self._occupants(hosts, hypervisors), hypervisors)
 
     def hand_over(self, handover: Handover) -> None:
         """See ``Compute.hand_over``. Repeating it changes nothing, but refreshes all schedulers.
@@ -736,7 +786,7 @@ class NovaCompute:
 
     def move_servers(self, moves: ServerMoves) -> MoveProgress:
         """See ``Compute.move_servers`` and ``server_moves``."""
-        return advance(self._cloud, moves)
+        return advance(self._cloud, moves, shared_disks=self._shared_disks)
 
     def server_limit(self, project_id: str) -> int | None:
         """See ``Compute.server_limit``."""
@@ -857,6 +907,7 @@ class NovaCompute:
         self, handover: Handover, members: Collection[str], hypervisors: Mapping[str, _Hypervisor]
     ) -> None:
         occupants = self._occupants({*members, *handover.hosts}, hypervisors)
+        occupants = self._not_evacuated(occupants, hypervisors)
         left = [o for o in occupants if o.host in members or o.project_id == handover.project_id]
         if left:
             raise HostsBusy(f"hosts cannot be taken back: {_listed_occupants(left)}")
@@ -910,6 +961,32 @@ class NovaCompute:
             found = placed | self._projects_of(host, node.servers - placed.keys())
             occupants += [Occupant(host, id, project) for id, project in sorted(found.items())]
         return occupants
+
+    def _not_evacuated(
+        self, occupants: Iterable[Occupant], hypervisors: Mapping[str, _Hypervisor]
+    ) -> list[Occupant]:
+        """Occupants without those that were evacuated from a host that is down.
+
+        Nova takes the server and its room off the host when its compute service starts again.
+        """
+        left: dict[str, set[str]] = {}
+        found = []
+        for one in occupants:
+            node = hypervisors[one.host]
+            if not node.up and one.consumer not in node.servers:
+                if one.host not in left:
+                    left[one.host] = self._evacuated_from(one.host)
+                if one.consumer in left[one.host]:
+                    continue
+            found.append(one)
+        return found
+
+    def _evacuated_from(self, host: str) -> set[str]:
+        try:
+            return self._cloud.evacuated_from(host)
+        except Forbidden as error:
+            LOG.warning("servers that were evacuated from host %s count as there: %s", host, error)
+            return set()
 
     def _empty(self, hosts: Iterable[str], hypervisors: Mapping[str, _Hypervisor]) -> set[str]:
         """Those of many hosts in the pool that are empty, as far as few requests tell.
@@ -1226,7 +1303,10 @@ def connect(conf: cfg.ConfigOpts, beat: Callable[[str], None] = lambda action: N
         **{name: getattr(nova, name) for name in _ADAPTER_OPTIONS},
     )
     return NovaCompute(
-        Cloud(client, placement, beat), pool=conf.compute.pool, sentinel=conf.compute.sentinel
+        Cloud(client, placement, beat),
+        pool=conf.compute.pool,
+        sentinel=conf.compute.sentinel,
+        shared_disks=conf.compute.shared_disks,
     )
 
 

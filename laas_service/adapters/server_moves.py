@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The next step of each server that has to go to another host: migrate, confirm, revert.
+"""The next step of each server that has to go to another host: migrate, confirm, revert, evacuate.
 
 Nothing is remembered between two calls of ``advance``: servers and migrations are read from Nova.
 A cold migration ends when somebody confirms it (Nova's ``resize_confirm_window`` is 0 by default);
 until then the source holds a copy of the server, and room for it in placement.
+
+A server whose compute host is dead is evacuated: Nova makes it anew on the target. Nova itself only
+asks that no report comes from the host, so that a server may then run twice. Here an administrator
+has to say that the host is off: by forcing its compute service down.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +19,9 @@ from laas_service.app.ports.compute import MoveProgress, ServerMoves
 
 COLD = "migration"
 """The type of a cold migration; a resize of the server's owner has another one."""
+
+EVACUATION = "evacuation"
+"""The type of the migration of a server whose host is dead."""
 
 FINISHED = "finished"
 """The status of a cold migration that waits to be confirmed or reverted."""
@@ -55,6 +62,14 @@ class Migration:
     target: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class ComputeService:
+    """The compute service of a host. ``forced_down``: an administrator says that it is off."""
+
+    up: bool = True
+    forced_down: bool = False
+
+
 class Servers(Protocol):
     """The calls to Nova, with the errors of ``adapters.nova.Cloud``.
 
@@ -63,22 +78,26 @@ class Servers(Protocol):
 
     def servers_on(self, host: str) -> Mapping[str, Server]: ...
 
+    def compute_service(self, host: str) -> ComputeService: ...
+
     def migrations(self, server: str) -> Sequence[Migration]: ...
 
     def migrate(self, server: str, host: str, *, live: bool) -> str | None: ...
+
+    def evacuate(self, server: str, host: str) -> str | None: ...
 
     def confirm(self, server: str) -> str | None: ...
 
     def revert(self, server: str) -> str | None: ...
 
 
-def advance(nova: Servers, moves: ServerMoves) -> MoveProgress:
-    """See ``Compute.move_servers``.
+def advance(nova: Servers, moves: ServerMoves, *, shared_disks: bool = False) -> MoveProgress:
+    """See ``Compute.move_servers``; with ``shared_disks`` local disks outlive their host.
 
     Of each host one server moves at a time, so that it stops as short as possible; those of
-    several hosts move at the same time.
+    several hosts, and all those of a dead host, move at the same time.
     """
-    work = _Pass(nova, moves)
+    work = _Pass(nova, moves, shared_disks)
     joining = sorted(set(moves.targets.values()))
     seen = {host: nova.servers_on(host) for host in [*sorted(moves.targets), *joining]}
     for host in joining:
@@ -100,10 +119,12 @@ class _Pass:
 
     nova: Servers
     moves: ServerMoves
+    shared_disks: bool
     arrived: list[str] = field(default_factory=list)
     under_way: list[str] = field(default_factory=list)
     stuck: list[str] = field(default_factory=list)
     moving: set[str] = field(default_factory=set)
+    services: dict[str, ComputeService] = field(default_factory=dict)
 
     def look_at_target(self, host: str, server: Server) -> None:
         """Confirm a server that came from a host to be emptied; wait for one that moves."""
@@ -133,34 +154,65 @@ class _Pass:
         name = f"server {server.id} on {host}"
         if server.project_id != self.moves.project_id:
             self.stuck.append(f"{name} belongs to another project")
-        elif server.status == "ERROR":
+        elif server.status == "ERROR" and not self._was_not_evacuated(host, server):
             self.stuck.append(f"{name} is in error{_because(server.fault)}")
         elif server.task is not None:
             self.moving.add(host)
             self.under_way.append(self._with_failure(name, host, server))
         elif server.status == TO_VERIFY:
             self._send_back(name, host, server)
-        elif not self._migrates_live(server) and server.status not in COLD_FROM:
+        elif not self._migrates_live(server) and server.status not in (*COLD_FROM, "ERROR"):
             self.stuck.append(f"{name} is {server.status}; start or stop it")
         else:
             return False
         return True
 
     def start_one(self, host: str, waiting: Sequence[Server]) -> None:
-        """Migrate the first of these servers that Nova lets go, unless one moves already."""
-        target = self.moves.targets[host]
+        """Migrate the first of these servers that Nova lets go, unless one moves already.
+
+        Those of a dead host have stopped: all of them are evacuated.
+        """
         for server in waiting:
             name = f"server {server.id} on {host}"
-            if host in self.moving:
+            if host in self.moving and self._service(host).up:
                 self.under_way.append(f"{name} is next")
                 return
             told = self._with_failure(name, host, server)
-            live = self._migrates_live(server)
-            if refusal := self.nova.migrate(server.id, target, live=live):
+            if refusal := self._start(host, server):
                 self.stuck.append(f"{name}: {refusal}")
                 continue
             self.moving.add(host)
             self.under_way.append(told)
+
+    def _start(self, host: str, server: Server) -> str | None:
+        """Ask Nova to move a server; returns why it stays."""
+        target, service = self.moves.targets[host], self._service(host)
+        if service.up:
+            return self.nova.migrate(server.id, target, live=self._migrates_live(server))
+        if not service.forced_down:
+            return (
+                f"nova-compute on {host} is down; start it, or switch the host off and then tell "
+                f"Nova so: openstack compute service set --down {host} nova-compute"
+            )
+        if server.disk_gb and not self.shared_disks:
+            return (
+                f"an evacuation would lose its {server.disk_gb} GB of local disks on {host}; "
+                f"delete it, start {host} again, or evacuate it to {target} by hand"
+            )
+        return self.nova.evacuate(server.id, target)
+
+    def _service(self, host: str) -> ComputeService:
+        """The compute service of a host; read once in a pass."""
+        if host not in self.services:
+            self.services[host] = self.nova.compute_service(host)
+        return self.services[host]
+
+    def _was_not_evacuated(self, host: str, server: Server) -> bool:
+        """Whether an evacuation of the server off this host has failed, and may be tried again."""
+        newest = next(iter(self.nova.migrations(server.id)), None)
+        if newest is None or newest.kind != EVACUATION:
+            return False
+        return newest.source == host and newest.status in FAILED
 
     def _send_back(self, name: str, host: str, server: Server) -> None:
         """Revert a migration that came from a target (the change has turned back)."""

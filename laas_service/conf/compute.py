@@ -125,6 +125,16 @@ stop for a move, and tenants whose servers may not stop keep their hosts.
 """,
     ),
     cfg.BoolOpt(
+        "shared_disks",
+        default=False,
+        help="""
+Whether all compute hosts share the storage of the local disks of servers (Ceph RBD, NFS).
+
+An evacuation from a dead host then keeps them. Elsewhere Nova would make them anew from the image:
+leave it False there, and the service evacuates only servers that have no local disk.
+""",
+    ),
+    cfg.BoolOpt(
         "one_allocation_per_project",
         default=True,
         help="""

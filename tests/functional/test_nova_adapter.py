@@ -51,14 +51,14 @@ def cloud(server):
     server.cloud.hanging.set()
 
 
-def connect(server, tmp_path, **nova_options):
+def connect(server, tmp_path, compute_options=(), **nova_options):
     lines = [f"{name} = {value}" for name, value in nova_options.items()]
     login = ["auth_type = admin_token", f"endpoint = {server.url}/compute", f"token = {TOKEN}"]
     file = tmp_path / "laas.conf"
     file.write_text(
         "\n".join(
             [
-                *("[compute]", "kind = nova", "[nova]", *login, *lines),
+                *("[compute]", "kind = nova", *compute_options, "[nova]", *login, *lines),
                 *("[placement]", "auth_section = nova"),
                 f"endpoint_override = {server.url}/placement",
             ]

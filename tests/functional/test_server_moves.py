@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from laas_service.app.ports.compute import Handover, MoveProgress, ServerLoad, ServerMoves
-from laas_service.domain.errors import Forbidden, LaasError, Unavailable
+from laas_service.domain.errors import Forbidden, HostsBusy, LaasError, Unavailable
 from tests.functional.test_nova_adapter import ALL, BLUE, HANG, RED, connect
 from tests.functional.test_nova_adapter import cloud as cloud
 from tests.functional.test_nova_adapter import compute as compute
@@ -17,7 +17,7 @@ from tests.nova_standin import Fault, Migration
 
 MOVES = ServerMoves("a1", RED, {"n1": "n3", "n2": "n4"})
 BACK = ServerMoves("a1", RED, {"n3": "n1", "n4": "n2"})
-WRITES = {"migrate", "os-migrateLive", "confirmResize", "revertResize"}
+WRITES = {"evacuate", "migrate", "os-migrateLive", "confirmResize", "revertResize"}
 
 
 @pytest.fixture
@@ -184,6 +184,92 @@ def test_running_servers_go_live_where_their_ports_can(cloud, handed):
         paused: "live-migration",
         off: "migration",
     }
+
+
+@pytest.fixture
+def dead(cloud, handed):
+    """Three servers of the allocation on n1, whose host dies; an administrator forces it down."""
+    servers = [cloud.boot("n1", RED) for _ in range(3)]
+    cloud.on_volumes.update(servers)
+    cloud.local = {"ephemeral": 0, "swap": 0}
+    cloud.dead.add("n1")
+    cloud.forced_down.add("n1")
+    return servers
+
+
+def test_servers_of_a_dead_host_are_evacuated_all_at_once(cloud, handed, dead):
+    assert len(handed.move_servers(MOVES).under_way) == 3
+    assert handed.move_servers(MOVES) == MoveProgress()
+    assert set(places(cloud).values()) == {"n3"}
+    assert {m.status for m in cloud.migrations} == {"done"}
+    assert {call for call, _ in writes(cloud)} == {"evacuate"}
+
+
+def test_room_that_a_dead_host_keeps_holds_its_owner_but_lets_nobody_in(cloud, handed, dead):
+    ended(handed)
+    assert handed.occupants(["n1"]) == []
+    cloud.boot("n2", RED)
+    assert {o.host for o in handed.occupants(["n1", "n2"])} == {"n2"}
+    with pytest.raises(HostsBusy, match="n1 runs"):
+        handed.hand_over(Handover("a2", BLUE, ("n1",)))
+    cloud.up_again("n1")
+    handed.hand_over(Handover("a2", BLUE, ("n1",)))
+
+
+def test_a_host_that_is_up_again_counts_with_the_room_that_it_has_not_given_back(
+    cloud, handed, dead
+):
+    ended(handed)
+    cloud.dead.clear()
+    cloud.forced_down.clear()
+    assert len(handed.occupants(["n1"])) == 3
+
+
+def test_a_host_that_only_seems_dead_is_not_evacuated(cloud, handed, dead):
+    cloud.forced_down.clear()
+    for _ in range(2):
+        told = handed.move_servers(MOVES).stuck
+        assert all("compute service set --down n1 nova-compute" in text for text in told)
+    assert len(told) == 3
+    assert writes(cloud) == []
+    assert len(handed.occupants(["n1"])) == 3
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_local_disks_are_not_lost(cloud, handed, dead, server, tmp_path, shared):
+    cloud.local = {"ephemeral": 7, "swap": 0}
+    compute = connect(server, tmp_path, compute_options=[f"shared_disks = {shared}"])
+    progress = compute.move_servers(MOVES)
+    assert [len(progress.under_way), len(progress.stuck)] == ([3, 0] if shared else [0, 3])
+    assert all("would lose its 7 GB of local disks" in text for text in progress.stuck)
+    assert len(writes(cloud)) == (3 if shared else 0)
+
+
+def test_an_evacuation_that_fails_is_told_and_tried_again(cloud, handed, dead):
+    cloud.disabled.add("n3")
+    handed.move_servers(MOVES)
+    told = handed.move_servers(MOVES).under_way
+    assert all("whose last migration to n3 failed" in text for text in told)
+    assert set(places(cloud).values()) == {"n1"}
+    cloud.disabled.clear()
+    ended(handed)
+    assert set(places(cloud).values()) == {"n3"}
+
+
+@pytest.mark.parametrize("kind", ["refused", "lost", "late", 500, 503])
+@pytest.mark.parametrize("call", ["evacuate", "services", "migrations"])
+def test_a_fault_during_an_evacuation_repeats_nothing(cloud, handed, dead, sessions, call, kind):
+    for session in sessions:
+        session.timeout = HANG
+    cloud.faults.append(Fault(kind, call, times=3))
+    for _ in range(20):
+        try:
+            if handed.move_servers(MOVES) == MoveProgress() and not handed.occupants(["n1"]):
+                break
+        except Unavailable:
+            continue
+    assert set(places(cloud).values()) == {"n3"}
+    assert sorted(m.server for m in cloud.migrations) == sorted(dead), "each once"
 
 
 def test_without_the_right_the_error_names_it(cloud, handed):

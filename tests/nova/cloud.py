@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,7 +25,7 @@ import waitress.server
 import wsgi_intercept
 from keystoneauth1 import plugin, session
 from keystoneauth1.adapter import Adapter
-from nova import test
+from nova import context, objects, test
 from nova.conf import CONF
 from nova.tests import fixtures as nova_fixtures
 from nova.tests.functional import fixtures as functional_fixtures
@@ -175,6 +176,24 @@ class Nova(test.TestCase):
             "the scheduler learns of aggregates",
         )
 
+    @contextmanager
+    def dead(self, host: str) -> Iterator[str]:
+        """Stop the compute service of a host, and start it anew in the end; yields its id.
+
+        Its last report is old: Nova shows it as down.
+        """
+        stopped = self.computes[host]
+        stopped.stop()
+        cell = self.host_mappings[host].cell_mapping
+        with context.target_cell(context.get_admin_context(), cell) as inside:
+            service = objects.Service.get_by_compute_host(inside, host)
+            service.last_seen_up = datetime(2020, 1, 1, tzinfo=UTC)
+            service.save()
+        try:
+            yield service.uuid
+        finally:
+            self.computes[host] = self.restart_compute_service(stopped)
+
     def clear(self) -> None:
         """Delete all servers and aggregates; wait until placement and the scheduler know."""
         eventually(lambda: not self._clear_once(), "the cloud gets empty", pause=0.2)
@@ -213,13 +232,14 @@ class Nova(test.TestCase):
             NOVA_VERSION, session=session.Session(login), auth=login, endpoint_override=url
         )
 
-    def compute(self, role: str | None = None) -> NovaCompute:
+    def compute(self, role: str | None = None, *, shared_disks: bool = False) -> NovaCompute:
         """A new adapter of the service; with ``role`` its user in Nova has that, else all rights.
 
         It has no state of earlier calls.
         """
         nova = self.client("service", role=role) if role else self.admin
-        return NovaCompute(Cloud(nova, self.placement), pool=POOL, sentinel=NOBODY)
+        cloud = Cloud(nova, self.placement)
+        return NovaCompute(cloud, pool=POOL, sentinel=NOBODY, shared_disks=shared_disks)
 
 
 @contextmanager

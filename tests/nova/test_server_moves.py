@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import pytest
 from nova.virt import fake
+from novaclient.exceptions import BadRequest
 
 from laas_service.app.ports.compute import Handover, MoveProgress, ServerMoves
-from laas_service.domain.errors import Forbidden
+from laas_service.domain.errors import Forbidden, HostsBusy
 from tests.nova import cloud
 from tests.story.site import landed
 from tests.waiting import eventually
@@ -151,6 +152,32 @@ def test_running_servers_migrate_live_where_that_is_configured(site):
     site.moved(ServerMoves("a1", RED, THERE.targets, live=True))
     assert site.shown(server) == ("n2", "ACTIVE")
     assert site.last_migration(server).migration_type == "live-migration"
+
+
+def test_servers_of_a_dead_host_are_evacuated(site):
+    servers = [site.boot(RED) for _ in range(2)]
+    site.hand_over(NEW)
+    with site.nova.dead("n1") as service:
+        site.told(THERE, "compute service set --down n1 nova-compute")
+        assert {site.shown(id)[0] for id in servers} == {"n1"}
+        site.nova.admin.services.force_down(service, True)
+        site.told(THERE, "would lose its")
+        shared = site.nova.compute(shared_disks=True)
+        eventually(lambda: shared.move_servers(THERE) == MoveProgress(), "all are evacuated")
+        assert [site.shown(id) for id in servers] == [("n2", "ACTIVE")] * 2
+        assert {site.last_migration(id).migration_type for id in servers} == {"evacuation"}
+        assert site.compute.occupants(["n1"]) == [], "the tenant has left the host"
+        with pytest.raises(HostsBusy, match="n1 runs"):
+            site.compute.hand_over(Handover("a3", BLUE, ("n1",)))
+        with pytest.raises(BadRequest, match="`done` evacuation"):
+            site.nova.admin.services.force_down(service, False)
+    eventually(
+        lambda: {site.last_migration(id).status for id in servers} == {"completed"},
+        "the host has removed them",
+    )
+    site.nova.admin.services.force_down(service, False)
+    assert site.compute.occupants(["n1"]) == []
+    site.hand_over(Handover("a3", BLUE, ("n1",)))
 
 
 def test_without_the_role_of_an_administrator_the_error_says_so(site):

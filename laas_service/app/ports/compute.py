@@ -122,7 +122,11 @@ class Compute(Protocol):
         """
 
     def occupants(self, hosts: Collection[str]) -> Sequence[Occupant]:
-        """Everything that placement or Nova shows on these hosts."""
+        """Everything that placement or Nova shows on these hosts.
+
+        Without servers that were evacuated from a host that is down: their room is left there until
+        it is up again. ``hand_over`` refuses such a host.
+        """
 
     def look(self, hosts: Collection[str]) -> Mapping[str, ComputeHost] | None:
         """State and servers of those of these hosts that it knows; None if it cannot tell.
@@ -151,7 +155,8 @@ class Compute(Protocol):
     def move_servers(self, moves: ServerMoves) -> MoveProgress:
         """Confirm the migrations that are finished, and ask for those that are missing.
 
-        Does not wait for them: call it again until no server is left, under way or stuck. What was
+        Servers of a host that an administrator has forced down are evacuated instead. Does not
+        wait for them: call it again until no server is left, under way or stuck. What was
         asked for before is read from compute. ``Forbidden`` unless an administrator.
         """
 
@@ -162,7 +167,7 @@ class Compute(Protocol):
         """
 
     def take_back(self, handover: Handover) -> None:
-        """Delete the aggregate; returns when nothing of the allocation is left.
+        """Delete the aggregate; returns when nothing of the allocation is left (``occupants``).
 
         The allocation may be handed over in part, or not at all. ``HostsBusy`` if servers
         still run there.
